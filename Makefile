@@ -1,0 +1,60 @@
+# Needs make and Python 3.11 to 3.13; everything else is installed into .venv on first use.
+# Another interpreter: make test PYTHON=python3.13
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+ARGS   ?=
+
+BENCHES := $(sort $(filter-out bench/_%,$(wildcard bench/*.py)))
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench lint format types imports golden clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(STAMP) ## see it work: a long run, a compaction, a crash and a resume, offline
+	$(BIN)/python -m holdfast.demo $(ARGS)
+
+test: $(STAMP) ## run all tests (ARGS='-k name' narrows)
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+check: lint types imports test ## everything CI runs: style, types, import contracts, tests
+
+bench: $(STAMP) ## run every benchmark under bench/
+	@set -e; for script in $(BENCHES); do \
+		printf '\n== %s\n' "$$script"; $(BIN)/python "$$script" $(ARGS); \
+	done
+
+lint: $(STAMP) ## style: ruff check and ruff format --check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(STAMP) ## rewrite the sources in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(STAMP) ## mypy, strict
+	$(BIN)/mypy
+
+imports: $(STAMP) ## the import contracts of pyproject.toml
+	$(BIN)/lint-imports --no-cache
+
+golden: $(STAMP) ## rewrite the golden files and show what changed
+	@status=0; $(BIN)/python -m pytest tests/golden --rewrite-golden $(ARGS) || status=$$?; \
+	git --no-pager diff --stat -p -- tests/golden; \
+	git ls-files --others --exclude-standard -- tests/golden | sed 's/^/new: /'; \
+	exit $$status
+
+clean: ## remove the environment, builds and caches
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else \
+		"Holdfast needs Python 3.11 to 3.13, and $(PYTHON) is %d.%d. Try: make PYTHON=python3.12" % v)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

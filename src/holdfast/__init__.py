@@ -1,0 +1,1 @@
+"""Holdfast: a context and memory engine for long-running LLM agents."""

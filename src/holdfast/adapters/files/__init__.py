@@ -1,0 +1,25 @@
+"""Sessions in files, which are the truth at home: journal, blobs, lock, and where they stand."""
+
+from holdfast.adapters.files.blobs import FileBlobs
+from holdfast.adapters.files.disk import DISK, Disk
+from holdfast.adapters.files.journal import Durability, FileJournal
+from holdfast.adapters.files.listing import SessionInfo
+from holdfast.adapters.files.lock import Holder, SessionLock, read_holder
+from holdfast.adapters.files.reading import verify
+from holdfast.adapters.files.store import SessionFiles, SessionStore, slug_of
+
+__all__ = [
+    "DISK",
+    "Disk",
+    "Durability",
+    "FileBlobs",
+    "FileJournal",
+    "Holder",
+    "SessionFiles",
+    "SessionInfo",
+    "SessionLock",
+    "SessionStore",
+    "read_holder",
+    "slug_of",
+    "verify",
+]

@@ -1,0 +1,108 @@
+"""Every call by which journal and blobs touch storage, as one object: tests hand in one that fails the n-th call."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+
+_CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+class Disk:
+    """The real thing. Everything raises OSError; nothing here retries or hides an error."""
+
+    def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
+        return os.open(path, flags | _CLOSE_ON_EXEC, mode)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def write(self, fd: int, data: memoryview) -> int:
+        return os.write(fd, data)
+
+    def read_at(self, fd: int, length: int, offset: int) -> bytes:
+        return os.pread(fd, length, offset)
+
+    def sync_data(self, fd: int) -> None:
+        """The file's bytes and size are on stable storage."""
+        if sys.platform == "darwin":
+            import fcntl
+
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(fd)
+
+    def sync_directory(self, path: Path) -> None:
+        """Names made, renamed or removed in this directory are on stable storage."""
+        fd = os.open(path, os.O_RDONLY | _CLOSE_ON_EXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.rename(old, new)
+
+    def link(self, old: Path, new: Path) -> None:
+        """A second name; FileExistsError when the name is taken, which a rename would overwrite."""
+        os.link(old, new)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def stat(self, path: Path) -> os.stat_result:
+        return os.stat(path)
+
+    def fstat(self, fd: int) -> os.stat_result:
+        return os.fstat(fd)
+
+
+DISK = Disk()
+
+
+def write_all(disk: Disk, fd: int, data: bytes) -> None:
+    """One write; the rest in further ones when the disk took only a part."""
+    rest = memoryview(data)
+    while rest:
+        taken = disk.write(fd, rest)
+        if taken <= 0:
+            raise OSError(errno.EIO, "the disk took no bytes")
+        rest = rest[taken:]
+
+
+def write_new(disk: Disk, path: Path, data: bytes) -> None:
+    """A new private file with these bytes, on stable storage but for its name; nothing is left when it fails."""
+    fd = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        try:
+            write_all(disk, fd, data)
+            disk.sync_data(fd)
+        finally:
+            disk.close(fd)
+    except OSError:
+        discard(disk, path)
+        raise
+
+
+def discard(disk: Disk, path: Path) -> None:
+    """Remove a file of ours that holds nothing of value, if that can be done."""
+    try:
+        disk.unlink(path)
+    except OSError:
+        pass  # it is only litter: a temporary file, named as such
+
+
+def make_private(directory: Path) -> None:
+    """The directory and its missing parents, 0700, their names on stable storage (ENG-4)."""
+    missing = [d for d in (directory, *directory.parents) if not d.exists()]
+    for folder in reversed(missing):
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        DISK.sync_directory(folder.parent)

@@ -1,0 +1,287 @@
+"""The journal in a file: appends are committed in groups, damage is set aside and said (ENG-3, REL-1, REL-2).
+
+Coroutines that append while a write is under way share the next write and sync. `durability="process"` leaves the sync
+out: it survives the death of the process, but not of the machine.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from holdfast.adapters.files.disk import DISK, Disk, discard, write_all, write_new
+from holdfast.adapters.files.lock import SessionLock
+from holdfast.adapters.files.reading import Damage, Scan, reading
+from holdfast.adapters.files.tape import SetAside, Tape, refused
+from holdfast.errors import DamagedLine, JournalError, JournalLost, SessionBusy
+from holdfast.ports import Loaded, Placed, Receipt
+from holdfast.transcript.blocks import one_line
+from holdfast.transcript.codec import decode_line, encode_header, encode_line
+from holdfast.transcript.records import Header, Record, Repaired, Transaction
+
+_NOT_A_WRITER = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+Durability = Literal["commit", "process"]
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """One call of `append`, until its records are durable."""
+
+    records: tuple[Record, ...]
+    is_taken: bool = False
+    receipt: Receipt | None = None
+    error: JournalError | None = None
+
+    def outcome(self) -> Receipt:
+        if self.receipt is None:
+            error = self.error or JournalError("the append was given up before anything was written")
+            raise type(error)(str(error)) from error  # its own copy: several tasks may raise it
+        return self.receipt
+
+
+class FileJournal:
+    """`ports.Journal` in one file. Made by `create` or `open`; a writer should hold the session's lock."""
+
+    def __init__(self, path: Path, scan: Scan, tape: Tape | None, disk: Disk, lock: SessionLock | None) -> None:
+        self._path = path
+        self._disk = disk
+        self._lock = lock
+        self._tape = tape
+        self._is_synced = tape is not None and tape.is_synced
+        self._seq = scan.seq
+        self._tail: Damage | None = None
+        self._damage: list[Damage] = []
+        self._owed: list[Repaired] = []
+        self._made: tuple[Repaired, ...] = ()
+        self._queue: list[_Waiting] = []
+        self._turn = anyio.Lock()
+        self._one_thread = anyio.CapacityLimiter(1)
+        self._is_closed = False
+        self._opened: Loaded | None = self._repaired(scan)
+
+    @classmethod
+    async def create(
+        cls,
+        path: Path,
+        header: Header,
+        *,
+        durability: Durability = "commit",
+        disk: Disk = DISK,
+        lock: SessionLock | None = None,
+    ) -> FileJournal:
+        """A new journal; `JournalError` when there is one. Its name and header are on stable storage on return."""
+        return await anyio.to_thread.run_sync(partial(cls._create, Path(path), header, durability, disk, lock))
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path,
+        *,
+        durability: Durability = "commit",
+        read_only: bool = False,
+        disk: Disk = DISK,
+        lock: SessionLock | None = None,
+    ) -> FileJournal:
+        """An existing journal. Raises only for its header, a newer format, or a file that can't be read or opened.
+
+        Damage is repaired and recorded, or with `read_only` only reported, by the first `load`.
+        """
+        mode: Durability | None = None if read_only else durability
+        return await anyio.to_thread.run_sync(partial(cls._open, Path(path), mode, disk, lock))
+
+    @classmethod
+    def _create(
+        cls, path: Path, header: Header, durability: Durability, disk: Disk, lock: SessionLock | None
+    ) -> FileJournal:
+        draft = path.with_name(f"{path.name}.new-{os.getpid()}-{threading.get_ident()}")
+        try:
+            write_new(disk, draft, encode_header(header))
+            try:
+                disk.link(draft, path)
+            finally:
+                discard(disk, draft)
+            disk.sync_directory(path.parent)
+        except FileExistsError:
+            raise JournalError(f"{path}: there is a journal already; open it instead") from None
+        except OSError as e:
+            raise refused(path, e) from e
+        return cls._open(path, durability, disk, lock)
+
+    @classmethod
+    def _open(cls, path: Path, durability: Durability | None, disk: Disk, lock: SessionLock | None) -> FileJournal:
+        with reading(disk, path) as reader:
+            scan = reader.since_boundary()
+        tape = None
+        if durability is not None:
+            tape = Tape(disk, path, scan.end, identity=reader.identity, is_synced=durability == "commit")
+        return cls(path, scan, tape, disk, lock)
+
+    # --- reading
+
+    async def load(self, *, whole: bool = False) -> Loaded:
+        """What the port says. A writer reads what was acknowledged; a reader what is there now."""
+        async with self._turn:
+            opened, self._opened = self._opened, None
+            if opened is not None and (opened.whole or not whole):
+                return opened
+            return await anyio.to_thread.run_sync(self._load, whole, limiter=self._one_thread)
+
+    def _load(self, whole: bool) -> Loaded:
+        if self._tape is not None:
+            self._tape.check()
+        with reading(self._disk, self._path, self._tape.size if self._tape else None) as reader:
+            scan = reader.scan(reader.body) if whole else reader.since_boundary()
+        return self._repaired(scan)
+
+    def _repaired(self, scan: Scan) -> Loaded:
+        """What the scan found, once its damage is repaired; when the disk refuses, it is repaired before an append."""
+        news, placed = scan.news, scan.placed
+        not_made = tuple(Repaired(line=d.line, what=d.what) for d in news)
+        if self._tape is not None:
+            self._tail = next((d for d in news if d.is_tail), self._tail)
+            self._damage = [d for d in news if not d.is_tail]
+            try:
+                placed += self._settle()
+                not_made = ()
+            except (JournalLost, SessionBusy):
+                raise
+            except JournalError as e:
+                if isinstance(e.__cause__, OSError) and e.__cause__.errno in _NOT_A_WRITER:
+                    raise
+                # A full or failing disk doesn't keep a session from opening; the next append has to get past it.
+        return Loaded(header=scan.header, records=placed, whole=scan.whole, repairs=self._made + not_made)
+
+    # --- writing
+
+    async def append(self, records: tuple[Record, ...]) -> Receipt:
+        """What the port says."""
+        waiting = _Waiting(records)
+        self._queue.append(waiting)
+        try:
+            async with self._turn:
+                if not waiting.is_taken:
+                    await self._flush()
+        finally:
+            if not waiting.is_taken:  # cancelled before its turn
+                self._queue.remove(waiting)
+        return waiting.outcome()
+
+    async def _flush(self) -> None:
+        """Write and sync all that waits, whoever is cancelled meanwhile."""
+        batch, self._queue = self._queue, []
+        self._opened = None
+        for waiting in batch:
+            waiting.is_taken = True
+        with anyio.CancelScope(shield=True):
+            if self._is_synced:
+                await anyio.to_thread.run_sync(self._commit, batch, limiter=self._one_thread)
+            else:
+                self._commit(batch)
+
+    def _commit(self, batch: list[_Waiting]) -> None:
+        try:
+            tape = self._writable()
+            self._settle()
+            lines: list[tuple[_Waiting, bytes]] = []
+            for waiting in batch:
+                try:
+                    lines.append((waiting, _line(self._seq + len(lines) + 1, waiting.records)))
+                except JournalError as e:
+                    waiting.error = e
+            offset = tape.append(b"".join(line for _, line in lines))
+        except JournalError as e:
+            for waiting in batch:
+                waiting.error = waiting.error or e
+            return
+        for waiting, line in lines:
+            self._seq += 1
+            waiting.receipt = Receipt(self._seq, offset)
+            offset += len(line)
+
+    def _writable(self) -> Tape:
+        if self._is_closed:
+            raise JournalError(f"{self._path}: the journal is closed")
+        if self._tape is None:
+            raise JournalError(f"{self._path}: the journal was opened read-only")
+        if self._lock is not None and not self._lock.is_held:
+            raise SessionBusy(f"{self._path}: this process doesn't hold the session's lock (any more)")
+        return self._tape
+
+    def _settle(self) -> tuple[Placed, ...]:
+        """Take hold of the file; set aside and record what is damaged. Returns the repair records it appended."""
+        tape = self._writable()
+        if not tape.has_grip and (aside := tape.grip()) is not None:
+            self._owed.append(self._cut(tape, aside))
+        if self._damage:
+            self._quarantine(tape, self._damage)
+            self._damage = []
+        if not self._owed:
+            return ()
+        records = tuple(sorted(self._owed, key=lambda repaired: repaired.line))
+        offset = tape.append(_line(self._seq + 1, records), is_worth_keeping=False)
+        self._seq, self._owed, self._made = self._seq + 1, [], self._made + records
+        return tuple(Placed(record, self._seq, offset) for record in records)
+
+    def _cut(self, tape: Tape, aside: SetAside) -> Repaired:
+        tail, self._tail = self._tail, None
+        if tail is not None:
+            return Repaired(line=tail.line, what=tail.what, quarantine=aside.file)
+        with reading(self._disk, self._path, tape.size) as reader:
+            line = reader.lines_before(tape.size) + 1
+        what = f"an append that failed left {aside.length} bytes that were not acknowledged"
+        return Repaired(line=line, what=what, quarantine=aside.file)
+
+    def _quarantine(self, tape: Tape, damage: list[Damage]) -> None:
+        """Copy the damaged lines beside the journal, each behind its number, place and length."""
+        beside = self._path.with_name(f"{self._path.name}.quarantine")
+        entries: list[bytes] = []
+        with reading(self._disk, self._path, tape.size) as reader:
+            for d in damage:
+                said = f"line {d.line}, offset {d.offset}, {d.length} bytes: {d.what}\n".encode()
+                entries += [said, reader.read(d.offset, d.length).rstrip(b"\n"), b"\n"] if d.length else []
+        try:
+            if entries:
+                fd = self._disk.open(beside, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                try:
+                    write_all(self._disk, fd, b"".join(entries))
+                    self._disk.sync_data(fd)
+                finally:
+                    self._disk.close(fd)
+                self._disk.sync_directory(beside.parent)
+        except OSError as e:
+            raise refused(beside, e) from e
+        self._owed += [Repaired(line=d.line, what=d.what, quarantine=beside.name if d.length else None) for d in damage]
+
+    async def close(self) -> None:
+        """Let go of the file and the lock, after the appends under way. May be called twice."""
+        with anyio.CancelScope(shield=True):
+            async with self._turn:
+                self._is_closed = True
+                self._opened = None
+                if self._tape is not None:
+                    self._tape.let_go()
+                if self._lock is not None:
+                    self._lock.release()
+
+
+def _line(seq: int, records: tuple[Record, ...]) -> bytes:
+    """The records as one line that is sure to be read back."""
+    try:
+        line = encode_line(seq, records)
+        if line.find(b"\n") != len(line) - 1:  # raw JSON came with line breaks between its tokens
+            raw = one_line(msgspec.json.encode(Transaction(seq=seq, records=records)))
+            line = encode_line(seq, msgspec.json.decode(raw, type=Transaction).records)
+        decode_line(line)
+    except (TypeError, ValueError, OverflowError, RecursionError, DamagedLine) as e:
+        raise JournalError(f"these records can't be written as JSON: {e}") from e
+    return line

@@ -1,0 +1,181 @@
+"""Where sessions stand at home, and how they are found: `<home>/projects/<slug>/<session-id>/` (ENG-4, ENG-5).
+
+    journal.jsonl    what was said and decided; beside it what was set aside from it
+    blobs/           what left the view
+    lock             who writes
+
+Directories are 0700, files 0600. `create` and `open` wait for the disk; the rest blocks, shortly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio.to_thread
+
+from holdfast.adapters.files.blobs import FileBlobs
+from holdfast.adapters.files.disk import DISK, Disk, make_private
+from holdfast.adapters.files.journal import Durability, FileJournal
+from holdfast.adapters.files.listing import SessionInfo, describe
+from holdfast.adapters.files.lock import SessionLock
+from holdfast.errors import JournalError
+from holdfast.transcript.codec import FORMAT, VERSION
+from holdfast.transcript.records import Header
+
+JOURNAL = "journal.jsonl"
+SLUG_CHARS = 200
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFiles:
+    """An open session. Closing the journal lets go of the session's lock."""
+
+    id: str
+    directory: Path
+    journal: FileJournal
+    blobs: FileBlobs
+
+
+def slug_of(project: str | Path) -> str:
+    """A folder name for a project: its real path with every other character as a dash; long ones end in a hash."""
+    path = unicodedata.normalize("NFC", os.path.realpath(project))
+    slug = re.sub(r"[^a-zA-Z0-9]", "-", path)
+    if len(slug) <= SLUG_CHARS:
+        return slug
+    return f"{slug[:SLUG_CHARS]}-{hashlib.sha256(path.encode(errors='surrogateescape')).hexdigest()[:12]}"
+
+
+class SessionStore:
+    """All sessions under one home directory."""
+
+    def __init__(self, home: Path, *, disk: Disk = DISK) -> None:
+        self._projects = Path(home) / "projects"
+        self._disk = disk
+
+    async def create(
+        self,
+        session: str,
+        *,
+        project: str | Path,
+        created: float,
+        source: str | None = None,
+        forked_from: str | None = None,
+        durability: Durability = "commit",
+    ) -> SessionFiles:
+        """A new session of a project, locked for writing."""
+        if not _SESSION_ID.fullmatch(session):
+            raise JournalError(f"not a session id (letters, digits, - and _, up to 128): {session[:150]!r}")
+        real = await anyio.to_thread.run_sync(os.path.realpath, project)
+        directory = self._projects / slug_of(real) / session
+        header = Header(
+            format=FORMAT,
+            version=VERSION,
+            session=session,
+            created=created,
+            project=real,
+            source=source,
+            forked_from=forked_from,
+        )
+        lock = await anyio.to_thread.run_sync(_make_and_lock, directory)
+        try:
+            journal = await FileJournal.create(
+                directory / JOURNAL, header, durability=durability, disk=self._disk, lock=lock
+            )
+        except BaseException:
+            lock.release()
+            raise
+        return SessionFiles(session, directory, journal, FileBlobs(directory / "blobs", disk=self._disk))
+
+    async def open(
+        self, reference: str | Path, *, durability: Durability = "commit", read_only: bool = False
+    ) -> SessionFiles:
+        """A session by id, unique beginning of one, or path. `SessionBusy` when someone else writes it."""
+        directory = await anyio.to_thread.run_sync(self.locate, reference)
+        lock = None if read_only else await anyio.to_thread.run_sync(SessionLock.acquire, directory)
+        try:
+            journal = await FileJournal.open(
+                directory / JOURNAL, durability=durability, read_only=read_only, disk=self._disk, lock=lock
+            )
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+        return SessionFiles(directory.name, directory, journal, FileBlobs(directory / "blobs", disk=self._disk))
+
+    def list(self, project: str | Path | None = None) -> tuple[SessionInfo, ...]:
+        """All sessions, or those of a project, last written first."""
+        found = [describe(directory / JOURNAL) for directory in self._directories(project)]
+        return tuple(sorted(found, key=lambda info: (info.modified, info.id), reverse=True))
+
+    def locate(self, reference: str | Path) -> Path:
+        """The directory of a session, by its id, a beginning that no other id has, or a path to it or its journal."""
+        text = os.fspath(reference)
+        if isinstance(reference, Path) or os.sep in text or text.endswith(".jsonl"):
+            path = Path(text)
+            directory = path.parent if path.name == JOURNAL else path
+            if not (directory / JOURNAL).is_file():
+                raise JournalError(f"{path}: there is no session here")
+            return directory.resolve()
+        named = [d for d in self._directories(None) if d.name.startswith(text)] if text else []
+        exact = [d for d in named if d.name == text]
+        match exact or named:
+            case [directory]:
+                return directory
+            case []:
+                raise JournalError(f"no session {text!r} under {self._projects}: `holdfast sessions` lists them")
+            case several:
+                shown = ", ".join(f"{d.parent.name}/{d.name}" for d in several[:_SHOWN])
+                more = f" and {len(several) - _SHOWN} more" if len(several) > _SHOWN else ""
+                raise JournalError(
+                    f"{text!r} names {len(several)} sessions: {shown}{more}; give more of the id, or a path"
+                )
+
+    def delete(self, reference: str | Path) -> None:
+        """Remove a session with its blobs for good. `SessionBusy` while someone writes it."""
+        directory = self.locate(reference)
+        if self._projects.resolve() not in directory.resolve().parents:
+            raise JournalError(f"{directory}: not under {self._projects}; remove it by hand")
+        lock = SessionLock.acquire(directory)
+        try:
+            # The new name is no session id, so a half removed session is never listed or opened.
+            doomed = directory.with_name(f".deleted-{secrets.token_hex(8)}")
+            self._disk.rename(directory, doomed)
+            self._disk.sync_directory(directory.parent)
+            shutil.rmtree(doomed)
+        except OSError as e:
+            raise JournalError(f"{directory}: {e.strerror or e}: the session can't be removed") from e
+        finally:
+            lock.release()
+
+    def _directories(self, project: str | Path | None) -> Iterator[Path]:
+        projects = _folders(self._projects) if project is None else [self._projects / slug_of(project)]
+        for folder in projects:
+            yield from (d for d in _folders(folder) if _SESSION_ID.fullmatch(d.name))
+
+
+def _make_and_lock(directory: Path) -> SessionLock:
+    try:
+        make_private(directory)
+    except OSError as e:
+        raise JournalError(f"{directory}: {e.strerror or e}: the session can't be made") from e
+    return SessionLock.acquire(directory)
+
+
+def _folders(parent: Path) -> list[Path]:
+    """The directories in a directory; none when it can't be read."""
+    try:
+        with os.scandir(parent) as entries:
+            return sorted(Path(e.path) for e in entries if e.is_dir(follow_symlinks=False))
+    except OSError:
+        return []

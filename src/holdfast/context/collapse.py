@@ -1,0 +1,95 @@
+"""Collapse: finished ranges of the history fold into a short projection; reversible (TURN-6).
+
+A range is finished when the todo it worked on was closed. Prices decide (TURN-5): it acts when room is needed, or when
+the shorter prefix pays for itself within the turns that are expected to come.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.context.cuts import legal_cuts
+from holdfast.context.economics import pays_back
+from holdfast.context.ledger.plain import ledger_of
+from holdfast.context.policy import Facts
+from holdfast.context.thinking import is_postponed
+from holdfast.context.view import View
+from holdfast.transcript.blocks import ToolUse, text_block
+from holdfast.transcript.edits import Collapsed
+from holdfast.transcript.messages import Message, MessageId, content_of
+
+_TODO_TOOLS = frozenset({"TodoWrite", "todo_write", "update_plan", "write_todos"})
+_PROJECTION_TOKENS = 800
+
+
+def collapse(view: View, facts: Facts) -> tuple[Collapsed, ...]:
+    """Fold the oldest finished range that is worth it, if any; one at a time, since each moves the prefix."""
+    settings = facts.settings
+    if not settings.collapse or not any(call.name in _TODO_TOOLS for call in view.calls.values()):
+        return ()
+    for first, last, title in finished_ranges(view):
+        tokens = sum(item.size.base for item in view.items[first : last + 1])
+        if tokens < facts.limits.scaled(settings.collapse_min_tokens) or is_postponed(view, first, facts):
+            continue
+        edit = _collapsed(view, first, last, title, tokens)
+        needs_room = facts.size(view) >= facts.limits.warning
+        if needs_room or pays_back(view, (edit,), edit.tokens_saved, facts):
+            return (edit,)
+    return ()
+
+
+def finished_ranges(view: View) -> list[tuple[int, int, str]]:
+    """(first, last, todo) of each stretch of work on a todo that was closed, at legal cuts, not collapsed, all sent."""
+    cuts = legal_cuts(view, loops=False)
+    ranges = []
+    started: dict[str, int] = {}
+    for call in view.calls.values():
+        if call.name not in _TODO_TOOLS or view.items[call.position].is_hidden:
+            continue
+        for todo, status in _todos(view, call.position, call.block):
+            if status == "in_progress":
+                started.setdefault(todo, call.position)
+            elif status == "completed" and todo in started:
+                first = next((cut for cut in cuts if cut > started[todo]), None)
+                last = next((cut for cut in reversed(cuts) if cut <= call.position), None)
+                del started[todo]
+                if first is not None and last is not None and first < last <= view.sent:
+                    ranges.append((first, last - 1, todo))
+    return [r for r in ranges if not any(item.is_hidden for item in view.items[r[0] : r[1] + 1])]
+
+
+def _todos(view: View, position: int, block: int) -> list[tuple[str, str]]:
+    value = view.items[position].message.blocks[block].value
+    arguments: dict[str, Any] = value.arguments() if isinstance(value, ToolUse) else {}
+    entries = arguments.get("todos") or arguments.get("plan") or []
+    if not isinstance(entries, list):
+        return []
+    found = []
+    for entry in entries:
+        if isinstance(entry, dict):
+            text = entry.get("content") or entry.get("step") or entry.get("title")
+            if isinstance(text, str):
+                found.append((text, str(entry.get("status", ""))))
+    return found
+
+
+def _collapsed(view: View, first: int, last: int, title: str, tokens: int) -> Collapsed:
+    messages = [item.message for item in view.items[first : last + 1]]
+    identity = f"collapse-{messages[0].id}"
+    text = ledger_of(messages).text(_PROJECTION_TOKENS)
+    lead = f'[Finished work, folded: "{title}". The whole of it: recall with id {identity}]\n\n'
+    projection = Message(
+        id=MessageId(identity),
+        role="user",
+        content=content_of([text_block(lead + text)]),
+        origin="summary",
+        at=messages[-1].at,
+    )
+    return Collapsed(
+        id=identity,
+        first=messages[0].id,
+        last=messages[-1].id,
+        projection=projection,
+        tokens_saved=tokens - _PROJECTION_TOKENS,
+        reason="a finished task",
+    )

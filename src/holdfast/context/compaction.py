@@ -1,0 +1,156 @@
+"""Compaction as a decision: from a view and a record of what leaves it to a boundary, and the test it must pass.
+
+Pure. The transaction around it (lease, strategies, commit) is the engine's (CMP-8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from holdfast import prompts
+from holdfast.context.anchor import size_tokens
+from holdfast.context.cuts import THINKING
+from holdfast.context.ledger.plain import Ledger, ledger_of
+from holdfast.context.policy import Facts
+from holdfast.context.state import State, to_checkpoint
+from holdfast.context.view import View, project
+from holdfast.transcript.blocks import Text, text_block
+from holdfast.transcript.edits import Change, Compacted, Marks
+from holdfast.transcript.messages import Message, MessageId, content_of
+from holdfast.transcript.sizes import text_size
+
+Trigger = Literal["auto", "manual", "reactive", "model"]
+Strategy = Literal["session_memory", "full", "ledger", "supplied"]
+WHERE_TO_LOOK = (
+    "What a preview, a cleared result or this record names can be had again with the recall tool, by its id."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a strategy proposes: a record of everything before `keep_from`, and where the kept messages start."""
+
+    strategy: Strategy
+    record: str
+    how: str
+    keep_from: int
+    ledger: Ledger
+
+
+Strategist = Callable[[View, Facts], "Plan | str"]
+
+
+def left_messages(view: View, keep_from: int) -> list[Message]:
+    """The messages that would leave the view, without the summary of an earlier boundary (CMP-13)."""
+    start = len(view.boundary.summary) if view.boundary else 0
+    return [item.message for item in view.items[start:keep_from]]
+
+
+def gathered(view: View, keep_from: int) -> Ledger:
+    """The ledger of everything that left so far and would leave now."""
+    return view.state.ledger.merged(ledger_of(left_messages(view, keep_from)))
+
+
+def boundary_of(view: View, plan: Plan, facts: Facts, *, identity: str, trigger: Trigger) -> Compacted:
+    """The boundary record that a plan makes, with the checkpoint of the fold (CMP-14)."""
+    kept = view.items[plan.keep_from :]
+    text = prompts.render("continuation", how=plan.how, where=WHERE_TO_LOOK, record=_with_pins(view, plan.record))
+    summary = Message(
+        id=MessageId(f"summary-{identity}"),
+        role="user",
+        content=content_of([text_block(text)]),
+        origin="summary",
+        at=facts.now,
+    )
+    ids = {item.message.id for item in kept}
+    results = [r.id for r in view.results.values() if view.items[r.position].message.id in ids]
+    changes = tuple(change for position in range(plan.keep_from, len(view.items)) for change in _frozen(view, position))
+    boundary = Compacted(
+        id=identity,
+        trigger=trigger,
+        strategy=plan.strategy,
+        summary=(summary,),
+        kept=tuple(item.message.id for item in kept),
+        changes=changes,
+        collapses=tuple(c for c in view.collapses.values() if c.first in ids),
+        marks=Marks(
+            offloaded=tuple(i for i in results if i in view.frozen),
+            cleared=tuple(i for i in results if i in view.cleared),
+            snipped=tuple(i for i in results if i in view.snipped),
+            settled=tuple(sorted(view.settled)),
+        ),
+        state=to_checkpoint(_state_after(view, plan, facts)),
+        at=facts.now,
+        tokens_before=facts.size(view),
+        summary_tokens=text_size(text).base,
+        kept_tokens=sum(item.size.base for item in kept if not item.is_hidden),
+        prompts={"continuation": prompts.version("continuation")},
+    )
+    after = size_tokens(project([boundary], onto=view))
+    return msgspec.structs.replace(boundary, tokens_after=after)
+
+
+def _with_pins(view: View, record: str) -> str:
+    """Pins go in verbatim, by code, whatever the record says."""
+    if not view.state.pins:
+        return record
+    pins = "\n".join(pin.text for pin in view.state.pins)
+    return f"## Pinned by the user, word for word\n{pins}\n\n{record}"
+
+
+def _frozen(view: View, position: int) -> list[Change]:
+    """The changes that show a kept message as it is shown now, with its thinking gone: the prefix is another one."""
+    item = view.items[position]
+    changes = []
+    for index, (said, shown) in enumerate(zip(item.message.blocks, item.shown, strict=True)):
+        if shown is None or shown.kind in THINKING:
+            changes.append(Change(message=item.message.id, block=index))
+        elif shown is not said:
+            changes.append(Change(message=item.message.id, block=index, to=msgspec.Raw(shown.raw)))
+    return changes
+
+
+def _state_after(view: View, plan: Plan, facts: Facts) -> State:
+    """The state behind the boundary: the breaker closes, unless the window refilled too soon again (PRS-5, PRS-6)."""
+    state = view.state
+    soon = state.breaker.boundaries > 0 and state.breaker.responses_since_boundary <= facts.settings.thrash_turns
+    breaker = msgspec.structs.replace(
+        state.breaker,
+        failures=0,
+        refills=state.breaker.refills + 1 if soon else 0,
+        responses_since_boundary=0,
+        boundaries=state.breaker.boundaries + 1,
+    )
+    return msgspec.structs.replace(state, breaker=breaker, ledger=plan.ledger)
+
+
+def refusal(view: View, boundary: Compacted, facts: Facts) -> str | None:
+    """Why a boundary must not be committed; None when it may (CMP-9).
+
+    Strictly smaller (automatic: by at least 10 %), under the trigger, and with every pin and kept message in place.
+    """
+    after = boundary.tokens_after
+    before = facts.size(view)
+    least = facts.settings.min_reduction_percent if boundary.trigger != "manual" else 0
+    if after >= before or (before - after) * 100 < before * least:
+        return f"too_little: {before:,} to {after:,} tokens"
+    if after >= facts.limits.trigger:
+        return f"over_trigger: {after:,} tokens, trigger {facts.limits.trigger:,}"
+    new = project([boundary], onto=view)
+    if len(new.items) != len(boundary.summary) + len(boundary.kept):
+        return "law: a kept message is missing"
+    texts = [block.value.text for block in new.items[0].visible if isinstance(block.value, Text)]
+    if any(pin.text not in text for pin in view.state.pins for text in texts[:1]):
+        return "pins: a pinned text is missing"
+    return None
+
+
+def ledger_plan(view: View, facts: Facts, keep_from: int) -> Plan:
+    """The plan that needs no model (CMP-5)."""
+    ledger = gathered(view, keep_from)
+    budget = min(facts.limits.scaled(facts.settings.summary_budget_tokens), facts.limits.trigger // 4)
+    return Plan("ledger", ledger.text(budget), "without a model, from what was said and done", keep_from, ledger)

@@ -1,0 +1,75 @@
+"""What moving a cached prefix costs, and what clearing saves (TURN-5). Prices are data in `models`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.context.models import ModelFacts
+from holdfast.context.policy import Facts
+from holdfast.context.view import View
+from holdfast.transcript.edits import Change, Collapsed, Edit
+from holdfast.transcript.messages import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A prefix move: from item `position` on, `tokens_rewritten` have to be written to the cache again."""
+
+    position: int
+    tokens_rewritten: int
+    usd: float | None
+
+
+def first_position(view: View, edits: tuple[Edit, ...]) -> int | None:
+    """The first item that some edits change; None when they change nothing shown."""
+    positions = [view.positions[change.message] for change in _changes(edits) if change.message in view.positions]
+    positions += [view.positions[e.first] for e in edits if isinstance(e, Collapsed) and e.first in view.positions]
+    return min(positions, default=None)
+
+
+def _changes(edits: tuple[Edit, ...]) -> list[Change]:
+    return [change for edit in edits for change in edit.changes]
+
+
+def move_of(view: View, edits: tuple[Edit, ...], facts: Facts) -> Move | None:
+    """The prefix move that committing these edits makes; None when all they change was never sent."""
+    position = first_position(view, edits)
+    if position is None or position >= view.sent:
+        return None
+    return move_at(view, position, facts)
+
+
+def move_at(view: View, position: int, facts: Facts) -> Move:
+    """A move at an item: everything from there on is written again."""
+    live = sum(item.size.live for item in view.items[position : view.sent] if not item.is_hidden)
+    tokens = round(live * view.state.calibration.ratio)
+    return Move(position, tokens, move_price(tokens, facts.model))
+
+
+def move_price(tokens: int, model: ModelFacts) -> float | None:
+    """Dollars that a move costs above reading the same tokens from the cache; None without a price."""
+    if model.input_usd is None:
+        return None
+    return tokens * model.input_price() * (model.write_factor - model.read_factor)
+
+
+def pays_back(view: View, edits: tuple[Edit, ...], saved_tokens: int, facts: Facts) -> bool:
+    """Whether the move is earned back by cheaper calls within the expected remaining turns (TURN-5).
+
+    Needs no price: both sides are in the same currency, so only the model's cache factors count.
+    """
+    move = move_of(view, edits, facts)
+    if move is None:
+        return True
+    model = facts.model
+    rewritten = max(0, move.tokens_rewritten - saved_tokens)
+    cost = rewritten * (model.write_factor - model.read_factor)
+    return saved_tokens * model.read_factor * facts.settings.expected_turns >= cost
+
+
+def usage_usd(usage: Usage, model: ModelFacts) -> float:
+    """What a response cost; 0 without a price."""
+    price = model.input_price()
+    prompt = usage.input_tokens + usage.cache_read_input_tokens * model.read_factor
+    prompt += usage.cache_creation_input_tokens * model.write_factor
+    return prompt * price + usage.output_tokens * (model.output_usd or 0.0) / 1e6

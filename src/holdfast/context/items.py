@@ -1,0 +1,89 @@
+"""Items: messages as the view shows them, with what was counted once (TOK-5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holdfast.transcript.blocks import Block, ToolUse
+from holdfast.transcript.edits import Change
+from holdfast.transcript.messages import Message, ToolUseId
+from holdfast.transcript.sizes import NOTHING, Size, block_size
+
+PATH_KEYS = ("file_path", "path", "notebook_path", "filePath", "filename", "file", "absolute_path", "target_file")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One message as shown: `shown[i]` stands for block i of the message, None where it left the view."""
+
+    message: Message
+    shown: tuple[Block | None, ...]
+    sizes: tuple[Size, ...]
+    size: Size
+    is_hidden: bool = False
+
+    @property
+    def visible(self) -> tuple[Block, ...]:
+        """The blocks that the model sees."""
+        return () if self.is_hidden else tuple(block for block in self.shown if block is not None)
+
+
+def item_of(message: Message) -> Item:
+    """A message as it first enters the view; counts its blocks."""
+    blocks = message.blocks
+    sizes = tuple(block_size(block) for block in blocks)
+    return Item(message, blocks, sizes, _sum(sizes))
+
+
+def changed(item: Item, changes: list[Change]) -> Item:
+    """The item after some of its blocks changed; counts only those."""
+    shown, sizes = list(item.shown), list(item.sizes)
+    for change in changes:
+        if not 0 <= change.block < len(shown):
+            continue
+        block = None if change.is_gone else Block(bytes(change.to))
+        shown[change.block] = block
+        sizes[change.block] = block_size(block) if block else NOTHING
+    return replace(item, shown=tuple(shown), sizes=tuple(sizes), size=_sum(tuple(sizes)))
+
+
+def _sum(sizes: tuple[Size, ...]) -> Size:
+    if len(sizes) == 1:
+        return sizes[0]
+    return Size(sum(s.base for s in sizes), sum(s.live for s in sizes), sum(s.blind for s in sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call and where it stands: item position and block index; `path` when the input names a file."""
+
+    id: ToolUseId
+    name: str
+    position: int
+    block: int
+    path: str | None = None
+    span: str = ""  # which part of the file was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A tool result and where it stands."""
+
+    id: ToolUseId
+    position: int
+    block: int
+    is_error: bool = False
+
+
+def call_of(use: ToolUse, position: int, block: int) -> Call:
+    """The call with the file it names, if any."""
+    arguments = use.arguments()
+    path = next((arguments[key] for key in PATH_KEYS if isinstance(arguments.get(key), str)), None)
+    span = _span(arguments) if path else ""
+    return Call(ToolUseId(use.id), use.name, position, block, path, span)
+
+
+def _span(arguments: dict[str, Any]) -> str:
+    keys = ("offset", "limit", "view_range", "start_line", "end_line", "pages")
+    return ",".join(f"{key}={arguments[key]}" for key in keys if arguments.get(key) is not None)

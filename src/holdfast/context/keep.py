@@ -1,0 +1,67 @@
+"""The keep window: which messages stay verbatim behind a summary (CMP-2)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.context.cuts import legal_cuts
+from holdfast.context.policy import Facts
+from holdfast.context.view import View
+
+
+class _Bounds(NamedTuple):
+    least: int
+    most: int
+    texts: int
+    after: int | None
+
+
+def keep_from(view: View, facts: Facts, *, after: int | None = None) -> int:
+    """The position from which messages are kept; `len(view.items)` keeps none.
+
+    Without `after`, the latest legal cut behind which at least the minimum of tokens and of messages with text stand.
+    With it (the position after what a summary covers already), the window starts there and widens backwards until both
+    minimums hold. Never more than the maximum, nor than half of what may be filled; the cuts that leave thinking loops
+    whole are preferred. Behind the last boundary's summary only.
+    """
+    limits, settings = facts.limits, facts.settings
+    most = min(limits.scaled(settings.keep_max_tokens), limits.trigger // 3)
+    least = min(limits.scaled(settings.keep_min_tokens), most)
+    start = _first_said(view)
+    bounds = _Bounds(least, most, settings.keep_min_texts, after)
+    for loops in (True, False):
+        cuts = [c for c in legal_cuts(view, loops=loops) if c >= start]
+        cut = _choose(view, cuts, bounds)
+        if cut is not None:
+            return cut
+    return len(view.items)
+
+
+def _first_said(view: View) -> int:
+    """Behind the summary of the last boundary; a summary is never kept as a message."""
+    return len(view.boundary.summary) if view.boundary else 0
+
+
+def _choose(view: View, cuts: list[int], bounds: _Bounds) -> int | None:
+    """The latest cut that keeps enough, else the one that keeps most within the maximum; None when none fits."""
+    best: int | None = None
+    tokens, spoken = 0, 0
+    position = len(view.items)
+    for cut in reversed(cuts):
+        while position > cut:
+            position -= 1
+            item = view.items[position]
+            tokens += 0 if item.is_hidden else item.size.base
+            spoken += any(block.kind == "text" for block in item.visible)
+        if tokens > bounds.most:
+            break
+        best = cut if cut < len(view.items) else best
+        if tokens >= bounds.least and spoken >= bounds.texts and (bounds.after is None or cut <= bounds.after):
+            return cut
+    # Nothing within the maximum holds the minimum: a kept tail of a fifth of it is worth entering a loop for.
+    return best if best is not None and tokens_from(view, best) >= bounds.least // 5 else None
+
+
+def tokens_from(view: View, position: int) -> int:
+    """Tokens shown from an item on, by the base rule."""
+    return sum(item.size.base for item in view.items[position:] if not item.is_hidden)

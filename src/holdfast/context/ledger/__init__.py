@@ -1,0 +1,1 @@
+"""The ledger: facts taken from the history by code, without a model."""

@@ -1,0 +1,156 @@
+"""Microcompaction: old tool results are cleared, by size, by idleness, or by the provider (TURN-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from holdfast.context.economics import pays_back
+from holdfast.context.policy import Facts
+from holdfast.context.replacements import stored, with_text
+from holdfast.context.thinking import is_postponed
+from holdfast.context.view import View
+from holdfast.transcript.blocks import text_block
+from holdfast.transcript.edits import Change, Cleared
+from holdfast.transcript.messages import MessageId, ToolUseId
+from holdfast.transcript.sizes import text_size
+
+# Attachments that were true when they were shown and can be had again: recalled memories, nested instruction files.
+OLD_ATTACHMENTS = ("memory", "nested_instructions")
+ATTACHMENT_CLEARED = "[Old attachment cleared]"
+IMAGE_CLEARED = "[Old image cleared; recall with id {id}]"
+
+
+def cleared_text(identity: str) -> str:
+    """What stands in the place of a cleared result (TURN-4)."""
+    return f"[Old tool result content cleared; recall with id {identity}]"
+
+
+def select_by_size(
+    candidates: Sequence[tuple[ToolUseId, int]], *, keep_tokens: int, keep_last: int, min_saved: int
+) -> tuple[list[ToolUseId], int]:
+    """The rule of the recordings: oldest first while more than `keep_tokens` remain, never the last `keep_last`.
+
+    `candidates` are (id, tokens by the base rule) in order. Returns the ids and the tokens saved; nothing when fewer
+    than `min_saved` would be.
+    """
+    remaining = sum(tokens for _, tokens in candidates)
+    chosen: list[ToolUseId] = []
+    saved = 0
+    for identity, tokens in candidates[: max(0, len(candidates) - keep_last)]:
+        if remaining <= keep_tokens:
+            break
+        chosen.append(identity)
+        remaining -= tokens
+        saved += tokens
+    return (chosen, saved) if saved >= min_saved else ([], 0)
+
+
+def microcompact(view: View, facts: Facts) -> tuple[Cleared, ...]:
+    """Clear old results when the cache is cold anyway, or when they are many and the window is nearly full."""
+    settings = facts.settings
+    if not settings.microcompact or settings.provider_clearing:
+        return ()
+    if settings.idle_clear and facts.is_cold(view):
+        ids = [identity for identity, _ in candidates(view, facts)]
+        ids = ids[: len(ids) - settings.idle_keep_last] if len(ids) > settings.idle_keep_last else []
+        edit = _clear(view, ids, "idle", "the cache is cold")
+        return (edit,) if edit.changes else ()
+    return _by_size(view, facts)
+
+
+def _by_size(view: View, facts: Facts) -> tuple[Cleared, ...]:
+    settings, limits = facts.settings, facts.limits
+    tools = frozenset(settings.microcompact_tools)
+    keep_tokens = limits.scaled(settings.microcompact_keep_tokens)
+    if sum(tokens for name, tokens in view.result_tokens.items() if name in tools) <= keep_tokens:
+        return ()
+    size = facts.size(view)
+    reach = min(limits.scaled(settings.microcompact_reach_tokens), limits.trigger * 15 // 100)
+    if size < limits.trigger - reach:
+        return ()
+    ids, saved = select_by_size(
+        candidates(view, facts),
+        keep_tokens=keep_tokens,
+        keep_last=settings.microcompact_keep_last,
+        min_saved=limits.scaled(settings.microcompact_min_saved_tokens),
+    )
+    if not ids or is_postponed(view, view.results[ids[0]].position, facts):
+        return ()
+    edit = _clear(view, ids, "size", "old results fill the window")
+    if settings.economics and size < limits.trigger and not pays_back(view, (edit,), saved, facts):
+        return ()
+    return (edit,)
+
+
+def candidates(view: View, facts: Facts) -> list[tuple[ToolUseId, int]]:
+    """Results of compactable tools still shown, in order, with their tokens by the base rule."""
+    tools = frozenset(facts.settings.microcompact_tools)
+    spare = facts.settings.microcompact_spare_errors
+    found = []
+    for identity, result in view.results.items():
+        if view.calls[identity].name not in tools or identity in view.cleared or identity in view.snipped:
+            continue
+        item = view.items[result.position]
+        if item.is_hidden or item.shown[result.block] is None or (spare and result.is_error):
+            continue
+        found.append((identity, item.sizes[result.block].base))
+    return found
+
+
+def _clear(view: View, ids: list[ToolUseId], trigger: Literal["size", "idle"], reason: str) -> Cleared:
+    """The edit that clears results, with the images and old attachments among what it passes."""
+    changes: list[Change] = []
+    saved = 0
+    small = [i for i in ids if _shown_tokens(view, i) <= text_size(cleared_text(i)).base]
+    ids = [i for i in ids if i not in small]
+    for identity in ids:
+        saved += _shown_tokens(view, identity) - text_size(cleared_text(identity)).base
+        changes.append(with_text(view, identity, cleared_text(identity)))
+    last = max((view.results[i].position for i in ids), default=-1)
+    attachments, images = _passed_by(view, last, set(ids))
+    changes += attachments
+    changes += images
+    return Cleared(
+        trigger=trigger,
+        tool_use_ids=tuple(ids),
+        changes=tuple(changes),
+        stored=tuple(stored(view, identity) for identity in ids),
+        attachments=tuple(dict.fromkeys(MessageId(change.message) for change in attachments)),
+        images=len(images),
+        tokens_saved=saved + sum(_change_saves(view, change) for change in (*attachments, *images)),
+        reason=reason,
+    )
+
+
+def _shown_tokens(view: View, identity: ToolUseId) -> int:
+    result = view.results[identity]
+    return view.items[result.position].sizes[result.block].base
+
+
+def _change_saves(view: View, change: Change) -> int:
+    return view.items[view.positions[change.message]].sizes[change.block].base
+
+
+def _passed_by(view: View, last: int, cleared: set[ToolUseId]) -> tuple[list[Change], list[Change]]:
+    """Old attachments and old images up to position `last` that are still shown."""
+    attachments: list[Change] = []
+    images: list[Change] = []
+    for item in view.items[: last + 1]:
+        message = item.message
+        if item.is_hidden or message.role != "user":
+            continue
+        for index, block in enumerate(item.shown):
+            if block is None:
+                continue
+            if message.note in OLD_ATTACHMENTS and block.kind == "text" and item.sizes[index].base > 20:
+                attachments.append(Change(message=message.id, block=index, to=_raw(ATTACHMENT_CLEARED)))
+            elif block.kind == "image":
+                images.append(Change(message=message.id, block=index, to=_raw(IMAGE_CLEARED.format(id=message.id))))
+    return attachments, images
+
+
+def _raw(text: str) -> msgspec.Raw:
+    return msgspec.Raw(text_block(text).raw)

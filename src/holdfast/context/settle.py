@@ -1,0 +1,90 @@
+"""Settling what a request can't leave open (TURN-9, TURN-9b): calls without a result, and media over the limits.
+
+Both are recorded, so that a result which arrives too late, or a limit that changes, doesn't move what was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.context.policy import Facts
+from holdfast.context.view import View
+from holdfast.transcript.blocks import Block, ToolResult, encode, text_block
+from holdfast.transcript.edits import Change, MediaReplaced, Settled
+
+MEDIA_REPLACED = "[{kind} left out: too many media in the conversation; recall with id {id}]"
+_MEDIA = ("image", "document")
+# Replacing a few more at once moves the prefix once instead of at every new image (TURN-9b: in chunks).
+_CHUNK = 10
+
+
+def settle(view: View, facts: Facts) -> tuple[Settled, ...]:
+    """Answer for good, with a synthetic error, every call that has no result when a request is made."""
+    if not view.open_calls:
+        return ()
+    return (Settled(tool_use_ids=tuple(view.open_calls), reason="no result when the request was made"),)
+
+
+def media_limits(view: View, facts: Facts) -> tuple[MediaReplaced, ...]:
+    """Replace the oldest images and documents while there are more, or more bytes of them, than a request may hold."""
+    if not view.media:
+        return ()
+    most = facts.settings.max_images or facts.model.max_images
+    shown = list(_media(view))
+    total = sum(size for _, _, _, size in shown)
+    if len(shown) <= most and total <= facts.settings.max_media_bytes:
+        return ()
+    drop, left = 0, total
+    while len(shown) - drop > most or left > facts.settings.max_media_bytes:
+        left -= shown[drop][3]
+        drop += 1
+    drop = min(len(shown), drop + min(_CHUNK, most // 4))
+    replaced: dict[tuple[int, int], set[int]] = {}
+    for position, block, part, _ in shown[:drop]:
+        replaced.setdefault((position, block), set()).add(part)
+    changes = tuple(_without(view, position, block, parts) for (position, block), parts in replaced.items())
+    return (MediaReplaced(changes=changes, reason="media over the limits of a request"),)
+
+
+def _media(view: View) -> Iterator[tuple[int, int, int, int]]:
+    """(item, block, part, bytes) of each image or document shown, oldest first; part -1: the block itself."""
+    for position, item in enumerate(view.items):
+        if item.is_hidden:
+            continue
+        for index, block in enumerate(item.shown):
+            if block is None:
+                continue
+            if block.kind in _MEDIA:
+                yield position, index, -1, len(block.raw)
+            elif isinstance(block.value, ToolResult) and not isinstance(block.value.content, str):
+                for number, part in enumerate(block.value.parts()):
+                    if part.kind in _MEDIA:
+                        yield position, index, number, len(part.raw)
+
+
+def _without(view: View, position: int, index: int, parts: set[int]) -> Change:
+    item = view.items[position]
+    block = item.shown[index]
+    assert block is not None
+    if -1 in parts:
+        raw = _placeholder(block, item.message.id).raw
+    else:
+        raw = _result_without(block, parts)
+    return Change(message=item.message.id, block=index, to=msgspec.Raw(raw))
+
+
+def _placeholder(block: Block, identity: str) -> Block:
+    return text_block(MEDIA_REPLACED.format(kind=block.kind.capitalize(), id=identity))
+
+
+def _result_without(block: Block, parts: set[int]) -> bytes:
+    fields = msgspec.json.decode(block.raw)
+    value = block.value
+    assert isinstance(value, ToolResult)
+    fields["content"] = [
+        msgspec.Raw(_placeholder(part, value.tool_use_id).raw if number in parts else part.raw)
+        for number, part in enumerate(value.parts())
+    ]
+    return encode(fields)

@@ -1,0 +1,104 @@
+"""What the fold carries from one boundary to the next beside the messages themselves (CMP-14).
+
+All of it is a pure function of the records, and all of it travels in the boundary's checkpoint.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.context.ledger.plain import Ledger
+from holdfast.transcript.records import Calibrated, Cursor, Front, Pinned, Titled
+
+
+class Calibration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Reported tokens for each live-estimated token, and the tokens of the front that the estimate doesn't see.
+
+    `overhead_tokens` is what the first report held beyond the messages (system prompt, tools); None before any report.
+    """
+
+    ratio: float = 1.0
+    overhead_tokens: int | None = None
+    window_tokens: int | None = None
+    model: str | None = None
+
+
+class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Consecutive failures of compaction (PRS-5), and how soon the window refilled after the last ones (PRS-6)."""
+
+    failures: int = 0
+    refills: int = 0
+    responses_since_boundary: int = 0
+    boundaries: int = 0
+
+
+class State(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything that outlives a boundary; persisted whole in its checkpoint."""
+
+    front: Front | None = None
+    title: Titled = Titled()
+    pins: tuple[Pinned, ...] = ()
+    cursors: dict[str, Cursor] = {}
+    calibration: Calibration = Calibration()
+    breaker: Breaker = Breaker()
+    messages: int = 0  # said so far, over the whole session
+    responses: int = 0  # API responses so far
+    answered_at: float | None = None  # when the model last answered: how cold the cache is
+    ledger: Ledger = Ledger()  # what was gathered from the messages before the boundary
+
+    def with_message(self) -> State:
+        return msgspec.structs.replace(self, messages=self.messages + 1)
+
+    def with_answer(self, at: float | None, *, is_new: bool) -> State:
+        """A message of the model arrived; `is_new` when it is the first of its API response."""
+        breaker = self.breaker
+        if is_new:
+            since = breaker.responses_since_boundary + 1
+            breaker = msgspec.structs.replace(breaker, responses_since_boundary=since)
+        return msgspec.structs.replace(
+            self,
+            messages=self.messages + 1,
+            responses=self.responses + is_new,
+            answered_at=self.answered_at if at is None else at,
+            breaker=breaker,
+        )
+
+    def with_failure(self) -> State:
+        """An attempt to compact failed (PRS-5)."""
+        breaker = msgspec.structs.replace(self.breaker, failures=self.breaker.failures + 1)
+        return msgspec.structs.replace(self, breaker=breaker)
+
+    def with_title(self, record: Titled) -> State:
+        """The newest word on each field of the metadata (ENG-5)."""
+        fields = {name: getattr(record, name) for name in record.__struct_fields__ if getattr(record, name) is not None}
+        return msgspec.structs.replace(self, title=msgspec.structs.replace(self.title, **fields))
+
+    def with_pin(self, pin: Pinned) -> State:
+        others = tuple(p for p in self.pins if p.id != pin.id)
+        return msgspec.structs.replace(self, pins=(*others, pin) if pin.text else others)
+
+    def with_cursor(self, cursor: Cursor) -> State:
+        return msgspec.structs.replace(self, cursors={**self.cursors, cursor.name: cursor})
+
+    def with_calibrated(self, record: Calibrated) -> State:
+        calibration = msgspec.structs.replace(
+            self.calibration,
+            ratio=record.ratio,
+            model=record.model,
+            window_tokens=record.window_tokens or self.calibration.window_tokens,
+        )
+        return msgspec.structs.replace(self, calibration=calibration)
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(State)
+
+
+def to_checkpoint(state: State) -> msgspec.Raw:
+    """The state as JSON, for the boundary record."""
+    return msgspec.Raw(_ENCODER.encode(state))
+
+
+def from_checkpoint(data: msgspec.Raw) -> State:
+    """The state that a boundary record carries."""
+    return _DECODER.decode(data)

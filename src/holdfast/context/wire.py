@@ -1,0 +1,230 @@
+"""From a view to a request: one byte-stable path (TURN-9).
+
+Raw blocks, as edits show them, are grouped into API messages and joined; nothing is decoded or encoded again on the
+way. The grouping is incremental: a turn costs work for what is new, and an edit rebuilds from its position. The rules:
+
+- consecutive messages of one role are one API message, and so are the messages of one API response, whatever stands
+  between them; results come first in their message, directly after their calls;
+- a call without a result gets a synthetic error, a result without a call just before it is left out;
+- blocks left out by edits, empty text, and messages of sub-agents and of the system don't appear;
+- the conversation starts and ends with a message of the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.context.items import Item, item_of
+from holdfast.context.view import View
+from holdfast.transcript.blocks import Block, Text, ToolResult, ToolUse, encode, text_block
+from holdfast.transcript.messages import ToolUseId
+
+NO_RESULT = "[No result: the call was interrupted before it returned]"
+CONTINUES = "[The conversation continues]"
+
+
+class Part(NamedTuple):
+    """One block of the request: its bytes, and where it came from (`position` -1: made up while flattening)."""
+
+    raw: bytes
+    kind: str
+    position: int = -1
+    block: int = -1
+
+
+_CONTINUES = Part(text_block(CONTINUES).raw, "text")
+
+
+@dataclass(slots=True)
+class Group:
+    """One API message in the making. `results` are kept apart, since they go first."""
+
+    role: str
+    first: int  # position of the first item in it
+    blocks: list[Part] = field(default_factory=list)
+    results: dict[ToolUseId, Part] = field(default_factory=dict)
+    calls: list[ToolUseId] = field(default_factory=list)
+    response: str | None = None
+    encoded: dict[str, bytes] = field(default_factory=dict)  # by protocol; emptied when the group changes
+
+    def parts(self) -> Iterator[Part]:
+        """The blocks in sending order."""
+        yield from self.results.values()
+        yield from self.blocks
+
+
+@dataclass(slots=True)
+class _Flat:
+    """The groups of a view up to `upto` items; kept with the view."""
+
+    groups: list[Group] = field(default_factory=list)
+    upto: int = 0
+
+
+def flatten(view: View) -> list[Group]:
+    """The API messages of a view. The view keeps the result, so that the next call does only what is new."""
+    flat = view.flat if isinstance(view.flat, _Flat) else _Flat()
+    view.flat = flat
+    if view.dirty < flat.upto:
+        _forget(flat, view.dirty)
+    projections = {view.positions[c.first]: c for c in view.collapses.values()}
+    for position in range(flat.upto, len(view.items)):
+        collapse = projections.get(position)
+        if collapse is not None:
+            _add(flat.groups, item_of(collapse.projection), position, view)
+        _add(flat.groups, view.items[position], position, view)
+    flat.upto = len(view.items)
+    view.dirty = len(view.items)
+    return _closed(flat.groups)
+
+
+def _forget(flat: _Flat, position: int) -> None:
+    """Drop the groups that may hold the item at `position` or later ones.
+
+    The group of an item starts at it or before; the API response it belongs to may have started up to two groups
+    earlier. Only the start of an assistant group is a safe place to go on from: no later item belongs further back.
+    """
+    groups = flat.groups
+    while groups and groups[-1].first >= position:
+        groups.pop()
+    del groups[-2:]
+    flat.upto = 0
+    while groups:
+        last = groups.pop()
+        if last.role == "assistant":
+            flat.upto = last.first
+            break
+
+
+def _add(groups: list[Group], item: Item, position: int, view: View) -> None:
+    message = item.message
+    if item.is_hidden or message.agent_id is not None:
+        return
+    if message.role == "assistant":
+        _add_assistant(groups, item, position)
+    else:
+        _add_user(groups, item, position, view)
+
+
+def _add_assistant(groups: list[Group], item: Item, position: int) -> None:
+    blocks = list(_sent(item))
+    if not blocks:
+        return
+    group = _group_for_response(groups, item.message.response_id)
+    if group is None:
+        if not groups:
+            groups.append(Group("user", position, [_CONTINUES]))
+        _answer_open_calls(groups, position)
+        if groups[-1].role == "assistant":
+            group = groups[-1]
+        else:
+            group = Group("assistant", position, response=item.message.response_id)
+            groups.append(group)
+    group.response = item.message.response_id
+    group.encoded.clear()
+    for index, block in blocks:
+        group.blocks.append(_part(block, position, index))
+        if isinstance(block.value, ToolUse):
+            group.calls.append(ToolUseId(block.value.id))
+
+
+def _group_for_response(groups: list[Group], response: str | None) -> Group | None:
+    """The assistant group that the same API response opened, even when results already follow it."""
+    if response is None:
+        return None
+    for group in groups[-2:]:
+        if group.role == "assistant" and group.response == response:
+            return group
+    return None
+
+
+def _answer_open_calls(groups: list[Group], position: int) -> None:
+    """Before another response begins, every call of the one before has its answer."""
+    calls, answers = _exchange(groups)
+    missing = [call for call in calls if answers is None or call not in answers.results]
+    if not missing:
+        return
+    if answers is None:
+        answers = Group("user", position)
+        groups.append(answers)
+    for call in missing:
+        answers.results[call] = synthetic_result(call)
+    answers.encoded.clear()
+
+
+def _exchange(groups: list[Group]) -> tuple[list[ToolUseId], Group | None]:
+    """The calls of the last response, and the user group after it, if any."""
+    if groups and groups[-1].role == "assistant":
+        return groups[-1].calls, None
+    if len(groups) > 1:
+        return groups[-2].calls, groups[-1]
+    return [], groups[-1] if groups else None
+
+
+def synthetic_result(call: ToolUseId) -> Part:
+    """The error that answers a call which has no result."""
+    fields = {"type": "tool_result", "tool_use_id": call, "content": NO_RESULT, "is_error": True}
+    return Part(encode(fields), "tool_result")
+
+
+def _add_user(groups: list[Group], item: Item, position: int, view: View) -> None:
+    calls, group = _exchange(groups)
+    for index, block in _sent(item):
+        value = block.value
+        call = ToolUseId(value.tool_use_id) if isinstance(value, ToolResult) else None
+        if call is not None:
+            is_answered = call in view.settled or (group is not None and call in group.results)
+            if call not in calls or is_answered:
+                continue
+        if group is None:
+            group = Group("user", position)
+            groups.append(group)
+        group.encoded.clear()
+        if call is not None:
+            group.results[call] = _part(block, position, index)
+        else:
+            group.blocks.append(_part(block, position, index))
+
+
+def _sent(item: Item) -> Iterator[tuple[int, Block]]:
+    """The blocks that go into a request, with their index; blank text is refused by the API."""
+    for index, block in enumerate(item.shown):
+        if block is None or item.is_hidden:
+            continue
+        value = block.value
+        if not (isinstance(value, Text) and not value.text.strip()):
+            yield index, block
+
+
+def _part(block: Block, position: int, index: int) -> Part:
+    """A block's bytes, without a cache_control of its sender's: breakpoints are ours to place."""
+    raw = block.raw
+    if b'"cache_control"' in raw:
+        fields = msgspec.json.decode(raw)
+        if fields.pop("cache_control", None) is not None:
+            raw = encode(fields)
+    return Part(raw, block.kind, position, index)
+
+
+def _closed(groups: list[Group]) -> list[Group]:
+    """The groups as sent: calls at the end answered, the user's turn last. The cached groups stay as they are."""
+    if not groups:
+        return [Group("user", 0, [_CONTINUES])]
+    calls, answers = _exchange(groups)
+    missing = [call for call in calls if answers is None or call not in answers.results]
+    last = groups[-1]
+    if last.role == "user" and not missing:
+        return groups
+    closing = Group("user", last.first)
+    if last.role == "user":
+        groups = groups[:-1]
+        closing = Group("user", last.first, list(last.blocks), dict(last.results))
+    for call in missing:
+        closing.results[call] = synthetic_result(call)
+    if not closing.results and not closing.blocks:
+        closing.blocks.append(_CONTINUES)
+    return [*groups, closing]

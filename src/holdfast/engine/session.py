@@ -1,0 +1,212 @@
+"""A session: a journal, the view that is its fold, and the one way to change either.
+
+Record first, then apply: `commit` stores blobs, appends to the journal, folds the new records onto the view and emits
+events. Nothing else changes a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import cast
+
+import msgspec
+
+from holdfast.context import economics
+from holdfast.context.models import ModelFacts, model_facts
+from holdfast.context.passes import with_thinking
+from holdfast.context.policy import Facts, Thresholds, WindowSource, thresholds
+from holdfast.context.replacements import original
+from holdfast.context.view import View, advance, project
+from holdfast.events import (
+    CalibrationLearned,
+    JournalRepaired,
+    MessageAppended,
+    PrefixMoved,
+    ResultOffloaded,
+    ResultsCleared,
+)
+from holdfast.ports import Blobs, Clock, Ids, Journal, Loaded, Sink
+from holdfast.settings import Settings
+from holdfast.transcript.blocks import Text
+from holdfast.transcript.edits import Cleared, Compacted, Edit, Offloaded
+from holdfast.transcript.messages import Message, MessageId
+from holdfast.transcript.records import Record, Titled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The ports that a session stands on."""
+
+    journal: Journal
+    blobs: Blobs
+    clock: Clock
+    ids: Ids
+    sink: Sink
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A model's window in tokens, and who said so (PRS-8)."""
+
+    tokens: int
+    source: WindowSource
+
+
+@dataclass(slots=True)
+class Session:
+    """One conversation. Open it with `Session.open`; one task at a time may use it."""
+
+    world: World
+    settings: Settings
+    view: View
+    model: ModelFacts
+    window: Window
+    is_compacting: bool = False
+    offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
+    _limits: Thresholds | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        world: World,
+        settings: Settings | None = None,
+        *,
+        model: ModelFacts | None = None,
+        window: Window | None = None,
+        whole: bool = False,
+    ) -> Session:
+        """Fold a journal into a session. A fresh journal gives an empty one; damage is repaired and said (REL-2).
+
+        Without `whole`, reading starts at what the last boundary keeps, so time follows the live view (SPD-3).
+        """
+        loaded = await world.journal.load(whole=whole)
+        view = project(placed.record for placed in loaded.records)
+        for repair in loaded.repairs:
+            world.sink.emit(JournalRepaired(repair.line, repair.what))
+        front = view.front
+        facts = model or model_facts(front.model if front else None)
+        window = window or Window(facts.window_tokens, "model")
+        session = cls(world, settings or Settings(), view, facts, window, offsets=_offsets(loaded))
+        session._prune_offsets()
+        return session
+
+    @property
+    def limits(self) -> Thresholds:
+        """The thresholds in force: the user's window, else what a provider stated, else the model's (PRS-8)."""
+        stated = self.view.state.calibration.window_tokens
+        window = self.window
+        if self.settings.window_tokens:
+            window = Window(self.settings.window_tokens, "setting")
+        elif stated and window.source in ("model", "default"):
+            window = Window(stated, "provider")
+        known = self._limits
+        if known is None or known.window != window.tokens or known.window_source != window.source:
+            known = self._limits = thresholds(self.settings, self.model, window.tokens, window.source)
+        return known
+
+    def configure(self, settings: Settings) -> None:
+        """Use other settings from the next decision on."""
+        self.settings, self._limits = settings, None
+
+    def facts(self, source: str = "user") -> Facts:
+        """Everything that decisions of this moment may depend on."""
+        return Facts(
+            settings=self.settings, limits=self.limits, model=self.model, now=self.world.clock.now(), source=source
+        )
+
+    async def append(self, *messages: Message) -> None:
+        """Say something: durable when this returns, in the view, and counted. Malformed blocks raise first."""
+        for message in messages:
+            message.check()
+        await self._record(messages)
+        for message in messages:
+            item = self.view.item(message.id)
+            self.world.sink.emit(MessageAppended(message.id, message.role, item.size.live if item else 0))
+
+    async def record(self, *records: Record) -> None:
+        """Append records that aren't messages or edits: a front, metadata, pins, cursors."""
+        await self._record(records)
+
+    async def commit(self, edits: Iterable[Edit], facts: Facts) -> tuple[Edit, ...]:
+        """Store what leaves the view, record the edits, and show the view as they say. Returns what was committed.
+
+        Edits that move the cached prefix take the thinking behind them along (TURN-7) and are announced (TURN-5).
+        """
+        proposed = tuple(edits)
+        if not proposed:
+            return ()
+        done = with_thinking(self.view, proposed, facts)
+        move = economics.move_of(self.view, done, facts)
+        await self._store(done)
+        await self._record(cast("tuple[Record, ...]", done))  # every Edit that exists is a Record
+        for edit in done:
+            self._announce(edit)
+        if move is not None:
+            reason = ", ".join(dict.fromkeys(_name(edit) for edit in proposed))
+            self.world.sink.emit(PrefixMoved(reason, move.position, move.tokens_rewritten, move.usd))
+        return done
+
+    async def commit_boundary(self, boundary: Compacted) -> None:
+        """Commit a compaction as one transaction, with the session's metadata behind it (CMP-8, ENG-5)."""
+        first = min((self.offsets[i] for i in boundary.kept if i in self.offsets), default=0)
+        await self._record((msgspec.structs.replace(boundary, kept_from=first), self._title()))
+        self._prune_offsets()
+
+    async def close(self) -> None:
+        """Re-append the metadata, so that listings find it in the tail, and let go of the journal (ENG-5)."""
+        if self.view.state.messages:
+            await self._record((self._title(),))
+        await self.world.journal.close()
+
+    def _title(self) -> Titled:
+        state = self.view.state
+        prompt = next((line for item in reversed(self.view.items) if (line := prompt_line(item.message))), None)
+        last = prompt or state.title.last_prompt
+        return msgspec.structs.replace(state.title, last_prompt=last, messages=state.messages)
+
+    async def _store(self, edits: tuple[Edit, ...]) -> None:
+        contents = {s.blob: original(self.view, s.tool_use_id) for edit in edits for s in edit.stored}
+        if contents:
+            await self.world.blobs.put(tuple(contents.values()))
+
+    async def _record(self, records: Iterable[Record]) -> None:
+        batch = tuple(records)
+        receipt = await self.world.journal.append(batch)
+        ratio = self.view.state.calibration.ratio
+        for record in batch:
+            advance(self.view, record)
+            if isinstance(record, Message):
+                self.offsets[record.id] = receipt.offset
+        calibration = self.view.state.calibration
+        if calibration.ratio != ratio:
+            self.world.sink.emit(CalibrationLearned(calibration.model or "", calibration.ratio))
+
+    def _prune_offsets(self) -> None:
+        self.offsets = {i: offset for i, offset in self.offsets.items() if i in self.view.positions}
+
+    def _announce(self, edit: Edit) -> None:
+        emit = self.world.sink.emit
+        if isinstance(edit, Offloaded):
+            for stored in edit.stored:
+                emit(ResultOffloaded(stored.tool_use_id, stored.bytes, edit.preview_bytes))
+        elif isinstance(edit, Cleared):
+            emit(ResultsCleared(edit.trigger, edit.tool_use_ids, edit.tokens_saved, edit.images))
+
+
+def _offsets(loaded: Loaded) -> dict[MessageId, int]:
+    return {placed.record.id: placed.offset for placed in loaded.records if isinstance(placed.record, Message)}
+
+
+def _name(edit: Edit) -> str:
+    """The edit's tag, as journals and reports name it."""
+    return str(edit.__struct_config__.tag)
+
+
+def prompt_line(message: Message) -> str | None:
+    """The first line of what a person said, at most 200 characters; None when nobody spoke."""
+    if message.origin != "user":
+        return None
+    texts = [block.value.text for block in message.blocks if isinstance(block.value, Text)]
+    lines = " ".join(texts).strip().splitlines()
+    return lines[0][:200] if lines else None

@@ -1,0 +1,107 @@
+"""Every constant that decides something, with its reason and clause; users change them by settings, flags or env.
+
+Values are in tokens unless the name says otherwise. Where a value scales with small windows, the field is the value for
+large ones and `context.policy.thresholds` applies the caps (PRS-2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+COMPACTABLE_TOOLS = (
+    # TURN-4: results that can be had again by running the tool again, under their names in common agents.
+    ("Read", "read_file", "view_file", "FileRead", "view", "open_file", "str_replace_based_edit_tool"),
+    ("Bash", "bash", "shell", "exec_command", "run_command", "execute_bash", "local_shell", "run_shell_command"),
+    ("Grep", "grep", "search_files", "grep_search", "codebase_search"),
+    ("Glob", "glob", "list_files", "find_files", "ls", "LS", "list_dir"),
+    ("WebSearch", "web_search"),
+    ("WebFetch", "web_fetch", "fetch"),
+    ("Edit", "edit", "MultiEdit", "str_replace_editor", "replace", "edit_file", "apply_patch"),
+    ("Write", "write", "write_file", "create_file", "write_to_file"),
+)
+
+
+def _family(number: int) -> tuple[str, ...]:
+    return COMPACTABLE_TOOLS[number]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings with their defaults. Immutable; `dataclasses.replace` makes a changed copy."""
+
+    # Pressure (PRS-1 to PRS-8)
+    window_tokens: int | None = None  # PRS-8: the user's word on the window; None: provider, then table
+    max_output_tokens: int | None = None  # PRS-1: None: the model's own
+    reserve_cap_tokens: int = 20_000  # PRS-1; 32,000 reproduces logs before 2.1.25
+    trigger_offset_tokens: int = 13_000  # PRS-1
+    block_offset_tokens: int = 3_000  # PRS-1
+    warning_offset_tokens: int = 20_000  # PRS-1
+    error_offset_tokens: int = 20_000  # PRS-1, its own setting
+    auto_compact: bool = True  # PRS-4
+    compact: bool = True  # PRS-4: false refuses manual compaction too
+    auto_compact_window: int | None = None  # PRS-3
+    auto_compact_percent: float | None = None  # PRS-3
+    breaker_failures: int = 3  # PRS-5
+    min_reduction_percent: int = 10  # PRS-6, CMP-9
+    thrash_refills: int = 3  # PRS-6: this many refills …
+    thrash_turns: int = 3  # PRS-6: … each within this many turns stop auto-compaction
+
+    # Tool results (TURN-2)
+    offload: bool = True
+    result_limit_chars: int = 50_000
+    result_limits_chars: dict[str, int] = field(
+        default_factory=lambda: {
+            **dict.fromkeys(_family(1), 30_000),
+            **dict.fromkeys(_family(2), 20_000),
+        }
+    )
+    message_limit_bytes: int = 64_000
+    preview_chars: int = 2_000
+    offload_exempt_tools: tuple[str, ...] = ("recall",)  # a read of a blob is never offloaded again
+
+    # Snip (TURN-3)
+    snip: bool = True
+
+    # Microcompaction (TURN-4)
+    microcompact: bool = True
+    microcompact_tools: tuple[str, ...] = tuple(name for family in COMPACTABLE_TOOLS for name in family)
+    microcompact_keep_tokens: int = 40_000
+    microcompact_min_saved_tokens: int = 20_000
+    microcompact_reach_tokens: int = 20_000  # acts from trigger - this
+    microcompact_keep_last: int = 3
+    microcompact_spare_errors: bool = True
+    idle_clear: bool = True
+    cache_lifetime_seconds: float = 3_600.0
+    idle_keep_last: int = 5
+    provider_clearing: bool = False  # (c): send a context-editing request instead of rewriting
+    economics: bool = False  # TURN-5: let prices postpone clearing while the size is below the trigger
+    expected_turns: int = 20  # TURN-5: calls over which a move has to pay back
+
+    # Collapse (TURN-6)
+    collapse: bool = False
+    collapse_min_tokens: int = 8_000
+
+    # Thinking (TURN-7)
+    thinking: Literal["drop", "provider"] = "drop"
+
+    # Requests (TURN-9)
+    max_images: int | None = None  # None: the model's own limit
+    max_media_bytes: int = 20_000_000
+    cache_ttl: Literal["5m", "1h"] = "5m"
+
+    # Compaction (CMP-2, CMP-5)
+    keep_min_tokens: int = 10_000
+    keep_max_tokens: int = 40_000
+    keep_min_texts: int = 5
+    summary_budget_tokens: int = 10_000
+    user_words_tokens: int = 20_000  # CMP-3
+
+    # Tokens (TOK-3, TOK-4)
+    margin_numerator: int = 4  # TOK-3: only when nothing was ever reported
+    margin_denominator: int = 3
+    calibration_low: float = 0.5
+    calibration_high: float = 2.0
+
+    # Journal
+    durability: Literal["commit", "process"] = "commit"  # REL-1

@@ -1,0 +1,288 @@
+"""A model server without a network: rules, window, prompt cache, thinking signatures, scripted answers."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Literal, NoReturn
+
+import msgspec
+
+from .binding import ThinkingBinding, place_after
+from .cache import Marker, PromptCache
+from .fields import THINKING
+from .model_rules import ModelRules, Violation
+from .prompt import Prompt, prompt_of
+from .replies import Block, Reply, Script, Scripted, StopReason, UpstreamError, Usage, prompt_too_long, text
+from .request import BlockFacts, Reader, Request, TokenCounter, Unreadable, count_tokens, open_body
+from .rules import violations_of
+from .statistics import PrefixMove, Statistics
+from .structure import expected_thinking, open_loop
+
+Binding = Literal["error", "on_request", "off"]
+_MODIFIED = (
+    "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. These blocks must "
+    "remain as they were in the original response."
+)
+
+
+@dataclass(slots=True)
+class _Session:
+    """What is remembered of one conversation."""
+
+    prompt: Prompt | None = None
+    thoughts: dict[str, tuple[bytes, ...]] = field(default_factory=dict)  # call id -> thinking of its message
+    seen: set[bytes] = field(default_factory=set)  # digests that were counted as content
+
+
+class FakeUpstream:
+    """An in-process model server. `respond` takes a request body and gives a `Reply`, or raises `UpstreamError`.
+
+    rules, models     limits of every model, and of models by name
+    script            answers in order; when it is used up, every answer is the text "ok"
+    binding           thinking signatures: "error" checks every request, "on_request" only those that set
+                      `thinking.block_binding` (accounts from before September 2026), "off" never
+    require_thinking  thinking of an open tool loop that this upstream issued has to come back unmodified
+    leading_may_go    the earliest thinking blocks may be left out (a block between others may not)
+    strict            consecutive messages of one role are refused (the real server merges them)
+    count             tokens of one block; it must not depend on `cache_control`, which it never sees
+    clock             seconds; moves the cache's time to live
+    """
+
+    def __init__(
+        self,
+        *,
+        rules: ModelRules | None = None,
+        models: Mapping[str, ModelRules] | None = None,
+        script: Iterable[Scripted] = (),
+        binding: Binding = "error",
+        require_thinking: bool = True,
+        leading_may_go: bool = True,
+        strict: bool = True,
+        count: TokenCounter = count_tokens,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.statistics = Statistics()
+        self.script: deque[Scripted] = deque(script)
+        self._rules = rules or ModelRules()
+        self._models = dict(models or {})
+        self._readers: dict[ModelRules, Reader] = {}
+        self._caches: dict[int, PromptCache] = {}
+        self._sessions: dict[str, _Session] = {}
+        self._binding = ThinkingBinding(leading_may_go=leading_may_go)
+        self._enforce: Binding = binding
+        self._require_thinking = require_thinking
+        self._strict = strict
+        self._count = count
+        self._clock = clock
+
+    def respond(self, body: bytes, *, reply: Scripted | None = None, session: str | None = None) -> Reply:
+        """Answer a request with `reply`, or with the next of the script.
+
+        Prefix moves are told within a `session`; without one it is the request's `metadata.user_id`.
+        """
+        now = self._clock()
+        self.statistics.requests += 1
+        rules, request = self._read(body)
+        name = session if session is not None else _session_of(request)
+        memory = self._sessions.setdefault(name, _Session())
+        sent = prompt_of(request, memory.prompt)
+        self.statistics.chain_links += sent.steps
+        self._check_open_loop(request, memory)
+        dropped = self._check_binding(request, sent)
+        prompt = self._effective(sent, dropped)
+        self._check_window(request, prompt, rules)
+        script = self._next(reply)
+        self._remember(name, memory, sent)
+        use = self._cache(rules).use(prompt, _markers(prompt, request), _root(request), now)
+        content, facts = self._content(script, request, sent, self._reader(rules))
+        _keep_thoughts(memory, facts)
+        output = sum(block.tokens for block in facts) if script.output_tokens is None else script.output_tokens
+        self.statistics.count(use, output)
+        return Reply(
+            id=f"msg_{self.statistics.answered:06d}",
+            model=str(request.fields["model"]),
+            content=content,
+            stop_reason=_stop_reason(script, request),
+            usage=Usage(use.plain_tokens, use.read_tokens, use.written_tokens, output, use.written_1h_tokens),
+            stop_sequence=script.stop_sequence,
+            stop_details=script.stop_details,
+            input_transformations=tuple({"type": "thinking_dropped", "path": sent.path(at)} for at in sorted(dropped)),
+        )
+
+    def count_tokens(self, body: bytes) -> dict[str, int]:
+        """What `/v1/messages/count_tokens` answers: the counting of `respond`; of the rules, only that it is JSON."""
+        try:
+            return {"input_tokens": prompt_of(self._reader(self._rules_of(body)).read(body), None).tokens}
+        except Unreadable as error:
+            raise UpstreamError(400, "invalid_request_error", str(error)) from error
+
+    # --- reading and refusing -----------------------------------------------------------------------------------
+
+    def _read(self, body: bytes) -> tuple[ModelRules, Request]:
+        rules = self._rules_of(body)
+        reader = self._reader(rules)
+        before = reader.hashed_bytes
+        request, found = violations_of(body, reader, strict=self._strict)
+        self.statistics.hashed_bytes += reader.hashed_bytes - before
+        if found or request is None:
+            self._refuse(found)
+        return rules, request
+
+    def _refuse(self, found: list[Violation]) -> NoReturn:
+        self.statistics.refused += 1
+        self.statistics.violations.update(violation.rule for violation in found)
+        first = found[0]
+        status, kind = (413, "request_too_large") if first.rule == "body_bytes" else (400, "invalid_request_error")
+        raise UpstreamError(status, kind, first.text, violations=found)
+
+    def _check_open_loop(self, request: Request, memory: _Session) -> None:
+        """Thinking that we issued in the tool loop this request continues has to be there as we issued it."""
+        if not self._require_thinking or request.thinking.get("type") == "disabled":
+            return
+        for index in open_loop(request.messages):
+            blocks = request.messages[index].blocks
+            issued = {digest for block in blocks for digest in memory.thoughts.get(block.link, ())}
+            there = [(at, block.digest) for at, block in enumerate(blocks) if block.kind in THINKING]
+            if issued <= {digest for _, digest in there}:
+                continue
+            path = f"messages.{index}.content.{there[0][0] if there else 0}"
+            said = f"{path}: {_MODIFIED}" if there else expected_thinking(path, blocks[0].kind)
+            self._refuse([Violation("open_loop_thinking", path, said)])
+
+    def _check_binding(self, request: Request, sent: Prompt) -> set[int]:
+        """Positions of the thinking blocks that are dropped; raises when the request did not ask to drop them."""
+        asked = request.thinking.get("block_binding")
+        behaviour = asked.get("prefix_mismatch_behavior") if isinstance(asked, dict) else None
+        if self._enforce == "off" or (self._enforce == "on_request" and behaviour is None):
+            return set()
+        found = list(self._binding.mismatches(sent))
+        if found and behaviour != "drop_block":
+            path = sent.path(found[0].position)
+            self._refuse([Violation("thinking_binding", path, f"{path}: {found[0].said}")])
+        self.statistics.thinking_dropped += len(found)
+        return {mismatch.position for mismatch in found}
+
+    def _effective(self, sent: Prompt, dropped: set[int]) -> Prompt:
+        """What the model reads: without dropped thinking, and without messages before the last compaction block."""
+        summary = max((at for at, block in enumerate(sent.blocks) if block.summary), default=0)
+        head = len(sent.head)
+        if not dropped and summary <= head:
+            return sent
+        return sent.without(lambda at: at in dropped or head <= at < summary)
+
+    def _check_window(self, request: Request, prompt: Prompt, rules: ModelRules) -> None:
+        window, asked = rules.window_tokens, int(request.fields["max_tokens"])
+        said = ""
+        if prompt.tokens > window:
+            said = prompt_too_long(prompt.tokens, window).message
+        elif rules.output_must_fit and prompt.tokens + asked > window:
+            sum_ = f"{prompt.tokens} + {asked} > {window}"
+            said = f"input length and `max_tokens` exceed context limit: {sum_}, decrease input length or `max_tokens` "
+            said += "and try again"
+        if said:
+            self._refuse([Violation("window", "", said)])
+
+    # --- remembering and answering ------------------------------------------------------------------------------
+
+    def _next(self, reply: Scripted | None) -> Script:
+        if reply is None:
+            reply = self.script.popleft() if self.script else "ok"
+        if isinstance(reply, UpstreamError):
+            self.statistics.failed += 1
+            raise reply
+        return Script((text(reply),)) if isinstance(reply, str) else reply
+
+    def _remember(self, name: str, memory: _Session, sent: Prompt) -> None:
+        """Tell a prefix move, count new content, and keep the prompt for the next request."""
+        before = memory.prompt
+        shared = sent.shared_with(before) if before is not None else 0
+        moved = before is not None and shared < len(before.blocks)
+        if moved:
+            kept = sent.totals[shared - 1] if shared else 0
+            number, path = self.statistics.requests, sent.path(shared)
+            self.statistics.prefix_moves.append(PrefixMove(name, number, shared, path, kept, sent.tokens - kept))
+        for block in sent.blocks[shared:]:
+            if not (moved and block.digest in memory.seen):
+                self.statistics.content_tokens += block.tokens
+            memory.seen.add(block.digest)
+        memory.prompt = sent
+
+    def _content(
+        self, script: Script, request: Request, sent: Prompt, reader: Reader
+    ) -> tuple[tuple[Block, ...], list[BlockFacts]]:
+        """The script's blocks, with ids given and thinking signed for the place where it stands; and their facts."""
+        content: list[Block] = []
+        facts: list[BlockFacts] = []
+        place = place_after(sent)
+        for number, block in enumerate(script.content if request.fields["max_tokens"] else ()):
+            if block["type"] == "tool_use" and "id" not in block:
+                block = {"type": "tool_use", "id": f"toolu_{self.statistics.answered + 1:06d}_{number:02d}", **block}
+            elif block["type"] == "thinking" and "signature" not in block:
+                block = {**block, "signature": self._binding.sign(place, block["thinking"])}
+            content.append(block)
+            facts.append(reader.block(block, "assistant"))
+            place = place.then(facts[-1])
+        return tuple(content), facts
+
+    def _rules_of(self, body: bytes) -> ModelRules:
+        return self._models.get(_model_of(body), self._rules) if self._models else self._rules
+
+    def _reader(self, rules: ModelRules) -> Reader:
+        if rules not in self._readers:
+            self._readers[rules] = Reader(rules, self._count)
+        return self._readers[rules]
+
+    def _cache(self, rules: ModelRules) -> PromptCache:
+        least = rules.min_cacheable_tokens
+        return self._caches.setdefault(least, PromptCache(least))
+
+
+def _keep_thoughts(memory: _Session, facts: list[BlockFacts]) -> None:
+    """Remember which thinking stood beside which call, for as long as their tool loop is open."""
+    thoughts = tuple(block.digest for block in facts if block.kind in THINKING)
+    if thoughts:
+        memory.thoughts.update((block.link, thoughts) for block in facts if block.kind == "tool_use")
+
+
+def _model_of(body: bytes) -> str:
+    try:
+        model = msgspec.json.decode(open_body(body).get("model", b'""'))
+    except (Unreadable, msgspec.DecodeError):
+        return ""
+    return str(model)
+
+
+def _session_of(request: Request) -> str:
+    metadata = request.fields.get("metadata")
+    return str(metadata.get("user_id", "")) if isinstance(metadata, dict) else ""
+
+
+def _markers(prompt: Prompt, request: Request) -> list[Marker]:
+    markers = [Marker(at, block.ttls[-1]) for at, block in enumerate(prompt.blocks) if block.ttls]
+    auto = request.fields.get("cache_control")
+    last = next((at for at in range(len(prompt.blocks) - 1, -1, -1) if prompt.blocks[at].kind not in THINKING), None)
+    if isinstance(auto, dict) and last is not None and not prompt.blocks[last].ttls:
+        markers.append(Marker(last, str(auto.get("ttl") or "5m")))
+    return markers
+
+
+def _root(request: Request) -> tuple[str, bytes]:
+    """What separates caches: the model; and for messages also tool choice, thinking and effort."""
+    config = request.fields.get("output_config")
+    settings = [
+        request.fields.get("tool_choice"),
+        request.thinking.get("type"),
+        request.thinking.get("budget_tokens"),
+        config.get("effort") if isinstance(config, dict) else None,
+    ]
+    return str(request.fields["model"]), sha256(msgspec.json.encode(settings)).digest()
+
+
+def _stop_reason(script: Script, request: Request) -> StopReason:
+    if request.fields["max_tokens"] == 0:
+        return "max_tokens"
+    if script.stop_reason is not None:
+        return script.stop_reason
+    return "tool_use" if any(block["type"] == "tool_use" for block in script.content) else "end_turn"

@@ -1,0 +1,144 @@
+"""Edits: recorded changes of what the view shows.
+
+An edit is written to the journal first and folded onto the view second; nothing else changes a view. Each one carries
+the exact bytes that stand in the view from then on, so a later version of Holdfast that would choose other words still
+sends the same prefix (REL-5, REL-6). Nothing is lost: the messages stay in the journal as they were said.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from holdfast.transcript.messages import BlobId, Message, MessageId, ToolUseId
+
+GONE = msgspec.Raw(b"null")
+
+
+class Change(msgspec.Struct, frozen=True):
+    """From now on, block `block` (its index in the message as said) shows as `to`; `GONE` takes it out of the view."""
+
+    message: MessageId
+    block: int
+    to: msgspec.Raw = GONE
+
+    @property
+    def is_gone(self) -> bool:
+        return bytes(self.to) == b"null"
+
+
+class Stored(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where the original of a changed result is kept: a content-addressed blob."""
+
+    tool_use_id: ToolUseId
+    blob: BlobId
+    bytes: int
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """What every edit has. `reason` is one short phrase for people and events; it never reaches a model."""
+
+    changes: tuple[Change, ...] = ()
+    stored: tuple[Stored, ...] = ()
+    reason: str = ""
+
+
+class Offloaded(Edit, frozen=True, kw_only=True, omit_defaults=True, tag="offloaded"):
+    """A large result was moved to a blob; a preview stands in its place (TURN-2)."""
+
+    preview_bytes: int = 0
+
+
+class Snipped(Edit, frozen=True, kw_only=True, omit_defaults=True, tag="snipped"):
+    """Old history that policy calls worthless was taken out (TURN-3)."""
+
+    tokens_saved: int = 0
+
+
+class Cleared(Edit, frozen=True, kw_only=True, omit_defaults=True, tag="cleared"):
+    """Old tool results were cleared: microcompaction (TURN-4)."""
+
+    trigger: Literal["size", "idle", "provider"]
+    tool_use_ids: tuple[ToolUseId, ...] = ()
+    images: int = 0
+    attachments: tuple[MessageId, ...] = ()
+    tokens_saved: int = 0
+
+
+class Collapsed(Edit, frozen=True, kw_only=True, omit_defaults=True, tag="collapsed"):
+    """The messages from `first` to `last` fold into one short projection (TURN-6); undone by `Undone`."""
+
+    id: str
+    first: MessageId
+    last: MessageId
+    projection: Message
+    tokens_saved: int = 0
+
+
+class ThinkingDropped(Edit, frozen=True, kw_only=True, omit_defaults=True, tag="thinking_dropped"):
+    """Thinking after an edit point, whose signatures would no longer hold, left the view (TURN-7)."""
+
+
+class MediaReplaced(Edit, frozen=True, kw_only=True, omit_defaults=True, tag="media_replaced"):
+    """Images or documents over a limit were replaced by a placeholder (TURN-9b)."""
+
+
+class Settled(Edit, frozen=True, kw_only=True, omit_defaults=True, tag="settled"):
+    """Calls that had no result when a request had to be made; a synthetic error answers them for good (TURN-9b)."""
+
+    tool_use_ids: tuple[ToolUseId, ...] = ()
+
+
+class Undone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="undone"):
+    """The collapse or compaction with this id no longer holds (TURN-6, CMP-11)."""
+
+    id: str
+    reason: str = ""
+
+
+class Rewound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="rewound"):
+    """The conversation goes on from `to`, the last message that stays; what came after it leaves the view (CKP-4)."""
+
+    to: MessageId
+    reason: str = ""
+
+
+class Marks(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What had happened to the results that a boundary keeps, so that it doesn't happen to them again."""
+
+    offloaded: tuple[ToolUseId, ...] = ()
+    cleared: tuple[ToolUseId, ...] = ()
+    snipped: tuple[ToolUseId, ...] = ()
+    settled: tuple[ToolUseId, ...] = ()
+
+
+class Compacted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="compacted"):
+    """A boundary: old history gave way to a summary (CMP-8), and a checkpoint of the fold (CMP-14).
+
+    `summary` stands first, then the messages named in `kept`, as `changes` shows them. `state` is everything else that
+    the fold needs from before; `kept_from` is the byte offset in the journal of the first kept message's line (or of
+    the boundary itself when nothing was kept), so that opening a session reads back no further (SPD-3).
+    """
+
+    id: str
+    trigger: Literal["auto", "manual", "reactive", "model"]
+    strategy: Literal["session_memory", "full", "ledger", "supplied"]
+    summary: tuple[Message, ...]
+    kept: tuple[MessageId, ...] = ()
+    changes: tuple[Change, ...] = ()
+    collapses: tuple[Collapsed, ...] = ()
+    marks: Marks = Marks()
+    state: msgspec.Raw = msgspec.Raw(b"{}")
+    at: float | None = None
+    tokens_before: int = 0
+    tokens_after: int = 0
+    summary_tokens: int = 0
+    kept_tokens: int = 0
+    kept_from: int = 0
+    prompts: dict[str, str] = {}
+
+
+AnyEdit = (
+    Offloaded | Snipped | Cleared | Collapsed | ThinkingDropped | MediaReplaced | Settled | Undone | Rewound | Compacted
+)

@@ -1,0 +1,84 @@
+"""A message: who said what, when, in which API response, and what it cost (ENG-2)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal, NewType
+
+import msgspec
+
+from holdfast.transcript.blocks import Block, ToolResult, ToolUse, one_line
+
+MessageId = NewType("MessageId", str)
+ToolUseId = NewType("ToolUseId", str)
+ResponseId = NewType("ResponseId", str)
+BlobId = NewType("BlobId", str)
+
+Role = Literal["user", "assistant", "system"]
+Origin = Literal["user", "model", "tool", "reminder", "restored", "summary", "system"]
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens that the provider reported for one API response. Cached and uncached input add up to the prompt."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_input_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The size of the request."""
+        return self.input_tokens + self.cache_read_input_tokens + self.cache_creation_input_tokens
+
+    @property
+    def total_tokens(self) -> int:
+        """What the context holds after the answer (TOK-3)."""
+        return self.prompt_tokens + self.output_tokens
+
+
+class Message(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True, tag_field="type", tag="message"
+):
+    """One message of the conversation; as a journal record, the statement that it was said.
+
+    `content` holds the raw JSON of each block. `at` is in seconds since the epoch. `response_id` is the API response
+    that the message came from: several messages may share it, and repeat its usage. `agent_id` is set for sub-agents,
+    whose messages are kept but are not part of the main view.
+    """
+
+    id: MessageId
+    role: Role
+    content: tuple[msgspec.Raw, ...]
+    origin: Origin
+    at: float | None = None
+    response_id: ResponseId | None = None
+    model: str | None = None
+    usage: Usage | None = None
+    stop_reason: str | None = None
+    agent_id: str | None = None
+    note: str | None = None
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The content as blocks; each keeps its bytes."""
+        return tuple(Block(bytes(raw)) for raw in self.content)
+
+    @property
+    def tool_uses(self) -> tuple[ToolUse, ...]:
+        return tuple(b.value for b in self.blocks if b.kind == "tool_use" and isinstance(b.value, ToolUse))
+
+    @property
+    def tool_results(self) -> tuple[ToolResult, ...]:
+        return tuple(b.value for b in self.blocks if b.kind == "tool_result" and isinstance(b.value, ToolResult))
+
+    def check(self) -> Message:
+        """Raise `MalformedBlock` if any known block hasn't its shape; returns itself."""
+        for block in self.blocks:
+            block.check()
+        return self
+
+
+def content_of(blocks: tuple[Block, ...] | list[Block]) -> tuple[msgspec.Raw, ...]:
+    """Blocks as message content."""
+    return tuple(msgspec.Raw(one_line(block.raw)) for block in blocks)

@@ -1,0 +1,101 @@
+"""What every test shares: the golden option, hypothesis profiles, and a guard against the network."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCAL_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1"})
+
+# Deadlines are timed tests in disguise; speed is measured under bench/.
+settings.register_profile("default", deadline=None)
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", deadline=None, max_examples=2_000)
+settings.load_profile(os.environ.get("HOLDFAST_HYPOTHESIS", "ci" if os.environ.get("CI") else "default"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite-golden",
+        action="store_true",
+        default=False,
+        help="write what the code says now into the golden files instead of comparing (make golden)",
+    )
+
+
+@pytest.fixture
+def rewrite_golden(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--rewrite-golden"))
+
+
+@pytest.fixture
+def golden(rewrite_golden: bool) -> Callable[[Path, str | bytes], None]:
+    """``golden(path, actual)`` compares with the file at ``path``, or rewrites it under ``--rewrite-golden``."""
+
+    def check(path: Path, actual: str | bytes) -> None:
+        actual_bytes = actual.encode() if isinstance(actual, str) else actual
+        if rewrite_golden:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists() or path.read_bytes() != actual_bytes:
+                path.write_bytes(actual_bytes)
+            return
+        if not path.exists():
+            pytest.fail(f"{path.relative_to(ROOT)} is missing: make golden writes it")
+        expected_bytes = path.read_bytes()
+        if expected_bytes != actual_bytes:
+            diff = difflib.unified_diff(
+                expected_bytes.decode(errors="backslashreplace").splitlines(),
+                actual_bytes.decode(errors="backslashreplace").splitlines(),
+                "golden",
+                "now",
+                lineterm="",
+            )
+            shown = "\n".join(list(diff)[:200])
+            pytest.fail(f"{path.relative_to(ROOT)} differs (make golden rewrites it)\n{shown}")
+
+    return check
+
+
+class NetworkReached(AssertionError):
+    """A test tried to leave this machine."""
+
+
+@pytest.fixture(autouse=True)
+def no_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Only loopback and local sockets may be reached, unless the test is marked ``network``."""
+    if request.node.get_closest_marker("network") is not None:
+        yield
+        return
+    real_connect, real_connect_ex = socket.socket.connect, socket.socket.connect_ex
+    real_getaddrinfo = socket.getaddrinfo
+
+    def refuse(address: object) -> None:
+        host = address[0] if isinstance(address, tuple) else None
+        if isinstance(host, str) and host not in LOCAL_HOSTS and not host.startswith("127."):
+            raise NetworkReached(f"a test tried to reach {host}; use a double or a recorded exchange")
+
+    def connect(self: socket.socket, address: object) -> None:
+        refuse(address)
+        return real_connect(self, address)  # type: ignore[arg-type]
+
+    def connect_ex(self: socket.socket, address: object) -> int:
+        refuse(address)
+        return real_connect_ex(self, address)  # type: ignore[arg-type]
+
+    def getaddrinfo(host: object, *args: object, **kwargs: object) -> object:
+        refuse((host.decode() if isinstance(host, bytes) else host,))
+        return real_getaddrinfo(host, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr(socket.socket, "connect_ex", connect_ex)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    yield

@@ -1,0 +1,152 @@
+"""Who may import whom, and what the pure rooms must not touch."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.house
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "holdfast"
+
+# Rooms without a clock, disk, network, environment, chance, logging or async.
+PURE_ROOMS = ("transcript", "context", "memory", "settings", "errors", "events", "prompts")
+# The shell awaits, but sees the machine only through ports.
+SHELL_ROOMS = ("engine",)
+
+MACHINE_MODULES = frozenset(
+    "fcntl glob io logging mmap multiprocessing os pathlib platform pwd random secrets select selectors shutil signal "
+    "socket sqlite3 ssl subprocess tempfile time urllib uuid".split()
+)
+WAITING_MODULES = frozenset("anyio asyncio concurrent queue sched threading".split())
+MACHINE_CALLS = frozenset("open input print breakpoint __import__ exec eval".split())
+CLOCK_ATTRIBUTES = frozenset({"now", "utcnow", "today"})
+CLOCK_CLASSES = frozenset({"datetime", "date"})
+THIRD_PARTY_IN_PURE_ROOMS = frozenset({"msgspec"})
+
+
+def room_files(rooms: tuple[str, ...]) -> Iterator[Path]:
+    for room in rooms:
+        if (module := PACKAGE / f"{room}.py").is_file():
+            yield module
+        yield from sorted((PACKAGE / room).rglob("*.py"))
+
+
+def imported_roots(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name.partition(".")[0] for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+        return [node.module.partition(".")[0]]
+    return []
+
+
+def clock_names(tree: ast.AST) -> frozenset[str]:
+    """The names under which this file knows datetime.datetime and datetime.date."""
+    names = set(CLOCK_CLASSES)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "datetime":
+            names.update(alias.asname for alias in node.names if alias.name in CLOCK_CLASSES and alias.asname)
+    return frozenset(names)
+
+
+def is_clock_read(node: ast.AST, clocks: frozenset[str]) -> bool:
+    if not (isinstance(node, ast.Attribute) and node.attr in CLOCK_ATTRIBUTES):
+        return False
+    owner = node.value
+    name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
+    return name in clocks
+
+
+def machine_uses(tree: ast.AST, forbidden_modules: frozenset[str]) -> Iterator[tuple[int, str]]:
+    clocks = clock_names(tree)
+    for node in ast.walk(tree):
+        for root in imported_roots(node):
+            if root in forbidden_modules:
+                yield getattr(node, "lineno", 0), f"imports {root}"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MACHINE_CALLS:
+            yield node.lineno, f"calls {node.func.id}()"
+        if is_clock_read(node, clocks):
+            yield getattr(node, "lineno", 0), "reads the clock"
+
+
+def async_uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AsyncFunctionDef | ast.AsyncFor | ast.AsyncWith | ast.Await):
+            yield node.lineno, "is async"
+
+
+def strangers(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    known = sys.stdlib_module_names | THIRD_PARTY_IN_PURE_ROOMS | {"holdfast"}
+    for node in ast.walk(tree):
+        for root in imported_roots(node):
+            if root not in known:
+                yield getattr(node, "lineno", 0), f"imports the package {root}"
+
+
+def test_import_contracts_hold() -> None:
+    """The layers in pyproject.toml hold, and every module stands in one of them."""
+    command = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "--no-cache", "--config", "pyproject.toml"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_pure_rooms_do_not_touch_the_machine() -> None:
+    found = []
+    for path in room_files(PURE_ROOMS):
+        tree = ast.parse(path.read_text())
+        uses = [*machine_uses(tree, MACHINE_MODULES | WAITING_MODULES), *async_uses(tree), *strangers(tree)]
+        found += [f"{path.relative_to(ROOT)}:{line} {what}" for line, what in uses]
+    assert not found, "\n".join(found)
+
+
+def test_the_shell_sees_the_machine_only_through_ports() -> None:
+    found = []
+    for path in room_files(SHELL_ROOMS):
+        uses = machine_uses(ast.parse(path.read_text()), MACHINE_MODULES)
+        found += [f"{path.relative_to(ROOT)}:{line} {what}" for line, what in uses]
+    assert not found, "\n".join(found)
+
+
+def test_no_module_reaches_through_the_public_face() -> None:
+    """`from holdfast import Session` inside the package would go around the layers: import from where it is defined."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or node.level or node.module != "holdfast":
+                continue
+            for alias in node.names:
+                is_module = (PACKAGE / f"{alias.name}.py").is_file() or (PACKAGE / alias.name).is_dir()
+                if not is_module and alias.name != "__version__":
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno} takes {alias.name} from holdfast itself")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import os.path", ["imports os"]),
+        ("from time import monotonic", ["imports time"]),
+        ("from datetime import datetime as dt\ndt.now()", ["reads the clock"]),
+        ("import datetime\ndatetime.datetime.utcnow()", ["reads the clock"]),
+        ("import datetime\ndatetime.date.today()", ["reads the clock"]),
+        ("with open('x'): pass", ["calls open()"]),
+        ("from datetime import datetime\ndatetime.fromisoformat('2026-01-01')", []),
+        ("facts.now", []),
+    ],
+)
+def test_the_walk_sees_what_it_should(source: str, expected: list[str]) -> None:
+    assert [what for _, what in machine_uses(ast.parse(source), MACHINE_MODULES)] == expected
