@@ -6,6 +6,7 @@
     |   +-- NewerFormat              written by a newer Holdfast; refused by name (ENG-3)
     |   +-- DamagedLine              a line whose checksum or syntax is wrong (ENG-3)
     |   +-- SessionBusy              another writer holds the session (ENG-4)
+    |   +-- SessionNotFound          no session, or more than one, has this id or path
     |   +-- JournalLost              what was acknowledged is no longer on disk (REL-9)
     +-- ForeignFormat                a file that no reader understands (ENG-6)
     +-- ContextBlocked               over the block threshold with nothing left to reduce (TURN-13)
@@ -49,6 +50,10 @@ class DamagedLine(JournalError):
 
 class SessionBusy(JournalError):
     """Another process writes this session."""
+
+
+class SessionNotFound(JournalError):
+    """No session, or more than one, is meant by an id or a path."""
 
 
 class JournalLost(JournalError):

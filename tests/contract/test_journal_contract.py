@@ -277,6 +277,47 @@ def test_an_append_that_is_cancelled_holds_wholly_or_not_at_all(kind: str, tmp_p
     run(kind, tmp_path, body)
 
 
+def test_whoever_writes_for_all_may_be_cancelled(kind: str, tmp_path: Path) -> None:
+    """REL-1: the first caller writes for those who wait; its cancellation, at whatever moment, costs them nothing."""
+
+    async def body(bench: Bench) -> None:
+        for moment in range(8):
+            done: list[str] = []
+
+            async def one(name: str, done: list[str] = done) -> None:
+                await bench.append(said(name))
+                done.append(name)
+
+            async with anyio.create_task_group() as others, anyio.create_task_group() as first:
+                first.start_soon(one, f"first{moment}")
+                await anyio.lowlevel.checkpoint()
+                for number in range(3):
+                    others.start_soon(one, f"{moment}.{number}")
+                for _ in range(moment):
+                    await anyio.lowlevel.checkpoint()
+                first.cancel_scope.cancel()
+            assert {f"{moment}.{n}" for n in range(3)} <= set(done) <= set(names(await bench.load()))
+
+    run(kind, tmp_path, body)
+
+
+@pytest.mark.parametrize("step_bytes", [*range(30, 60), 333])
+def test_files_are_read_in_steps_of_any_size(tmp_path: Path, step_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPD-3: a boundary is found wherever the steps happen to cut it."""
+    monkeypatch.setattr("holdfast.adapters.files.reading.CHUNK_BYTES", step_bytes)
+    monkeypatch.setattr("holdfast.adapters.files.reading.STEP_BYTES", step_bytes * 2)
+
+    async def body(bench: Bench) -> None:
+        await bench.append(said("a"))
+        kept = await bench.append(said("b"))
+        await bench.append(boundary("b1", kept=("b",), kept_from=kept.offset))
+        await bench.append(said("c", "x" * step_bytes))
+        assert names(await bench.load()) == ["b", "b1", "c"]
+        assert names(await bench.load(whole=True)) == ["a", "b", "b1", "c"]
+
+    run("file, reopened", tmp_path, body)
+
+
 def test_raw_line_breaks_in_a_record_do_not_break_a_line(kind: str, tmp_path: Path) -> None:
     """ENG-1, ENG-3: JSON whitespace of a block that came pretty-printed; its value stays."""
     pretty = Message(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.context.models import model_facts
 from holdfast.context.state import Calibration
 from holdfast.transcript.messages import Message, ResponseId, Usage
 from holdfast.transcript.records import Front
@@ -15,31 +16,30 @@ from holdfast.transcript.sizes import NOTHING, Size, json_size
 if TYPE_CHECKING:
     from holdfast.context.view import View
 
-# TOK-4: a step is believed only when enough new text stood between two reports …
-CALIBRATION_MIN_TOKENS = 500
-# … when it is believable at all …
+# TOK-4: a report teaches the ratio when the messages it held were estimated at this much or more …
+CALIBRATION_MIN_TOKENS = 2_000
+# … and what it says is believable at all; …
 CALIBRATION_BELIEVED = (0.3, 3.0)
-# … and it moves the ratio by at most this share, more for longer text.
+# … then the ratio moves towards it by at most this share, less for shorter contexts, and stays in its range.
 CALIBRATION_STEP = 0.25
-CALIBRATION_FULL_TOKENS = 10_000
+CALIBRATION_FULL_TOKENS = 20_000
 CALIBRATION_RANGE = (0.5, 2.0)
+# More than this in front of the first messages isn't a system prompt with tools but history said elsewhere (a log that
+# goes on from another one), which a compaction leaves behind.
+OVERHEAD_MAX_TOKENS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
     """A known size. The view's size now is `tokens` plus what its estimate gained since `at` was taken.
 
-    `is_reported`: the provider said it (else it was estimated from the calibration, after a boundary). `is_clean`:
-    nothing shown before it changed since, so the next report can be compared with it. `counts_output`: the reported
-    output tokens are plausible (logs often hold a placeholder).
+    `is_reported`: the provider said it (else it was estimated from the calibration, after a boundary).
     """
 
     tokens: int
     at: Size
     response: ResponseId | None
     is_reported: bool
-    is_clean: bool = True
-    counts_output: bool = True
 
 
 def anchored(view: View, message: Message, before: Size, *, is_new: bool) -> None:
@@ -47,40 +47,35 @@ def anchored(view: View, message: Message, before: Size, *, is_new: bool) -> Non
     usage = message.usage
     if usage is None or usage.total_tokens == 0:
         return
-    own = view.size.minus(before)
     last = view.anchor
     if not is_new and last is not None and last.is_reported and last.response == message.response_id:
-        total = max(last.tokens, usage.total_tokens)
-        view.anchor = replace(last, tokens=total, at=last.at.plus(own))
+        # Another message of the same response: its usage is counted once, and what came between stays behind it.
+        own = view.size.minus(before)
+        view.anchor = replace(last, tokens=max(last.tokens, usage.total_tokens), at=last.at.plus(own))
         return
     if is_new:
-        calibration = _learned(view, usage, before, message.model)
+        calibration = _learned(view.state.calibration, usage, before, message.model)
         if calibration is not view.state.calibration:
             view.state = msgspec.structs.replace(view.state, calibration=calibration)
-    counts = usage.output_tokens * 2 >= own.live
-    view.anchor = Anchor(usage.total_tokens, view.size, message.response_id, is_reported=True, counts_output=counts)
+    view.anchor = Anchor(usage.total_tokens, view.size, message.response_id, is_reported=True)
 
 
-def _learned(view: View, usage: Usage, before: Size, model: str | None) -> Calibration:
-    old = view.state.calibration
-    if old.model not in (None, model) and model is not None:
-        old = msgspec.structs.replace(old, ratio=1.0, model=model)
+def _learned(old: Calibration, usage: Usage, before: Size, model: str | None) -> Calibration:
+    """The calibration after a report on a request whose messages were estimated at `before`."""
+    if model is not None and old.model != model:
+        old = msgspec.structs.replace(old, ratio=model_facts(model).tokens_ratio, model=model)
     if old.overhead_tokens is None:
-        overhead = max(0, usage.prompt_tokens - round(old.ratio * before.live))
-        return msgspec.structs.replace(old, overhead_tokens=overhead, model=model or old.model)
-    last = view.anchor
-    if last is None or not (last.is_reported and last.is_clean and last.counts_output):
+        overhead = min(max(0, usage.prompt_tokens - round(old.ratio * before.live)), OVERHEAD_MAX_TOKENS)
+        return msgspec.structs.replace(old, overhead_tokens=overhead)
+    if before.live < CALIBRATION_MIN_TOKENS:
         return old
-    estimated = before.live - last.at.live
-    if estimated < CALIBRATION_MIN_TOKENS:
-        return old
-    observed = (usage.prompt_tokens - last.tokens) / estimated
+    observed = (usage.prompt_tokens - old.overhead_tokens) / before.live
     if not CALIBRATION_BELIEVED[0] < observed < CALIBRATION_BELIEVED[1]:
         return old
-    share = CALIBRATION_STEP * min(1.0, estimated / CALIBRATION_FULL_TOKENS)
     low, high = CALIBRATION_RANGE
+    share = CALIBRATION_STEP * min(1.0, before.live / CALIBRATION_FULL_TOKENS)
     ratio = old.ratio + share * (min(max(observed, low), high) - old.ratio)
-    return msgspec.structs.replace(old, ratio=round(ratio, 4), model=model or old.model)
+    return msgspec.structs.replace(old, ratio=round(ratio, 4))
 
 
 def estimated(view: View) -> Anchor | None:
@@ -110,7 +105,7 @@ def fronted(view: View, front: Front) -> None:
         overhead = max(0, calibration.overhead_tokens + gained)
         calibration = msgspec.structs.replace(calibration, overhead_tokens=overhead)
     if view.anchor is not None:
-        view.anchor = replace(view.anchor, tokens=max(0, view.anchor.tokens + gained), is_clean=False)
+        view.anchor = replace(view.anchor, tokens=max(0, view.anchor.tokens + gained))
     view.state = msgspec.structs.replace(view.state, front=front, calibration=calibration)
     view.front_size = size
     view.dirty = 0

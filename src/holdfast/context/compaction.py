@@ -14,6 +14,7 @@ import msgspec
 from holdfast import prompts
 from holdfast.context.anchor import size_tokens
 from holdfast.context.cuts import THINKING
+from holdfast.context.keep import summary_budget
 from holdfast.context.ledger.plain import Ledger, ledger_of
 from holdfast.context.policy import Facts
 from holdfast.context.state import State, to_checkpoint
@@ -152,5 +153,6 @@ def refusal(view: View, boundary: Compacted, facts: Facts) -> str | None:
 def ledger_plan(view: View, facts: Facts, keep_from: int) -> Plan:
     """The plan that needs no model (CMP-5)."""
     ledger = gathered(view, keep_from)
-    budget = min(facts.limits.scaled(facts.settings.summary_budget_tokens), facts.limits.trigger // 4)
-    return Plan("ledger", ledger.text(budget), "without a model, from what was said and done", keep_from, ledger)
+    return Plan(
+        "ledger", ledger.text(summary_budget(facts)), "without a model, from what was said and done", keep_from, ledger
+    )

@@ -25,8 +25,8 @@ def keep_from(view: View, facts: Facts, *, after: int | None = None) -> int:
     whole are preferred. Behind the last boundary's summary only.
     """
     limits, settings = facts.limits, facts.settings
-    most = min(limits.scaled(settings.keep_max_tokens), limits.trigger // 3)
-    least = min(limits.scaled(settings.keep_min_tokens), most)
+    least = limits.scaled(settings.keep_min_tokens)
+    most = min(limits.scaled(settings.keep_max_tokens), max(least, _room(view, facts)))
     start = _first_said(view)
     bounds = _Bounds(least, most, settings.keep_min_texts, after)
     for loops in (True, False):
@@ -35,6 +35,19 @@ def keep_from(view: View, facts: Facts, *, after: int | None = None) -> int:
         if cut is not None:
             return cut
     return len(view.items)
+
+
+def _room(view: View, facts: Facts) -> int:
+    """Tokens that kept messages may take so that at most half of the trigger is filled afterwards (PRS-2)."""
+    limits, calibration = facts.limits, view.state.calibration
+    overhead = view.front_size.live if calibration.overhead_tokens is None else calibration.overhead_tokens
+    summary = summary_budget(facts)
+    return round((limits.trigger // 2 - overhead) / calibration.ratio) - summary
+
+
+def summary_budget(facts: Facts) -> int:
+    """Tokens that a record may take in this window."""
+    return min(facts.limits.scaled(facts.settings.summary_budget_tokens), facts.limits.trigger // 4)
 
 
 def _first_said(view: View) -> int:

@@ -68,8 +68,7 @@ def _by_size(view: View, facts: Facts) -> tuple[Cleared, ...]:
     if sum(tokens for name, tokens in view.result_tokens.items() if name in tools) <= keep_tokens:
         return ()
     size = facts.size(view)
-    reach = min(limits.scaled(settings.microcompact_reach_tokens), limits.trigger * 15 // 100)
-    if size < limits.trigger - reach:
+    if size < limits.trigger - facts.reach_tokens:
         return ()
     ids, saved = select_by_size(
         candidates(view, facts),

@@ -23,6 +23,7 @@ class ModelFacts:
     write_1h_factor: float = 2.0
     cache_minimum_tokens: int = 1_024
     thinking_is_bound: bool = False  # signatures hold only for an unchanged prefix (TURN-7)
+    tokens_ratio: float = 1.0  # reported tokens for each live-estimated one, from recordings; where learning starts
     image_cap_tokens: int = 1_568
     max_images: int = 100
     provider: str = "anthropic"
@@ -59,18 +60,23 @@ TABLE: tuple[ModelFacts, ...] = (
     _million("claude-fable-5", 10, 50, cache_minimum_tokens=512),
     _million("claude-mythos", 10, 50, cache_minimum_tokens=512),
     _million("claude-opus-5-5", 4, 20, read_factor=0.05, thinking_is_bound=True, cache_minimum_tokens=512),
-    _million("claude-opus-5", 5, 25, cache_minimum_tokens=512),
+    _million("claude-opus-5", 5, 25, cache_minimum_tokens=512, tokens_ratio=1.44),
     _million("claude-sonnet-5-5", 2, 10, read_factor=0.05, thinking_is_bound=True),
     _million("claude-sonnet-5", 3, 15),
     _million("claude-haiku-5-5", 0.1, 0.5, thinking_is_bound=True, cache_minimum_tokens=4_096),
-    _million("claude-opus-4-8", 5, 25),
+    _million("claude-opus-4-8", 5, 25, tokens_ratio=1.5),
     _million("claude-opus-4-7", 5, 25, cache_minimum_tokens=2_048),
     # The 1M window of 4.6 has to be asked for in the agent that most logs come from, so the table says 200k (PRS-8).
     ModelFacts(
-        prefix="claude-opus-4-6", max_output_tokens=128_000, input_usd=5, output_usd=25, cache_minimum_tokens=4_096
+        prefix="claude-opus-4-6",
+        tokens_ratio=1.2,
+        max_output_tokens=128_000,
+        input_usd=5,
+        output_usd=25,
+        cache_minimum_tokens=4_096,
     ),
     ModelFacts(prefix="claude-sonnet-4-6", max_output_tokens=128_000, input_usd=3, output_usd=15),
-    ModelFacts(prefix="claude-opus-4-5", input_usd=5, output_usd=25, cache_minimum_tokens=4_096),
+    ModelFacts(prefix="claude-opus-4-5", tokens_ratio=1.17, input_usd=5, output_usd=25, cache_minimum_tokens=4_096),
     ModelFacts(prefix="claude-opus-4", max_output_tokens=32_000, input_usd=15, output_usd=75),
     ModelFacts(prefix="claude-sonnet-4-5", input_usd=3, output_usd=15),
     ModelFacts(prefix="claude-sonnet-4", input_usd=3, output_usd=15),

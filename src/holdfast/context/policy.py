@@ -107,6 +107,12 @@ class Facts:
         settings = self.settings
         return size_tokens(view, numerator=settings.margin_numerator, denominator=settings.margin_denominator)
 
+    @property
+    def reach_tokens(self) -> int:
+        """How far below the trigger the cheap passes begin to act (TURN-3, TURN-4)."""
+        reach = self.limits.scaled(self.settings.microcompact_reach_tokens)
+        return min(reach, self.limits.trigger * 15 // 100)
+
     def is_cold(self, view: View) -> bool:
         """Whether the provider's cache has expired since the last answer (TURN-4)."""
         answered = view.state.answered_at

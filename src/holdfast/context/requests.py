@@ -68,10 +68,9 @@ def to_request(view: View, facts: Facts, *, protocol: Protocol = "anthropic", st
 def _provider_clearing(facts: Facts) -> dict[str, Any]:
     """Our clearing by size, said in the provider's words (TURN-4c)."""
     settings, limits = facts.settings, facts.limits
-    reach = min(limits.scaled(settings.microcompact_reach_tokens), limits.trigger * 15 // 100)
     return {
         "type": "clear_tool_uses_20250919",
-        "trigger": {"type": "input_tokens", "value": limits.trigger - reach},
+        "trigger": {"type": "input_tokens", "value": limits.trigger - facts.reach_tokens},
         "keep": {"type": "tool_uses", "value": settings.microcompact_keep_last},
         "clear_at_least": {"type": "input_tokens", "value": limits.scaled(settings.microcompact_min_saved_tokens)},
     }

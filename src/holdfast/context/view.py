@@ -16,6 +16,7 @@ from holdfast.context import anchor as anchors
 from holdfast.context.anchor import Anchor
 from holdfast.context.items import Call, Item, Result, call_of, changed, item_of
 from holdfast.context.state import State, from_checkpoint
+from holdfast.context.worth import Worth
 from holdfast.transcript.blocks import ToolResult, ToolUse
 from holdfast.transcript.edits import (
     Change,
@@ -55,8 +56,7 @@ class View:
     frozen: set[ToolUseId] = field(default_factory=set)  # offloaded: the preview never changes but by clearing
     cleared: set[ToolUseId] = field(default_factory=set)
     snipped: set[ToolUseId] = field(default_factory=set)
-    superseded: dict[ToolUseId, ToolUseId] = field(default_factory=dict)  # an old read, and the newer one
-    reads: dict[tuple[str, str], ToolUseId] = field(default_factory=dict)  # (path, span): the newest read
+    worth: Worth = field(default_factory=Worth)  # what became worthless
     result_tokens: dict[str, int] = field(default_factory=dict)  # base tokens of shown, uncleared results by tool
     size: Size = NOTHING
     anchor: Anchor | None = None
@@ -75,7 +75,7 @@ class View:
         fresh = replace(self, dirty=0, flat=None)
         for name in ("items", "positions", "calls", "results", "open_calls", "settled", "frozen", "cleared", "snipped"):
             setattr(fresh, name, getattr(self, name).copy())
-        for name in ("superseded", "reads", "result_tokens", "collapses"):
+        for name in ("worth", "result_tokens", "collapses"):
             setattr(fresh, name, getattr(self, name).copy())
         return fresh
 
@@ -158,6 +158,7 @@ def _place(view: View, item: Item, position: int) -> None:
     view.items.append(item)
     view.positions[item.message.id] = position
     view.size = view.size.plus(item.size)
+    view.worth.said(item.message, position)
     for index, block in enumerate(item.message.blocks):
         if block.kind == "tool_use" and isinstance(block.value, ToolUse):
             _called(view, call_of(block.value, position, index))
@@ -182,16 +183,7 @@ def _answered(view: View, value: ToolResult, position: int, index: int) -> None:
     view.results[identity] = Result(identity, position, index, bool(value.is_error))
     view.media += sum(part.kind in ("image", "document") for part in value.parts())
     _count_result(view, identity, +1)
-    if call.path and not value.is_error:
-        _read(view, call)
-
-
-def _read(view: View, call: Call) -> None:
-    key = (call.name, f"{call.path}\0{call.span}")
-    older = view.reads.get(key)
-    if older is not None and older not in view.cleared:
-        view.superseded[older] = call.id
-    view.reads[key] = call.id
+    view.worth.answered(call, value.text(), is_error=bool(value.is_error))
 
 
 def _count_result(view: View, identity: ToolUseId, sign: int) -> None:
@@ -220,11 +212,11 @@ def _edited(view: View, edit: Edit) -> None:
             if identity in view.results:
                 _count_result(view, identity, -1)
             view.cleared.add(identity)
-            view.superseded.pop(identity, None)
+            view.worth.worthless.pop(identity, None)
     elif isinstance(edit, Snipped):
         view.snipped |= ids
         for identity in ids:
-            view.superseded.pop(identity, None)
+            view.worth.worthless.pop(identity, None)
 
 
 def _change(view: View, changes: tuple[Change, ...]) -> None:
@@ -266,8 +258,6 @@ def _replace_item(view: View, position: int, item: Item) -> None:
         view.size = view.size.plus(item.size)
         view.media += _media(item)
     view.dirty = min(view.dirty, position)
-    if view.anchor is not None and view.anchor.is_clean:
-        view.anchor = replace(view.anchor, is_clean=False)
 
 
 def _media(item: Item) -> int:
@@ -347,8 +337,8 @@ def _compacted(view: View, boundary: Compacted) -> None:
         if identity in fresh.results:
             _count_result(fresh, identity, -1)
     fresh.frozen, fresh.cleared, fresh.snipped = set(marks.offloaded), set(marks.cleared), set(marks.snipped)
-    gone = fresh.cleared | fresh.snipped
-    fresh.superseded = {old: new for old, new in fresh.superseded.items() if old not in gone}
+    for identity in fresh.cleared | fresh.snipped:
+        fresh.worth.worthless.pop(identity, None)
     for collapse in boundary.collapses:
         _hide(fresh, collapse)
     fresh.anchor = anchors.estimated(fresh)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.context.compaction import Plan, Trigger, boundary_of, ledger_plan, refusal
+from holdfast.context.economics import move_price
 from holdfast.context.keep import keep_from
 from holdfast.context.policy import Facts
 from holdfast.engine.session import Session
@@ -61,7 +62,7 @@ async def _run(session: Session, trigger: Trigger, facts: Facts) -> Outcome:
         if why is None:
             await session.commit_boundary(boundary)
             emit(_done(boundary))
-            emit(PrefixMoved("compacted", 0, boundary.tokens_after, None))
+            emit(PrefixMoved("compacted", 0, boundary.tokens_after, move_price(boundary.tokens_after, session.model)))
             return Done(boundary)
         reason = why
         emit(CompactionAttemptFailed(trigger, plan.strategy, why))

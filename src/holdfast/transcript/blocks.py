@@ -43,7 +43,10 @@ class ToolUse(msgspec.Struct, frozen=True):
 
     def arguments(self) -> dict[str, Any]:
         """The input as an object; {} when it isn't one (a model can send anything)."""
-        value = msgspec.json.decode(self.input)
+        try:
+            value = msgspec.json.decode(self.input)
+        except msgspec.MsgspecError:  # valid JSON that no number type holds, such as 1e999
+            return {}
         return value if isinstance(value, dict) else {}
 
 

@@ -44,7 +44,7 @@ class _Waiting:
 
     def outcome(self) -> Receipt:
         if self.receipt is None:
-            error = self.error or JournalError("the append was given up before anything was written")
+            error = self.error or JournalError("the append was given up; nothing was recorded")
             raise type(error)(str(error)) from error  # its own copy: several tasks may raise it
         return self.receipt
 
@@ -202,11 +202,26 @@ class FileJournal:
         except JournalError as e:
             for waiting in batch:
                 waiting.error = waiting.error or e
+            self._recover()
             return
+        except BaseException:
+            self._let_go()  # whatever this was: what is on disk has to be looked at before the next append
+            raise
         for waiting, line in lines:
             self._seq += 1
             waiting.receipt = Receipt(self._seq, offset)
             offset += len(line)
+
+    def _recover(self) -> None:
+        """Take what was refused off the file again, if the disk allows it now; else the next append has to."""
+        try:
+            self._settle()
+        except JournalError:
+            pass  # the append's own error says what is wrong
+
+    def _let_go(self) -> None:
+        if self._tape is not None:
+            self._tape.let_go()
 
     def _writable(self) -> Tape:
         if self._is_closed:
@@ -266,10 +281,11 @@ class FileJournal:
         """Let go of the file and the lock, after the appends under way. May be called twice."""
         with anyio.CancelScope(shield=True):
             async with self._turn:
+                if not self._is_closed and self._tape is not None and not self._tape.has_grip:
+                    await anyio.to_thread.run_sync(self._recover, limiter=self._one_thread)
                 self._is_closed = True
                 self._opened = None
-                if self._tape is not None:
-                    self._tape.let_go()
+                self._let_go()
                 if self._lock is not None:
                     self._lock.release()
 

@@ -26,7 +26,7 @@ from holdfast.adapters.files.disk import DISK, Disk, make_private
 from holdfast.adapters.files.journal import Durability, FileJournal
 from holdfast.adapters.files.listing import SessionInfo, describe
 from holdfast.adapters.files.lock import SessionLock
-from holdfast.errors import JournalError
+from holdfast.errors import JournalError, SessionNotFound
 from holdfast.transcript.codec import FORMAT, VERSION
 from holdfast.transcript.records import Header
 
@@ -125,7 +125,7 @@ class SessionStore:
             path = Path(text)
             directory = path.parent if path.name == JOURNAL else path
             if not (directory / JOURNAL).is_file():
-                raise JournalError(f"{path}: there is no session here")
+                raise SessionNotFound(f"{path}: there is no session here")
             return directory.resolve()
         named = [d for d in self._directories(None) if d.name.startswith(text)] if text else []
         exact = [d for d in named if d.name == text]
@@ -133,11 +133,11 @@ class SessionStore:
             case [directory]:
                 return directory
             case []:
-                raise JournalError(f"no session {text!r} under {self._projects}: `holdfast sessions` lists them")
+                raise SessionNotFound(f"no session {text!r} under {self._projects}: `holdfast sessions` lists them")
             case several:
                 shown = ", ".join(f"{d.parent.name}/{d.name}" for d in several[:_SHOWN])
                 more = f" and {len(several) - _SHOWN} more" if len(several) > _SHOWN else ""
-                raise JournalError(
+                raise SessionNotFound(
                     f"{text!r} names {len(several)} sessions: {shown}{more}; give more of the id, or a path"
                 )
 

@@ -16,7 +16,18 @@ import msgspec
 from holdfast.transcript.blocks import Block, text_block
 from holdfast.transcript.foreign.claude_attachments import Shown, shown
 from holdfast.transcript.foreign.claude_chain import Chain
-from holdfast.transcript.foreign.reading import Ids, Problems, blocks, decoded, epoch, lines, readable, stem
+from holdfast.transcript.foreign.reading import (
+    BEYOND_READING,
+    Ids,
+    Problems,
+    blocks,
+    decoded,
+    epoch,
+    lines,
+    readable,
+    stem,
+    what_is_wrong,
+)
 from holdfast.transcript.foreign.recording import (
     LoggedCompaction,
     LoggedMicrocompaction,
@@ -162,7 +173,10 @@ class _Reader:
         self._chain.link(entry.uuid, entry.parent_uuid)
         handle = self._handlers.get(entry.type)
         if handle is not None:
-            handle(number, entry)
+            try:
+                handle(number, entry)
+            except BEYOND_READING as e:
+                self._problems.add(number, what_is_wrong(e))
 
     def _title(self, kind: str, title: str | None) -> None:
         if title:

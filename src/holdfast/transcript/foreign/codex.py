@@ -13,7 +13,18 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.transcript.blocks import Block, text_block
-from holdfast.transcript.foreign.reading import Problems, decoded, epoch, lines, object_of, plain, readable, stem
+from holdfast.transcript.foreign.reading import (
+    BEYOND_READING,
+    Problems,
+    decoded,
+    epoch,
+    lines,
+    object_of,
+    plain,
+    readable,
+    stem,
+    what_is_wrong,
+)
 from holdfast.transcript.foreign.recording import LoggedCompaction, LoggedRewind, Recording, Said
 from holdfast.transcript.foreign.trajectory import Answer, Builder, image_of, openai_usage, texts
 from holdfast.transcript.messages import Message, MessageId, Origin, Usage, content_of
@@ -77,9 +88,11 @@ class _Reader:
         is_bare = not bytes(entry.payload).startswith(b"{")  # as in the first versions: the line is the item
         try:
             payload = _OBJECT.decode(line if is_bare else bytes(entry.payload))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
-            self._problems.add(number, f"payload: {e}")
-            return
+            self._line(number, entry, payload, is_bare)
+        except BEYOND_READING as e:
+            self._problems.add(number, f"payload: {what_is_wrong(e)}")
+
+    def _line(self, number: int, entry: _Line, payload: Data, is_bare: bool) -> None:
         at = epoch(entry.timestamp)
         if entry.type == "session_meta" or (entry.type is None and "id" in payload):
             self._meta(payload)
@@ -108,7 +121,7 @@ class _Reader:
     # --- items
 
     def _item(self, number: int, at: float | None, item: Data) -> None:
-        kind = item.get("type")
+        kind = _string(item, "type")
         if kind == "message":
             content = _parts(item.get("content"))
             origin = _origin(item.get("role"), content)

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.transcript.blocks import Block, encode
 from holdfast.transcript.foreign.reading import (
+    BEYOND_READING,
     UNREADABLE,
     Problems,
     blocks,
@@ -23,6 +24,7 @@ from holdfast.transcript.foreign.reading import (
     object_of,
     plain,
     stem,
+    what_is_wrong,
 )
 from holdfast.transcript.foreign.recording import Recording
 from holdfast.transcript.foreign.trajectory import Answer, Builder, image_of, openai_usage, texts
@@ -39,7 +41,7 @@ _SPEAKERS: Final = {
     "function": "tool",
     "developer": "system",
 }
-_OWN_TEXT: Final = frozenset({"input_text", "output_text"})
+_OWN_TEXT: Final = ("input_text", "output_text")
 
 Data = dict[str, Any]
 Fields = dict[str, msgspec.Raw]
@@ -182,16 +184,21 @@ class _Reader:
             self._build.system += blocks(items_of(fields["system"]) or [], 0, self._build.problems)
         for raw in items_of(fields.get("tools")) or []:
             tool = fields_of(raw)
-            if tool is not None:
-                self._build.tools.append(_tool(raw, tool))
+            try:
+                self._build.tools += [_tool(raw, tool)] if tool is not None else []
+            except BEYOND_READING as e:
+                self._build.problems.add(0, f"tools: {what_is_wrong(e)}")
 
     def recording(self) -> Recording:
         for number, raw in enumerate(self._trajectory.messages, 1):
             fields = fields_of(raw)
             if fields is None:
                 self._build.problems.add(number, "message is not an object")
-            else:
+                continue
+            try:
                 self._message(number, fields)
+            except BEYOND_READING as e:
+                self._build.problems.add(number, what_is_wrong(e))
         model = told(self._trajectory.fields, "model")
         return self._build.recording(model=model if isinstance(model, str) else None)
 

@@ -21,6 +21,7 @@ from holdfast.transcript.messages import MessageId, ToolUseId
 S = TypeVar("S", bound=msgspec.Struct)
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+BEYOND_READING = (*UNREADABLE, MalformedBlock)  # what a handler may meet: nesting at the edge of what can be encoded
 BOM = b"\xef\xbb\xbf"
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", re.DOTALL)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -99,7 +100,7 @@ def decoded(decode: Callable[[bytes], S], shape: type[S], line: bytes, number: i
 
 def what_is_wrong(error: Exception | None) -> str:
     """A decoding error in plain words."""
-    if isinstance(error, RecursionError):
+    if isinstance(error, RecursionError | MalformedBlock):
         return "nested too deeply to be read"
     said = str(error)
     if said == "Input data was truncated":
@@ -174,9 +175,10 @@ class Ids:
 
     def call(self, wanted: str) -> ToolUseId:
         """A tool_use id that no earlier call has."""
-        name = wanted
+        name, again = wanted, 1
         while name in self._calls:
-            name += "+"
+            again += 1
+            name = f"{wanted}-{again}"
         self._calls[name] = 0
         return ToolUseId(name)
 

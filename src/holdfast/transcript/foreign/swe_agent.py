@@ -22,7 +22,17 @@ from holdfast.transcript.foreign.openai import (
     told,
     with_problems,
 )
-from holdfast.transcript.foreign.reading import Problems, blocks, documents, epoch, object_of, plain, stem
+from holdfast.transcript.foreign.reading import (
+    BEYOND_READING,
+    Problems,
+    blocks,
+    documents,
+    epoch,
+    object_of,
+    plain,
+    stem,
+    what_is_wrong,
+)
 from holdfast.transcript.foreign.recording import Format, Recording
 from holdfast.transcript.foreign.trajectory import Answer, Builder, openai_usage, texts
 from holdfast.transcript.messages import Origin
@@ -82,10 +92,12 @@ class _Reader:
             fields = fields_of(raw)
             if fields is None:
                 self._build.problems.add(number, "message is not an object")
-            elif "role" not in fields and "action" in fields:
-                self._step(number, fields)
-            else:
-                self._message(number, fields)
+                continue
+            is_step = "role" not in fields and "action" in fields
+            try:
+                (self._step if is_step else self._message)(number, fields)
+            except BEYOND_READING as e:
+                self._build.problems.add(number, what_is_wrong(e))
         return self._build.recording(model=self._build.model or _model(run.fields))
 
     def _step(self, number: int, fields: Fields) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ class Answer:
 
 
 NOTHING_KNOWN = Answer()
+
+
+_NOT_SENDABLE = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class Builder:
@@ -73,7 +77,7 @@ class Builder:
 
     def call(self, name: str, arguments: dict[str, Any], logged_id: str) -> Block:
         """A tool_use block; its id is the log's unless an earlier call had it."""
-        ours = self._ids.call(logged_id)
+        ours = self._ids.call(_sendable(logged_id))
         self._open.append((logged_id, ours))
         return block_of({"type": "tool_use", "id": ours, "name": name, "input": arguments})
 
@@ -81,7 +85,7 @@ class Builder:
         """A block that came as it is: a tool_use is remembered as open."""
         logged_id = getattr(block.value, "id", None) if block.kind == "tool_use" else None
         if logged_id is not None:
-            ours = self._ids.call(logged_id)
+            ours = self._ids.call(_sendable(logged_id))
             self._open.append((logged_id, ours))
             if ours != logged_id:
                 return block_of(msgspec.json.decode(block.raw) | {"id": ours})
@@ -164,3 +168,8 @@ def _count(told: dict[str, Any], *names: str) -> int | None:
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return value
     return None
+
+
+def _sendable(identity: str) -> str:
+    """A call's id in the characters that every API takes; some servers make ids such as `functions.Bash:0`."""
+    return _NOT_SENDABLE.sub("_", identity)

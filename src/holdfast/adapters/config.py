@@ -1,0 +1,212 @@
+"""Settings from where people put them, each with where it came from (CLI-3, PRS-3, PRS-4).
+
+Later ones win: defaults, the user's file (`$HOLDFAST_HOME/config.toml`), the project's file (`.holdfast/config.toml`,
+here or further up to the git root), the environment (`HOLDFAST_<FIELD>` and the aliases below), flags (`name=value`).
+
+What stands in a file or a flag was meant, so a name or a value that can't be used is an error with one line. The
+environment is shared with other programs, so there it is a warning; so is a value outside its range wherever PRS-3 says
+so. `DISABLE_COMPACT` and `DISABLE_AUTO_COMPACT` can only switch off, and nothing overrules them.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.adapters.values import MAY_BE_IGNORED, Unusable, nearest, number_type, parsed
+from holdfast.context.models import ModelFacts, model_facts
+from holdfast.errors import BadSetting
+from holdfast.events import SettingIgnored
+from holdfast.settings import Settings
+
+CONFIG = "config.toml"
+FOLDER = ".holdfast"
+PREFIX = "HOLDFAST_"
+
+# PRS-3: other names of two settings, strongest first; Claude Code's own are understood.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "auto_compact_window": ("HOLDFAST_AUTO_COMPACT_WINDOW", "CLAUDE_CODE_AUTO_COMPACT_WINDOW"),
+    "auto_compact_percent": (
+        "HOLDFAST_AUTO_COMPACT_PERCENT",
+        "HOLDFAST_AUTOCOMPACT_PCT",
+        "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE",
+    ),
+}
+# PRS-4: true-ish values of these switch a setting off for good.
+SWITCHES: dict[str, str] = {"compact": "DISABLE_COMPACT", "auto_compact": "DISABLE_AUTO_COMPACT"}
+_NOT_SETTINGS = frozenset({"HOLDFAST_HOME"})
+_TRUE = frozenset({"1", "true", "yes", "on"})
+
+NAMES: tuple[str, ...] = tuple(f.name for f in fields(Settings))
+_MODEL_NAMES: tuple[str, ...] = tuple(f.name for f in fields(ModelFacts) if f.name != "prefix")
+
+
+@dataclass(frozen=True, slots=True)
+class Sourced:
+    """A value and who said it: `default`, a file, a variable of the environment, or a flag."""
+
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What holds here. `models` are the user's own entries, to go before the table of known models."""
+
+    settings: Settings
+    values: Mapping[str, Sourced]
+    home: Path
+    models: tuple[ModelFacts, ...] = ()
+    model_sources: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
+    warnings: tuple[SettingIgnored, ...] = ()
+
+
+def home_of(environ: Mapping[str, str]) -> Path:
+    """Where Holdfast keeps its own: `$HOLDFAST_HOME`, or `.holdfast` in the user's home directory."""
+    given = environ.get("HOLDFAST_HOME")
+    if given:
+        return Path(given).expanduser().absolute()
+    return (Path(environ["HOME"]) if environ.get("HOME") else Path.home()) / FOLDER
+
+
+def project_file(cwd: Path) -> Path | None:
+    """The nearest project file from `cwd` up to the root of its git repository; only `cwd` itself outside of one."""
+    folders = [cwd, *cwd.parents]
+    root = next((n for n, folder in enumerate(folders) if (folder / ".git").exists()), 0)
+    return next((f / FOLDER / CONFIG for f in folders[: root + 1] if (f / FOLDER / CONFIG).is_file()), None)
+
+
+def load(environ: Mapping[str, str], *, cwd: Path, flags: Iterable[str] = ()) -> Config:
+    """The settings that hold in a directory. Raises `BadSetting` for a file or flag that can't be used."""
+    home = home_of(environ)
+    layers = _Layers()
+    user, project = home / CONFIG, project_file(cwd.absolute())
+    if user.is_file():
+        layers.take_file(user, f"user file {user}")
+    if project is not None and not (user.is_file() and project.samefile(user)):
+        layers.take_file(project, f"project file {project}")
+    layers.take_environment(environ)
+    for flag in flags:
+        layers.take_flag(flag)
+    layers.take_switches(environ)
+    return Config(
+        settings=replace(Settings(), **{n: v.value for n, v in layers.values.items() if v.source != "default"}),
+        values=layers.values,
+        home=home,
+        models=tuple(layers.models.values()),
+        model_sources=layers.model_sources,
+        files=tuple(layers.files),
+        warnings=tuple(layers.warnings),
+    )
+
+
+class _Layers:
+    """The values so far; each layer is laid over the ones before."""
+
+    def __init__(self) -> None:
+        defaults = Settings()
+        self.values = {name: Sourced(getattr(defaults, name), "default") for name in NAMES}
+        self.models: dict[str, ModelFacts] = {}
+        self.model_sources: dict[str, str] = {}
+        self.files: list[Path] = []
+        self.warnings: list[SettingIgnored] = []
+
+    def take_file(self, path: Path, source: str) -> None:
+        content = _toml(path)
+        self.files.append(path)
+        models = content.pop("models", {})
+        for name, value in content.items():
+            if name not in NAMES:
+                raise BadSetting(f"{path}: unknown setting {name!r}{nearest(name, NAMES)}; `holdfast config` lists all")
+            self._put(name, value, source, where=f"{path}: ")
+        if not isinstance(models, dict):
+            raise BadSetting(f'{path}: models has to be tables, as in [models."my-model"]')
+        for name, entry in models.items():
+            self._model(path, name, entry)
+            self.model_sources[name] = source
+
+    def _model(self, path: Path, name: str, entry: object) -> None:
+        place = f'{path}: models."{name}"'
+        if not isinstance(entry, dict):
+            raise BadSetting(f'{place} has to be a table, as in [models."{name}"]')
+        changes: dict[str, Any] = {}
+        for key, value in entry.items():
+            if key not in _MODEL_NAMES:
+                raise BadSetting(f"{place}: unknown entry {key!r}{nearest(key, _MODEL_NAMES)}")
+            try:
+                changes[key] = number_type(ModelFacts, key, value)
+            except Unusable as e:
+                raise BadSetting(f"{place}: {key} = {value!r}: {e}") from None
+        base = self.models.get(name) or model_facts(name)
+        self.models[name] = replace(base, prefix=name.rsplit("/", 1)[-1], **changes)
+
+    def take_environment(self, environ: Mapping[str, str]) -> None:
+        for name in NAMES:
+            for variable in ALIASES.get(name, (PREFIX + name.upper(),)):
+                given = environ.get(variable)
+                if given is None or not given.strip():
+                    continue
+                if self._put(name, given, f"environment {variable}", where=None):
+                    break
+        known = {PREFIX + name.upper() for name in NAMES} | _NOT_SETTINGS
+        known |= {variable for several in ALIASES.values() for variable in several}
+        for variable in sorted(environ):
+            hint = nearest(variable, tuple(known), cutoff=0.85) if variable.startswith(PREFIX) else ""
+            if hint and variable not in known:
+                self.warnings.append(SettingIgnored(variable, f"not a setting{hint}"))
+
+    def take_flag(self, flag: str) -> None:
+        name, equals, value = flag.partition("=")
+        name, part = _dotted(name.strip().replace("-", "_"))
+        if not equals:
+            raise BadSetting(f"--set {flag}: write it as name=value")
+        if name not in NAMES:
+            raise BadSetting(
+                f"--set {flag}: unknown setting {name!r}{nearest(name, NAMES)}; `holdfast config` lists all"
+            )
+        given: object = {part: value} if part else value
+        self._put(name, given, f"flag --set {name}", where="--set ")
+
+    def take_switches(self, environ: Mapping[str, str]) -> None:
+        """What is switched off by the environment stays off, whoever says otherwise (PRS-4)."""
+        for name, variable in SWITCHES.items():
+            if environ.get(variable, "").strip().lower() not in _TRUE:
+                continue
+            before = self.values[name]
+            if before.value and before.source != "default":
+                self.warnings.append(SettingIgnored(name, f"true from {before.source} is overruled by {variable}"))
+            self.values[name] = Sourced(False, f"environment {variable}")
+
+    def _put(self, name: str, given: object, source: str, *, where: str | None) -> bool:
+        """Lay a value over what was there; False when it was ignored. `where` starts the error; None: only warn."""
+        try:
+            value = parsed(name, given, self.values[name].value)
+        except Unusable as e:
+            if where is None or name in MAY_BE_IGNORED:
+                shown = given if isinstance(given, str) else repr(given)
+                self.warnings.append(SettingIgnored(name, f"{shown} from {source} is ignored: {e}"))
+                return False
+            raise BadSetting(f"{where}{name} = {given!r}: {e}") from None
+        self.values[name] = Sourced(value, source)
+        return True
+
+
+def _dotted(name: str) -> tuple[str, str | None]:
+    """`result_limits_chars.Bash` names one entry of a table."""
+    head, dot, part = name.partition(".")
+    return (head, part) if dot and part else (name, None)
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise BadSetting(f"{path}: {e.strerror or e}: the settings can't be read") from e
+    except UnicodeDecodeError as e:
+        raise BadSetting(f"{path}: not UTF-8 at byte {e.start}: save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as e:
+        raise BadSetting(f"{path}: not valid TOML: {e}") from None

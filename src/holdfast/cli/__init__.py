@@ -1,0 +1,15 @@
+"""The command line: `holdfast`. Everything it needs is imported when a command runs (SPD-5)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code (docs/cli.md)."""
+    from holdfast.cli.running import run
+
+    return run(sys.argv[1:] if arguments is None else list(arguments))

@@ -1,0 +1,176 @@
+"""What a command is pointed at: a session of ours by id or path, or the sessions in a log of another agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.cli.tables import plural
+from holdfast.context.models import model_facts
+from holdfast.context.policy import Facts, thresholds
+from holdfast.context.view import View
+from holdfast.errors import BadSetting, SessionNotFound
+from holdfast.transcript.edits import Compacted
+from holdfast.transcript.foreign.recording import LoggedCompaction, LoggedMicrocompaction, Problem, Recording, Said
+from holdfast.transcript.messages import Message
+
+if TYPE_CHECKING:
+    from holdfast.adapters.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class BoundarySeen:
+    """A compaction in the history; `after` is how many messages were said before it."""
+
+    after: int
+    id: str
+    trigger: str
+    tokens_before: int | None
+    tokens_after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """One session: everything that was said, and the view at its end."""
+
+    name: str
+    format: str
+    session: str
+    messages: tuple[Message, ...]
+    view: View
+    facts: Facts
+    boundaries: tuple[BoundarySeen, ...] = ()
+    microcompactions: int = 0
+    problems: tuple[Problem, ...] = ()
+    title: str | None = None
+    cwd: str | None = None
+    branch: str | None = None
+    compactions: tuple[Compacted, ...] = ()  # ours only
+
+
+def opened(reference: str, config: Config, *, session: str | None = None) -> list[Opened]:
+    """The sessions that a reference means. Raises `SessionNotFound`, or what reading the file raises."""
+    path = Path(reference)
+    if path.is_file() and not _is_journal(path):
+        from holdfast.transcript.foreign.detect import read_recordings
+
+        found = [_foreign(one, reference, config) for one in read_recordings(path.read_bytes(), path.name)]
+    else:
+        found = [_own(reference, config)]
+    if session is not None:
+        found = [one for one in found if one.session == session]
+        if not found:
+            raise SessionNotFound(f"{reference}: no session {session!r} in it; `holdfast inspect` lists them")
+    return found
+
+
+def opened_one(reference: str, config: Config, *, session: str | None = None) -> Opened:
+    """The one session that a reference means."""
+    found = opened(reference, config, session=session)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise SessionNotFound(f"{reference}: there is no session in it")
+    names = ", ".join(one.session for one in found[:3])
+    raise BadSetting(f"{reference}: holds {plural(len(found), 'session')} ({names}, …): choose one with --session")
+
+
+def _is_journal(path: Path) -> bool:
+    from holdfast.transcript.foreign.detect import HEAD_BYTES, detect
+
+    with path.open("rb") as file:
+        return detect(file.read(HEAD_BYTES), path.name) == "holdfast"
+
+
+def _foreign(recording: Recording, name: str, config: Config) -> Opened:
+    from holdfast.replay.as_logged import view_as_logged
+    from holdfast.replay.options import ReplayOptions, window_of
+
+    window = window_of(recording, ReplayOptions(settings=config.settings, models=config.models))
+    model = model_facts(recording.model, config.models)
+    limits = thresholds(config.settings, model, window.tokens, window.source)
+    said, boundaries = 0, []
+    for step in recording.steps:
+        said += isinstance(step, Said) and not step.logged_only
+        if isinstance(step, LoggedCompaction):
+            boundaries.append(BoundarySeen(said, step.message_id, step.trigger, step.pre_tokens, step.post_tokens))
+    return Opened(
+        name=name,
+        format=recording.format,
+        session=recording.session,
+        messages=recording.messages,
+        view=view_as_logged(recording),
+        facts=Facts(settings=config.settings, limits=limits, model=model),
+        boundaries=tuple(boundaries),
+        microcompactions=sum(isinstance(step, LoggedMicrocompaction) for step in recording.steps),
+        problems=recording.problems,
+        title=recording.title,
+        cwd=recording.cwd,
+        branch=recording.branch,
+    )
+
+
+def _own(reference: str, config: Config) -> Opened:
+    import anyio
+
+    return anyio.run(_read_own, reference, config)
+
+
+async def _read_own(reference: str, config: Config) -> Opened:
+    from holdfast.adapters.files import SessionStore
+    from holdfast.context.view import project
+    from holdfast.transcript.edits import Cleared
+
+    files = await SessionStore(config.home).open(_reference(reference), read_only=True)
+    try:
+        loaded = await files.journal.load(whole=True)
+    finally:
+        await files.journal.close()
+    records = [placed.record for placed in loaded.records]
+    view = project(records)
+    messages, compactions, boundaries = [], [], []
+    for record in records:
+        if isinstance(record, Message):
+            messages.append(record)
+        elif isinstance(record, Compacted):
+            compactions.append(record)
+            boundaries.append(
+                BoundarySeen(len(messages), record.id, record.trigger, record.tokens_before, record.tokens_after)
+            )
+    model = model_facts(view.front.model if view.front else view.state.calibration.model, config.models)
+    title = view.state.title
+    return Opened(
+        name=reference,
+        format="holdfast",
+        session=loaded.header.session,
+        messages=tuple(messages),
+        view=view,
+        facts=_facts(view, config, model.prefix != ""),
+        boundaries=tuple(boundaries),
+        microcompactions=sum(isinstance(record, Cleared) for record in records),
+        problems=tuple(Problem(repair.line, repair.what) for repair in loaded.repairs),
+        title=title.title,
+        cwd=loaded.header.project,
+        branch=title.branch,
+        compactions=tuple(compactions),
+    )
+
+
+def _reference(reference: str) -> str | Path:
+    path = Path(reference)
+    return path if path.exists() else reference
+
+
+def _facts(view: View, config: Config, is_known: bool) -> Facts:
+    """As `Session.limits` has it: the user's window, else what a provider stated, else the model's (PRS-8)."""
+    model = model_facts(view.front.model if view.front else view.state.calibration.model, config.models)
+    stated = view.state.calibration.window_tokens
+    settings = config.settings
+    if settings.window_tokens:
+        limits = thresholds(settings, model, settings.window_tokens, "setting")
+    elif stated:
+        limits = thresholds(settings, model, stated, "provider")
+    else:
+        limits = thresholds(settings, model, model.window_tokens, "model" if is_known else "default")
+    return Facts(settings=settings, limits=limits, model=model)

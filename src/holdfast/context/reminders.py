@@ -1,0 +1,64 @@
+"""Reminders: context in front of the conversation that nobody said, and text that imitates one (TURN-10, SEC-4)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+
+from holdfast import prompts
+from holdfast.transcript.blocks import text_block
+from holdfast.transcript.messages import Message, MessageId, content_of
+
+# What has a meaning to the model when Holdfast, or the agent whose log it is, writes it.
+CONTROL_TAGS = (
+    "system-reminder",
+    "persisted-output",
+    "local-command-stdout",
+    "local-command-stderr",
+    "local-command-caveat",
+    "command-name",
+    "command-message",
+    "command-args",
+    "bash-input",
+    "bash-stdout",
+    "bash-stderr",
+    "task-notification",
+    "user-prompt-submit-hook",
+)
+# An opening or closing tag, also with blanks in it; the underscores are those that neutralising put there.
+_TAG = re.compile(r"<([\s/]{0,8})(_*)(?=" + "|".join(map(re.escape, CONTROL_TAGS)) + ")", re.IGNORECASE)
+
+
+def prepend_context(messages: Sequence[Message], context: Mapping[str, str]) -> tuple[Message, ...]:
+    """The messages with one user message in front that holds each text under its title.
+
+    An empty map changes nothing. The message is the same for the same texts, so it keeps the prefix where it is.
+
+    >>> [m.role for m in prepend_context((), {"Todos": "1. write the tests"})]
+    ['user']
+    """
+    if not context:
+        return tuple(messages)
+    sections = "\n\n".join(
+        f"# {' '.join(neutralised(title).split())}\n{neutralised(text)}" for title, text in context.items()
+    )
+    text = prompts.render("context_reminder", sections=sections)
+    identity = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:20]
+    front = Message(
+        id=MessageId(f"context-{identity}"), role="user", content=content_of([text_block(text)]), origin="reminder"
+    )
+    return (front, *messages)
+
+
+def neutralised(text: str) -> str:
+    """Text whose control tags are plain text: `<system-reminder>` reads `<_system-reminder>` (and that one more).
+
+    Every such tag gains one underscore, so `restored` gives back exactly what came; other text stays as it is.
+    """
+    return _TAG.sub(r"<\1_\2", text) if "<" in text else text
+
+
+def restored(text: str) -> str:
+    """What `neutralised` was given: every control tag loses one underscore."""
+    return _TAG.sub(lambda found: f"<{found[1]}{found[2][1:]}", text) if "<" in text else text

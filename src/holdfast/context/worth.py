@@ -1,0 +1,79 @@
+"""What became worthless, found as messages arrive, so that snip has nothing to search (TURN-3, TURN-14)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+from holdfast.context.items import Call
+from holdfast.transcript.blocks import Text
+from holdfast.transcript.messages import Message, ToolUseId
+
+# Below this, in characters, a replacement saves nothing worth a record.
+WORTH_CHARS = 240
+INTERRUPTED = "[Request interrupted by user"
+_PROGRESS = re.compile(r"\d{1,3}(?:\.\d+)? ?%|\b\d+/\d+\b|[#=█▏▎▍▌▋▊▉>-]{8,}|\bETA\b|\d[kMG]i?B/s")
+_PROGRESS_LINES = 20
+_PROGRESS_SHARE = 0.7
+
+_Key = TypeVar("_Key")
+Why = Literal["superseded", "repeated", "chatter"]
+
+
+@dataclass(slots=True)
+class Worth:
+    """Results that snip may take, each with why; and where people interrupted the model."""
+
+    worthless: dict[ToolUseId, Why] = field(default_factory=dict)
+    interruptions: list[int] = field(default_factory=list)  # positions of the interruption marks
+    _reads: dict[tuple[str, str, str], ToolUseId] = field(default_factory=dict)  # (tool, path, span): the newest
+    _texts: dict[tuple[str, str], ToolUseId] = field(default_factory=dict)  # (tool, text): the newest
+
+    def copy(self) -> Worth:
+        return Worth(self.worthless.copy(), self.interruptions.copy(), self._reads.copy(), self._texts.copy())
+
+    def answered(self, call: Call, text: str, *, is_error: bool) -> None:
+        """A result arrived: it may make an older one worthless, or be so itself."""
+        if call.path and not is_error:
+            self._replaces(self._reads, (call.name, call.path, call.span), call.id, "superseded")
+        if len(text) < WORTH_CHARS:
+            return
+        self._replaces(self._texts, (call.name, text), call.id, "repeated")
+        if is_chatter(text):
+            self.worthless[call.id] = "chatter"
+
+    def _replaces(self, newest: dict[_Key, ToolUseId], key: _Key, identity: ToolUseId, why: Why) -> None:
+        older = newest.get(key)
+        if older is not None:
+            self.worthless[older] = why
+        newest[key] = identity
+
+    def said(self, message: Message, position: int) -> None:
+        """A message arrived: is it the mark of an interruption?"""
+        if message.role == "user" and is_interruption(message):
+            self.interruptions.append(position)
+
+
+def is_interruption(message: Message) -> bool:
+    """Whether an agent put this message in the place where a person stopped the model."""
+    first = message.blocks[0].value if message.blocks else None
+    return isinstance(first, Text) and first.text.startswith(INTERRUPTED)
+
+
+def is_chatter(text: str) -> bool:
+    """Whether a result is mostly progress lines; judged from its first few hundred lines."""
+    lines = progress_lines(text[:20_000])
+    if len(lines) < _PROGRESS_LINES:
+        return False
+    hits = 0
+    for number, line in enumerate(lines, 1):
+        hits += bool(_PROGRESS.search(line[:200]))
+        if number == _PROGRESS_LINES and hits < _PROGRESS_LINES // 2:
+            return False
+    return hits >= _PROGRESS_SHARE * len(lines)
+
+
+def progress_lines(text: str) -> list[str]:
+    """Lines with something on them; a carriage return ends one as well."""
+    return [line for line in re.split(r"[\r\n]+", text) if line.strip()]

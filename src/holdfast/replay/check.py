@@ -1,0 +1,81 @@
+"""The replay's own checks of every request: is it valid, and is each move of the prefix explained?
+
+Independent of the engine: validity is the shipped rule checker's word, and prefixes are compared as bytes. Checking
+the whole body at every call would cost more than the engine itself, so a request that extends the one before is checked
+from the last exchange they share (the rules look at neighbours), and whole at every move, every 50th call and the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.context.requests import Request
+from holdfast.context.wire import Group
+from holdfast.testing import check_anthropic
+from holdfast.testing.model_rules import ModelRules
+
+_WHOLE_EVERY = 50
+_STUB = b'{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"-"},%b]}'
+
+
+@dataclass(slots=True)
+class RequestCheck:
+    """Feed it every request in order, then call `finish`."""
+
+    rules: ModelRules
+    calls: int = 0
+    invalid: int = 0
+    unexplained: int = 0
+    first_violation: str | None = None
+    _last: list[tuple[str, bytes]] = field(default_factory=list)
+    _groups: int = 0  # of the last request
+    _unchecked: Request | None = None  # the last request, when only its end was checked
+
+    def take(self, request: Request, *, is_announced: bool) -> None:
+        """Check a request; `is_announced` when the engine said since the last one that the prefix moves."""
+        parts = [(role, part.raw) for role, part in request.parts()]
+        extends = _extends(parts, self._last)
+        if not is_announced and not extends:
+            self.unexplained += 1
+        if not extends or self.calls % _WHOLE_EVERY == 0:
+            self._judge(request.body)
+            self._unchecked = None
+        else:
+            self._judge(self._end(request.groups))
+            self._unchecked = request
+        self._last, self._groups = parts, len(request.groups)
+        self.calls += 1
+
+    def finish(self) -> None:
+        """Check the last request as a whole."""
+        if self._unchecked is not None:
+            self._judge(self._unchecked.body)
+
+    def _end(self, groups: tuple[Group, ...]) -> bytes:
+        """A request of the groups that are new, from the assistant's last one before them."""
+        start = max(0, self._groups - 2)
+        while start > 0 and groups[start].role != "assistant":
+            start -= 1
+        tail = groups[start:] if groups[start].role == "assistant" else groups[start + 1 :]
+        return _STUB % b",".join(_message(group) for group in tail)
+
+    def _judge(self, body: bytes) -> None:
+        found = check_anthropic(body, model_rules=self.rules)
+        if found:
+            self.invalid += 1
+            if self.first_violation is None:
+                self.first_violation = f"{found[0].rule}: {found[0].text}"
+
+
+def _message(group: Group) -> bytes:
+    content = b",".join(part.raw for part in group.parts())
+    return b'{"role":"%b","content":[%b]}' % (group.role.encode(), content)
+
+
+def _extends(parts: list[tuple[str, bytes]], earlier: list[tuple[str, bytes]]) -> bool:
+    if len(parts) < len(earlier):
+        return False
+    for (role, raw), (old_role, old) in zip(parts, earlier, strict=False):
+        if role != old_role or (raw is not old and raw != old):
+            return False
+    return True

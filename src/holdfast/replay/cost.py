@@ -1,0 +1,64 @@
+"""What a replayed session costs, with the provider's prompt cache followed call by call (TURN-5, CLI-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.context.economics import usage_usd
+from holdfast.context.models import ModelFacts
+from holdfast.transcript.messages import Usage
+
+
+@dataclass(slots=True)
+class Cost:
+    """Tokens by how they are paid for. `usd` is None where the model's price isn't known."""
+
+    model: ModelFacts
+    input: int = 0
+    cache_write: int = 0
+    cache_read: int = 0
+    output: int = 0
+
+    def call(self, prompt_tokens: int, read_tokens: int, output_tokens: int) -> None:
+        """One call, of whose prompt `read_tokens` were in the cache."""
+        read = min(max(read_tokens, 0), prompt_tokens)
+        if prompt_tokens < self.model.cache_minimum_tokens:
+            self.input += prompt_tokens
+        else:
+            self.cache_read += read
+            self.cache_write += prompt_tokens - read
+        self.output += output_tokens
+
+    @property
+    def usd(self) -> float | None:
+        if self.model.input_usd is None:
+            return None
+        usage = Usage(
+            input_tokens=self.input,
+            cache_creation_input_tokens=self.cache_write,
+            cache_read_input_tokens=self.cache_read,
+            output_tokens=self.output,
+        )
+        return round(usage_usd(usage, self.model), 6)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "input": self.input,
+            "cache_write": self.cache_write,
+            "cache_read": self.cache_read,
+            "output": self.output,
+            "usd": self.usd,
+        }
+
+
+def logged_cost(usage: Iterable[Usage], model: ModelFacts) -> Cost:
+    """What the log says was paid, from its usage, counted once for each response."""
+    cost = Cost(model)
+    for one in usage:
+        cost.input += one.input_tokens
+        cost.cache_write += one.cache_creation_input_tokens
+        cost.cache_read += one.cache_read_input_tokens
+        cost.output += one.output_tokens
+    return cost

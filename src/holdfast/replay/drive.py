@@ -1,0 +1,237 @@
+"""Driving one recording through the engine, turn by turn, as if live.
+
+Messages are fed in recorded order with recorded usage; before every model call the view is prepared. Recorded usage is
+the size only while our view is what the log sent. From the first difference on it stands for the log's context alone,
+and ours is that, plus or minus what the two differ by, at the learned ratio of reported to estimated tokens.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from holdfast.adapters.machine import RandomIds
+from holdfast.adapters.memory import MemoryBlobs, MemoryJournal
+from holdfast.context.models import model_facts
+from holdfast.context.requests import Request
+from holdfast.context.tool_results import tool_result_budget
+from holdfast.engine.compaction import Done
+from holdfast.engine.session import Session, World
+from holdfast.engine.turn import Prepared, prepare
+from holdfast.errors import ContextBlocked, HoldfastError
+from holdfast.events import Event, PrefixMoved, ResultOffloaded, ResultsCleared
+from holdfast.replay.check import RequestCheck
+from holdfast.replay.cost import Cost
+from holdfast.replay.logged import LogHistory
+from holdfast.replay.options import ReplayOptions, window_of
+from holdfast.testing.model_rules import ModelRules
+from holdfast.transcript.codec import FORMAT, VERSION
+from holdfast.transcript.edits import Rewound
+from holdfast.transcript.foreign.recording import LoggedCompaction, LoggedMicrocompaction, LoggedRewind, Recording, Said
+from holdfast.transcript.messages import Message, Usage
+from holdfast.transcript.records import Header
+
+
+@dataclass(slots=True)
+class RecordedClock:
+    """The time of what was last said; it stands still where the log has no times."""
+
+    at: float = 0.0
+
+    def now(self) -> float:
+        return self.at
+
+
+@dataclass(slots=True)
+class Drive:
+    """One recording on its way through the engine, and what fired so far."""
+
+    recording: Recording
+    options: ReplayOptions
+    session: Session
+    clock: RecordedClock
+    log: LogHistory
+    cost: Cost
+    check: RequestCheck
+    turns: int = 0
+    has_diverged: bool = False
+    compactions: list[dict[str, Any]] = field(default_factory=list)
+    microcompactions: list[dict[str, Any]] = field(default_factory=list)
+    offloads: list[dict[str, Any]] = field(default_factory=list)
+    moves: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[dict[str, Any]] = field(default_factory=list)
+    cpu_seconds: float = 0.0
+    _announced: bool = False
+    _read_limit: int | None = None  # tokens of the prefix that survived the moves since the last request
+    _last_prompt: int = 0
+    _last_call_at: float | None = None
+    _response: str | None = None
+    _prompt: int | None = None  # what this response's request held, when that isn't what the log reported
+
+    @classmethod
+    async def start(cls, recording: Recording, options: ReplayOptions) -> Drive:
+        model = model_facts(options.model or recording.model, options.models)
+        clock = RecordedClock()
+        sink = _Listener()
+        header = Header(format=FORMAT, version=VERSION, session=recording.session, created=0.0)
+        world = World(journal=MemoryJournal(header), blobs=MemoryBlobs(), clock=clock, ids=RandomIds(), sink=sink)
+        window = window_of(recording, options)
+        session = await Session.open(world, options.settings, model=model, window=window)
+        rules = ModelRules(window_tokens=max(window.tokens, 1_000_000), max_output_tokens=10**9, allow_unknown=True)
+        drive = cls(recording, options, session, clock, LogHistory(options.settings), Cost(model), RequestCheck(rules))
+        sink.drive = drive
+        front = msgspec.structs.replace(recording.front, model=options.model or recording.model or "unknown")
+        await session.record(front)
+        return drive
+
+    async def run(self) -> None:
+        """All steps, in recorded order."""
+        for step in self.recording.steps:
+            if isinstance(step, Said):
+                await self._said(step)
+            elif isinstance(step, LoggedRewind):
+                await self._rewind(step)
+            elif isinstance(step, (LoggedCompaction, LoggedMicrocompaction)):
+                self.has_diverged = True
+            self.log.take(step)
+        # What came after the last call enters the view under the same budget, though no call follows.
+        facts = self.session.facts()
+        await self.session.commit(tool_result_budget(self.session.view, facts), facts)
+        self.check.finish()
+
+    async def _said(self, step: Said) -> None:
+        message = step.message
+        if step.logged_only:
+            return
+        is_call = message.role == "assistant" and message.origin == "model" and message.agent_id is None
+        if is_call and (message.response_id is None or message.response_id != self._response):
+            self._response, self._prompt = message.response_id, None
+            await self._call(step)
+        if message.usage is not None and self.has_diverged:
+            message = msgspec.structs.replace(message, usage=self._scaled(message.usage))
+        if message.at is not None:
+            self.clock.at = message.at
+        await self._timed_append(message, step.line)
+
+    async def _timed_append(self, message: Message, line: int) -> None:
+        started = time.process_time()
+        try:
+            await self.session.append(message)
+        except HoldfastError as e:
+            self.problems.append({"line": line, "what": str(e)})
+        self.cpu_seconds += time.process_time() - started
+
+    async def _call(self, step: Said) -> None:
+        """Prepare the view for the call whose answer comes next."""
+        self.turns += 1
+        started = time.process_time()
+        try:
+            prepared = await prepare(self.session)
+        except ContextBlocked as e:
+            self._problem(step.line, str(e))
+            return
+        finally:
+            self.cpu_seconds += time.process_time() - started
+        if isinstance(prepared.outcome, Done):
+            self._compacted(prepared.outcome)
+        self._sent(prepared.request, prepared, step.message)
+
+    def _problem(self, line: int, what: str) -> None:
+        """A full context is said once for each stretch of it, not at every call."""
+        if not self.problems or self.problems[-1]["what"].split(":")[0] != what.split(":", maxsplit=1)[0]:
+            self.problems.append({"line": line, "what": what})
+
+    def _sent(self, request: Request, prepared: Prepared, answer: Message) -> None:
+        self.check.take(request, is_announced=self._announced)
+        now = self.clock.at
+        lifetime = self.options.settings.cache_lifetime_seconds
+        is_cold = self._last_call_at is not None and now - self._last_call_at > lifetime
+        read = self._last_prompt if self._read_limit is None else min(self._read_limit, self._last_prompt)
+        output = answer.usage.output_tokens if answer.usage else 0
+        self.cost.call(prepared.tokens, 0 if is_cold else read, output)
+        self._last_prompt, self._last_call_at = prepared.tokens, now
+        self._announced, self._read_limit = False, None
+
+    def heard(self, event: Event) -> None:
+        """What the engine announces while it prepares."""
+        if isinstance(event, PrefixMoved):
+            self._moved(event.reason, event.position, event.tokens_rewritten, event.usd)
+        elif isinstance(event, ResultOffloaded):
+            self.has_diverged = True
+            self.offloads.append(
+                {"tool_use_id": event.tool_use_id, "bytes": event.bytes, "preview_bytes": event.preview_bytes}
+            )
+        elif isinstance(event, ResultsCleared):
+            self.microcompactions.append(
+                {
+                    "turn": self.turns,
+                    "reason": event.reason,
+                    "cleared": list(event.tool_use_ids),
+                    "tokens_saved": event.tokens_saved,
+                }
+            )
+
+    def _moved(self, reason: str, position: int, tokens: int, usd: float | None) -> None:
+        self.has_diverged = True
+        self._announced = True
+        view = self.session.view
+        before = sum(item.size.live for item in view.items[:position] if not item.is_hidden)
+        calibration = view.state.calibration
+        overhead = calibration.overhead_tokens if calibration.overhead_tokens is not None else view.front_size.live
+        limit = overhead + round(calibration.ratio * before)
+        self._read_limit = limit if self._read_limit is None else min(limit, self._read_limit)
+        if self.moves and self.moves[-1]["turn"] == self.turns:  # one request moves its prefix once, for all reasons
+            last = self.moves[-1]
+            reasons = dict.fromkeys((*last["reason"].split(", "), reason))
+            both = [one for one in (last["usd"], usd) if one is not None]
+            last["reason"], last["usd"] = ", ".join(reasons), max(both, default=None)
+            last["tokens_rewritten"] = max(last["tokens_rewritten"], tokens)
+            return
+        self.moves.append({"turn": self.turns, "reason": reason, "tokens_rewritten": tokens, "usd": usd})
+
+    def _compacted(self, outcome: Done) -> None:
+        boundary = outcome.boundary
+        place = boundary.kept[-1] if boundary.kept else boundary.summary[0].id
+        self.compactions.append(
+            {
+                "turn": self.turns,
+                "message_id": place,
+                "trigger": boundary.trigger,
+                "strategy": boundary.strategy,
+                "tokens_before": boundary.tokens_before,
+                "tokens_after": boundary.tokens_after,
+                "summary_tokens": boundary.summary_tokens,
+                "kept_tokens": boundary.kept_tokens,
+            }
+        )
+
+    async def _rewind(self, step: LoggedRewind) -> None:
+        """The person went back in the log; so does our view."""
+        position = self.session.view.positions.get(step.to)
+        if position is None:
+            return
+        await self.session.record(Rewound(to=step.to, reason="rewound in the log"))
+        self._moved("rewound", position + 1, 0, None)
+
+    def _scaled(self, usage: Usage) -> Usage:
+        """What the provider would have reported for our view instead of the log's."""
+        if self._prompt is None:
+            view = self.session.view
+            overhead = view.state.calibration.overhead_tokens or 0
+            ratio = self.log.ratio(overhead) or view.state.calibration.ratio
+            self._prompt = max(1, overhead + round(ratio * view.size.live))
+        return Usage(input_tokens=self._prompt, output_tokens=usage.output_tokens)
+
+
+@dataclass(slots=True)
+class _Listener:
+    """The sink of a replay: passes events on to its drive."""
+
+    drive: Drive | None = None
+
+    def emit(self, event: Event) -> None:
+        if self.drive is not None:
+            self.drive.heard(event)

@@ -1,0 +1,146 @@
+"""What the log's own system did, measured on the log's own history with the base estimate (the `logged` part).
+
+This follows the recording alone: its compactions, its clearings, its usage. Our engine's decisions never enter here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.context.microcompact import select_by_size
+from holdfast.settings import Settings
+from holdfast.transcript.blocks import ToolResult, ToolUse
+from holdfast.transcript.foreign.recording import LoggedCompaction, LoggedMicrocompaction, LoggedRewind, Said, Step
+from holdfast.transcript.messages import Message, MessageId, ToolUseId, Usage
+from holdfast.transcript.sizes import NOTHING, Size, block_size, text_size
+
+# A context smaller than this is mostly what the log doesn't show, and teaches no ratio.
+_TEACHES_TOKENS = 5_000
+
+
+@dataclass(slots=True)
+class LogHistory:
+    """The history as the log's system saw it, in running sums. Feed it every step in order."""
+
+    settings: Settings
+    compactions: list[dict[str, Any]] = field(default_factory=list)
+    microcompactions: list[dict[str, Any]] = field(default_factory=list)
+    size: Size = NOTHING  # of what the log's context holds
+    usage: list[Usage] = field(default_factory=list)  # one for each API response
+    _messages: dict[MessageId, Size] = field(default_factory=dict)
+    _order: list[MessageId] = field(default_factory=list)
+    _names: dict[ToolUseId, str] = field(default_factory=dict)
+    _results: dict[ToolUseId, int] = field(default_factory=dict)  # base tokens since the last boundary
+    _cleared: set[ToolUseId] = field(default_factory=set)
+    _response: str | None = None
+    _reported: int | None = None  # the last reported total
+    _after: int = 0  # base tokens since then
+    _pair: tuple[int, int] | None = None  # a reported prompt, and the live estimate of what it held
+
+    def take(self, step: Step) -> None:
+        """Go one step on."""
+        if isinstance(step, Said):
+            if step.message.agent_id is None:
+                self._said(step.message)
+        elif isinstance(step, LoggedCompaction):
+            self._compacted(step)
+        elif isinstance(step, LoggedMicrocompaction):
+            self._microcompacted(step)
+        elif isinstance(step, LoggedRewind):
+            self._rewound(step)
+
+    @property
+    def tokens(self) -> int:
+        """Our size at this place: the last reported usage and the base estimate of what came after, without margin."""
+        if self._reported is None:
+            return -(-self.size.blind * self.settings.margin_numerator // self.settings.margin_denominator)
+        return self._reported + self._after
+
+    def ratio(self, overhead_tokens: int) -> float | None:
+        """Reported tokens for each estimated one, over the log's whole context; from before its first compaction.
+
+        Behind a compaction the log holds more than it shows (restored files, reminders), so it teaches nothing.
+        """
+        if self._pair is None:
+            return None
+        prompt, live = self._pair
+        return max(0, prompt - overhead_tokens) / live
+
+    def _said(self, message: Message) -> None:
+        size = NOTHING
+        for block in message.blocks:
+            value, one = block.value, block_size(block)
+            size = size.plus(one)
+            if isinstance(value, ToolUse):
+                self._names[ToolUseId(value.id)] = value.name
+            elif isinstance(value, ToolResult):
+                self._results[ToolUseId(value.tool_use_id)] = one.base
+        self._messages[message.id] = size
+        self._order.append(message.id)
+        self.size = self.size.plus(size)
+        usage = message.usage
+        before = self.size.live - size.live
+        if usage and before >= _TEACHES_TOKENS and message.response_id != self._response and not self.compactions:
+            self._pair = (usage.prompt_tokens, before)
+        if message.role != "assistant":
+            self._after += size.base
+        elif usage is None or usage.total_tokens == 0:
+            self._after += 0 if message.response_id == self._response and self._response else size.base
+        elif message.response_id is not None and message.response_id == self._response:
+            self._reported = max(self._reported or 0, usage.total_tokens)
+            self.usage[-1] = usage
+        else:
+            self._response, self._reported, self._after = message.response_id, usage.total_tokens, 0
+            self.usage.append(usage)
+
+    def _compacted(self, step: LoggedCompaction) -> None:
+        entry = {
+            "message_id": step.message_id,
+            "trigger": step.trigger,
+            "pre_tokens": step.pre_tokens,
+            "our_tokens": self.tokens,
+        }
+        self.compactions.append(entry)
+        kept = {i: self._messages[i] for i in step.kept if i in self._messages}
+        self._messages, self._order = kept, list(kept)
+        self.size = NOTHING
+        for size in kept.values():
+            self.size = self.size.plus(size)
+        self._results, self._cleared = {}, set()
+        self._reported, self._after, self._response = None, 0, None
+
+    def _microcompacted(self, step: LoggedMicrocompaction) -> None:
+        settings = self.settings
+        tools = frozenset(settings.microcompact_tools)
+        candidates = [
+            (identity, tokens)
+            for identity, tokens in self._results.items()
+            if identity not in self._cleared and self._names.get(identity) in tools
+        ]
+        chosen, saved = select_by_size(
+            candidates,
+            keep_tokens=settings.microcompact_keep_tokens,
+            keep_last=settings.microcompact_keep_last,
+            min_saved=settings.microcompact_min_saved_tokens,
+        )
+        entry = {
+            "ids": list(step.ids),
+            "our_ids": chosen,
+            "tokens_saved": step.tokens_saved,
+            "our_tokens_saved": saved,
+        }
+        self.microcompactions.append(entry)
+        for identity in step.ids:
+            self._cleared.add(identity)
+            tokens = self._results.get(identity, 0)
+            marker = text_size("[Old tool result content cleared]").base
+            self.size = self.size.minus(Size(max(0, tokens - marker), max(0, tokens - marker), max(0, tokens - marker)))
+
+    def _rewound(self, step: LoggedRewind) -> None:
+        if step.to not in self._messages:
+            return
+        while self._order and self._order[-1] != step.to:
+            self.size = self.size.minus(self._messages.pop(self._order.pop()))
+        self._reported = None
+        self._after = 0

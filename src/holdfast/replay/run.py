@@ -1,0 +1,115 @@
+"""Replaying files: one result for each trajectory, and no bad file ever stops the run (CLI-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from holdfast.errors import HoldfastError
+from holdfast.replay.cost import Cost, logged_cost
+from holdfast.replay.drive import Drive
+from holdfast.replay.options import ReplayOptions
+from holdfast.transcript.foreign.detect import read_recordings
+from holdfast.transcript.foreign.recording import Recording
+
+OnProgress = Callable[[int, int, str], None]
+
+
+def replay_files(
+    paths: Sequence[Path], options: ReplayOptions, *, jobs: int = 1, on_progress: OnProgress | None = None
+) -> Iterator[dict[str, Any]]:
+    """Replay files in order; one dict for each trajectory, or {"file", "error"} for a file that can't be read.
+
+    `on_progress(done, all, name)` is called after each file. With `jobs` > 1 files run in that many processes; the
+    results still come in order.
+    """
+    if jobs > 1 and len(paths) > 1:
+        with ProcessPoolExecutor(max_workers=jobs) as pool:
+            results = pool.map(_replay_listed, paths, [options] * len(paths))
+            yield from _reported(paths, results, on_progress)
+    else:
+        yield from _reported(paths, (_replay_listed(path, options) for path in paths), on_progress)
+
+
+def _reported(
+    paths: Sequence[Path], results: Iterator[list[dict[str, Any]]], on_progress: OnProgress | None
+) -> Iterator[dict[str, Any]]:
+    for done, (path, found) in enumerate(zip(paths, results, strict=True), 1):
+        if on_progress is not None:
+            on_progress(done, len(paths), path.name)
+        yield from found
+
+
+def _replay_listed(path: Path, options: ReplayOptions) -> list[dict[str, Any]]:
+    return list(replay_file(path, options))
+
+
+def replay_file(path: Path, options: ReplayOptions) -> Iterator[dict[str, Any]]:
+    """Replay one file; anything that goes wrong with it becomes its result."""
+    try:
+        recordings = read_recordings(path.read_bytes(), path.name)
+    except (HoldfastError, OSError) as e:
+        yield {"file": str(path), "error": _one_line(e)}
+        return
+    for recording in recordings:
+        try:
+            yield anyio.run(replay_recording, recording, str(path), options)
+        except Exception as e:  # a named boundary: one bad trajectory must not end a run over hundreds of files
+            yield {
+                "file": str(path),
+                "session": recording.session,
+                "error": f"internal error ({type(e).__name__}): {_one_line(e)}; please report it",
+            }
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"can't read the file: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+async def replay_recording(recording: Recording, name: str, options: ReplayOptions) -> dict[str, Any]:
+    """Drive one recording through the engine and say what happened, in the documented form (docs/replay.md)."""
+    drive = await Drive.start(recording, options)
+    await drive.run()
+    return result_of(drive, name)
+
+
+def result_of(drive: Drive, name: str) -> dict[str, Any]:
+    """The JSON contract of `holdfast replay`; see docs/replay.md."""
+    session, recording = drive.session, drive.recording
+    limits = session.limits
+    problems = [{"line": p.line, "what": p.what} for p in recording.problems] + drive.problems
+    if drive.check.first_violation:
+        problems.append({"line": 0, "what": f"an invalid request: {drive.check.first_violation}"})
+    logged: Cost = logged_cost(drive.log.usage, session.model)
+    return {
+        "file": name,
+        "format": recording.format,
+        "session": recording.session,
+        "model": session.view.front.model if session.view.front else None,
+        "window": limits.window,
+        "window_source": limits.window_source,
+        "usable": limits.usable,
+        "trigger": limits.trigger,
+        "turns": drive.turns,
+        "tokens_final": session.facts().size(session.view),
+        "compactions": drive.compactions,
+        "microcompactions": drive.microcompactions,
+        "offloads": drive.offloads,
+        "prefix_moves": drive.moves,
+        "unexplained_prefix_moves": drive.check.unexplained,
+        "cost": drive.cost.as_dict(),
+        "logged": {
+            "compactions": drive.log.compactions,
+            "microcompactions": drive.log.microcompactions,
+            "cost": logged.as_dict(),
+        },
+        "problems": problems,
+        "invalid_requests": drive.check.invalid,
+        "cpu_ms_per_turn": round(drive.cpu_seconds * 1000 / max(1, drive.turns), 3),
+    }

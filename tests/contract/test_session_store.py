@@ -1,0 +1,193 @@
+"""Sessions at home: where they stand, how they are found and listed (ENG-4, ENG-5)."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import anyio
+import pytest
+
+from holdfast.adapters.files import SessionInfo, SessionStore, slug_of
+from holdfast.adapters.machine import RandomIds, SystemClock
+from holdfast.errors import DamagedLine, JournalError
+from holdfast.testing.doubles import CountingIds, FixedClock
+from holdfast.transcript.blocks import text_block
+from holdfast.transcript.messages import Message, MessageId, content_of
+from holdfast.transcript.records import Record, Titled
+
+pytestmark = pytest.mark.contract
+
+
+def said(name: str, text: str = "hello", **more: str) -> Message:
+    content = content_of([text_block(text)])
+    return Message(id=MessageId(name), role="user", content=content, origin="user", agent_id=more.get("agent_id"))
+
+
+def made(home: Path, session: str, *lines: tuple[Record, ...], project: str = "/home/ann/proj") -> Path:
+    async def body() -> Path:
+        files = await SessionStore(home).create(session, project=project, created=5.0, durability="process")
+        for records in lines:
+            await files.journal.append(records)
+        await files.journal.close()
+        return files.directory
+
+    return anyio.run(body)
+
+
+def listed(home: Path) -> SessionInfo:
+    (info,) = SessionStore(home).list()
+    return info
+
+
+def test_the_layout_is_private(tmp_path: Path) -> None:
+    """ENG-4: directories 0700, files 0600, whatever the umask."""
+    before = os.umask(0)
+    try:
+        directory = made(tmp_path / "home", "s1", (said("m1"),))
+    finally:
+        os.umask(before)
+    assert directory == tmp_path / "home" / "projects" / slug_of("/home/ann/proj") / "s1"
+    for path in (tmp_path / "home").rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+    assert sorted(p.name for p in directory.iterdir()) == ["journal.jsonl", "lock"]
+
+
+def test_slugs(tmp_path: Path) -> None:
+    """The real path, composed, with dashes; a long one is cut and told apart by its hash."""
+    assert slug_of("/home/ann/My proj.x") == "-home-ann-My-proj-x"
+    assert slug_of("/x/e\u0301") == slug_of("/x/\u00e9")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert slug_of(tmp_path / "link") == slug_of(tmp_path / "real")
+    long, other = slug_of("/x" * 300), slug_of("/x" * 299 + "/y")
+    assert long != other and long[:200] == other[:200] and len(long) <= 220
+
+
+def test_a_session_that_is_there_is_not_made_again(tmp_path: Path) -> None:
+    made(tmp_path, "s1", (said("m1"),))
+    with pytest.raises(JournalError, match="open it instead"):
+        made(tmp_path, "s1")
+    made(tmp_path / "other", "s1")
+
+
+@pytest.mark.parametrize("session", ["", "../s", "a/b", ".hidden", "a b", "x" * 200, "a\n"])
+def test_session_ids_are_plain_names(tmp_path: Path, session: str) -> None:
+    """ENG-4: an id never leads anywhere else."""
+    with pytest.raises(JournalError, match="not a session id"):
+        made(tmp_path, session)
+
+
+def test_sessions_are_found_by_id_beginning_and_path(tmp_path: Path) -> None:
+    one, two = made(tmp_path, "abc-1"), made(tmp_path, "abd-2", project="/elsewhere")
+    store = SessionStore(tmp_path)
+    made(tmp_path, "abc-12")
+    assert store.locate("abc-1") == one and store.locate("abd") == two
+    assert store.locate(two) == store.locate(two / "journal.jsonl") == store.locate(str(two)) == two.resolve()
+    with pytest.raises(JournalError, match=r"names 3 sessions: .*abc-1, .*; give more of the id"):
+        store.locate("ab")
+    for nothing in ("zzz", "", "../abc-1", str(tmp_path / "none")):
+        with pytest.raises(JournalError):
+            store.locate(nothing)
+
+
+def test_a_deleted_session_is_gone(tmp_path: Path) -> None:
+    made(tmp_path, "s1")
+    kept = made(tmp_path, "s2")
+    SessionStore(tmp_path).delete("s1")
+    assert [info.id for info in SessionStore(tmp_path).list()] == ["s2"]
+    assert list(kept.parent.iterdir()) == [kept]
+
+
+def test_a_short_session_is_listed_wholly(tmp_path: Path) -> None:
+    """ENG-5: the newest metadata hold, field by field; what was said later than they were is newer."""
+    made(
+        tmp_path,
+        "s1",
+        (said("m1", "first"), Titled(title="Old", tags=("a", "b"))),
+        (said("m2", "second"), said("x", "not this", agent_id="agent-1")),
+        (Titled(title="New", branch="main"),),
+    )
+    info = listed(tmp_path)
+    assert (info.title, info.tags, info.branch, info.last_prompt) == ("New", ("a", "b"), "main", "second")
+    assert (info.messages, info.created, info.project, info.problem) == (3, 5.0, "/home/ann/proj", None)
+    assert info.bytes == (info.directory / "journal.jsonl").stat().st_size
+
+
+@pytest.mark.parametrize("between_bytes", [1_000, 50_000, 65_000, 80_000, 130_000, 131_000, 500_000])
+def test_a_long_session_is_listed_by_its_ends(tmp_path: Path, between_bytes: int) -> None:
+    """ENG-5: the last 64 KiB hold the re-appended metadata; messages since are counted on."""
+    filler = tuple((said(f"f{n}", "x" * 900),) for n in range(between_bytes // 1000))
+    last = Titled(title="T", messages=1 + len(filler), last_prompt="as recorded", tags=())
+    made(tmp_path, "s1", (said("m1", "first"), Titled(branch="main")), *filler, (last,), (said("m2", "then\n this"),))
+    info = listed(tmp_path)
+    assert (info.title, info.last_prompt, info.branch) == ("T", "then this", "main")
+    assert info.messages == len(filler) + 2
+
+
+def test_what_the_ends_do_not_show_is_unknown(tmp_path: Path) -> None:
+    """ENG-5: without metadata in the tail the count is unknown, not wrong; the head still gives what it has."""
+    filler = tuple((said(f"f{n}", "x" * 900),) for n in range(300))
+    made(tmp_path, "s1", (said("m1", "first"), Titled(title="T", messages=1)), *filler)
+    info = listed(tmp_path)
+    assert info.messages is None and info.title == "T"
+
+
+@pytest.mark.parametrize("raw", [b"", b"garbage", b"\0" * 200_000, b"\n" * 200_000, b'{"format":"x"}\n' * 9])
+def test_a_damaged_session_is_listed_with_its_problem(tmp_path: Path, raw: bytes) -> None:
+    """ENG-5: a listing never raises for what a file holds."""
+    directory = made(tmp_path, "s1", (said("m1"),))
+    (directory / "journal.jsonl").write_bytes(raw)
+    info = listed(tmp_path)
+    assert info.id == "s1" and info.bytes == len(raw) and info.problem is not None
+    (directory / "journal.jsonl").unlink()
+    assert listed(tmp_path).problem is not None
+    (directory / "journal.jsonl").mkdir()
+    assert listed(tmp_path).problem is not None
+
+    async def body() -> None:
+        (directory / "journal.jsonl").rmdir()
+        (directory / "journal.jsonl").write_bytes(raw)
+        store = SessionStore(tmp_path)
+        for _ in range(2):  # the lock is let go when opening fails
+            with pytest.raises(DamagedLine):
+                await store.open("s1")
+
+    anyio.run(body)
+
+
+def test_damaged_lines_are_passed_over(tmp_path: Path) -> None:
+    directory = made(tmp_path, "s1", (said("m1", "one"),), (said("m2", "two"),))
+    path = directory / "journal.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"two", b"tvo") + b"torn")
+    info = listed(tmp_path)
+    assert info.last_prompt == "one" and info.problem is not None and "1 damaged" in info.problem
+
+
+def test_the_last_written_comes_first(tmp_path: Path) -> None:
+    for number in range(3):
+        directory = made(tmp_path, f"s{number}", project=f"/p{number % 2}")
+        os.utime(directory / "journal.jsonl", (100 + number, 100 + number))
+    store = SessionStore(tmp_path)
+    assert [info.id for info in store.list()] == ["s2", "s1", "s0"]
+    assert [info.id for info in store.list("/p0")] == ["s2", "s0"]
+    assert SessionStore(tmp_path / "nothing").list() == ()
+
+
+def test_random_ids_are_short_unique_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """REL-13: also when many are made at once, and when the clock is set back."""
+    ids = RandomIds()
+    made_now = [ids.new("m") for _ in range(5_000)]
+    monkeypatch.setattr("time.time_ns", lambda: 5)
+    made_now += [ids.new("m") for _ in range(100)]
+    assert made_now == sorted(made_now) and len(set(made_now)) == len(made_now)
+    assert {len(made) for made in made_now} == {22}
+    assert RandomIds().new("s") != RandomIds().new("s")
+
+
+def test_doubles() -> None:
+    ids, clock = CountingIds(), FixedClock(10.0)
+    assert [ids.new("a"), ids.new("a"), ids.new("b")] == ["a-1", "a-2", "b-1"]
+    clock.advance(-2.5)
+    assert clock.now() == 7.5 and SystemClock().now() > 1.7e9

@@ -1,0 +1,71 @@
+"""REL-4, TURN-9: every request is one that the API takes, whatever happened to the session before."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis
+
+from holdfast.context.requests import to_request
+from holdfast.context.view import project
+from holdfast.settings import Settings
+from holdfast.testing import check_anthropic, check_openai
+from holdfast.testing import strategies as plans
+from tests.worlds import BOUND, UNBOUND, World, done
+
+pytestmark = pytest.mark.laws
+
+SMALL = Settings(window_tokens=8_000, collapse=True, collapse_min_tokens=300)
+
+
+def checked(world: World) -> None:
+    """The request of this moment is valid for both protocols, and made incrementally or at once it is the same."""
+    view, facts = world.session.view, world.session.facts()
+    request = to_request(view, facts)
+    assert not check_anthropic(request.body, model_rules=world.rules)
+    assert not check_openai(to_request(view, facts, protocol="openai").body)
+    fresh = project(placed.record for placed in done(world.journal.load(whole=True)).records)
+    assert to_request(fresh, facts).body == request.body, "the incremental request differs from one made at once"
+
+
+@hypothesis(max_examples=80)
+@given(plans.plans(max_steps=16))
+def test_every_request_is_taken_when_thinking_is_not_bound(steps: list[plans.Step]) -> None:
+    """REL-4, TURN-7: the upstream answers every request; it wants the thinking of an open tool loop back."""
+    world = World(SMALL, model=UNBOUND)
+    for step in steps:
+        world.play(step)  # the upstream raises when it refuses
+        checked(world)
+
+
+@hypothesis(max_examples=80)
+@given(plans.plans(max_steps=16))
+def test_every_request_is_taken_when_thinking_is_bound(steps: list[plans.Step]) -> None:
+    """REL-4, TURN-7: no signature is sent behind a prefix that it wasn't made for."""
+    world = World(SMALL, model=BOUND, require_thinking=False)
+    for step in steps:
+        world.play(step)
+        checked(world)
+
+
+@hypothesis(max_examples=60)
+@given(plans.plans(max_steps=16))
+def test_an_open_loop_keeps_its_bound_thinking_while_there_is_room(steps: list[plans.Step]) -> None:
+    """TURN-7: inside an open tool loop nothing before it is edited unless the call would otherwise fail."""
+    world = World(Settings(window_tokens=200_000), model=BOUND, require_thinking=True)
+    for step in steps:
+        if not isinstance(step, plans.Compact | plans.Configure | plans.NewFront):
+            world.play(step)
+
+
+@hypothesis(max_examples=30)
+@given(plans.plans(max_steps=10))
+def test_a_restart_at_every_turn_changes_nothing(steps: list[plans.Step]) -> None:
+    """REL-4, REL-5: reopened after each step, from the last boundary or from the start, the request is the same."""
+    world = World(SMALL)
+    for step in steps:
+        world.play(step)
+        body = to_request(world.session.view, world.session.facts()).body
+        for whole in (False, True):
+            again = world.reopened(whole=whole)
+            assert to_request(again.view, again.facts()).body == body

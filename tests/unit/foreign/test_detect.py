@@ -1,0 +1,67 @@
+"""Whose log a file is (ENG-6)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.unit.foreign.lines import jsonl, text, user
+
+from holdfast.errors import ForeignFormat
+from holdfast.transcript.foreign.detect import detect, read_recordings
+
+pytestmark = pytest.mark.unit
+
+CLAUDE = jsonl({"type": "summary", "summary": "s", "leafUuid": "x"}, user("u", None, [text("hi")]))
+CODEX = jsonl(
+    {"timestamp": "t", "type": "session_meta", "payload": {"id": "i", "base_instructions": {"text": "x" * 3_000}}}
+)
+SWE = json.dumps(
+    {"environment": "e", "trajectory": [{"action": "a", "observation": "o" * 3_000}], "history": [], "info": {}}
+)
+MINI = json.dumps(
+    {"info": {"mini_version": "1", "submission": "x" * 3_000}, "messages": [], "trajectory_format": "mini-swe-agent-1"}
+)
+CHAT = json.dumps([{"role": "user", "content": "x" * 3_000}])
+TAU = json.dumps([{"task_id": 0, "traj": [{"role": "user", "content": "x" * 3_000}]}], indent=2)
+
+KNOWN = [
+    (CLAUDE, "claude-code"),
+    (b"\xef\xbb\xbf" + CLAUDE, "claude-code"),
+    (b'{"type":"us\n' + CLAUDE, "claude-code"),
+    (CODEX, "codex"),
+    (SWE.encode(), "swe-agent"),
+    (MINI.encode(), "mini-swe-agent"),
+    (CHAT.encode(), "openai"),
+    (TAU.encode(), "openai"),
+]
+
+
+@pytest.mark.parametrize(("data", "form"), KNOWN)
+def test_by_content_whole_or_cut(data: bytes, form: str) -> None:
+    assert detect(data, "any") == form
+    assert detect(data[:1_000], "any") == form
+
+
+@pytest.mark.parametrize(("data", "form"), KNOWN)
+def test_the_reader_that_is_asked(data: bytes, form: str) -> None:
+    assert {r.format for r in read_recordings(data, "any.json")} == {form}
+
+
+@pytest.mark.parametrize(
+    ("data", "like"),
+    [
+        (b"", "empty"),
+        (b" \n\n", "blanks"),
+        (b"hello", "text, but not JSON"),
+        (b"\x89PNG\r\n\x1a\n\xff\xfe" * 50, "binary"),
+        (b'{"a":1}', "JSON, but not of a log"),
+        (b"[1,2]", "JSON, but not of a log"),
+        (b'{"format":"holdfast-journal","version":1,"crc":"00000000"}\n', "Holdfast's own"),
+    ],
+)
+def test_what_no_reader_knows_is_refused_in_one_line(data: bytes, like: str) -> None:
+    with pytest.raises(ForeignFormat) as caught:
+        read_recordings(data, "some.file")
+    said = str(caught.value)
+    assert like in said and "some.file" in said and "Claude Code" in said and "\n" not in said
