@@ -290,7 +290,6 @@ def test_whoever_writes_for_all_may_be_cancelled(kind: str, tmp_path: Path) -> N
 
             async with anyio.create_task_group() as others, anyio.create_task_group() as first:
                 first.start_soon(one, f"first{moment}")
-                await anyio.lowlevel.checkpoint()
                 for number in range(3):
                     others.start_soon(one, f"{moment}.{number}")
                 for _ in range(moment):

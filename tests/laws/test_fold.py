@@ -34,7 +34,7 @@ def test_a_fold_may_be_taken_in_two(steps: list[plans.Step], data: st.DataObject
 
 
 @hypothesis(max_examples=60)
-@given(plans.plans(max_steps=20))
+@given(plans.plans())
 def test_a_boundary_stands_for_all_before_it(steps: list[plans.Step]) -> None:
     """CMP-14: fold(checkpoint + tail) == fold(all), at every step of a session."""
     world = World(SMALL)

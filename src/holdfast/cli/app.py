@@ -158,7 +158,7 @@ def export(
     """Write a session as a log that Claude Code's viewers open; an unchanged Claude Code log keeps its bytes."""
     from holdfast.cli.exporting import export_command
 
-    export_command(file, output, form=form, force=force, session=session, is_json=json)
+    export_command(file, output, configured(), form=form, force=force, session=session, is_json=json)
 
 
 @app.command()

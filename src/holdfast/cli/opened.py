@@ -138,7 +138,6 @@ async def _read_own(reference: str, config: Config) -> Opened:
             boundaries.append(
                 BoundarySeen(len(messages), record.id, record.trigger, record.tokens_before, record.tokens_after)
             )
-    model = model_facts(view.front.model if view.front else view.state.calibration.model, config.models)
     title = view.state.title
     return Opened(
         name=reference,
@@ -146,7 +145,7 @@ async def _read_own(reference: str, config: Config) -> Opened:
         session=loaded.header.session,
         messages=tuple(messages),
         view=view,
-        facts=_facts(view, config, model.prefix != ""),
+        facts=_facts(view, config),
         boundaries=tuple(boundaries),
         microcompactions=sum(isinstance(record, Cleared) for record in records),
         problems=tuple(Problem(repair.line, repair.what) for repair in loaded.repairs),
@@ -162,9 +161,10 @@ def _reference(reference: str) -> str | Path:
     return path if path.exists() else reference
 
 
-def _facts(view: View, config: Config, is_known: bool) -> Facts:
+def _facts(view: View, config: Config) -> Facts:
     """As `Session.limits` has it: the user's window, else what a provider stated, else the model's (PRS-8)."""
-    model = model_facts(view.front.model if view.front else view.state.calibration.model, config.models)
+    named = view.front.model if view.front else None
+    model = model_facts(named or view.state.calibration.model, config.models)
     stated = view.state.calibration.window_tokens
     settings = config.settings
     if settings.window_tokens:
@@ -172,5 +172,5 @@ def _facts(view: View, config: Config, is_known: bool) -> Facts:
     elif stated:
         limits = thresholds(settings, model, stated, "provider")
     else:
-        limits = thresholds(settings, model, model.window_tokens, "model" if is_known else "default")
+        limits = thresholds(settings, model, model.window_tokens, "model" if model.prefix else "default")
     return Facts(settings=settings, limits=limits, model=model)

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.context import openai_wire
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
-from holdfast.context.wire import Group, Part, flatten
+from holdfast.context.wire import Group, Part, flatten, joined
 from holdfast.transcript.blocks import encode
 from holdfast.transcript.records import Front
 
@@ -91,8 +91,11 @@ def _anthropic(head: dict[str, Any], front: Front, groups: list[Group], view: Vi
             system[stable - 1] = _marked(system[stable - 1], marker)
         pieces.append(b',"system":[' + b",".join(system) + b"]")
     marks = _breakpoints(groups, view.sent)
-    messages = [_encoded(group, marks.get(number), marker) for number, group in enumerate(groups)]
-    pieces.append(b',"messages":[' + b",".join(messages) + b"]}")
+    # Everything before the first breakpoint is finished, and joined already but for what the last turn brought.
+    finished = max(0, min(marks, default=0) - 1)
+    messages = [_encoded(group, marks.get(n), marker) for n, group in enumerate(groups[finished:], finished)]
+    start = joined(view, "anthropic", groups, finished, _plain)
+    pieces += [b',"messages":[', start, b"," if finished else b"", b",".join(messages), b"]}"]
     return b"".join(pieces)
 
 
@@ -112,14 +115,17 @@ def _marked(raw: bytes, marker: bytes) -> bytes:
 def _encoded(group: Group, marked: int | None, marker: bytes) -> bytes:
     """An API message; only the few that carry a breakpoint are joined anew."""
     if marked is None:
-        done = group.encoded.get("anthropic")
-        if done is None:
-            done = _message(group.role, [part.raw for part in group.parts()])
-            group.encoded["anthropic"] = done
-        return done
+        return _plain(group)
     raws = [part.raw for part in group.parts()]
     raws[marked] = _marked(raws[marked], marker)
     return _message(group.role, raws)
+
+
+def _plain(group: Group) -> bytes:
+    done = group.encoded.get("anthropic")
+    if done is None:
+        done = group.encoded["anthropic"] = _message(group.role, [part.raw for part in group.parts()])
+    return done
 
 
 def _message(role: str, raws: list[bytes]) -> bytes:
@@ -137,7 +143,8 @@ def _breakpoints(groups: list[Group], sent: int) -> dict[int, int]:
     if tail is None:
         return marks
     marks[tail[0]] = tail[1]
-    before = max((n for n, g in enumerate(groups) if g.role == "user" and g.first < sent), default=None)
+    numbers = range(len(groups) - 1, -1, -1)
+    before = next((n for n in numbers if groups[n].role == "user" and groups[n].first < sent), None)
     stable = None if before is None else _last_cacheable(groups, before)
     if stable is not None and stable[0] not in marks:
         marks[stable[0]] = stable[1]
@@ -152,8 +159,10 @@ def _breakpoints(groups: list[Group], sent: int) -> dict[int, int]:
 def _last_cacheable(groups: list[Group], number: int) -> tuple[int, int] | None:
     """The last block at or before a group that may carry a breakpoint."""
     for index in range(number, -1, -1):
-        parts = list(groups[index].parts())
-        for block in range(len(parts) - 1, -1, -1):
-            if parts[block].kind not in _NEVER_CACHED:
-                return index, block
+        group = groups[index]
+        for block in range(len(group.blocks) - 1, -1, -1):
+            if group.blocks[block].kind not in _NEVER_CACHED:
+                return index, len(group.results) + block
+        if group.results:
+            return index, len(group.results) - 1
     return None

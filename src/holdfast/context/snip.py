@@ -31,8 +31,8 @@ def snip(view: View, facts: Facts) -> tuple[Snipped, ...]:
     worth = view.worth
     if not facts.settings.snip or not (worth.worthless or worth.interruptions):
         return ()
-    is_free = facts.is_cold(view)
-    if not is_free and facts.size(view) < facts.limits.trigger - facts.reach_tokens and not microcompact(view, facts):
+    is_free = facts.is_cold(view) or bool(microcompact(view, facts))
+    if not is_free and facts.size(view) < facts.limits.trigger - facts.reach_tokens:
         return ()
     ids = [identity for identity in worth.worthless if _is_takeable(view, identity)]
     changes = [with_text(view, identity, _text(view, identity)) for identity in ids]
@@ -40,7 +40,9 @@ def snip(view: View, facts: Facts) -> tuple[Snipped, ...]:
     aborted, aborted_tokens = _aborted(view)
     changes += aborted
     saved += aborted_tokens
-    if not changes or not (is_free or _is_worth_a_move(view, facts, saved)):
+    # Alone, it has to save enough to be worth a rewritten prefix; when that moves anyway, anything counts.
+    least = 1 if is_free else facts.limits.scaled(facts.settings.snip_min_saved_tokens)
+    if not changes or saved < least:
         return ()
     if is_postponed(view, min(view.positions[change.message] for change in changes), facts):
         return ()
@@ -52,11 +54,6 @@ def snip(view: View, facts: Facts) -> tuple[Snipped, ...]:
             reason="worthless history",
         ),
     )
-
-
-def _is_worth_a_move(view: View, facts: Facts, saved: int) -> bool:
-    """Alone, it has to save enough to be worth a rewritten prefix; beside another edit anything counts."""
-    return saved >= facts.limits.scaled(facts.settings.snip_min_saved_tokens) or bool(microcompact(view, facts))
 
 
 def _tokens(view: View, identity: ToolUseId) -> int:

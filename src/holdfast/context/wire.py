@@ -12,7 +12,7 @@ way. The grouping is incremental: a turn costs work for what is new, and an edit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,6 +25,9 @@ from holdfast.transcript.messages import ToolUseId
 
 NO_RESULT = "[No result: the call was interrupted before it returned]"
 CONTINUES = "[The conversation continues]"
+
+
+Encode = Callable[["Group"], bytes]
 
 
 class Part(NamedTuple):
@@ -63,6 +66,25 @@ class _Flat:
 
     groups: list[Group] = field(default_factory=list)
     upto: int = 0
+    joined: dict[str, tuple[int, bytearray]] = field(default_factory=dict)  # by protocol: groups, and their bytes
+
+
+def joined(view: View, protocol: str, groups: list[Group], count: int, encode_group: Encode) -> bytes | bytearray:
+    """The first `count` groups, encoded and joined by commas; only those since the last call are added.
+
+    They must be finished: nothing is said into them any more. An edit before the end of what was joined starts anew.
+    """
+    flat = view.flat
+    assert isinstance(flat, _Flat)
+    have, done = flat.joined.get(protocol, (0, bytearray()))
+    if have > count:
+        have, done = 0, bytearray()
+    for group in groups[have:count]:
+        if done:
+            done += b","
+        done += encode_group(group)
+    flat.joined[protocol] = (count, done)
+    return done
 
 
 def flatten(view: View) -> list[Group]:
@@ -89,6 +111,7 @@ def _forget(flat: _Flat, position: int) -> None:
     earlier. Only the start of an assistant group is a safe place to go on from: no later item belongs further back.
     """
     groups = flat.groups
+    flat.joined.clear()
     while groups and groups[-1].first >= position:
         groups.pop()
     del groups[-2:]

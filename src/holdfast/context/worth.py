@@ -14,6 +14,7 @@ from holdfast.transcript.messages import Message, ToolUseId
 WORTH_CHARS = 240
 INTERRUPTED = "[Request interrupted by user"
 _PROGRESS = re.compile(r"\d{1,3}(?:\.\d+)? ?%|\b\d+/\d+\b|[#=█▏▎▍▌▋▊▉>-]{8,}|\bETA\b|\d[kMG]i?B/s")
+_SIGNS = ("%", "\r", "ETA", "B/s", "####", "====", "---", "█")
 _PROGRESS_LINES = 20
 _PROGRESS_SHARE = 0.7
 
@@ -63,6 +64,9 @@ def is_interruption(message: Message) -> bool:
 
 def is_chatter(text: str) -> bool:
     """Whether a result is mostly progress lines; judged from its first few hundred lines."""
+    head = text[:2_000]
+    if not any(sign in head for sign in _SIGNS):
+        return False
     lines = progress_lines(text[:20_000])
     if len(lines) < _PROGRESS_LINES:
         return False

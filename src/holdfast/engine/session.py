@@ -18,6 +18,7 @@ from holdfast.context.passes import with_thinking
 from holdfast.context.policy import Facts, Thresholds, WindowSource, thresholds
 from holdfast.context.replacements import original
 from holdfast.context.view import View, advance, project
+from holdfast.errors import HoldfastError
 from holdfast.events import (
     CalibrationLearned,
     JournalRepaired,
@@ -116,13 +117,25 @@ class Session:
         )
 
     async def append(self, *messages: Message) -> None:
-        """Say something: durable when this returns, in the view, and counted. Malformed blocks raise first."""
-        for message in messages:
-            message.check()
-        await self._record(messages)
-        for message in messages:
+        """Say something: durable when this returns, in the view, and counted. Malformed blocks raise first.
+
+        A message without an id or a time gets them here; one whose id the view holds already is refused.
+        """
+        complete = tuple(self._complete(message) for message in messages)
+        await self._record(complete)
+        for message in complete:
             item = self.view.item(message.id)
             self.world.sink.emit(MessageAppended(message.id, message.role, item.size.live if item else 0))
+
+    def _complete(self, message: Message) -> Message:
+        message.check()
+        if message.id in self.view.positions:
+            raise HoldfastError(f"message {message.id} was said already: give each message an id of its own")
+        if message.id and message.at is not None:
+            return message
+        identity = message.id or MessageId(self.world.ids.new("message"))
+        at = self.world.clock.now() if message.at is None else message.at
+        return msgspec.structs.replace(message, id=identity, at=at)
 
     async def record(self, *records: Record) -> None:
         """Append records that aren't messages or edits: a front, metadata, pins, cursors."""

@@ -13,8 +13,7 @@ from holdfast.engine.compaction import Done, Outcome, compact
 from holdfast.engine.session import Session
 from holdfast.errors import ContextBlocked
 from holdfast.events import CompactionChecked
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.messages import Message, MessageId, content_of
+from holdfast.transcript.messages import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +46,7 @@ async def _pass_turn(session: Session) -> None:
     view = session.view
     if not view.items or view.items[-1].message.role != "assistant" or is_open_loop(view):
         return
-    line = Message(
-        id=MessageId(session.world.ids.new("message")),
-        role="user",
-        content=content_of([text_block(CONTINUES)]),
-        origin="reminder",
-        at=session.world.clock.now(),
-    )
+    line = Message.of("user", CONTINUES, origin="reminder")
     await session.append(line)
 
 

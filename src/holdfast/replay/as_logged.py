@@ -10,7 +10,7 @@ from holdfast.context.replacements import with_text
 from holdfast.context.state import to_checkpoint
 from holdfast.context.view import View, advance
 from holdfast.transcript.edits import Change, Cleared, Compacted, Marks, Rewound
-from holdfast.transcript.foreign.recording import LoggedCompaction, LoggedMicrocompaction, LoggedRewind, Recording, Said
+from holdfast.transcript.foreign.recording import LoggedCompaction, LoggedMicrocompaction, Recording, Said
 from holdfast.transcript.messages import Message
 
 _CLEARED = "[Old tool result content cleared]"
@@ -33,7 +33,7 @@ def view_as_logged(recording: Recording) -> View:
             due = step
         elif isinstance(step, LoggedMicrocompaction):
             _clear(view, step)
-        elif isinstance(step, LoggedRewind) and step.to in view.positions:
+        elif step.to in view.positions:  # LoggedRewind
             advance(view, Rewound(to=step.to))
     if due is not None:
         _compact(view, due, None)
@@ -62,8 +62,9 @@ def _changes(view: View, step: LoggedCompaction) -> Iterator[Change]:
     """How the kept messages are shown where they aren't shown as they were said."""
     for identity in step.kept:
         item = view.item(identity)
+        said = item.message.blocks if item else ()
         for index, block in enumerate(item.shown if item else ()):
-            if item is not None and block is not item.message.blocks[index]:
+            if block is not said[index]:
                 yield Change(identity, index) if block is None else Change(identity, index, msgspec.Raw(block.raw))
 
 

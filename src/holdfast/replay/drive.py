@@ -81,7 +81,15 @@ class Drive:
         window = window_of(recording, options)
         session = await Session.open(world, options.settings, model=model, window=window)
         rules = ModelRules(window_tokens=max(window.tokens, 1_000_000), max_output_tokens=10**9, allow_unknown=True)
-        drive = cls(recording, options, session, clock, LogHistory(options.settings), Cost(model), RequestCheck(rules))
+        drive = cls(
+            recording,
+            options,
+            session,
+            clock,
+            LogHistory(options.settings, model.tokens_ratio),
+            Cost(model),
+            RequestCheck(rules),
+        )
         sink.drive = drive
         front = msgspec.structs.replace(recording.front, model=options.model or recording.model or "unknown")
         await session.record(front)
@@ -127,6 +135,8 @@ class Drive:
     async def _call(self, step: Said) -> None:
         """Prepare the view for the call whose answer comes next."""
         self.turns += 1
+        items = self.session.view.items
+        place = items[-1].message.id if items else ""
         started = time.process_time()
         try:
             prepared = await prepare(self.session)
@@ -136,7 +146,7 @@ class Drive:
         finally:
             self.cpu_seconds += time.process_time() - started
         if isinstance(prepared.outcome, Done):
-            self._compacted(prepared.outcome)
+            self._compacted(prepared.outcome, place)
         self._sent(prepared.request, prepared, step.message)
 
     def _problem(self, line: int, what: str) -> None:
@@ -192,9 +202,8 @@ class Drive:
             return
         self.moves.append({"turn": self.turns, "reason": reason, "tokens_rewritten": tokens, "usd": usd})
 
-    def _compacted(self, outcome: Done) -> None:
+    def _compacted(self, outcome: Done, place: str) -> None:
         boundary = outcome.boundary
-        place = boundary.kept[-1] if boundary.kept else boundary.summary[0].id
         self.compactions.append(
             {
                 "turn": self.turns,
@@ -220,9 +229,10 @@ class Drive:
         """What the provider would have reported for our view instead of the log's."""
         if self._prompt is None:
             view = self.session.view
-            overhead = view.state.calibration.overhead_tokens or 0
-            ratio = self.log.ratio(overhead) or view.state.calibration.ratio
-            self._prompt = max(1, overhead + round(ratio * view.size.live))
+            calibration = view.state.calibration
+            unseen = (calibration.overhead_tokens or 0) if self.compactions else self.log.unseen
+            ratio = self.log.ratio or calibration.ratio
+            self._prompt = max(1, unseen + round(ratio * view.size.live))
         return Usage(input_tokens=self._prompt, output_tokens=usage.output_tokens)
 
 

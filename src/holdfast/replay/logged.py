@@ -24,6 +24,8 @@ class LogHistory:
     """The history as the log's system saw it, in running sums. Feed it every step in order."""
 
     settings: Settings
+    prior_ratio: float = 1.0  # reported tokens for each estimated one, before anything was learned
+    unseen: int = 0  # tokens of the first request that the log doesn't show: system prompt, tools, earlier history
     compactions: list[dict[str, Any]] = field(default_factory=list)
     microcompactions: list[dict[str, Any]] = field(default_factory=list)
     size: Size = NOTHING  # of what the log's context holds
@@ -57,7 +59,8 @@ class LogHistory:
             return -(-self.size.blind * self.settings.margin_numerator // self.settings.margin_denominator)
         return self._reported + self._after
 
-    def ratio(self, overhead_tokens: int) -> float | None:
+    @property
+    def ratio(self) -> float | None:
         """Reported tokens for each estimated one, over the log's whole context; from before its first compaction.
 
         Behind a compaction the log holds more than it shows (restored files, reminders), so it teaches nothing.
@@ -65,7 +68,7 @@ class LogHistory:
         if self._pair is None:
             return None
         prompt, live = self._pair
-        return max(0, prompt - overhead_tokens) / live
+        return min(max((prompt - self.unseen) / live, 0.5), 2.0)
 
     def _said(self, message: Message) -> None:
         size = NOTHING
@@ -81,6 +84,8 @@ class LogHistory:
         self.size = self.size.plus(size)
         usage = message.usage
         before = self.size.live - size.live
+        if usage and not self.usage:
+            self.unseen = max(0, usage.prompt_tokens - round(before * self.prior_ratio))
         if usage and before >= _TEACHES_TOKENS and message.response_id != self._response and not self.compactions:
             self._pair = (usage.prompt_tokens, before)
         if message.role != "assistant":

@@ -172,7 +172,7 @@ def texts(max_size: int = 30, *, is_blank_allowed: bool = False) -> st.SearchStr
             ("go on", "fix the bug in src/view.py", "What does line 40 do?", "漢字を読む", "[tool_result]")
         ),
     )
-    return some if is_blank_allowed else some.filter(lambda text: bool(text.strip()))
+    return some if is_blank_allowed else some.map(lambda text: text if text.strip() else f"{text}.")
 
 
 def json_values() -> st.SearchStrategy[Any]:
@@ -281,7 +281,7 @@ def call_plans(draw: st.DrawFn) -> CallPlan:
         RECALL: {"id": "toolu-1"},
     }
     outcome = draw(st.sampled_from(_OUTCOMES))
-    return CallPlan(name, inputs[name], outcome, draw(st.sampled_from((1, 5, 30, 120))), draw(st.booleans()))
+    return CallPlan(name, inputs[name], outcome, draw(st.sampled_from((1, 5, 30, 60, 120))), draw(st.booleans()))
 
 
 _TODO_STATUS = st.sampled_from(("pending", "in_progress", "completed"))
@@ -336,12 +336,14 @@ def happenings() -> st.SearchStrategy[Step]:
     )
 
 
-def plans(*, max_steps: int = 14, with_thinking: bool = True) -> st.SearchStrategy[list[Step]]:
-    """Whole sessions: it begins with a person, and then anything follows anything."""
-    step: st.SearchStrategy[Step] = st.one_of(
-        answers(with_thinking=with_thinking), answers(with_thinking=with_thinking), says(), happenings()
-    )
-    return st.tuples(says(), st.lists(step, min_size=1, max_size=max_steps)).map(lambda both: [both[0], *both[1]])
+def plans(
+    *, min_steps: int = 4, max_steps: int = 24, with_thinking: bool = True, without: tuple[type, ...] = ()
+) -> st.SearchStrategy[list[Step]]:
+    """Whole sessions: it begins with a person, and then anything follows anything, but the steps `without`."""
+    answer = answers(with_thinking=with_thinking)
+    step: st.SearchStrategy[Step] = st.one_of(answer, answer, answer, says(), happenings())
+    some = st.lists(step, min_size=min_steps, max_size=max_steps)
+    return st.tuples(says(), some).map(lambda both: [both[0], *(s for s in both[1] if not isinstance(s, without))])
 
 
 def outcome_content(plan: CallPlan, number: int) -> Any:

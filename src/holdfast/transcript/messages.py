@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal, NewType
+from typing import Any, Literal, NewType
 
 import msgspec
 
-from holdfast.transcript.blocks import Block, ToolResult, ToolUse, one_line
+from holdfast.transcript.blocks import Block, ToolResult, ToolUse, block_of, one_line, text_block
 
 MessageId = NewType("MessageId", str)
 ToolUseId = NewType("ToolUseId", str)
@@ -59,6 +60,23 @@ class Message(
     agent_id: str | None = None
     note: str | None = None
 
+    @classmethod
+    def of(cls, role: Role, content: str | Sequence[Block | dict[str, Any]], **fields: Any) -> Message:
+        """A message from a text, or from blocks and plain objects; `fields` are any others of a message.
+
+        Without an origin, the user's tool results come from tools, other words of the user from a person, and the
+        assistant's from the model. Without an id or a time, the session gives them when it is appended.
+
+        >>> Message.of("user", "Hello").blocks[0].value.text
+        'Hello'
+        """
+        given = [text_block(content)] if isinstance(content, str) else content
+        blocks = [one if isinstance(one, Block) else block_of(one) for one in given]
+        if "origin" not in fields:
+            answers = any(block.kind == "tool_result" for block in blocks)
+            fields["origin"] = {"assistant": "model", "system": "system"}.get(role, "tool" if answers else "user")
+        return cls(role=role, content=content_of(blocks), **{"id": MessageId(""), **fields})
+
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """The content as blocks; each keeps its bytes."""
@@ -79,6 +97,6 @@ class Message(
         return self
 
 
-def content_of(blocks: tuple[Block, ...] | list[Block]) -> tuple[msgspec.Raw, ...]:
+def content_of(blocks: Sequence[Block]) -> tuple[msgspec.Raw, ...]:
     """Blocks as message content."""
     return tuple(msgspec.Raw(one_line(block.raw)) for block in blocks)

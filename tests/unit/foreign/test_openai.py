@@ -63,11 +63,11 @@ def test_calls_and_results() -> None:
     )
     uses = [u for m in got.messages for u in m.tool_uses]
     assert [u.arguments() for u in uses] == [{"a": 1}, {"_raw": '{"a":'}, {"a": 1}]
-    assert [u.id for u in uses] == ["c", "d", "c+"]
+    assert [u.id for u in uses] == ["c", "d", "c-2"]
     assert [(r.tool_use_id, r.text()) for m in got.messages for r in m.tool_results] == [
         ("d", "D"),
         ("c", "C"),
-        ("c+", "again"),
+        ("c-2", "again"),
     ]
     assert not got.problems
 

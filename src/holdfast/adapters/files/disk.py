@@ -9,6 +9,8 @@ from pathlib import Path
 
 _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
 
 class Disk:
     """The real thing. Everything raises OSError; nothing here retries or hides an error."""
@@ -50,7 +52,12 @@ class Disk:
 
     def link(self, old: Path, new: Path) -> None:
         """A second name; FileExistsError when the name is taken, which a rename would overwrite."""
-        os.link(old, new)
+        try:
+            os.link(old, new)
+        except OSError as e:
+            if e.errno not in _NO_LINKS or new.exists():
+                raise
+            os.rename(old, new)  # a file system without hard links
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)

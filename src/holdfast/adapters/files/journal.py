@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
+import secrets
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -103,7 +103,7 @@ class FileJournal:
     def _create(
         cls, path: Path, header: Header, durability: Durability, disk: Disk, lock: SessionLock | None
     ) -> FileJournal:
-        draft = path.with_name(f"{path.name}.new-{os.getpid()}-{threading.get_ident()}")
+        draft = path.with_name(f"{path.name}.new-{secrets.token_hex(8)}")
         try:
             write_new(disk, draft, encode_header(header))
             try:
@@ -230,6 +230,8 @@ class FileJournal:
             raise JournalError(f"{self._path}: the journal was opened read-only")
         if self._lock is not None and not self._lock.is_held:
             raise SessionBusy(f"{self._path}: this process doesn't hold the session's lock (any more)")
+        if self._lock is not None:
+            self._lock.renew()
         return self._tape
 
     def _settle(self) -> tuple[Placed, ...]:
@@ -251,8 +253,11 @@ class FileJournal:
         tail, self._tail = self._tail, None
         if tail is not None:
             return Repaired(line=tail.line, what=tail.what, quarantine=aside.file)
-        with reading(self._disk, self._path, tape.size) as reader:
-            line = reader.lines_before(tape.size) + 1
+        try:
+            with reading(self._disk, self._path, tape.size) as reader:
+                line = reader.lines_before(tape.size) + 1
+        except JournalError:
+            line = self._seq + 2  # right, unless lines were damaged before
         what = f"an append that failed left {aside.length} bytes that were not acknowledged"
         return Repaired(line=line, what=what, quarantine=aside.file)
 

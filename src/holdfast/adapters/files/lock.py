@@ -62,6 +62,7 @@ class SessionLock:
         self._fd: int | None = fd
         self._lease_seconds = lease_seconds
         self._started = time.time()
+        self._renewed = 0.0
         self.renew()
         _HELD.add(self)
 
@@ -91,10 +92,14 @@ class SessionLock:
         return self._fd is not None
 
     def renew(self) -> None:
-        """Say for another lease that the holder is well. Only information: a failure to write it changes nothing."""
-        if self._fd is None:
-            return
+        """Say for another lease that the holder is well, when half of the last one is over. Called at each append.
+
+        It is only information: a failure to write it changes nothing.
+        """
         now = time.time()
+        if self._fd is None or abs(now - self._renewed) < self._lease_seconds / 2:
+            return
+        self._renewed = now
         holder = Holder(os.getpid(), socket.gethostname(), self._started, now + self._lease_seconds)
         try:
             os.ftruncate(self._fd, 0)
@@ -155,4 +160,5 @@ def _said(directory: Path, holder: Holder | None) -> str:
         return f"session {directory.name} is being written by another process: {what_to_do}"
     who = f"process {holder.pid} on {holder.host}" + (" (this process)" if holder.pid == os.getpid() else "")
     since = datetime.fromtimestamp(holder.started, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f"session {directory.name} is being written by {who} since {since}: {what_to_do}"
+    silent = " (it hasn't written for a while, and may be idle or stopped)" if holder.lease_until < time.time() else ""
+    return f"session {directory.name} is being written by {who} since {since}{silent}: {what_to_do}"

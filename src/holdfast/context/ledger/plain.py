@@ -21,7 +21,7 @@ from holdfast.transcript.tokens import base_tokens
 _COMMANDS = frozenset(COMPACTABLE_TOOLS[1])
 _CHANGES = frozenset((*COMPACTABLE_TOOLS[6], *COMPACTABLE_TOOLS[7], "NotebookEdit"))
 _TODOS = frozenset({"TodoWrite", "todo_write", "update_plan", "write_todos"})
-_ERROR = re.compile(r"\b\w*(?:Error|Exception|panic)\b[:!]|\berror[:\[]|^E  |\bFAILED\b|\bfatal:", re.MULTILINE)
+_ERROR = re.compile(r"(?:Error|Exception|panic)[:!]|error[:\[]|\nE  |FAILED |fatal:")
 _EXIT = re.compile(r"(?:exit(?:ed)?(?: with)? code|returncode>|Exit code:?)\s*:?\s*(\d+)", re.IGNORECASE)
 _NOT_SPOKEN = ("<system-reminder>", "<local-command-stdout>", "<command-name>", "[Request interrupted")
 

@@ -1,0 +1,210 @@
+"""`holdfast doctor`: whether this machine and what is kept on it are well (CLI-3, REL-1, ENG-3, ENG-4)."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import stat
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from holdfast.adapters.files import SessionStore, read_holder, verify
+from holdfast.cli.door import EXIT_FAILED, EXIT_OK, clean, configured, home, out, out_json
+from holdfast.cli.tables import plural
+from holdfast.errors import BadSetting, SessionNotFound
+
+JOURNAL = "journal.jsonl"
+PACKAGES = ("holdfast", "msgspec", "anyio", "typer", "rich", "anthropic", "openai")
+_SHOWN = 3
+
+State = Literal["ok", "note", "problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; a `problem` makes the exit code 1, a `note` is worth knowing."""
+
+    check: str
+    state: State
+    what: str
+
+
+def doctor_command(paths: Sequence[Path], *, is_json: bool) -> int:
+    """Check the machine and the home directory, or only the sessions in the paths given."""
+    place = home()
+    findings = []
+    for finding in _of_paths(paths) if paths else _of_all(place):
+        findings.append(finding)
+        if is_json:
+            out_json(asdict(finding))
+        else:
+            out(f"{finding.state:<8} {finding.check}: {clean(finding.what)}")
+    problems = sum(finding.state == "problem" for finding in findings)
+    if not is_json:
+        out(f"\n{plural(problems, 'problem')} found" if problems else "\nall is well")
+    return EXIT_FAILED if problems else EXIT_OK
+
+
+def _of_all(place: Path) -> Iterator[Finding]:
+    yield _python()
+    yield Finding("packages", "ok", ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
+    yield from _settings()
+    yield from _home(place)
+    if place.is_dir():
+        yield _storage(place)
+    journals = [info.directory / JOURNAL for info in SessionStore(place).list()]
+    yield from _sessions(journals)
+    yield from _leftovers(place / "projects")
+
+
+def _of_paths(paths: Sequence[Path]) -> Iterator[Finding]:
+    for path in paths:
+        if path.is_dir():
+            found = sorted(path.rglob(JOURNAL))
+        elif path.is_file():
+            found = [path]
+        else:
+            found = [SessionStore(home()).locate(str(path)) / JOURNAL]
+        if not found:
+            raise SessionNotFound(f"{path}: there are no sessions in it")
+        yield from _sessions(found)
+
+
+# --- the machine
+
+
+def _python() -> Finding:
+    is_known = (3, 11) <= sys.version_info[:2] < (3, 14)
+    what = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    return Finding("python", "ok" if is_known else "problem", what if is_known else f"{what}; 3.11 to 3.13 are tested")
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _settings() -> Iterator[Finding]:
+    try:
+        config = configured()
+    except BadSetting as e:
+        yield Finding("settings", "problem", str(e))
+        return
+    for warning in config.warnings:
+        yield Finding("settings", "problem", f"{warning.name}: {warning.reason}")
+    files = ", ".join(map(str, config.files)) or "no files, so defaults and environment"
+    yield Finding("settings", "ok", f"from {files}")
+
+
+def _home(place: Path) -> Iterator[Finding]:
+    if not place.exists():
+        yield Finding("home", "ok", f"{place}: not made yet; the first session makes it")
+        return
+    if not place.is_dir():
+        yield Finding("home", "problem", f"{place}: is no folder; set HOLDFAST_HOME to one")
+        return
+    if (trouble := _too_open(place)) is not None:
+        yield Finding("home", "problem", trouble)
+    else:
+        yield Finding("home", "ok", str(place))
+
+
+def _too_open(path: Path) -> str | None:
+    """What is wrong with the rights of a file or folder; None when only its owner can read it."""
+    if os.name != "posix":
+        return None
+    about = path.stat()
+    mode = stat.S_IMODE(about.st_mode)
+    wanted = 0o700 if path.is_dir() else 0o600
+    if about.st_uid != os.geteuid():
+        return f"{path}: belongs to another user ({about.st_uid})"
+    return f"{path}: others may read it ({mode:04o}); chmod {wanted:o} it" if mode & 0o077 else None
+
+
+def _storage(place: Path) -> Finding:
+    """Whether the disk takes a write and a sync, and how long that takes."""
+    probe = place / f".probe-{os.getpid()}"
+    started = time.perf_counter()
+    try:
+        fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(fd, b"holdfast\n")
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+            probe.unlink()
+    except OSError as e:
+        return Finding("storage", "problem", f"{place}: {e.strerror or e}: nothing can be recorded here")
+    return Finding("storage", "ok", f"a write is on disk after {(time.perf_counter() - started) * 1000:.1f} ms")
+
+
+# --- the sessions
+
+
+def _sessions(journals: Sequence[Path]) -> Iterator[Finding]:
+    sound = 0
+    for journal in journals:
+        found = list(_session(journal))
+        yield from found
+        sound += all(finding.state != "problem" for finding in found)
+    yield Finding("sessions", "ok", f"{sound} of {len(journals)} are sound" if journals else "none yet")
+
+
+def _session(journal: Path) -> Iterator[Finding]:
+    name = journal.parent.name
+    problems = verify(journal)
+    fresh = [p for p in problems if not p.what.endswith("(set aside and recorded)")]
+    for problem in fresh[:_SHOWN]:
+        place = f"line {problem.line}: " if problem.line else ""
+        yield Finding(f"session {name}", "problem", f"{place}{problem.what}")
+    if len(fresh) > _SHOWN:
+        yield Finding(f"session {name}", "problem", f"and {len(fresh) - _SHOWN} more")
+    if len(problems) > len(fresh):
+        count = plural(len(problems) - len(fresh), "damaged piece")
+        yield Finding(f"session {name}", "note", f"{count} set aside earlier")
+    try:
+        if (trouble := _too_open(journal)) is not None:
+            yield Finding(f"session {name}", "problem", trouble)
+    except OSError as e:
+        yield Finding(f"session {name}", "problem", f"{journal}: {e.strerror or e}")
+    for beside in sorted(journal.parent.glob(f"{journal.name}.*")):
+        what = "a draft that was never finished; it can be deleted" if ".new-" in beside.name else "damage set aside"
+        yield Finding(f"session {name}", "note", f"{beside.name}: {what}")
+    if (held := _held(journal.parent)) is not None:
+        yield Finding(f"session {name}", "note", held)
+
+
+def _held(directory: Path) -> str | None:
+    """Who writes the session, as far as the lock file tells."""
+    holder = read_holder(directory)
+    if holder is None:
+        return None
+    who = f"process {holder.pid} on {holder.host}"
+    if holder.host == socket.gethostname() and not _is_alive(holder.pid):
+        return f"the lock names {who}, which has ended; the next writer takes it over"
+    late = " (its lease ran out: it may hang)" if holder.lease_until < time.time() else ""
+    return f"is being written by {who}{late}"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _leftovers(projects: Path) -> Iterator[Finding]:
+    """Sessions whose deletion was cut short."""
+    for doomed in sorted(projects.glob("*/.deleted-*")):
+        yield Finding("leftovers", "note", f"{doomed}: what is left of a deleted session; it can be removed")

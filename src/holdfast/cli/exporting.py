@@ -1,0 +1,137 @@
+"""`holdfast export`: a session as a Claude Code log (ENG-6)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.cli.door import out, out_json
+from holdfast.cli.opened import Opened, opened_one
+from holdfast.cli.tables import plural
+from holdfast.errors import BadSetting, ForeignFormat
+from holdfast.transcript.blocks import Text
+from holdfast.transcript.messages import MessageId
+
+if TYPE_CHECKING:
+    from holdfast.adapters.config import Config
+    from holdfast.transcript.foreign.export import Boundary
+
+FORMATS = ("claude-code",)
+STDOUT = Path("-")
+
+
+def export_command(
+    reference: str, target: Path, config: Config, *, form: str, force: bool, session: str | None, is_json: bool
+) -> None:
+    """Write the session to `target`, whole or not at all."""
+    if form not in FORMATS:
+        raise BadSetting(f"--format {form}: what can be written is {', '.join(FORMATS)}")
+    if target != STDOUT:
+        _check_target(reference, target, force=force)
+    unchanged = _claude_code_bytes(Path(reference)) if session is None else None
+    if unchanged is not None:
+        data, how = unchanged, "copied unchanged"
+    else:
+        one = opened_one(reference, config, session=session)
+        data, how = b"".join(claude_code_lines(one)), f"{plural(len(one.messages), 'message')} written"
+    if target == STDOUT:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        return
+    write_whole(target, data, force=force)
+    if is_json:
+        out_json({"file": reference, "out": str(target), "format": form, "bytes": len(data), "how": how})
+    else:
+        out(f"{target}: {len(data):,} bytes, {how}")
+
+
+def _check_target(reference: str, target: Path, *, force: bool) -> None:
+    if target.is_dir():
+        raise BadSetting(f"{target}: is a folder; name the file to write")
+    if not target.parent.is_dir():
+        raise BadSetting(f"{target}: there is no folder {target.parent}; make it first")
+    source = Path(reference)
+    if source.exists() and target.exists() and source.samefile(target):
+        raise BadSetting(f"{target}: is the file that is exported; name another one")
+    if target.exists() and not force:
+        raise BadSetting(f"{target}: is there already; --force writes over it")
+
+
+def _claude_code_bytes(path: Path) -> bytes | None:
+    """The bytes of a Claude Code log that reads as one; None for anything else."""
+    from holdfast.transcript.foreign.detect import HEAD_BYTES, detect, read_recordings
+
+    if not path.is_file():
+        return None
+    data = path.read_bytes()
+    if detect(data[:HEAD_BYTES], path.name) == "holdfast":
+        return None
+    found = read_recordings(data, path.name)
+    if len(found) != 1 or found[0].format != "claude-code":
+        return None
+    if not found[0].steps and found[0].problems:
+        raise ForeignFormat(f"{path}: none of its lines can be read: {found[0].problems[0].what}")
+    return data
+
+
+def claude_code_lines(one: Opened) -> Iterable[bytes]:
+    """The session as lines of a Claude Code log."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from holdfast.transcript.foreign.export import to_claude_code
+
+    try:
+        release = version("holdfast")
+    except PackageNotFoundError:
+        release = "0"
+    return to_claude_code(
+        one.messages,
+        session=one.session,
+        cwd=one.cwd or "",
+        version=release,
+        boundaries=_boundaries(one),
+        branch=one.branch or "",
+        title=one.title,
+    )
+
+
+def _boundaries(one: Opened) -> dict[MessageId, Boundary]:
+    """Our own compactions, each by the last message before it."""
+    from holdfast.transcript.foreign.export import Boundary
+
+    found: dict[MessageId, Boundary] = {}
+    for seen, boundary in zip(one.boundaries, one.compactions, strict=False):
+        texts = [b.value.text for m in boundary.summary for b in m.blocks if isinstance(b.value, Text)]
+        if seen.after:
+            found[one.messages[seen.after - 1].id] = Boundary(
+                summary="\n\n".join(texts),
+                trigger=boundary.trigger,
+                pre_tokens=boundary.tokens_before,
+                post_tokens=boundary.tokens_after,
+                kept=boundary.kept,
+                at=boundary.at,
+            )
+    return found
+
+
+def write_whole(target: Path, data: bytes, *, force: bool) -> None:
+    """A private file with these bytes, complete or not there at all; without `force` never over another one."""
+    draft = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if force:
+            os.replace(draft, target)
+        else:
+            os.link(draft, target)
+    except FileExistsError:
+        raise BadSetting(f"{target}: is there already; --force writes over it") from None
+    finally:
+        draft.unlink(missing_ok=True)

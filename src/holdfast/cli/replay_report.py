@@ -1,0 +1,153 @@
+"""The report of a replay for people: one part for each session, a table over all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.cli.door import clean, cut, out
+from holdfast.cli.tables import plural, table, tokens, usd
+
+_SHOWN_PROBLEMS = 5
+_SHOWN_IDS = 3
+
+Result = dict[str, Any]
+
+
+def report(result: Result) -> None:
+    """One session."""
+    if "error" in result:
+        name = f" ({clean(str(result['session']))})" if result.get("session") else ""
+        out(f"{clean(result['file'])}{name}: failed: {clean(result['error'])}\n")
+        return
+    out(f"{clean(result['file'])}")
+    model = f", model {clean(str(result['model']))}" if result.get("model") else ""
+    out(f"  session {clean(result['session'])}, format {result['format']}{model}")
+    out(
+        f"  window {result['window']:,} (from: {result['window_source']}), usable {result['usable']:,}, "
+        f"trigger {result['trigger']:,}"
+    )
+    out(f"  {plural(result['turns'], 'turn')}, {result['tokens_final']:,} tokens at the end")
+    _fired(result)
+    _cost(result)
+    _logged(result["logged"])
+    _trouble(result)
+    out()
+
+
+def _fired(result: Result) -> None:
+    rows: list[tuple[int, str, str, int | None]] = []
+    for one in result["compactions"]:
+        what = f"{one['tokens_before']:,} -> {one['tokens_after']:,} tokens ({one['strategy']}, {one['trigger']})"
+        rows.append((one["turn"], "compaction", what, one["tokens_before"] - one["tokens_after"]))
+    for one in result["microcompactions"]:
+        what = f"{plural(len(one['cleared']), 'result')} cleared ({one['reason']})"
+        rows.append((one["turn"], "microcompaction", what, one["tokens_saved"]))
+    if rows:
+        rows.sort(key=lambda row: row[0])
+        table(("turn", "what", "details", "saved"), rows, indent="  ")
+    offloads = result["offloads"]
+    if offloads:
+        left = sum(one["preview_bytes"] for one in offloads)
+        moved = sum(one["bytes"] for one in offloads)
+        out(f"  {plural(len(offloads), 'large result')} offloaded: {moved:,} bytes, of which {left:,} stay as previews")
+    moves = result["prefix_moves"]
+    if moves:
+        reasons = Counter(one["reason"] for one in moves)
+        told = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+        rewritten = sum(one["tokens_rewritten"] for one in moves)
+        out(f"  {plural(len(moves), 'prefix move')} ({told}): {tokens(rewritten)} tokens written to the cache again")
+    if not (rows or offloads or moves):
+        out("  nothing fired: the session fits the window as it is")
+
+
+def _cost(result: Result) -> None:
+    cost = result["cost"]
+    prompt = cost["input"] + cost["cache_write"] + cost["cache_read"]
+    out(
+        f"  cost with caching {usd(cost['usd'])}: {tokens(cost['cache_read'])} read from the cache, "
+        f"{tokens(cost['cache_write'])} written, {tokens(cost['input'])} uncached, {tokens(cost['output'])} output"
+    )
+    if prompt and (without := uncached_usd(result)) is not None:
+        share = f", {100 - 100 * cost['usd'] / without:.0f}% less" if without else ""
+        out(f"  cost without caching {usd(without)}{share}")
+
+
+def uncached_usd(result: Result) -> float | None:
+    """What the same calls would cost if nothing were cached; None without a price."""
+    from holdfast.context.economics import usage_usd
+    from holdfast.context.models import model_facts
+    from holdfast.transcript.messages import Usage
+
+    cost, model = result["cost"], model_facts(result.get("model"))
+    if cost["usd"] is None or model.input_usd is None:
+        return None
+    prompt = cost["input"] + cost["cache_write"] + cost["cache_read"]
+    return usage_usd(Usage(input_tokens=prompt, output_tokens=cost["output"]), model)
+
+
+def _logged(logged: Result) -> None:
+    for one in logged["compactions"]:
+        pre = one["pre_tokens"]
+        said = "without a size" if pre is None else f"at {pre:,} tokens; our size there: {one['our_tokens']:,}"
+        error = "" if pre is None else f" ({one['our_tokens'] - pre:+,})"
+        out(f"  the log compacted ({clean(one['trigger'])}) {said}{error}")
+    for one in logged["microcompactions"]:
+        same = set(one["ids"]) & set(one["our_ids"])
+        out(
+            f"  the log cleared {plural(len(one['ids']), 'result')}; our rule picks {len(one['our_ids'])}, "
+            f"{len(same)} of them the same"
+        )
+    if cost := logged.get("cost"):
+        out(f"  the log itself paid {usd(cost['usd'])} ({tokens(cost['cache_read'])} read from the cache)")
+
+
+def _trouble(result: Result) -> None:
+    if result["invalid_requests"]:
+        out(f"  {plural(result['invalid_requests'], 'invalid request')}: a defect of Holdfast, please report it")
+    if result["unexplained_prefix_moves"]:
+        out(f"  {plural(result['unexplained_prefix_moves'], 'prefix move')} without a reason: please report it")
+    problems = result["problems"]
+    if not problems:
+        return
+    out(f"  {plural(len(problems), 'problem')} in the recording:")
+    for one in problems[:_SHOWN_PROBLEMS]:
+        place = f"line {one['line']}: " if one["line"] else ""
+        out(f"    {place}{cut(one['what'], 160)}")
+    if len(problems) > _SHOWN_PROBLEMS:
+        out(f"    … and {len(problems) - _SHOWN_PROBLEMS} more (--json lists all)")
+
+
+def summary(results: Sequence[Result]) -> None:
+    """All sessions of a run, a row each, as `replaying` keeps them (counts for lists)."""
+    rows: list[tuple[str | int | float | None, ...]] = []
+    for one in results:
+        name = cut(_end(one["file"], one.get("session")), 48)
+        if "error" in one:
+            rows.append((name, None, None, None, None, None, None, "failed"))
+            continue
+        sound = not one["invalid_requests"] and not one["unexplained_prefix_moves"]
+        state = ("ok" if sound else "defect") + (f", {plural(one['problems'], 'problem')}" if one["problems"] else "")
+        rows.append(
+            (
+                name,
+                one["turns"],
+                one["tokens_final"],
+                one["compactions"],
+                one["microcompactions"],
+                one["offloads"],
+                one["cost"]["usd"],
+                state,
+            )
+        )
+    table(("session", "turns", "tokens", "compact", "micro", "offload", "usd", "state"), rows)
+    failed = sum("error" in one for one in results)
+    turns = sum(one.get("turns", 0) for one in results)
+    out(f"\n{plural(len(results), 'session')}, {plural(turns, 'turn')}, {failed} failed")
+
+
+def _end(file: str, session: str | None) -> str:
+    """The end of a path, with the session when the file isn't named after it."""
+    name = file.rsplit("/", 1)[-1]
+    return name if session is None or session in name else f"{name} {session}"

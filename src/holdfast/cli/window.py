@@ -1,0 +1,95 @@
+"""`holdfast context`: what the window is filled with, as the view is (TOK-6, PRS-7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.door import clean, out, out_json
+from holdfast.cli.grid import draw
+from holdfast.cli.opened import Opened, opened_one
+from holdfast.cli.tables import Cell, table
+from holdfast.context.accounting import Accounting, account
+from holdfast.context.policy import low_line, percent_left, pressure_at
+
+if TYPE_CHECKING:
+    from holdfast.adapters.config import Config
+
+_ROWS = 5  # tools or files shown under a category
+
+
+def context_command(reference: str, config: Config, *, session: str | None, is_json: bool) -> None:
+    """Grid, table, thresholds and what is left of one session."""
+    one = opened_one(reference, config, session=session)
+    accounting = account(one.view, one.facts)
+    if is_json:
+        out_json({"file": one.name, "session": one.session, "format": one.format, **window_data(one, accounting)})
+        return
+    out(f"{clean(one.session)}: {accounting.size:,} of {accounting.window:,} tokens\n")
+    draw(accounting)
+    out()
+    category_table(accounting)
+    out()
+    _thresholds(one, accounting)
+
+
+def window_data(one: Opened, accounting: Accounting) -> dict[str, Any]:
+    """The accounting and thresholds of a session, for programs."""
+    limits = one.facts.limits
+    return {
+        "tokens": accounting.size,
+        "is_measured": accounting.is_measured,
+        "window": limits.window,
+        "window_source": limits.window_source,
+        "reserve": limits.reserve,
+        "usable": limits.usable,
+        "trigger": limits.trigger,
+        "warning": limits.warning,
+        "error": limits.error,
+        "block": limits.block,
+        "auto_compact": limits.auto,
+        "pressure": pressure_at(accounting.size, limits).value,
+        "percent_left": round(percent_left(accounting.size, limits), 1),
+        "free": accounting.free,
+        "categories": [
+            {
+                "name": c.name,
+                "tokens": c.tokens,
+                "count": c.count,
+                "parts": c.parts,
+                "rows": [{"name": r.name, "tokens": r.tokens, "count": r.count} for r in c.rows],
+            }
+            for c in accounting.categories
+        ],
+    }
+
+
+def category_table(accounting: Accounting, *, indent: str = "  ") -> None:
+    """Categories with the largest tools or files under each; free space and reserve at the end."""
+    window = max(1, accounting.window)
+    rows: list[tuple[Cell, ...]] = []
+    for category in accounting.categories:
+        rows.append((category.name, category.tokens, _percent(category.tokens, window), category.count))
+        for row in category.rows[:_ROWS]:
+            rows.append((f"    {row.name}", row.tokens, _percent(row.tokens, window), row.count))
+        if len(category.rows) > _ROWS:
+            rest = category.rows[_ROWS:]
+            more = sum(r.tokens for r in rest)
+            rows.append((f"    {len(rest)} more", more, _percent(more, window), sum(r.count for r in rest)))
+    rows.append(("free", accounting.free, _percent(accounting.free, window), None))
+    rows.append(("reserve for the answer", accounting.reserve, _percent(accounting.reserve, window), None))
+    table(("what", "tokens", "% of window", "count"), rows, indent=indent)
+
+
+def _percent(tokens: int, window: int) -> float:
+    return tokens * 100 / window
+
+
+def _thresholds(one: Opened, accounting: Accounting) -> None:
+    limits, size = one.facts.limits, accounting.size
+    how = "reported by the provider, and estimated since" if accounting.is_measured else "estimated"
+    out(f"  size {how}; window from: {limits.window_source}")
+    auto = f"auto-compaction at {limits.trigger:,}" if limits.auto else "auto-compaction is off"
+    out(f"  {auto}; warning at {limits.warning:,}; no calls above {limits.block:,}")
+    out(f"  {percent_left(size, limits):.0f}% left; pressure: {pressure_at(size, limits).value}")
+    if (line := low_line(size, limits)) is not None:
+        out(f"  {line}")
