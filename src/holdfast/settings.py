@@ -62,7 +62,7 @@ class Settings:
 
     # Snip (TURN-3)
     snip: bool = True
-    snip_min_saved_tokens: int = 5_000  # alone, below this a rewritten prefix costs more than it frees
+    snip_min_saved_tokens: int = 20_000  # alone, below this a rewritten prefix costs more than it frees
 
     # Microcompaction (TURN-4)
     microcompact: bool = True

@@ -40,7 +40,7 @@ def recounted(view: View) -> dict[str, Any]:
         "calls": calls,
         "results": results,
         "open_calls": {link for link in calls if link not in results and link not in view.settled},
-        "result_tokens": tokens,
+        "result_tokens": {name: total for name, total in tokens.items() if total},
         "size": _size(view),
         "media": sum(_media(block) for item in view.items for block in item.visible),
         "prompt": prompt,

@@ -18,7 +18,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 sessions_app = typer.Typer(
-    help="List the sessions kept here; show or delete one.", invoke_without_command=True, rich_markup_mode=None
+    help="List, show or delete sessions kept here.", invoke_without_command=True, rich_markup_mode=None
 )
 app.add_typer(sessions_app, name="sessions")
 
@@ -62,7 +62,10 @@ def replay(
     jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Files at once, each in its own process.")] = 1,
     json: Json = False,
 ) -> None:
-    """Run recorded sessions through the engine as if live, and tell what fires where and what it costs."""
+    """Run recorded sessions through the engine.
+
+    As if they were live: tells where passes and compactions fire, what moves the cached prefix, and what it all costs.
+    """
     from holdfast.cli.replaying import replay_command
 
     flags = [*(sets or ())]
@@ -79,7 +82,10 @@ def inspect(
     sets: Sets = None,
     json: Json = False,
 ) -> None:
-    """Tell what a session consists of: tokens by category at its end, boundaries, anomalies."""
+    """Tell what a session consists of.
+
+    Tokens by category at its end, compactions, and what is odd about it.
+    """
     from holdfast.cli.inspecting import inspect_command
 
     inspect_command(file, configured(sets or ()), session=session, is_json=json)
@@ -93,7 +99,10 @@ def context(
     sets: Sets = None,
     json: Json = False,
 ) -> None:
-    """Show what the window is filled with, as the view is: a grid, a table, and how much is left."""
+    """Show what fills the window, and what is left.
+
+    A grid of a hundred cells and a table, as the view is now.
+    """
     from holdfast.cli.window import context_command
 
     context_command(session, configured(sets or ()), session=which, is_json=json)
@@ -155,7 +164,10 @@ def export(
     session: Which = None,
     json: Json = False,
 ) -> None:
-    """Write a session as a log that Claude Code's viewers open; an unchanged Claude Code log keeps its bytes."""
+    """Write a session as a Claude Code log.
+
+    A Claude Code log that nobody changed keeps its bytes.
+    """
     from holdfast.cli.exporting import export_command
 
     export_command(file, output, configured(), form=form, force=force, session=session, is_json=json)
@@ -169,7 +181,7 @@ def config(
     changed: Annotated[bool, typer.Option("--changed", help="Only what isn't a default.")] = False,
     json: Json = False,
 ) -> None:
-    """Show every setting that holds here, with where it came from."""
+    """Show every setting and where it came from."""
     from holdfast.cli.configuring import config_command
 
     config_command(name, configured(sets or ()), is_changed_only=changed, is_json=json)
@@ -182,7 +194,10 @@ def doctor(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Check this machine and every journal kept on it; exit code 1 when something is wrong."""
+    """Check this machine and every journal on it.
+
+    The exit code is 1 when something is wrong.
+    """
     from holdfast.cli.doctor import doctor_command
 
     raise typer.Exit(doctor_command(paths or [], is_json=json))

@@ -10,7 +10,7 @@ from holdfast.cli.door import clean, cut, out
 from holdfast.cli.tables import plural, table, tokens, usd
 
 _SHOWN_PROBLEMS = 5
-_SHOWN_IDS = 3
+_NAME_CHARS = 48
 
 Result = dict[str, Any]
 
@@ -123,7 +123,7 @@ def summary(results: Sequence[Result]) -> None:
     """All sessions of a run, a row each, as `replaying` keeps them (counts for lists)."""
     rows: list[tuple[str | int | float | None, ...]] = []
     for one in results:
-        name = cut(_end(one["file"], one.get("session")), 48)
+        name = _end(one["file"], one.get("session"))
         if "error" in one:
             rows.append((name, None, None, None, None, None, None, "failed"))
             continue
@@ -148,6 +148,10 @@ def summary(results: Sequence[Result]) -> None:
 
 
 def _end(file: str, session: str | None) -> str:
-    """The end of a path, with the session when the file isn't named after it."""
+    """What tells the sessions apart: the end of the path, and the session where the file isn't named after it."""
     name = file.rsplit("/", 1)[-1]
-    return name if session is None or session in name else f"{name} {session}"
+    if session is not None and session not in name:
+        stem = name.rsplit(".", 1)[0]
+        name = session if session.startswith(stem) else f"{name} {session}"
+    name = clean(name)
+    return name if len(name) <= _NAME_CHARS else "…" + name[1 - _NAME_CHARS :]

@@ -19,6 +19,7 @@ from holdfast.errors import BadSetting, HoldfastError, SessionBusy, SessionNotFo
 # Typer names the children of these two, but not them.
 _UsageError: Any = typer.BadParameter.__base__
 _ClickError: Any = _UsageError.__base__
+_INTERRUPTED = "interrupted; nothing that was recorded is lost"
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -30,13 +31,15 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = app(args=list(arguments), prog_name="holdfast", standalone_mode=False, obj=door)
         sys.stdout.flush()
+        if code == EXIT_INTERRUPTED:  # how typer tells of Ctrl-C
+            _say(_INTERRUPTED)
         return code if isinstance(code, int) else EXIT_OK
     except BaseException as error:  # the outermost boundary: whatever happens is one line
         return _ended(error, door)
 
 
 def _ended(error: BaseException, door: Door) -> int:
-    if isinstance(error, BrokenPipeError):
+    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
         _close_pipe()
         return EXIT_OK
     if isinstance(error, typer.Exit):
@@ -44,7 +47,7 @@ def _ended(error: BaseException, door: Door) -> int:
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else EXIT_FAILED
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
-        _say("interrupted; nothing that was recorded is lost")
+        _say(_INTERRUPTED)
         return EXIT_INTERRUPTED
     if door.debug:
         traceback.print_exception(error)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.adapters.config import Config
 
 _ROWS = 5  # tools or files shown under a category
+_NAME_CHARS = 40
 
 
 def context_command(reference: str, config: Config, *, session: str | None, is_json: bool) -> None:
@@ -70,7 +71,7 @@ def category_table(accounting: Accounting, *, indent: str = "  ") -> None:
     for category in accounting.categories:
         rows.append((category.name, category.tokens, _percent(category.tokens, window), category.count))
         for row in category.rows[:_ROWS]:
-            rows.append((f"    {row.name}", row.tokens, _percent(row.tokens, window), row.count))
+            rows.append((f"    {_end(row.name)}", row.tokens, _percent(row.tokens, window), row.count))
         if len(category.rows) > _ROWS:
             rest = category.rows[_ROWS:]
             more = sum(r.tokens for r in rest)
@@ -78,6 +79,11 @@ def category_table(accounting: Accounting, *, indent: str = "  ") -> None:
     rows.append(("free", accounting.free, _percent(accounting.free, window), None))
     rows.append(("reserve for the answer", accounting.reserve, _percent(accounting.reserve, window), None))
     table(("what", "tokens", "% of window", "count"), rows, indent=indent)
+
+
+def _end(name: str) -> str:
+    """The end of a path or name that is too long for a table."""
+    return name if len(name) <= _NAME_CHARS else "…" + name[1 - _NAME_CHARS :]
 
 
 def _percent(tokens: int, window: int) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.context.cuts import legal_cuts
+from holdfast.context.cuts import follows_results, legal_cuts
 from holdfast.context.economics import pays_back
 from holdfast.context.ledger.plain import ledger_of
 from holdfast.context.policy import Facts
@@ -17,6 +17,7 @@ from holdfast.context.view import View
 from holdfast.transcript.blocks import ToolUse, text_block
 from holdfast.transcript.edits import Collapsed
 from holdfast.transcript.messages import Message, MessageId, content_of
+from holdfast.transcript.sizes import block_size
 
 _TODO_TOOLS = frozenset({"TodoWrite", "todo_write", "update_plan", "write_todos"})
 _PROJECTION_TOKENS = 800
@@ -31,7 +32,9 @@ def collapse(view: View, facts: Facts) -> tuple[Collapsed, ...]:
         tokens = sum(item.size.base for item in view.items[first : last + 1])
         if tokens < facts.limits.scaled(settings.collapse_min_tokens) or is_postponed(view, first, facts):
             continue
-        edit = _collapsed(view, first, last, title, tokens)
+        edit = _collapsed(view, (first, last), title, facts)
+        if edit.tokens_saved <= 0 or _joins_loops(view, first, last):
+            continue
         needs_room = facts.size(view) >= facts.limits.warning
         if needs_room or pays_back(view, (edit,), edit.tokens_saved, facts):
             return (edit,)
@@ -58,6 +61,16 @@ def finished_ranges(view: View) -> list[tuple[int, int, str]]:
     return [r for r in ranges if not any(item.is_hidden for item in view.items[r[0] : r[1] + 1])]
 
 
+def _joins_loops(view: View, first: int, last: int) -> bool:
+    """Whether a loop ends within the range and one before it would go on through the projection (TURN-7)."""
+    if not follows_results(view, first):
+        return False
+    messages = [item.message for item in view.items[first : last + 2]]
+    ends = messages[last - first].role == "assistant" and not messages[last - first].tool_uses
+    turns = zip(messages, messages[1:], strict=False)
+    return ends or any(a.role == "assistant" and b.role == "user" and not b.tool_results for a, b in turns)
+
+
 def _todos(view: View, position: int, block: int) -> list[tuple[str, str]]:
     value = view.items[position].message.blocks[block].value
     arguments: dict[str, Any] = value.arguments() if isinstance(value, ToolUse) else {}
@@ -73,15 +86,19 @@ def _todos(view: View, position: int, block: int) -> list[tuple[str, str]]:
     return found
 
 
-def _collapsed(view: View, first: int, last: int, title: str, tokens: int) -> Collapsed:
-    messages = [item.message for item in view.items[first : last + 1]]
+def _collapsed(view: View, span: tuple[int, int], title: str, facts: Facts) -> Collapsed:
+    items = view.items[span[0] : span[1] + 1]
+    messages = [item.message for item in items]
     identity = f"collapse-{messages[0].id}"
-    text = ledger_of(messages).text(_PROJECTION_TOKENS)
+    text = ledger_of(messages).text(facts.limits.scaled(_PROJECTION_TOKENS))
     lead = f'[Finished work, folded: "{title}". The whole of it: recall with id {identity}]\n\n'
+    block = text_block(lead + text)
+    size, saved = block_size(block), sum(item.size.base for item in items)
+    shrinks = size.live < sum(item.size.live for item in items)
     projection = Message(
         id=MessageId(identity),
         role="user",
-        content=content_of([text_block(lead + text)]),
+        content=content_of([block]),
         origin="summary",
         at=messages[-1].at,
     )
@@ -90,6 +107,6 @@ def _collapsed(view: View, first: int, last: int, title: str, tokens: int) -> Co
         first=messages[0].id,
         last=messages[-1].id,
         projection=projection,
-        tokens_saved=tokens - _PROJECTION_TOKENS,
+        tokens_saved=saved - size.base if shrinks else 0,
         reason="a finished task",
     )

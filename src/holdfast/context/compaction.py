@@ -13,12 +13,12 @@ import msgspec
 
 from holdfast import prompts
 from holdfast.context.anchor import size_tokens
-from holdfast.context.cuts import THINKING
+from holdfast.context.cuts import THINKING, open_loop
 from holdfast.context.keep import summary_budget
 from holdfast.context.ledger.plain import Ledger, ledger_of
 from holdfast.context.policy import Facts
 from holdfast.context.state import State, to_checkpoint
-from holdfast.context.view import View, project
+from holdfast.context.view import View, item_has_results, project
 from holdfast.transcript.blocks import Text, text_block
 from holdfast.transcript.edits import Change, Compacted, Marks
 from holdfast.transcript.messages import Message, MessageId, content_of
@@ -59,7 +59,7 @@ def gathered(view: View, keep_from: int) -> Ledger:
 def boundary_of(view: View, plan: Plan, facts: Facts, *, identity: str, trigger: Trigger) -> Compacted:
     """The boundary record that a plan makes, with the checkpoint of the fold (CMP-14)."""
     kept = view.items[plan.keep_from :]
-    text = prompts.render("continuation", how=plan.how, where=WHERE_TO_LOOK, record=_with_pins(view, plan.record))
+    text = prompts.render("continuation", how=plan.how, where=WHERE_TO_LOOK, record=_with_pins(view, _with_request(view, plan)))
     summary = Message(
         id=MessageId(f"summary-{identity}"),
         role="user",
@@ -69,7 +69,12 @@ def boundary_of(view: View, plan: Plan, facts: Facts, *, identity: str, trigger:
     )
     ids = {item.message.id for item in kept}
     results = [r.id for r in view.results.values() if view.items[r.position].message.id in ids]
-    changes = tuple(change for position in range(plan.keep_from, len(view.items)) for change in _frozen(view, position))
+    loop = _kept_loop(view, facts)
+    changes = tuple(
+        change
+        for position in range(plan.keep_from, len(view.items))
+        for change in _frozen(view, position, drops_thinking=position < loop)
+    )
     boundary = Compacted(
         id=identity,
         trigger=trigger,
@@ -82,7 +87,8 @@ def boundary_of(view: View, plan: Plan, facts: Facts, *, identity: str, trigger:
             offloaded=tuple(i for i in results if i in view.frozen),
             cleared=tuple(i for i in results if i in view.cleared),
             snipped=tuple(i for i in results if i in view.snipped),
-            settled=tuple(sorted(view.settled)),
+            settled=tuple(sorted(i for i in view.settled if view.items[view.calls[i].position].message.id in ids)),
+            sent=max(0, view.sent - plan.keep_from),
         ),
         state=to_checkpoint(_state_after(view, plan, facts)),
         at=facts.now,
@@ -95,6 +101,15 @@ def boundary_of(view: View, plan: Plan, facts: Facts, *, identity: str, trigger:
     return msgspec.structs.replace(boundary, tokens_after=after)
 
 
+def _with_request(view: View, plan: Plan) -> str:
+    """The latest request goes in whole, by code, when the message that made it isn't kept: it decides what to do now."""
+    words = plan.ledger.words[-1:]
+    is_kept = any(item.message.origin == "user" and not item_has_results(item) for item in view.items[plan.keep_from :])
+    if is_kept or not words or words[0] in plan.record:
+        return plan.record
+    return f"## The latest request of the user, word for word\n{words[0]}\n\n{plan.record}"
+
+
 def _with_pins(view: View, record: str) -> str:
     """Pins go in verbatim, by code, whatever the record says."""
     if not view.state.pins:
@@ -103,12 +118,20 @@ def _with_pins(view: View, record: str) -> str:
     return f"## Pinned by the user, word for word\n{pins}\n\n{record}"
 
 
-def _frozen(view: View, position: int) -> list[Change]:
-    """The changes that show a kept message as it is shown now, with its thinking gone: the prefix is another one."""
+def _kept_loop(view: View, facts: Facts) -> int:
+    """From where thinking stays: the open tool loop needs it back, unless it is bound to the prefix that goes (TURN-7)."""
+    if facts.model.thinking_is_bound and facts.settings.thinking == "drop":
+        return len(view.items)
+    loop = open_loop(view)
+    return len(view.items) if loop is None else loop
+
+
+def _frozen(view: View, position: int, *, drops_thinking: bool) -> list[Change]:
+    """The changes that show a kept message as it is shown now, its thinking gone where another prefix voids it."""
     item = view.items[position]
     changes = []
     for index, (said, shown) in enumerate(zip(item.message.blocks, item.shown, strict=True)):
-        if shown is None or shown.kind in THINKING:
+        if shown is None or (drops_thinking and shown.kind in THINKING):
             changes.append(Change(message=item.message.id, block=index))
         elif shown is not said:
             changes.append(Change(message=item.message.id, block=index, to=msgspec.Raw(shown.raw)))

@@ -6,6 +6,7 @@ Every reducer chooses from `legal_cuts`; nothing cuts first and repairs later.
 from __future__ import annotations
 
 from holdfast.context.view import View
+from holdfast.context.wire import flatten
 
 THINKING = ("thinking", "redacted_thinking")
 
@@ -77,6 +78,23 @@ def _answers(view: View, position: int) -> bool:
     return any(block.kind == "tool_result" for block in view.items[position].message.blocks)
 
 
-def is_open_loop(view: View) -> bool:
-    """Whether the last thing said is part of a tool loop: the model has still to answer some results."""
-    return bool(view.items) and (bool(view.open_calls) or _answers(view, len(view.items) - 1))
+def follows_results(view: View, position: int) -> bool:
+    """Whether results stand just before: a user message put here is part of theirs, so that their loop goes on."""
+    while position > 0 and view.items[position - 1].message.role != "assistant":
+        position -= 1
+        if _answers(view, position):
+            return True
+    return False
+
+
+def open_loop(view: View) -> int | None:
+    """Where the tool loop begins that the next request goes on with; None when the model owes no results an answer.
+
+    As the provider sees it, on API messages: a person's words behind the results of a call don't end the loop.
+    """
+    groups = flatten(view)
+    at, start = len(groups) - 1, None
+    while at > 0 and groups[at].role == "user" and groups[at].results:
+        start = groups[at - 1].first
+        at -= 2
+    return start

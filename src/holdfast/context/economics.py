@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from holdfast.context.models import ModelFacts
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
-from holdfast.transcript.edits import Change, Collapsed, Edit
+from holdfast.transcript.edits import Change, Collapsed, Edit, Undone
 from holdfast.transcript.messages import Usage
+from holdfast.transcript.records import Front, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,14 @@ def first_position(view: View, edits: tuple[Edit, ...]) -> int | None:
     positions = [view.positions[change.message] for change in _changes(edits) if change.message in view.positions]
     positions += [view.positions[e.first] for e in edits if isinstance(e, Collapsed) and e.first in view.positions]
     return min(positions, default=None)
+
+
+def moved_by(view: View, record: Record) -> int | None:
+    """The first item that is sent behind another prefix after a record that isn't an edit; None when none is."""
+    if isinstance(record, Front):
+        return 0 if view.front is not None and record != view.front else None
+    collapse = view.collapses.get(record.id) if isinstance(record, Undone) else None
+    return view.positions[collapse.first] if collapse else None
 
 
 def _changes(edits: tuple[Edit, ...]) -> list[Change]:

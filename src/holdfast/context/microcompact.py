@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.context.economics import pays_back
+from holdfast.context.economics import first_position, pays_back
+from holdfast.context.items import Result
 from holdfast.context.policy import Facts
 from holdfast.context.replacements import stored, with_text
 from holdfast.context.thinking import is_postponed
@@ -57,7 +58,7 @@ def microcompact(view: View, facts: Facts) -> tuple[Cleared, ...]:
         ids = [identity for identity, _ in candidates(view, facts)]
         ids = ids[: len(ids) - settings.idle_keep_last] if len(ids) > settings.idle_keep_last else []
         edit = _clear(view, ids, "idle", "the cache is cold")
-        return (edit,) if edit.changes else ()
+        return (edit,) if _may_move(view, edit, facts) else ()
     return _by_size(view, facts)
 
 
@@ -76,37 +77,55 @@ def _by_size(view: View, facts: Facts) -> tuple[Cleared, ...]:
         keep_last=settings.microcompact_keep_last,
         min_saved=limits.scaled(settings.microcompact_min_saved_tokens),
     )
-    if not ids or is_postponed(view, view.results[ids[0]].position, facts):
-        return ()
     edit = _clear(view, ids, "size", "old results fill the window")
+    if not _may_move(view, edit, facts):
+        return ()
     if settings.economics and size < limits.trigger and not pays_back(view, (edit,), saved, facts):
         return ()
     return (edit,)
 
 
+def _may_move(view: View, edit: Cleared, facts: Facts) -> bool:
+    """Whether the edit changes anything, and no open loop behind what it changes holds bound thinking (TURN-7)."""
+    first = first_position(view, (edit,))
+    return first is not None and not is_postponed(view, first, facts)
+
+
 def candidates(view: View, facts: Facts) -> list[tuple[ToolUseId, int]]:
     """Results of compactable tools still shown, in order, with their tokens by the base rule."""
     tools = frozenset(facts.settings.microcompact_tools)
-    spare = facts.settings.microcompact_spare_errors
-    found = []
+    return [
+        (identity, view.items[result.position].sizes[result.block].base)
+        for identity, result in view.results.items()
+        if view.calls[identity].name in tools and _is_candidate(view, result, facts)
+    ]
+
+
+def _is_candidate(view: View, result: Result, facts: Facts) -> bool:
+    if result.id in view.cleared or result.id in view.snipped:
+        return False
+    item = view.items[result.position]
+    if item.is_hidden or item.shown[result.block] is None:
+        return False
+    return not (facts.settings.microcompact_spare_errors and result.is_error)
+
+
+def frontier(view: View, facts: Facts) -> int:
+    """The position of the oldest result that clearing may still take; the end of the view when there is none."""
+    tools = frozenset(facts.settings.microcompact_tools)
     for identity, result in view.results.items():
-        if view.calls[identity].name not in tools or identity in view.cleared or identity in view.snipped:
-            continue
-        item = view.items[result.position]
-        if item.is_hidden or item.shown[result.block] is None or (spare and result.is_error):
-            continue
-        found.append((identity, item.sizes[result.block].base))
-    return found
+        if view.calls[identity].name in tools and _is_candidate(view, result, facts) and _saves(view, identity) > 0:
+            return result.position
+    return len(view.items)
 
 
 def _clear(view: View, ids: list[ToolUseId], trigger: Literal["size", "idle"], reason: str) -> Cleared:
     """The edit that clears results, with the images and old attachments among what it passes."""
     changes: list[Change] = []
     saved = 0
-    small = [i for i in ids if _shown_tokens(view, i) <= text_size(cleared_text(i)).base]
-    ids = [i for i in ids if i not in small]
+    ids = [identity for identity in ids if _saves(view, identity) > 0]
     for identity in ids:
-        saved += _shown_tokens(view, identity) - text_size(cleared_text(identity)).base
+        saved += _saves(view, identity)
         changes.append(with_text(view, identity, cleared_text(identity)))
     last = max((view.results[i].position for i in ids), default=-1)
     attachments, images = _passed_by(view, last, set(ids))
@@ -124,9 +143,10 @@ def _clear(view: View, ids: list[ToolUseId], trigger: Literal["size", "idle"], r
     )
 
 
-def _shown_tokens(view: View, identity: ToolUseId) -> int:
+def _saves(view: View, identity: ToolUseId) -> int:
+    """Tokens that clearing a result frees, by the base rule."""
     result = view.results[identity]
-    return view.items[result.position].sizes[result.block].base
+    return view.items[result.position].sizes[result.block].base - text_size(cleared_text(identity)).base
 
 
 def _change_saves(view: View, change: Change) -> int:

@@ -7,6 +7,7 @@ entries state the input limit, so their window is input plus output). A model th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,7 @@ TABLE: tuple[ModelFacts, ...] = (
 )
 
 
+@cache
 def model_facts(model: str | None, more: tuple[ModelFacts, ...] = ()) -> ModelFacts:
     """The entry for a model id; `more` (the user's own entries) goes before the table. `UNKNOWN` when nothing fits."""
     if not model:

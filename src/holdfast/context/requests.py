@@ -6,12 +6,15 @@ what is hashed or counted.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
 from holdfast.context import openai_wire
+from holdfast.context.microcompact import frontier
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.context.wire import Group, Part, flatten, joined
@@ -51,7 +54,7 @@ def to_request(view: View, facts: Facts, *, protocol: Protocol = "anthropic", st
     if protocol == "openai":
         head: dict[str, Any] = {"model": model, "max_completion_tokens": most}
         body = openai_wire.body(head, front, groups, stream=stream)
-        return Request(protocol, body, tuple(groups))
+        return Request(protocol, body, _still(groups))
     head = {"model": model, "max_tokens": most}
     betas: list[str] = []
     if settings.provider_clearing:
@@ -62,7 +65,13 @@ def to_request(view: View, facts: Facts, *, protocol: Protocol = "anthropic", st
         betas.append(_BINDING_BETA)
     if stream:
         head["stream"] = True
-    return Request(protocol, _anthropic(head, front, groups, view, settings.cache_ttl), tuple(groups), tuple(betas))
+    return Request(protocol, _anthropic(head, front, groups, view, facts), _still(groups), tuple(betas))
+
+
+def _still(groups: list[Group]) -> tuple[Group, ...]:
+    """The groups as they are now: the view goes on to say things into the last two."""
+    last = (Group(group.role, group.first, [*group.blocks], {**group.results}) for group in groups[-2:])
+    return (*groups[:-2], *last)
 
 
 def _provider_clearing(facts: Facts) -> dict[str, Any]:
@@ -76,8 +85,9 @@ def _provider_clearing(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _anthropic(head: dict[str, Any], front: Front, groups: list[Group], view: View, ttl: str) -> bytes:
-    marker = b',"cache_control":{"type":"ephemeral"%b}}' % (b',"ttl":"1h"' if ttl == "1h" else b"")
+def _anthropic(head: dict[str, Any], front: Front, groups: list[Group], view: View, facts: Facts) -> bytes:
+    lifetime = b',"ttl":"1h"' if facts.settings.cache_ttl == "1h" else b""
+    marker = b',"cache_control":{"type":"ephemeral"%b}}' % lifetime
     pieces = [encode(head)[:-1]]
     tools = [_unmarked(bytes(raw)) for raw in front.tools]
     system = [_unmarked(bytes(raw)) for raw in front.system]
@@ -90,13 +100,26 @@ def _anthropic(head: dict[str, Any], front: Front, groups: list[Group], view: Vi
         if stable:
             system[stable - 1] = _marked(system[stable - 1], marker)
         pieces.append(b',"system":[' + b",".join(system) + b"]")
-    marks = _breakpoints(groups, view.sent)
-    # Everything before the first breakpoint is finished, and joined already but for what the last turn brought.
-    finished = max(0, min(marks, default=0) - 1)
-    messages = [_encoded(group, marks.get(n), marker) for n, group in enumerate(groups[finished:], finished)]
-    start = joined(view, "anthropic", groups, finished, _plain)
-    pieces += [b',"messages":[', start, b"," if finished else b"", b",".join(messages), b"]}"]
+    marks = _breakpoints(groups, view, frontier(view, facts))
+    pieces += [b',"messages":[', b",".join(_runs(groups, marks, marker, view)), b"]}"]
     return b"".join(pieces)
+
+
+def _runs(groups: list[Group], marks: dict[int, int], marker: bytes, view: View) -> Iterator[bytes | bytearray]:
+    """The messages in pieces: runs of finished groups, joined already but for what the last turn brought, and the rest.
+
+    The last two groups may still be said into, so they are never part of a run.
+    """
+    start = 0
+    for number in sorted(marks):
+        end = min(number, len(groups) - 2)
+        if end > start:
+            yield joined(view, start, end, groups, _plain)
+        for index in range(max(start, end), number + 1):
+            yield _encoded(groups[index], marks.get(index), marker)
+        start = number + 1
+    for index in range(start, len(groups)):
+        yield _encoded(groups[index], None, marker)
 
 
 def _unmarked(raw: bytes) -> bytes:
@@ -132,28 +155,34 @@ def _message(role: str, raws: list[bytes]) -> bytes:
     return b'{"role":"%b","content":[' % role.encode() + b",".join(raws) + b"]}"
 
 
-def _breakpoints(groups: list[Group], sent: int) -> dict[int, int]:
+def _breakpoints(groups: list[Group], view: View, kept_from: int) -> dict[int, int]:
     """Group number to block number of each breakpoint in the messages: at most three (the front has one).
 
-    The end of what was sent before (to read it from the cache), the end of the request (to write it), and, when more
-    blocks lie between than a breakpoint looks back over, one on the way.
+    The end of the request, to write it to the cache; the end of what the cache holds (all that was sent, or after an
+    edit what lies before it), to read it; and the frontier, before which nothing will be cleared any more: written
+    once, it is what is left to read when the next clearing moves the prefix. Where a turn brings more blocks than a
+    breakpoint looks back over, one on the way takes the frontier's place.
     """
     marks: dict[int, int] = {}
     tail = _last_cacheable(groups, len(groups) - 1)
     if tail is None:
         return marks
     marks[tail[0]] = tail[1]
-    numbers = range(len(groups) - 1, -1, -1)
-    before = next((n for n in numbers if groups[n].role == "user" and groups[n].first < sent), None)
-    stable = None if before is None else _last_cacheable(groups, before)
-    if stable is not None and stable[0] not in marks:
-        marks[stable[0]] = stable[1]
-        between = sum(len(g.blocks) + len(g.results) for g in groups[stable[0] + 1 : tail[0] + 1])
-        if between >= LOOKBACK_BLOCKS and tail[0] - 1 > stable[0]:
-            way = _last_cacheable(groups, tail[0] - 1)
-            if way is not None and way[0] > stable[0]:
-                marks[way[0]] = way[1]
+    stable = _last_cacheable(groups, _group_before(groups, view.sent if view.moved is None else view.moved))
+    if stable is not None:
+        marks.setdefault(*stable)
+    start = stable[0] if stable else 0
+    between = sum(len(g.blocks) + len(g.results) for g in groups[start + 1 : tail[0] + 1])
+    is_long = view.moved is None and between >= LOOKBACK_BLOCKS
+    third = _last_cacheable(groups, tail[0] - 1 if is_long else _group_before(groups, kept_from))
+    if third is not None:
+        marks.setdefault(*third)
     return marks
+
+
+def _group_before(groups: list[Group], position: int) -> int:
+    """The number of the last group before the one that holds an item; -1 when that is the first."""
+    return bisect_right(groups, position, key=lambda group: group.first) - 2
 
 
 def _last_cacheable(groups: list[Group], number: int) -> tuple[int, int] | None:

@@ -7,6 +7,7 @@ when the window is nearly full.
 
 from __future__ import annotations
 
+from holdfast.context.cuts import follows_results
 from holdfast.context.microcompact import microcompact
 from holdfast.context.policy import Facts
 from holdfast.context.replacements import stored, with_text
@@ -34,9 +35,9 @@ def snip(view: View, facts: Facts) -> tuple[Snipped, ...]:
     is_free = facts.is_cold(view) or bool(microcompact(view, facts))
     if not is_free and facts.size(view) < facts.limits.trigger - facts.reach_tokens:
         return ()
-    ids = [identity for identity in worth.worthless if _is_takeable(view, identity)]
+    ids = [identity for identity in worth.worthless if _is_takeable(view, identity) and _saves(view, identity) > 0]
     changes = [with_text(view, identity, _text(view, identity)) for identity in ids]
-    saved = sum(_tokens(view, i) - text_size(_text(view, i)).base for i in ids)
+    saved = sum(_saves(view, identity) for identity in ids)
     aborted, aborted_tokens = _aborted(view)
     changes += aborted
     saved += aborted_tokens
@@ -59,6 +60,13 @@ def snip(view: View, facts: Facts) -> tuple[Snipped, ...]:
 def _tokens(view: View, identity: ToolUseId) -> int:
     result = view.results[identity]
     return view.items[result.position].sizes[result.block].base
+
+
+def _saves(view: View, identity: ToolUseId) -> int:
+    """Tokens saved by the base rule; none when the estimate wouldn't fall by both."""
+    result = view.results[identity]
+    before, after = view.items[result.position].sizes[result.block], text_size(_text(view, identity))
+    return before.base - after.base if before.live > after.live else 0
 
 
 def _is_takeable(view: View, identity: ToolUseId) -> bool:
@@ -91,7 +99,7 @@ def _aborted(view: View) -> tuple[list[Change], int]:
         while start > 0 and view.items[start - 1].message.role == "assistant":
             start -= 1
         between = view.items[start:end]
-        if any(item.message.tool_uses or item.is_hidden for item in between):
+        if any(item.message.tool_uses or item.is_hidden for item in between) or follows_results(view, start):
             continue
         worth = sum(item.size.base for item in between)
         if worth < _WORTH_TOKENS:

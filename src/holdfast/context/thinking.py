@@ -7,7 +7,7 @@ thinking back, nothing before it is edited unless the call would otherwise fail.
 
 from __future__ import annotations
 
-from holdfast.context.cuts import THINKING, is_open_loop
+from holdfast.context.cuts import THINKING, open_loop
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.transcript.edits import Change, ThinkingDropped
@@ -20,10 +20,10 @@ def is_postponed(view: View, position: int, facts: Facts) -> bool:
     """
     if facts.settings.thinking == "provider" or not facts.model.thinking_is_bound:
         return False
-    if not is_open_loop(view) or facts.size(view) >= facts.limits.trigger:
+    loop = open_loop(view)
+    if loop is None or facts.size(view) >= facts.limits.trigger:
         return False
-    start = max(position, view.prompt)
-    return any(block.kind in THINKING for item in view.items[start:] for block in item.visible)
+    return any(block.kind in THINKING for item in view.items[max(position, loop) :] for block in item.visible)
 
 
 def dropped_thinking(view: View, position: int, facts: Facts) -> ThinkingDropped | None:
@@ -33,9 +33,8 @@ def dropped_thinking(view: View, position: int, facts: Facts) -> ThinkingDropped
     """
     if facts.settings.thinking == "provider":
         return None
-    end = len(view.items)
-    if is_open_loop(view) and not facts.model.thinking_is_bound:
-        end = view.prompt
+    loop = None if facts.model.thinking_is_bound else open_loop(view)
+    end = len(view.items) if loop is None else loop
     changes = tuple(
         Change(message=item.message.id, block=index)
         for item in view.items[position:end]

@@ -61,6 +61,7 @@ class View:
     size: Size = NOTHING
     anchor: Anchor | None = None
     sent: int = 0  # items before this position were in a request that was answered
+    moved: int | None = None  # the first position changed since that request: how far its cached prefix still holds
     prompt: int = 0  # position of the last message in which a person spoke
     media: int = 0  # images and documents shown
     boundary: Compacted | None = None
@@ -131,7 +132,7 @@ def _said(view: View, message: Message) -> None:
         view.state = view.state.with_answer(message.at, is_new=is_new)
         anchors.anchored(view, message, before, is_new=is_new)
         if is_new:
-            view.sent = position
+            view.sent, view.moved = position, None
     else:
         view.state = view.state.with_message()
     if message.origin == "user" and not item_has_results(item):
@@ -159,18 +160,18 @@ def _place(view: View, item: Item, position: int) -> None:
     view.positions[item.message.id] = position
     view.size = view.size.plus(item.size)
     view.worth.said(item.message, position)
+    view.media += _media(item)
     for index, block in enumerate(item.message.blocks):
         if block.kind == "tool_use" and isinstance(block.value, ToolUse):
             _called(view, call_of(block.value, position, index))
         elif block.kind == "tool_result" and isinstance(block.value, ToolResult):
             _answered(view, block.value, position, index)
-        elif block.kind in ("image", "document"):
-            view.media += 1
 
 
 def _called(view: View, call: Call) -> None:
     view.calls[call.id] = call
-    view.open_calls[call.id] = None
+    if call.id not in view.settled:
+        view.open_calls[call.id] = None
 
 
 def _answered(view: View, value: ToolResult, position: int, index: int) -> None:
@@ -181,7 +182,6 @@ def _answered(view: View, value: ToolResult, position: int, index: int) -> None:
         return
     view.open_calls.pop(identity, None)
     view.results[identity] = Result(identity, position, index, bool(value.is_error))
-    view.media += sum(part.kind in ("image", "document") for part in value.parts())
     _count_result(view, identity, +1)
     view.worth.answered(call, value.text(), is_error=bool(value.is_error))
 
@@ -212,11 +212,10 @@ def _edited(view: View, edit: Edit) -> None:
             if identity in view.results:
                 _count_result(view, identity, -1)
             view.cleared.add(identity)
-            view.worth.worthless.pop(identity, None)
+        view.worth.taken(edit.tool_use_ids)
     elif isinstance(edit, Snipped):
         view.snipped |= ids
-        for identity in ids:
-            view.worth.worthless.pop(identity, None)
+        view.worth.taken(ids)
 
 
 def _change(view: View, changes: tuple[Change, ...]) -> None:
@@ -258,6 +257,8 @@ def _replace_item(view: View, position: int, item: Item) -> None:
         view.size = view.size.plus(item.size)
         view.media += _media(item)
     view.dirty = min(view.dirty, position)
+    if position < view.sent:
+        view.moved = position if view.moved is None else min(view.moved, position)
 
 
 def _media(item: Item) -> int:
@@ -305,23 +306,40 @@ def _rewound(view: View, record: Rewound) -> None:
     position = view.positions.get(record.to)
     if position is None:
         return
+    for collapse in [c for c in view.collapses.values() if view.positions[c.last] > position]:
+        _undone(view, Undone(id=collapse.id))
     stay = view.items[: position + 1]
+    gone = {result.id for result in view.results.values() if result.position > position}
+    answered = _last_response(stay)
     fresh = View(
         boundary=view.boundary,
         state=view.state,
-        settled=view.settled,
-        frozen=view.frozen,
-        cleared=view.cleared,
-        snipped=view.snipped,
+        settled={i for i in view.settled if view.calls[i].position < answered},
+        frozen=view.frozen - gone,
+        cleared=view.cleared - gone,
+        snipped=view.snipped - gone,
         front_size=view.front_size,
         sent=min(view.sent, position + 1),
     )
     _restore(fresh, stay)
-    fresh.collapses = {k: c for k, c in view.collapses.items() if c.last in fresh.positions}
+    fresh.worth.taken(fresh.cleared | fresh.snipped)
+    fresh.collapses = view.collapses
     for collapse in fresh.collapses.values():
         fresh.size = fresh.size.plus(item_of(collapse.projection).size)
     fresh.anchor = anchors.estimated(fresh)
     _become(view, fresh)
+
+
+def _last_response(items: list[Item]) -> int:
+    """Where the last API response begins: its calls may still be answered; those before it never again."""
+    start, response = len(items), None
+    for position in range(len(items) - 1, -1, -1):
+        message = items[position].message
+        if message.role == "assistant":
+            if start < len(items) and (response is None or message.response_id != response):
+                break
+            start, response = position, message.response_id
+    return start
 
 
 def _compacted(view: View, boundary: Compacted) -> None:
@@ -337,8 +355,8 @@ def _compacted(view: View, boundary: Compacted) -> None:
         if identity in fresh.results:
             _count_result(fresh, identity, -1)
     fresh.frozen, fresh.cleared, fresh.snipped = set(marks.offloaded), set(marks.cleared), set(marks.snipped)
-    for identity in fresh.cleared | fresh.snipped:
-        fresh.worth.worthless.pop(identity, None)
+    fresh.worth.taken(fresh.cleared | fresh.snipped)
+    fresh.sent = len(boundary.summary) + marks.sent if marks.sent else 0
     for collapse in boundary.collapses:
         _hide(fresh, collapse)
     fresh.anchor = anchors.estimated(fresh)

@@ -20,14 +20,18 @@ import msgspec
 
 from holdfast.context.items import Item, item_of
 from holdfast.context.view import View
-from holdfast.transcript.blocks import Block, Text, ToolResult, ToolUse, encode, text_block
+from holdfast.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse, encode, text_block
 from holdfast.transcript.messages import ToolUseId
 
 NO_RESULT = "[No result: the call was interrupted before it returned]"
 CONTINUES = "[The conversation continues]"
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_PARTS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 Encode = Callable[["Group"], bytes]
+# How many runs of finished groups are kept joined; a request has at most three breakpoints to part them.
+_RUNS = 4
 
 
 class Part(NamedTuple):
@@ -66,24 +70,26 @@ class _Flat:
 
     groups: list[Group] = field(default_factory=list)
     upto: int = 0
-    joined: dict[str, tuple[int, bytearray]] = field(default_factory=dict)  # by protocol: groups, and their bytes
+    joined: dict[int, tuple[int, bytearray]] = field(default_factory=dict)  # runs of groups: start to (end, bytes)
 
 
-def joined(view: View, protocol: str, groups: list[Group], count: int, encode_group: Encode) -> bytes | bytearray:
-    """The first `count` groups, encoded and joined by commas; only those since the last call are added.
+def joined(view: View, start: int, end: int, groups: list[Group], encode_group: Encode) -> bytes | bytearray:
+    """The groups from `start` to before `end`, encoded and joined by commas; only those since the last call are added.
 
     They must be finished: nothing is said into them any more. An edit before the end of what was joined starts anew.
     """
     flat = view.flat
     assert isinstance(flat, _Flat)
-    have, done = flat.joined.get(protocol, (0, bytearray()))
-    if have > count:
-        have, done = 0, bytearray()
-    for group in groups[have:count]:
+    have, done = flat.joined.get(start, (start, bytearray()))
+    if have > end:
+        have, done = start, bytearray()
+    for group in groups[have:end]:
         if done:
             done += b","
         done += encode_group(group)
-    flat.joined[protocol] = (count, done)
+    flat.joined[start] = (end, done)
+    if len(flat.joined) > _RUNS:  # breakpoints move on; what began at an old one is not asked for again
+        del flat.joined[min(flat.joined.keys() - {0, start})]
     return done
 
 
@@ -125,7 +131,7 @@ def _forget(flat: _Flat, position: int) -> None:
 
 def _add(groups: list[Group], item: Item, position: int, view: View) -> None:
     message = item.message
-    if item.is_hidden or message.agent_id is not None:
+    if item.is_hidden or message.agent_id is not None or message.role == "system":
         return
     if message.role == "assistant":
         _add_assistant(groups, item, position)
@@ -214,23 +220,47 @@ def _add_user(groups: list[Group], item: Item, position: int, view: View) -> Non
 
 
 def _sent(item: Item) -> Iterator[tuple[int, Block]]:
-    """The blocks that go into a request, with their index; blank text is refused by the API."""
+    """The blocks that go into a request, with their index; the API refuses blank text and unsigned thinking."""
     for index, block in enumerate(item.shown):
         if block is None or item.is_hidden:
             continue
         value = block.value
-        if not (isinstance(value, Text) and not value.text.strip()):
+        is_blank = isinstance(value, Text) and not value.text.strip()
+        if not is_blank and not (isinstance(value, Thinking) and not value.signature):
             yield index, block
 
 
 def _part(block: Block, position: int, index: int) -> Part:
-    """A block's bytes, without a cache_control of its sender's: breakpoints are ours to place."""
+    """A block's bytes, without what the API would refuse: a breakpoint of its sender's, empty text inside a result."""
     raw = block.raw
-    if b'"cache_control"' in raw:
-        fields = msgspec.json.decode(raw)
-        if fields.pop("cache_control", None) is not None:
-            raw = encode(fields)
+    if b'"cache_control"' in raw or (block.kind == "tool_result" and b'""' in raw):
+        raw = _cleaned(raw)
     return Part(raw, block.kind, position, index)
+
+
+def _cleaned(raw: bytes) -> bytes:
+    """The block without breakpoints and empty text; as it came when it holds none. All other fields keep their bytes."""
+    fields = _FIELDS.decode(raw)
+    is_changed = fields.pop("cache_control", None) is not None
+    content = bytes(fields.get("content", b""))
+    if content.lstrip()[:1] == b"[" and fields.get("type") == b'"tool_result"':
+        parts = [bytes(part) for part in _PARTS.decode(content)]
+        clean = [_cleaned(part) for part in parts if not _is_empty_text(part)]
+        if clean != parts:
+            fields["content"] = msgspec.Raw(b"[" + b",".join(clean) + b"]")
+            is_changed = True
+    return encode(fields) if is_changed else raw
+
+
+def _is_empty_text(raw: bytes) -> bool:
+    value = Block(raw).value
+    return isinstance(value, Text) and not value.text
+
+
+def lacks_turn(view: View) -> bool:
+    """Whether a request would have to end with words that nobody said: the model spoke last, and called nothing."""
+    last = flatten(view)[-1]
+    return not last.results and last.blocks == [_CONTINUES]
 
 
 def _closed(groups: list[Group]) -> list[Group]:

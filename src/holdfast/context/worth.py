@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from holdfast.context.items import Call
+from holdfast.settings import COMPACTABLE_TOOLS
 from holdfast.transcript.blocks import Text
 from holdfast.transcript.messages import Message, ToolUseId
 
 # Below this, in characters, a replacement saves nothing worth a record.
 WORTH_CHARS = 240
 INTERRUPTED = "[Request interrupted by user"
+_READ_TOOLS = frozenset(COMPACTABLE_TOOLS[0])  # a search in the same folder, or another edit, supersedes nothing
 _PROGRESS = re.compile(r"\d{1,3}(?:\.\d+)? ?%|\b\d+/\d+\b|[#=█▏▎▍▌▋▊▉>-]{8,}|\bETA\b|\d[kMG]i?B/s")
 _SIGNS = ("%", "\r", "ETA", "B/s", "####", "====", "---", "█")
 _PROGRESS_LINES = 20
@@ -36,13 +39,18 @@ class Worth:
 
     def answered(self, call: Call, text: str, *, is_error: bool) -> None:
         """A result arrived: it may make an older one worthless, or be so itself."""
-        if call.path and not is_error:
+        if call.path and call.name in _READ_TOOLS and not is_error:
             self._replaces(self._reads, (call.name, call.path, call.span), call.id, "superseded")
         if len(text) < WORTH_CHARS:
             return
         self._replaces(self._texts, (call.name, text), call.id, "repeated")
         if is_chatter(text):
             self.worthless[call.id] = "chatter"
+
+    def taken(self, ids: Iterable[ToolUseId]) -> None:
+        """These left the view's results as they came: there is nothing more to take."""
+        for identity in ids:
+            self.worthless.pop(identity, None)
 
     def _replaces(self, newest: dict[_Key, ToolUseId], key: _Key, identity: ToolUseId, why: Why) -> None:
         older = newest.get(key)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from holdfast.context.compaction import Plan, Trigger, boundary_of, ledger_plan, refusal
 from holdfast.context.economics import move_price
+from holdfast.context.cuts import legal_cuts
 from holdfast.context.keep import keep_from
 from holdfast.context.policy import Facts
 from holdfast.engine.session import Session
@@ -74,7 +75,8 @@ def _plans(session: Session, facts: Facts) -> Iterator[Plan]:
     """Strategies, cheapest first (CMP-1): with the usual raw tail, then with none, when even that doesn't fit."""
     view = session.view
     start = len(view.boundary.summary) if view.boundary else 0
-    tails = dict.fromkeys((keep_from(view, facts), len(view.items)))
+    last = legal_cuts(view, loops=False)[-1]  # not the end while a call is open
+    tails = dict.fromkeys((min(keep_from(view, facts), last), last))
     for position in tails:
         if position > start:
             yield ledger_plan(view, facts, position)

@@ -17,6 +17,7 @@ from holdfast.context.models import ModelFacts, model_facts
 from holdfast.context.passes import with_thinking
 from holdfast.context.policy import Facts, Thresholds, WindowSource, thresholds
 from holdfast.context.replacements import original
+from holdfast.context.thinking import dropped_thinking
 from holdfast.context.view import View, advance, project
 from holdfast.errors import HoldfastError
 from holdfast.events import (
@@ -61,11 +62,11 @@ class Session:
     world: World
     settings: Settings
     view: View
-    model: ModelFacts
-    window: Window
+    given_model: ModelFacts | None = None  # for certain; else the front's model decides
+    given_window: Window | None = None
     is_compacting: bool = False
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
-    _limits: Thresholds | None = None
+    _limits: tuple[object, Thresholds] | None = None
 
     @classmethod
     async def open(
@@ -85,26 +86,31 @@ class Session:
         view = project(placed.record for placed in loaded.records)
         for repair in loaded.repairs:
             world.sink.emit(JournalRepaired(repair.line, repair.what))
-        front = view.front
-        facts = model or model_facts(front.model if front else None)
-        window = window or Window(facts.window_tokens, "model")
-        session = cls(world, settings or Settings(), view, facts, window, offsets=_offsets(loaded))
+        session = cls(world, settings or Settings(), view, model, window, offsets=_offsets(loaded))
         session._prune_offsets()
         return session
+
+    @property
+    def model(self) -> ModelFacts:
+        """What is known about the model: as given, else by the name that the front of the requests has."""
+        if self.given_model is not None:
+            return self.given_model
+        return model_facts(self.view.front.model if self.view.front else None)
 
     @property
     def limits(self) -> Thresholds:
         """The thresholds in force: the user's window, else what a provider stated, else the model's (PRS-8)."""
         stated = self.view.state.calibration.window_tokens
-        window = self.window
+        model = self.model
+        window = self.given_window or Window(model.window_tokens, "model")
         if self.settings.window_tokens:
             window = Window(self.settings.window_tokens, "setting")
         elif stated and window.source in ("model", "default"):
             window = Window(stated, "provider")
-        known = self._limits
-        if known is None or known.window != window.tokens or known.window_source != window.source:
-            known = self._limits = thresholds(self.settings, self.model, window.tokens, window.source)
-        return known
+        key = (window, model.max_output_tokens)
+        if self._limits is None or self._limits[0] != key:
+            self._limits = (key, thresholds(self.settings, model, window.tokens, window.source))
+        return self._limits[1]
 
     def configure(self, settings: Settings) -> None:
         """Use other settings from the next decision on."""
@@ -138,8 +144,24 @@ class Session:
         return msgspec.structs.replace(message, id=identity, at=at)
 
     async def record(self, *records: Record) -> None:
-        """Append records that aren't messages or edits: a front, metadata, pins, cursors."""
-        await self._record(records)
+        """Append records that aren't messages or edits: a front, metadata, pins, cursors, an undone collapse.
+
+        One that moves the cached prefix takes bound thinking along and is announced, as an edit would be (TURN-7).
+        """
+        facts = self.facts()
+        batch: list[Record] = []
+        moves: list[tuple[Record, economics.Move]] = []
+        for record in records:
+            batch.append(record)
+            position = economics.moved_by(self.view, record)
+            if position is None or position >= self.view.sent:
+                continue
+            moves.append((record, economics.move_at(self.view, position, facts)))
+            dropped = dropped_thinking(self.view, position, facts) if facts.model.thinking_is_bound else None
+            batch += [dropped] if dropped else []
+        await self._record(batch)
+        for record, move in moves:
+            self.world.sink.emit(PrefixMoved(_name(record), move.position, move.tokens_rewritten, move.usd))
 
     async def commit(self, edits: Iterable[Edit], facts: Facts) -> tuple[Edit, ...]:
         """Store what leaves the view, record the edits, and show the view as they say. Returns what was committed.
@@ -150,12 +172,13 @@ class Session:
         if not proposed:
             return ()
         done = with_thinking(self.view, proposed, facts)
-        move = economics.move_of(self.view, done, facts)
+        position = economics.first_position(self.view, done)
         await self._store(done)
         await self._record(cast("tuple[Record, ...]", done))  # every Edit that exists is a Record
         for edit in done:
             self._announce(edit)
-        if move is not None:
+        if position is not None and position < self.view.sent:
+            move = economics.move_at(self.view, position, facts)
             reason = ", ".join(dict.fromkeys(_name(edit) for edit in proposed))
             self.world.sink.emit(PrefixMoved(reason, move.position, move.tokens_rewritten, move.usd))
         return done
@@ -211,9 +234,9 @@ def _offsets(loaded: Loaded) -> dict[MessageId, int]:
     return {placed.record.id: placed.offset for placed in loaded.records if isinstance(placed.record, Message)}
 
 
-def _name(edit: Edit) -> str:
-    """The edit's tag, as journals and reports name it."""
-    return str(edit.__struct_config__.tag)
+def _name(record: Record | Edit) -> str:
+    """The record's tag, as journals and reports name it."""
+    return str(record.__struct_config__.tag)
 
 
 def prompt_line(message: Message) -> str | None:

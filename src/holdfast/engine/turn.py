@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.context.cuts import is_open_loop
 from holdfast.context.passes import CHEAP_PASSES, CLOSING_PASSES
 from holdfast.context.policy import Facts, Pressure, compaction_need, pressure_at
 from holdfast.context.requests import Protocol, Request, to_request
-from holdfast.context.wire import CONTINUES
+from holdfast.context.wire import CONTINUES, lacks_turn
 from holdfast.engine.compaction import Done, Outcome, compact
 from holdfast.engine.session import Session
 from holdfast.errors import ContextBlocked
@@ -43,8 +42,7 @@ async def prepare(session: Session, *, source: str = "user", protocol: Protocol 
 
 async def _pass_turn(session: Session) -> None:
     """A request has to end with the user; when the model spoke last, a recorded line passes it the turn."""
-    view = session.view
-    if not view.items or view.items[-1].message.role != "assistant" or is_open_loop(view):
+    if not session.view.items or not lacks_turn(session.view):
         return
     line = Message.of("user", CONTINUES, origin="reminder")
     await session.append(line)

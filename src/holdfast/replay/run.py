@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.replay.cost import Cost, logged_cost
 from holdfast.replay.drive import Drive
 from holdfast.replay.options import ReplayOptions
-from holdfast.replay.own import recordings_of
+from holdfast.transcript.foreign.detect import read_recordings
 from holdfast.transcript.foreign.recording import Recording
 
 OnProgress = Callable[[int, int, str], None]
@@ -51,7 +51,7 @@ def _replay_listed(path: Path, options: ReplayOptions) -> list[dict[str, Any]]:
 def replay_file(path: Path, options: ReplayOptions) -> Iterator[dict[str, Any]]:
     """Replay one file; anything that goes wrong with it becomes its result."""
     try:
-        recordings = recordings_of(path)
+        recordings = read_recordings(path.read_bytes(), path.name)
     except (HoldfastError, OSError) as e:
         yield {"file": str(path), "error": _one_line(e)}
         return

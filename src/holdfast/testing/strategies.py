@@ -10,13 +10,14 @@ This module needs hypothesis; nothing else in the package imports it.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 from hypothesis import strategies as st
 
-from holdfast.transcript.messages import Message, MessageId
+from holdfast.transcript.messages import Message, MessageId, Role
 
 Json = dict[str, Any]
 Usage = Literal["reported", "absent", "placeholder", "none yet"]
@@ -236,10 +237,13 @@ def raw_blocks() -> st.SearchStrategy[bytes]:
     return st.builds(_spelled, whole, st.integers(0, 7))
 
 
+_ROLES: tuple[Role, ...] = ("user", "assistant")
+
+
 @st.composite
 def messages(draw: st.DrawFn, *, identity: str = "m") -> Message:
     """One message with any blocks; not necessarily one that an API would take."""
-    role = draw(st.sampled_from(("user", "assistant")))
+    role: Role = draw(st.sampled_from(_ROLES))
     return Message(
         id=MessageId(f"{identity}-{draw(st.integers(0, 10**6))}"),
         role=role,
@@ -269,7 +273,7 @@ def says() -> st.SearchStrategy[Say]:
 @st.composite
 def call_plans(draw: st.DrawFn) -> CallPlan:
     """A call, its input, and what comes of it."""
-    name = draw(st.sampled_from((READ, READ, READ, RUN, RUN, SEARCH, CHANGE, TODO, OTHER, RECALL)))
+    name = draw(st.sampled_from(_TOOLS))
     path = draw(st.sampled_from(PATHS))
     inputs: dict[str, Json] = {
         READ: {"file_path": path, **draw(st.sampled_from(({}, {"offset": 1, "limit": 20})))},
@@ -284,6 +288,7 @@ def call_plans(draw: st.DrawFn) -> CallPlan:
     return CallPlan(name, inputs[name], outcome, draw(st.sampled_from((1, 5, 30, 60, 120))), draw(st.booleans()))
 
 
+_TOOLS = (READ, READ, READ, RUN, RUN, SEARCH, CHANGE, TODO, OTHER, RECALL)
 _TODO_STATUS = st.sampled_from(("pending", "in_progress", "completed"))
 _OUTCOMES: tuple[Outcome, ...] = (
     *("text",) * 8,
@@ -304,21 +309,23 @@ def answers(*, with_thinking: bool = True) -> st.SearchStrategy[Answer]:
     )
 
 
+SETTINGS: tuple[tuple[tuple[str, Any], ...], ...] = (
+    (("window_tokens", 8_000),),
+    (("window_tokens", 16_000),),
+    (("window_tokens", 200_000),),
+    (("collapse", True), ("collapse_min_tokens", 300)),
+    (("auto_compact", False),),
+    (("auto_compact", True),),
+    (("max_images", 1),),
+    (("microcompact_keep_tokens", 500), ("microcompact_min_saved_tokens", 100)),
+    (("economics", True),),
+    (("snip", False),),
+)
+
+
 def settings_changes() -> st.SearchStrategy[Configure]:
     """Settings that people change in the middle of a session."""
-    some = (
-        (("window_tokens", 8_000),),
-        (("window_tokens", 16_000),),
-        (("window_tokens", 200_000),),
-        (("collapse", True), ("collapse_min_tokens", 300)),
-        (("auto_compact", False),),
-        (("auto_compact", True),),
-        (("max_images", 1),),
-        (("microcompact_keep_tokens", 500), ("microcompact_min_saved_tokens", 100)),
-        (("economics", True),),
-        (("snip", False),),
-    )
-    return st.sampled_from(some).map(Configure)
+    return st.sampled_from(SETTINGS).map(Configure)
 
 
 def happenings() -> st.SearchStrategy[Step]:
@@ -344,6 +351,72 @@ def plans(
     step: st.SearchStrategy[Step] = st.one_of(answer, answer, answer, says(), happenings())
     some = st.lists(step, min_size=min_steps, max_size=max_steps)
     return st.tuples(says(), some).map(lambda both: [both[0], *(s for s in both[1] if not isinstance(s, without))])
+
+
+def sessions(
+    *, min_steps: int = 3, max_steps: int = 24, without: tuple[type, ...] = ()
+) -> st.SearchStrategy[list[Step]]:
+    """Like `plans`, but drawn at once from a seed: longer and richer sessions in less time, which shrink badly."""
+    return st.integers(0, 2**32 - 1).map(lambda seed: session_plan(random.Random(seed), min_steps, max_steps, without))
+
+
+def session_plan(chance: random.Random, least: int, most: int, without: tuple[type, ...] = ()) -> list[Step]:
+    """A session as chance has it, with the weights of a real one."""
+    steps: list[Step] = [Say(({"type": "text", "text": "please fix the failing test"},))]
+    for _ in range(chance.randint(least, most)):
+        kind = chance.random()
+        step = _an_answer(chance) if kind < 0.6 else _a_word(chance) if kind < 0.75 else _an_event(chance)
+        if not isinstance(step, without):
+            steps.append(step)
+    return steps
+
+
+def _an_answer(chance: random.Random) -> Answer:
+    return Answer(
+        text=chance.choice(("", "I will look at the file.", "Done: 漢字 é.", "A longer remark. " * 20)),
+        thinking=chance.choice((None, "", "let me think about it")),
+        calls=tuple(_a_call(chance) for _ in range(chance.choice((0, 1, 1, 2, 3, 8)))),
+        is_split=chance.random() < 0.5,
+        usage=chance.choice(("reported", "reported", "reported", "absent", "placeholder")),
+        shuffle=chance.randrange(4),
+    )
+
+
+def _a_call(chance: random.Random) -> CallPlan:
+    name, path = chance.choice(_TOOLS), chance.choice(PATHS)
+    states = ("pending", "in_progress", "completed")
+    todos = [{"content": f"{which} task", "status": chance.choice(states)} for which in ("first", "second")]
+    inputs: dict[str, Json] = {
+        READ: {"file_path": path, **chance.choice(({}, {"offset": 1, "limit": 20}))},
+        RUN: {"command": f"pytest -q {path}"},
+        SEARCH: {"pattern": chance.choice(("def ", "class ")), "path": "src"},
+        CHANGE: {"file_path": path, "old_string": "a", "new_string": "b"},
+        TODO: {"todos": todos},
+    }
+    size = chance.choice((1, 5, 30, 60, 120))
+    return CallPlan(name, inputs.get(name, {"id": "toolu-1"}), chance.choice(_OUTCOMES), size, chance.random() < 0.5)
+
+
+def _a_word(chance: random.Random) -> Say:
+    text = chance.choice(("go on", "please look at this again, closely. " * 12, "  \n", "漢字を読む"))
+    block: Json = {"type": "text", "text": text}
+    if chance.random() < 0.2:
+        return Say((block,), "reminder", chance.choice((None, "memory", "nested_instructions")))
+    return Say((block, image()) if chance.random() < 0.3 else (block,))
+
+
+def _an_event(chance: random.Random) -> Step:
+    return chance.choice(
+        (
+            *(Restart(), Compact(), Retry(), Late(), Late(), Undo(), Orphan("nobody asked"), SubAgent("aside")),
+            Idle(chance.choice((60.0, 4_000.0, 90_000.0))),
+            *(Configure(chance.choice(SETTINGS)), Configure(chance.choice(SETTINGS))),
+            Rewind(chance.randint(1, 6)),
+            NewFront(chance.randint(1, 3)),
+            Pin(chance.choice(("never touch prod", "use tabs"))),
+            Interrupted("I would begin with a long explanation of it all. " * 12),
+        )
+    )
 
 
 def outcome_content(plan: CallPlan, number: int) -> Any:

@@ -111,6 +111,7 @@ class Marks(msgspec.Struct, frozen=True, omit_defaults=True):
     cleared: tuple[ToolUseId, ...] = ()
     snipped: tuple[ToolUseId, ...] = ()
     settled: tuple[ToolUseId, ...] = ()
+    sent: int = 0  # how many of the kept messages were in a request that was answered
 
 
 class Compacted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="compacted"):

@@ -8,13 +8,13 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import ForeignFormat
-from holdfast.transcript.foreign import claude_code, codex, openai, swe_agent
+from holdfast.transcript.foreign import claude_code, codex, openai, own, swe_agent
 from holdfast.transcript.foreign.reading import BOM, UNREADABLE
 from holdfast.transcript.foreign.recording import Format, Recording
 
 HEAD_BYTES: Final = 65_536
 _LINES: Final = 200  # so many lines at most are looked at
-READ: Final = "Claude Code, Codex, SWE-agent, mini-swe-agent, and lists of OpenAI or Anthropic messages"
+READ: Final = "Holdfast, Claude Code, Codex, SWE-agent, mini-swe-agent, and lists of OpenAI or Anthropic messages"
 
 _CLAUDE_TYPES: Final = frozenset(
     "user assistant system attachment progress summary custom-title ai-title tag last-prompt mode permission-mode "
@@ -52,13 +52,13 @@ def read_recordings(data: bytes, name: str) -> tuple[Recording, ...]:
         return swe_agent.read(data, name)
     if form == "openai":
         return openai.read(data, name)
-    raise ForeignFormat(f"{name}: {_looks_like(data, form)}; what can be read: {READ}")
-
-
-def _looks_like(data: bytes, form: Format | None) -> str:
-    head = data[:HEAD_BYTES].removeprefix(BOM).strip(b"\0 \t\r\n")
     if form == "holdfast":
-        return "a journal of Holdfast's own, which needs no import: open it as a session"
+        return own.read(data, name)
+    raise ForeignFormat(f"{name}: {_looks_like(data)}; what can be read: {READ}")
+
+
+def _looks_like(data: bytes) -> str:
+    head = data[:HEAD_BYTES].removeprefix(BOM).strip(b"\0 \t\r\n")
     if not data:
         return "the file is empty"
     if not head:

@@ -1,0 +1,93 @@
+"""TURN-9, CMP-2: the legal cuts are those that a slow reading of the rules gives."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis
+
+from holdfast.context.cuts import THINKING, follows_results, legal_cuts, open_loop
+from holdfast.context.view import View
+from holdfast.settings import Settings
+from holdfast.testing import strategies as plans
+from tests.worlds import World
+
+pytestmark = pytest.mark.laws
+
+SMALL = Settings(window_tokens=16_000, collapse=True, collapse_min_tokens=300)
+
+
+def brings_results(view: View, position: int) -> bool:
+    return any(block.kind == "tool_result" for block in view.items[position].message.blocks)
+
+
+def slowly(view: View, *, loops: bool) -> list[int]:
+    """Every position, tried against each rule in its own words."""
+    return [cut for cut in range(len(view.items) + 1) if is_legal(view, cut, loops=loops)]
+
+
+def is_legal(view: View, cut: int, *, loops: bool) -> bool:
+    before, after = range(cut), range(cut, len(view.items))
+    for call in view.calls.values():
+        result = view.results.get(call.id)
+        if result is not None and call.position in before and result.position in after:
+            return False
+        if result is None and call.id in view.open_calls and call.position in before:
+            return False
+    if splits_response(view, cut):
+        return False
+    for collapse in view.collapses.values():
+        if view.positions[collapse.first] in before and view.positions[collapse.last] in after:
+            return False
+    return not (loops and splits_loop(view, cut))
+
+
+def splits_response(view: View, cut: int) -> bool:
+    """Messages of one response stand together as long as no other response comes between."""
+    last: tuple[str | None, int] = (None, -1)
+    for position, item in enumerate(view.items):
+        response = item.message.response_id
+        if item.message.role != "assistant" or response is None:
+            continue
+        if response == last[0] and last[1] < cut <= position:
+            return True
+        last = (response, position)
+    return False
+
+
+def splits_loop(view: View, cut: int) -> bool:
+    """A person's prompt, and all up to the next one, when a message of the model in it shows thinking."""
+    prompts = [p for p, item in enumerate(view.items) if item.message.origin == "user" and not brings_results(view, p)]
+    starts = sorted({0, *prompts})
+    for start, end in zip(starts, [*starts[1:], len(view.items)], strict=True):
+        said = range(start + 1, end) if start in prompts else range(start, end)
+        holds = any(block.kind in THINKING for p in said for block in view.items[p].visible)
+        if holds and start < cut < end:
+            return True
+    return False
+
+
+@hypothesis(max_examples=60)
+@given(plans.sessions())
+def test_legal_cuts_are_what_the_rules_say(steps: list[plans.Step]) -> None:
+    """DESIGN: the intersection of the laws: pairs, whole responses, collapsed ranges, thinking loops."""
+    world = World(SMALL)
+    for step in steps:
+        world.play(step)
+        view = world.session.view
+        for loops in (True, False):
+            assert legal_cuts(view, loops=loops) == slowly(view, loops=loops)
+
+
+@hypothesis(max_examples=40)
+@given(plans.sessions())
+def test_an_open_loop_is_what_the_provider_takes_for_one(steps: list[plans.Step]) -> None:
+    """TURN-7: the loop begins at the first message of the model that leads by results to the end."""
+    world = World(SMALL)
+    for step in steps:
+        world.play(step)
+        view = world.session.view
+        start = open_loop(view)
+        if start is not None:
+            assert view.items[start].message.role == "assistant"
+            assert view.open_calls or view.settled or follows_results(view, len(view.items))

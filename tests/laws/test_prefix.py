@@ -1,0 +1,94 @@
+"""TURN-9b, TURN-5: what was sent stays the beginning of what is sent next, or the move is an event with a reason."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis
+
+from holdfast.context.requests import to_request
+from holdfast.engine.turn import prepare
+from holdfast.errors import ContextBlocked
+from holdfast.events import PrefixMoved
+from holdfast.settings import Settings
+from holdfast.testing import strategies as plans
+from holdfast.transcript.edits import Collapsed, Compacted, Edit, Offloaded, Rewound, Undone
+from holdfast.transcript.messages import Message
+from holdfast.transcript.records import Front
+from tests.worlds import BOUND, UNBOUND, Sent, World, done
+
+pytestmark = pytest.mark.laws
+
+SMALL = Settings(window_tokens=8_000, collapse=True, collapse_min_tokens=300)
+
+
+def shared(one: Sent, two: Sent) -> int:
+    """How many leading blocks are the same, byte for byte."""
+    for number, (before, after) in enumerate(zip(one.blocks, two.blocks, strict=False)):
+        if before != after:
+            return number
+    return min(len(one.blocks), len(two.blocks))
+
+
+def moves_are_told(world: World) -> None:
+    """Between any two requests: a prefix, unless an edit was recorded; and a moved prefix was announced."""
+    records = world.records
+    for one, two in pairwise(world.played):
+        between = records[one.at_record : two.at_record]
+        edits = [r for r in between if isinstance(r, Edit | Compacted | Rewound | Undone | Front)]
+        is_prefix = shared(one, two) == len(one.blocks)
+        if is_prefix:
+            continue
+        assert any(getattr(e, "changes", ()) or not isinstance(e, Edit) or isinstance(e, Collapsed) for e in edits)
+        told = [event for event in world.events[one.at_event : two.at_event] if isinstance(event, PrefixMoved)]
+        is_answered = any(isinstance(r, Message) and r.origin == "model" and not r.agent_id for r in between)
+        unsent = not is_answered and any(isinstance(edit, Offloaded) for edit in edits)
+        explicit = any(isinstance(edit, Rewound | Undone | Front | Compacted) for edit in edits)
+        assert told or explicit or unsent, [type(edit).__name__ for edit in edits]
+        if told and not explicit and is_answered:
+            stays = [part for _, part in one.parts if 0 <= part.position < min(move.position for move in told)]
+            assert shared(one, two) >= len(stays), "the prefix moved before the place that was announced"
+
+
+def same_again(world: World) -> None:
+    """A session opened over the same journal prepares the same bytes as the one that was running."""
+    try:
+        mine = done(prepare(world.session)).request.body
+    except ContextBlocked:
+        return
+    for whole in (False, True):
+        again = world.reopened(whole=whole)
+        assert to_request(again.view, again.facts()).body == mine
+        assert done(prepare(again)).request.body == mine
+
+
+@hypothesis(max_examples=100)
+@given(plans.sessions())
+def test_requests_grow_or_say_why_not(steps: list[plans.Step]) -> None:
+    """TURN-9b: with no edit committed, request n is a prefix of request n + 1; else a PrefixMoved says so."""
+    world = World(SMALL, model=UNBOUND)
+    for step in steps:
+        world.play(step)
+    moves_are_told(world)
+
+
+@hypothesis(max_examples=60)
+@given(plans.sessions())
+def test_requests_with_bound_thinking_grow_or_say_why_not(steps: list[plans.Step]) -> None:
+    """TURN-7, TURN-9b: thinking that goes with an edit goes behind the announced place."""
+    world = World(SMALL, model=BOUND, require_thinking=False)
+    for step in steps:
+        world.play(step)
+    moves_are_told(world)
+
+
+@hypothesis(max_examples=60)
+@given(plans.sessions(max_steps=12))
+def test_a_restart_prepares_the_same_bytes(steps: list[plans.Step]) -> None:
+    """REL-5: preparing a request again after a restart gives the same body, and needs no further edit."""
+    world = World(SMALL)
+    for step in steps:
+        world.play(step)
+    same_again(world)

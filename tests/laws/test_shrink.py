@@ -1,0 +1,37 @@
+"""TURN-2 to TURN-7: no pass raises the estimate, and applied twice it adds nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis
+
+from holdfast.context.passes import CHEAP_PASSES, CLOSING_PASSES, Pass, with_thinking
+from holdfast.context.view import project
+from holdfast.settings import Settings
+from holdfast.testing import strategies as plans
+from tests.worlds import BOUND, World
+
+pytestmark = pytest.mark.laws
+
+SMALL = Settings(window_tokens=8_000, collapse=True, collapse_min_tokens=300, auto_compact=False)
+ONE_AT_A_TIME = {"collapse"}  # it folds one range each time it is asked
+
+
+@pytest.mark.parametrize("shrink", CHEAP_PASSES + CLOSING_PASSES, ids=lambda shrink: shrink.__name__)
+@hypothesis(max_examples=25)
+@given(steps=plans.sessions(without=(plans.Compact,)))
+def test_a_pass_shrinks_the_view_and_rests(shrink: Pass, steps: list[plans.Step]) -> None:
+    """DESIGN, shrink: at every moment of a session, for each pass alone."""
+    world = World(SMALL, model=BOUND, require_thinking=False)
+    for step in steps:
+        world.play(step)
+        view, facts = world.session.view, world.session.facts()
+        edits = with_thinking(view, shrink(view, facts), facts)
+        if not edits:
+            continue
+        after = project(edits, onto=view)  # type: ignore[arg-type]
+        assert after.size.live <= view.size.live, edits
+        assert facts.size(after) <= facts.size(view)
+        if shrink.__name__ not in ONE_AT_A_TIME:
+            assert not shrink(after, facts), "a second time, it finds more"

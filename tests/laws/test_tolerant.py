@@ -1,0 +1,60 @@
+"""ENG-1: any JSON block survives being recorded, shown and sent, byte for byte."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis
+from hypothesis import strategies as st
+
+from holdfast.context.requests import to_request
+from holdfast.settings import Settings
+from holdfast.testing import strategies as plans
+from holdfast.transcript.blocks import Block, Text, Thinking, one_line
+from holdfast.transcript.messages import Message, MessageId
+from tests.worlds import World
+
+pytestmark = pytest.mark.laws
+
+NEVER_SENT = ("tool_use", "tool_result")
+
+
+def is_sendable(raw: bytes) -> bool:
+    """Neither blank text nor unsigned thinking, which the API refuses; no call or result, which need each other."""
+    value = Block(raw).value
+    if isinstance(value, Text):
+        return bool(value.text.strip())
+    if isinstance(value, Thinking):
+        return bool(value.signature)
+    return Block(raw).kind not in NEVER_SENT
+
+
+@hypothesis(max_examples=150)
+@given(st.lists(plans.raw_blocks(), min_size=1, max_size=5), st.sampled_from(("user", "assistant")))
+def test_a_block_goes_through_journal_view_and_request(raws: list[bytes], role: str) -> None:
+    """ENG-1: the bytes said are the bytes recorded and the bytes sent, but for line breaks between tokens."""
+    world = World(Settings())
+    content = tuple(msgspec.Raw(one_line(raw)) for raw in raws)
+    origin = "model" if role == "assistant" else "user"
+    message = Message(id=MessageId("m"), role=role, content=content, origin=origin)  # type: ignore[arg-type]
+    world.append(message)
+    world.restart()
+    item = world.session.view.items[0]
+    assert [block.raw for block in item.visible] == [one_line(raw) for raw in raws]
+    parts = to_request(world.session.view, world.session.facts()).parts()
+    sent = [part.raw for _, part in parts if part.position == 0]
+    expected = [one_line(raw) for raw in raws if is_sendable(raw)]
+    assert [raw for raw in sent if Block(raw).kind not in NEVER_SENT] == expected
+
+
+@hypothesis(max_examples=60)
+@given(plans.messages(), plans.messages(identity="n"))
+def test_any_messages_make_a_view(one: Message, two: Message) -> None:
+    """ENG-1: no message that can be read stops a session, however odd."""
+    world = World(Settings(window_tokens=8_000), has_front=False)
+    world.append(one)
+    world.append(two)
+    world.restart()
+    assert len(world.session.view.items) <= 2
+    to_request(world.session.view, world.session.facts(), protocol="openai")

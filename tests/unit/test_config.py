@@ -1,0 +1,239 @@
+"""Settings from files, environment and flags, each with where it came from (PRS-3, PRS-4, PRS-8, CLI-3, CLI-5)."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from holdfast.adapters.config import NAMES, Config, home_of, load, project_file
+from holdfast.context.models import UNKNOWN, model_facts
+from holdfast.context.policy import thresholds
+from holdfast.errors import BadSetting
+from holdfast.settings import Settings
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A project below a git root, and a home beside it."""
+    (tmp_path / "project" / ".git").mkdir(parents=True)
+    (tmp_path / "project" / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "home").mkdir()
+    return tmp_path
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def read(place: Path, *flags: str, **environ: str) -> Config:
+    return load({"HOLDFAST_HOME": str(place / "home"), **environ}, cwd=place / "project" / "deep" / "er", flags=flags)
+
+
+def test_defaults_hold_where_nobody_says_anything(place: Path) -> None:
+    config = read(place)
+    assert config.settings == Settings()
+    assert {value.source for value in config.values.values()} == {"default"}
+    assert NAMES == tuple(f.name for f in fields(Settings)) == tuple(config.values)
+    assert not config.warnings
+
+
+def test_later_sources_win_and_are_named(place: Path) -> None:
+    user = write(
+        place / "home" / "config.toml", "snip = false\npreview_chars = 100\nkeep_min_texts = 1\ncollapse = true"
+    )
+    project = write(
+        place / "project" / ".holdfast" / "config.toml", "preview_chars = 200\nkeep_min_texts = 2\nkeep_max_tokens = 9"
+    )
+    config = read(place, "keep_min_texts=4", HOLDFAST_KEEP_MIN_TEXTS="3", HOLDFAST_PREVIEW_CHARS="300")
+    told = {name: (value.value, value.source) for name, value in config.values.items() if value.source != "default"}
+    assert told == {
+        "snip": (False, f"user file {user}"),
+        "collapse": (True, f"user file {user}"),
+        "keep_max_tokens": (9, f"project file {project}"),
+        "preview_chars": (300, "environment HOLDFAST_PREVIEW_CHARS"),
+        "keep_min_texts": (4, "flag --set keep_min_texts"),
+    }
+    assert config.files == (user, project)
+    assert (config.settings.snip, config.settings.preview_chars, config.settings.keep_min_texts) == (False, 300, 4)
+
+
+def test_every_field_can_come_from_the_environment(place: Path) -> None:
+    for name in NAMES:
+        default = getattr(Settings(), name)
+        text = {bool: "false", int: "7", float: "0.5", tuple: "a,b", dict: "Bash=5"}.get(type(default), "7")
+        text = {"thinking": "provider", "cache_ttl": "1h", "durability": "process"}.get(name, text)
+        config = read(place, **{f"HOLDFAST_{name.upper()}": text})
+        assert config.values[name].source == f"environment HOLDFAST_{name.upper()}", (name, config.warnings)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("window_tokens=200k", 200_000),
+        ("window_tokens=1M", 1_000_000),
+        ("window_tokens=200_000", 200_000),
+        ("window_tokens=200,000", 200_000),
+        ("window-tokens=1.5k", 1_500),
+        ("window_tokens=none", None),
+        ("snip=off", False),
+        ("snip=YES", True),
+        ("auto_compact_percent=72.5", 72.5),
+        ("cache_ttl=1h", "1h"),
+        ("offload_exempt_tools=recall, Read", ("recall", "Read")),
+    ],
+)
+def test_values_in_flags(place: Path, flag: str, value: object) -> None:
+    name = flag.partition("=")[0].replace("-", "_")
+    assert read(place, flag).values[name].value == value
+
+
+def test_a_table_is_laid_over_the_default(place: Path) -> None:
+    write(place / "home" / "config.toml", "[result_limits_chars]\nmytool = 5\nBash = 6")
+    limits = read(place, "result_limits_chars.Bash=7").settings.result_limits_chars
+    assert (limits["mytool"], limits["Bash"], limits["Grep"]) == (5, 7, 20_000)
+    assert Settings().result_limits_chars["Bash"] == 30_000
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("snipp = true", ["unknown setting 'snipp'", "did you mean snip?"]),
+        ("snip = 3", ["snip = 3", "true or false"]),
+        ("window_tokens = -5", ["window_tokens = -5", "1 or more"]),
+        ("window_tokens = true", ["window_tokens = True", "whole number"]),
+        ("window_tokens = 1.5", ["whole number"]),
+        ("cache_ttl = '2h'", ["5m, 1h"]),
+        ("offload_exempt_tools = [1]", ["list of names"]),
+        ("result_limits_chars = 4", ["table"]),
+        ("snip = ", ["not valid TOML"]),
+        ("models = 3", ["models has to be tables"]),
+        ('[models."m"]\nwindow = 5', ["unknown entry 'window'", "did you mean window_tokens?"]),
+        ('[models."m"]\nwindow_tokens = "x"', ['models."m"', "whole number"]),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_clear_line(place: Path, text: str, words: list[str]) -> None:
+    path = write(place / "home" / "config.toml", text)
+    with pytest.raises(BadSetting) as caught:
+        read(place)
+    message = str(caught.value)
+    assert str(path) in message and "\n" not in message
+    assert all(word in message for word in words), message
+
+
+def test_a_file_that_is_not_utf8_is_named(place: Path) -> None:
+    (place / "home" / "config.toml").write_bytes(b"snip = '\xff'")
+    with pytest.raises(BadSetting, match="not UTF-8 at byte 8"):
+        read(place)
+
+
+@pytest.mark.parametrize("flag", ["snipp=true", "snip", "snip=3x", "window_tokens=0", "thinking=maybe", "=", ""])
+def test_a_flag_that_cannot_be_used_is_an_error(place: Path, flag: str) -> None:
+    with pytest.raises(BadSetting, match="--set"):
+        read(place, flag)
+
+
+def test_prs_3_aliases_strongest_first(place: Path) -> None:
+    """PRS-3: our own variables go before Claude Code's."""
+    both = read(
+        place,
+        HOLDFAST_AUTO_COMPACT_WINDOW="150000",
+        CLAUDE_CODE_AUTO_COMPACT_WINDOW="120000",
+        HOLDFAST_AUTOCOMPACT_PCT="80",
+        CLAUDE_AUTOCOMPACT_PCT_OVERRIDE="50",
+    )
+    assert (both.settings.auto_compact_window, both.settings.auto_compact_percent) == (150_000, 80.0)
+    theirs = read(place, CLAUDE_CODE_AUTO_COMPACT_WINDOW="120000", CLAUDE_AUTOCOMPACT_PCT_OVERRIDE="50")
+    assert (theirs.settings.auto_compact_window, theirs.settings.auto_compact_percent) == (120_000, 50.0)
+    assert theirs.values["auto_compact_percent"].source == "environment CLAUDE_AUTOCOMPACT_PCT_OVERRIDE"
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "100.5", "nan", "inf", "many"])
+def test_prs_3_percent_outside_its_range_is_ignored_with_a_warning(place: Path, value: str) -> None:
+    """PRS-3: any other value is ignored with a warning, from wherever it comes."""
+    from_environment = read(place, HOLDFAST_AUTOCOMPACT_PCT=value, CLAUDE_AUTOCOMPACT_PCT_OVERRIDE="60")
+    assert from_environment.settings.auto_compact_percent == 60.0
+    assert [w.name for w in from_environment.warnings] == ["auto_compact_percent"]
+    assert "HOLDFAST_AUTOCOMPACT_PCT" in from_environment.warnings[0].reason
+    from_flag = read(place, f"auto_compact_percent={value}")
+    assert from_flag.settings.auto_compact_percent is None and len(from_flag.warnings) == 1
+
+
+def test_prs_3_a_window_outside_its_range_in_a_file_is_ignored(place: Path) -> None:
+    write(place / "home" / "config.toml", "auto_compact_window = -3")
+    config = read(place)
+    assert config.settings.auto_compact_window is None
+    assert "auto_compact_window" in config.warnings[0].name
+
+
+@pytest.mark.parametrize(
+    ("percent", "trigger"), [("50", 90_000), ("100", 167_000), ("99", 167_000), ("92.7", 166_860), ("0.001", 1)]
+)
+def test_prs_3_percent_sets_the_trigger(place: Path, percent: str, trigger: int) -> None:
+    """PRS-3: min(floor(usable * pct / 100), trigger)."""
+    settings = read(place, HOLDFAST_AUTOCOMPACT_PCT=percent).settings
+    assert thresholds(settings, UNKNOWN, 200_000, "default").trigger == trigger
+
+
+@pytest.mark.parametrize("value", ["1", "true", "YES", "on"])
+def test_prs_4_disable_compact_switches_off_for_good(place: Path, value: str) -> None:
+    """PRS-4: neither a file nor a flag overrules the environment's off switch."""
+    config = read(place, "compact=true", DISABLE_COMPACT=value)
+    assert not config.settings.compact and config.values["compact"].source == "environment DISABLE_COMPACT"
+    assert "overruled by DISABLE_COMPACT" in config.warnings[0].reason
+    assert not thresholds(config.settings, UNKNOWN, 200_000, "default").auto
+    only_auto = read(place, DISABLE_AUTO_COMPACT=value).settings
+    assert only_auto.compact and not only_auto.auto_compact
+
+
+@pytest.mark.parametrize("value", ["0", "false", "", "no"])
+def test_prs_4_other_values_switch_nothing_off(place: Path, value: str) -> None:
+    settings = read(place, DISABLE_COMPACT=value, DISABLE_AUTO_COMPACT=value).settings
+    assert settings.compact and settings.auto_compact
+
+
+def test_the_environment_only_warns(place: Path) -> None:
+    config = read(place, HOLDFAST_SNIP="maybe", HOLDFAST_SNIPP="true", HOLDFAST_HYPOTHESIS="ci", OTHER="x")
+    assert config.settings == Settings()
+    assert [warning.name for warning in config.warnings] == ["snip", "HOLDFAST_SNIPP"]
+    assert "did you mean HOLDFAST_SNIP?" in config.warnings[1].reason
+
+
+def test_the_project_file_is_looked_for_up_to_the_git_root_only(place: Path) -> None:
+    write(place / ".holdfast" / "config.toml", "snip = false")
+    assert project_file(place / "project" / "deep") is None
+    nearest = write(place / "project" / "deep" / ".holdfast" / "config.toml", "snip = false")
+    assert project_file(place / "project" / "deep" / "er") == nearest
+    (place / "loose" / "inner").mkdir(parents=True)
+    write(place / "loose" / ".holdfast" / "config.toml", "snip = false")
+    assert project_file(place / "loose" / "inner") is None, "outside a repository only the folder itself"
+
+
+def test_one_file_is_not_read_twice(place: Path) -> None:
+    write(place / "project" / ".holdfast" / "config.toml", "snip = false")
+    config = load({"HOLDFAST_HOME": str(place / "project" / ".holdfast")}, cwd=place / "project")
+    assert len(config.files) == 1 and config.values["snip"].source.startswith("user file")
+
+
+def test_models_of_the_user_go_before_the_table(place: Path) -> None:
+    """PRS-8: the user's word on a model's window."""
+    write(
+        place / "home" / "config.toml",
+        '[models."my-model"]\nwindow_tokens = 16_384\nmax_output_tokens = 2048\n'
+        '[models."org/claude-opus-4-5"]\nwindow_tokens = 500_000',
+    )
+    models = read(place).models
+    assert model_facts("my-model-v2", models).window_tokens == 16_384
+    opus = model_facts("claude-opus-4-5-20251101", models)
+    assert opus.window_tokens == 500_000 and opus.input_usd == 5, "the rest stays as in the table"
+    assert model_facts("claude-opus-4-5-20251101").window_tokens == 200_000
+
+
+def test_home(tmp_path: Path) -> None:
+    assert home_of({"HOLDFAST_HOME": str(tmp_path)}) == tmp_path
+    assert home_of({"HOME": str(tmp_path)}) == tmp_path / ".holdfast"
