@@ -92,9 +92,12 @@ def open_loop(view: View) -> int | None:
 
     As the provider sees it, on API messages: a person's words behind the results of a call don't end the loop.
     """
-    groups = flatten(view)
-    at, start = len(groups) - 1, None
-    while at > 0 and groups[at].role == "user" and groups[at].results:
-        start = groups[at - 1].first
-        at -= 2
+    start, has_results = None, False
+    for group in reversed(flatten(view)):
+        if group.role == "user":
+            has_results = has_results or bool(group.results)
+        elif any(block.kind not in THINKING for block in group.blocks):  # else it would be gone without its thinking
+            if not has_results:
+                break
+            start, has_results = group.first, False
     return start

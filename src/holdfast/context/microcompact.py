@@ -21,6 +21,7 @@ from holdfast.transcript.sizes import text_size
 # Attachments that were true when they were shown and can be had again: recalled memories, nested instruction files.
 OLD_ATTACHMENTS = ("memory", "nested_instructions")
 ATTACHMENT_CLEARED = "[Old attachment cleared]"
+_WORTH_TOKENS = 40  # attachments and images below this cost about what would stand in their place
 IMAGE_CLEARED = "[Old image cleared; recall with id {id}]"
 
 
@@ -144,9 +145,10 @@ def _clear(view: View, ids: list[ToolUseId], trigger: Literal["size", "idle"], r
 
 
 def _saves(view: View, identity: ToolUseId) -> int:
-    """Tokens that clearing a result frees, by the base rule."""
+    """Tokens that clearing a result frees, by the base rule; none when the live estimate wouldn't fall as well."""
     result = view.results[identity]
-    return view.items[result.position].sizes[result.block].base - text_size(cleared_text(identity)).base
+    before, after = view.items[result.position].sizes[result.block], text_size(cleared_text(identity))
+    return before.base - after.base if before.live > after.live else 0
 
 
 def _change_saves(view: View, change: Change) -> int:
@@ -164,7 +166,10 @@ def _passed_by(view: View, last: int, cleared: set[ToolUseId]) -> tuple[list[Cha
         for index, block in enumerate(item.shown):
             if block is None:
                 continue
-            if message.note in OLD_ATTACHMENTS and block.kind == "text" and item.sizes[index].base > 20:
+            size = item.sizes[index]
+            if min(size.base, size.live) <= _WORTH_TOKENS:
+                continue
+            if message.note in OLD_ATTACHMENTS and block.kind == "text":
                 attachments.append(Change(message=message.id, block=index, to=_raw(ATTACHMENT_CLEARED)))
             elif block.kind == "image":
                 images.append(Change(message=message.id, block=index, to=_raw(IMAGE_CLEARED.format(id=message.id))))

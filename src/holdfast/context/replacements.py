@@ -38,7 +38,7 @@ def with_text(view: View, identity: ToolUseId, text: str, *, keep_media: bool = 
     result = view.results[identity]
     item = view.items[result.position]
     block = item.message.blocks[result.block]
-    fields: dict[str, Any] = msgspec.json.decode(block.raw)
+    fields: dict[str, Any] = msgspec.json.decode(block.raw, type=dict[str, msgspec.Raw])
     media: list[Any] = []
     if keep_media and isinstance(block.value, ToolResult):
         media = [msgspec.Raw(part.raw) for part in block.value.parts() if part.kind != "text"]

@@ -6,6 +6,7 @@ Both are recorded, so that a result which arrives too late, or a limit that chan
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -80,7 +81,7 @@ def _placeholder(block: Block, identity: str) -> Block:
 
 
 def _result_without(block: Block, parts: set[int]) -> bytes:
-    fields = msgspec.json.decode(block.raw)
+    fields: dict[str, Any] = msgspec.json.decode(block.raw, type=dict[str, msgspec.Raw])
     value = block.value
     assert isinstance(value, ToolResult)
     fields["content"] = [

@@ -8,9 +8,10 @@ from holdfast.context.policy import Facts
 from holdfast.context.replacements import stored, with_text
 from holdfast.context.view import View
 from holdfast.settings import COMPACTABLE_TOOLS
-from holdfast.transcript.blocks import ToolResult
+from holdfast.transcript.blocks import Block, ToolResult
 from holdfast.transcript.edits import Offloaded
 from holdfast.transcript.messages import ToolUseId
+from holdfast.transcript.sizes import block_size
 
 _COMMAND_TOOLS = frozenset(COMPACTABLE_TOOLS[1])
 _ERROR_LINE = re.compile(
@@ -35,7 +36,15 @@ def tool_result_budget(view: View, facts: Facts) -> tuple[Offloaded, ...]:
         return ()
     chosen = [i for i, text in fresh.items() if len(text) > _limit_chars(view, i, facts)]
     chosen += _over_message_limit(fresh, chosen, facts)
-    return tuple(_offload(view, identity, fresh[identity], facts) for identity in chosen)
+    edits = (_offload(view, identity, fresh[identity], facts) for identity in chosen)
+    return tuple(edit for edit in edits if _shrinks(view, edit))
+
+
+def _shrinks(view: View, edit: Offloaded) -> bool:
+    """A text of a few rare characters can be shorter than its preview."""
+    change = edit.changes[0]
+    before, after = view.items[view.positions[change.message]].sizes[change.block], block_size(Block(bytes(change.to)))
+    return after.base < before.base and after.live < before.live
 
 
 def _fresh_results(view: View, facts: Facts) -> dict[ToolUseId, str]:

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.adapters.machine import RandomIds
 from holdfast.adapters.memory import MemoryBlobs, MemoryJournal
 from holdfast.context.models import model_facts
 from holdfast.context.requests import Request
@@ -27,6 +26,7 @@ from holdfast.replay.check import RequestCheck
 from holdfast.replay.cost import Cost
 from holdfast.replay.logged import LogHistory
 from holdfast.replay.options import ReplayOptions, window_of
+from holdfast.testing.doubles import CountingIds
 from holdfast.testing.model_rules import ModelRules
 from holdfast.transcript.codec import FORMAT, VERSION
 from holdfast.transcript.edits import Rewound
@@ -77,7 +77,7 @@ class Drive:
         clock = RecordedClock()
         sink = _Listener()
         header = Header(format=FORMAT, version=VERSION, session=recording.session, created=0.0)
-        world = World(journal=MemoryJournal(header), blobs=MemoryBlobs(), clock=clock, ids=RandomIds(), sink=sink)
+        world = World(journal=MemoryJournal(header), blobs=MemoryBlobs(), clock=clock, ids=CountingIds(), sink=sink)
         window = window_of(recording, options)
         session = await Session.open(world, options.settings, model=model, window=window)
         rules = ModelRules(window_tokens=max(window.tokens, 1_000_000), max_output_tokens=10**9, allow_unknown=True)

@@ -23,8 +23,8 @@ Json = dict[str, Any]
 Usage = Literal["reported", "absent", "placeholder", "none yet"]
 Outcome = Literal["text", "error", "parts", "image", "huge", "dense", "progress", "empty", "missing", "late", "twice"]
 
-# A picture of 64 by 48 pixels, as far as anyone reads it; base64 so that it can stand in a block.
-PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAEAAAAAwCAYAAAA="
+# A picture of 640 by 480 pixels, as far as anyone reads it; base64 so that it can stand in a block.
+PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAoAAAAHgCAIAAAA="
 PATHS = ("src/engine.py", "src/view.py", "docs/tour.md", "tests/test_view.py")
 READ, RUN, SEARCH, CHANGE, TODO, OTHER, RECALL = "Read", "Bash", "Grep", "Edit", "TodoWrite", "mcp__web__shot", "recall"
 
