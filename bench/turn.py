@@ -5,8 +5,8 @@ Usage: python bench/turn.py [--tokens 5000000] [--window 1000000]
 A synthetic agent session (prompts, parallel calls, results of 0.3 to 40 KB, seeded) is driven through a memory session,
 without usage reports, so that everything is estimated; its messages are made outside what is timed. Printed at each
 size: CPU milliseconds per turn for appending (decoding, counting, folding) and for preparing (passes, compactions when
-due, the request body), and one `orjson.dumps` of the request, the mean of samples over the same stretch; at the end, how
-the cost of the session grows with its length (1.0 is linear).
+due, the request body), and one `orjson.dumps` of the request, the mean of samples over the same stretch; at the end,
+how the cost of the session grows with its length (1.0 is linear).
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def made_session() -> bytes:
         use = {"type": "tool_use", "id": identity, "name": name, "input": {argument: f"src/module_{number % 17}.py"}}
         log.answers(number, {"type": "text", "text": f"I look at module {number}. " + THOUGHTS}, use)
         lines = 900 if number == 7 else 60 + 7 * number % 90
-        log.returns(identity, "\n".join(f"{k:>5}\tdef function_{number}_{k}(value): return value" for k in range(lines)))
+        log.returns(identity, "\n".join(f"{k:>5}\tdef function_{number}_{k}(v): return v + {k}" for k in range(lines)))
         if number == 20:
             boundary = {"trigger": "auto", "preTokens": log.tokens + log.chars // 4}
             log.line("system", subtype="compact_boundary", content="Conversation compacted", compactMetadata=boundary)

@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
 
-from holdfast.context.cuts import THINKING, follows_results, legal_cuts, open_loop
+from holdfast.context.cuts import THINKING, legal_cuts, open_loop
+from holdfast.context.requests import to_request
 from holdfast.context.view import View
 from holdfast.settings import Settings
 from holdfast.testing import strategies as plans
+from holdfast.testing.request import Reader
+from holdfast.testing.structure import open_loop as provider_loop
 from tests.worlds import World
 
 pytestmark = pytest.mark.laws
@@ -81,13 +84,17 @@ def test_legal_cuts_are_what_the_rules_say(steps: list[plans.Step]) -> None:
 
 @hypothesis(max_examples=40)
 @given(plans.sessions())
-def test_an_open_loop_is_what_the_provider_takes_for_one(steps: list[plans.Step]) -> None:
-    """TURN-7: the loop begins at the first message of the model that leads by results to the end."""
+def test_an_open_loop_is_no_less_than_what_the_provider_takes_for_one(steps: list[plans.Step]) -> None:
+    """TURN-7: all messages of the model that lead by results to the end of the request are in it."""
     world = World(SMALL)
     for step in steps:
         world.play(step)
         view = world.session.view
-        start = open_loop(view)
-        if start is not None:
-            assert view.items[start].message.role == "assistant"
-            assert view.open_calls or view.settled or follows_results(view, len(view.items))
+        request = to_request(view, world.session.facts())
+        theirs = provider_loop(Reader(world.rules).read(request.body).messages)
+        ours = open_loop(view)
+        if theirs:
+            assert ours is not None
+            assert ours <= request.groups[theirs[0]].first
+        if ours is not None:
+            assert view.items[ours].message.role == "assistant"

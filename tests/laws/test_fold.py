@@ -19,7 +19,7 @@ SMALL = Settings(window_tokens=8_000, collapse=True, collapse_min_tokens=300)
 
 
 @hypothesis(max_examples=60)
-@given(plans.plans(), st.data())
+@given(plans.sessions(), st.data())
 def test_a_fold_may_be_taken_in_two(steps: list[plans.Step], data: st.DataObject) -> None:
     """DESIGN: fold(a + b) == fold(b, onto fold(a))."""
     world = World(SMALL)
@@ -34,7 +34,7 @@ def test_a_fold_may_be_taken_in_two(steps: list[plans.Step], data: st.DataObject
 
 
 @hypothesis(max_examples=60)
-@given(plans.plans())
+@given(plans.sessions())
 def test_a_boundary_stands_for_all_before_it(steps: list[plans.Step]) -> None:
     """CMP-14: fold(checkpoint + tail) == fold(all), at every step of a session."""
     world = World(SMALL)
@@ -46,7 +46,7 @@ def test_a_boundary_stands_for_all_before_it(steps: list[plans.Step]) -> None:
 
 
 @hypothesis(max_examples=60)
-@given(plans.plans())
+@given(plans.sessions())
 def test_the_sums_equal_a_recount(steps: list[plans.Step]) -> None:
     """TURN-14: the aggregates of a view are what a walk over its items gives, after every step."""
     world = World(SMALL)

@@ -29,7 +29,7 @@ def checked(world: World) -> None:
 
 
 @hypothesis(max_examples=80)
-@given(plans.plans())
+@given(plans.sessions())
 def test_every_request_is_taken_when_thinking_is_not_bound(steps: list[plans.Step]) -> None:
     """REL-4, TURN-7: the upstream answers every request; it wants the thinking of an open tool loop back."""
     world = World(SMALL, model=UNBOUND)
@@ -39,7 +39,7 @@ def test_every_request_is_taken_when_thinking_is_not_bound(steps: list[plans.Ste
 
 
 @hypothesis(max_examples=80)
-@given(plans.plans())
+@given(plans.sessions())
 def test_every_request_is_taken_when_thinking_is_bound(steps: list[plans.Step]) -> None:
     """REL-4, TURN-7: no signature is sent behind a prefix that it wasn't made for."""
     world = World(SMALL, model=BOUND, require_thinking=False)
@@ -49,7 +49,7 @@ def test_every_request_is_taken_when_thinking_is_bound(steps: list[plans.Step]) 
 
 
 @hypothesis(max_examples=60)
-@given(plans.plans(without=(plans.Compact, plans.Configure, plans.NewFront)))
+@given(plans.sessions(without=(plans.Compact, plans.Configure, plans.NewFront)))
 def test_an_open_loop_keeps_its_bound_thinking_while_there_is_room(steps: list[plans.Step]) -> None:
     """TURN-7: inside an open tool loop nothing before it is edited unless the call would otherwise fail."""
     world = World(Settings(window_tokens=200_000), model=BOUND, require_thinking=True)
@@ -58,7 +58,7 @@ def test_an_open_loop_keeps_its_bound_thinking_while_there_is_room(steps: list[p
 
 
 @hypothesis(max_examples=30)
-@given(plans.plans(max_steps=10))
+@given(plans.sessions(max_steps=10))
 def test_a_restart_at_every_turn_changes_nothing(steps: list[plans.Step]) -> None:
     """REL-4, REL-5: reopened after each step, from the last boundary or from the start, the request is the same."""
     world = World(SMALL)

@@ -1,1 +1,1 @@
-"""`python -m holdfast.demo`: the main job, offline, on real input: a long session, its accounting, a crash, a resume."""
+"""`python -m holdfast.demo`: the main job, offline, on real input: a long session, a crash, a resume."""

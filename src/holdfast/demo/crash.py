@@ -13,7 +13,7 @@ import anyio
 from holdfast.transcript.messages import Message
 from holdfast.wiring import open_session
 
-_FILLER = "this line is here to make the write long enough to be cut in the middle. " * 4_000
+_FILLER = "this line makes the write long enough to be cut in the middle. " * 100
 
 
 async def append_forever(home: Path, name: str) -> None:

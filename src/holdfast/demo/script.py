@@ -1,7 +1,7 @@
 """What the demonstration's stand-in for a model does: a fixed review of two source trees, call by call.
 
-It is no model and says so. It reads this package and the Python standard library the way a coding agent would: a prompt,
-a search, some reads in parallel, a command, a few words, the next topic.
+It is no model and says so. It reads this package and the Python standard library the way a coding agent would: a
+prompt, a search, some reads in parallel, a command, a few words, the next topic.
 """
 
 from __future__ import annotations

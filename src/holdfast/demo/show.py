@@ -19,7 +19,7 @@ from holdfast.context.accounting import account
 from holdfast.context.requests import Request, to_request
 from holdfast.demo.live import WINDOW_TOKENS, Fired, Live
 from holdfast.engine.session import Session, Window
-from holdfast.events import CompactionDone, PrefixMoved, ResultOffloaded, ResultsCleared
+from holdfast.events import CompactionDone, JournalRepaired, PrefixMoved, ResultOffloaded, ResultsCleared
 from holdfast.wiring import Parts, create_session, open_session
 
 SAID_TOKENS = 700_000
@@ -54,7 +54,7 @@ async def run(home: Path) -> bool:
     before = _request(session)
     await session.close()
     journal = SessionStore(home).locate(name) / "journal.jsonl"
-    is_safe = await _crash_and_resume(home, name, parts, before)
+    is_safe = await _crash_and_resume(home, name, fired, before)
     is_valid = not live.upstream.statistics.violations
     _ending(journal, is_safe and is_valid)
     return is_safe and is_valid
@@ -115,39 +115,32 @@ def _digest(request: Request) -> str:
     return hashlib.sha256(request.body).hexdigest()[:16]
 
 
-async def _crash_and_resume(home: Path, name: str, parts: Parts, before: Request) -> bool:
+async def _crash_and_resume(home: Path, name: str, fired: Fired, before: Request) -> bool:
+    parts = Parts(sink=fired, window=Window(WINDOW_TOKENS, "model"))
     session = await open_session(home, name, parts=parts)
     again = _request(session)
     await session.close()
     same = again.body == before.body
-    tell(
-        f"   request before closing {_digest(before)}, after opening again {_digest(again)}: {_verdict(same, 'identical')}"
-    )
+    digests = f"{_digest(before)} before closing, {_digest(again)} after opening again"
+    tell(f"   the request: {digests}: {_verdict(same, 'identical')}")
     acknowledged = _kill_while_writing(home, name)
-    tell(f"   a second process went on; kill -9 after it had {len(acknowledged)} messages acknowledged, in mid-append")
+    tell(f"   another process went on; kill -9 in mid-append, {len(acknowledged)} of its messages acknowledged")
     session = await open_session(home, name, parts=parts)
     quick, present = _request(session), set(session.view.positions)
     await session.close()
     whole = await open_session(home, name, parts=parts, whole=True)
     full = _request(whole)
     await whole.close()
+    for _, event in fired.of(JournalRepaired):
+        tell(f"   repaired while opening: line {event.line}: {event.what}")
     kept = all(identity in present for identity in acknowledged)
     tell(f"   acknowledged messages found again: {_verdict(kept, f'all {len(acknowledged)}')}")
-    for _, event in parts.sink.of(_repaired()) if isinstance(parts.sink, Fired) else ():
-        tell(f"   repaired while opening: {event.what}")
-    extends = quick.parts()[: len(before.parts())] == before.parts() or _extends(quick, before)
+    extends = _extends(quick, before)
     tell(f"   the next request extends the last one block for block: {_verdict(extends, 'yes')}")
     equal = quick.body == full.body
-    tell(
-        f"   read from the last boundary {_digest(quick)}, from the start {_digest(full)}: {_verdict(equal, 'identical')}"
-    )
+    digests = f"read back from the last boundary {_digest(quick)}, from the start {_digest(full)}"
+    tell(f"   {digests}: {_verdict(equal, 'identical')}")
     return same and kept and extends and equal
-
-
-def _repaired() -> type:
-    from holdfast.events import JournalRepaired
-
-    return JournalRepaired
 
 
 def _extends(later: Request, earlier: Request) -> bool:
@@ -176,9 +169,9 @@ def _ending(journal: Path, is_ok: bool) -> None:
     tell(f"   {'Every promise shown above was kept.' if is_ok else 'A promise was broken; see above.'}")
     tell(f"   The journal ({size / 1e6:.1f} MB): {journal}")
     tell("\n   Next, with that path as FILE:")
-    tell("     .venv/bin/holdfast context FILE              what the window holds, as a grid")
-    tell("     .venv/bin/holdfast replay FILE --window 100000   the same session in a smaller window")
-    tell("     .venv/bin/holdfast replay ~/.claude/projects     your own Claude Code sessions")
+    tell("     .venv/bin/holdfast context FILE                   what the window holds, as a grid")
+    tell("     .venv/bin/holdfast replay FILE --window 100000   the session in a smaller window")
+    tell("     .venv/bin/holdfast replay ~/.claude/projects      your own Claude Code sessions")
 
 
 def main() -> None:
