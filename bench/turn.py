@@ -2,11 +2,12 @@
 
 Usage: python bench/turn.py [--tokens 5000000] [--window 1000000]
 
-A synthetic agent session (prompts, parallel calls, results of 0.3 to 40 KB, seeded) is driven through a memory session,
-without usage reports, so that everything is estimated; its messages are made outside what is timed. Printed at each
-size: CPU milliseconds per turn for appending (decoding, counting, folding) and for preparing (passes, compactions when
-due, the request body), and one `orjson.dumps` of the request, the mean of samples over the same stretch; at the end,
-how the cost of the session grows with its length (1.0 is linear).
+A made agent session (prompts, parallel calls, results of 0.3 to 40 KB out of the standard library's sources, seeded)
+is driven through a memory session, without usage reports, so that everything is estimated; its messages are made
+outside what is timed. Printed at each size: CPU milliseconds per turn for appending (decoding, counting, folding) and
+for preparing (passes, compactions when due, the request body), and one `orjson.dumps` of the request, the mean of
+samples over the same stretch; at the end, how the cost of the session grows with its length once the window has filled
+(1.0 is linear).
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import sysconfig
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import anyio
 import orjson
@@ -26,14 +29,13 @@ from holdfast.wiring import Parts
 
 WIDTHS = (9, 8, 6, 7, 8, 7, 14, 10)
 TOOLS = ("Read", "Bash", "Grep")
-WORDS = "the view is a fold of the journal and each record moves it on def class return import self value None".split()
 
 
-def prose(rng: random.Random, chars: int) -> str:
-    words = rng.choices(WORDS, k=max(1, chars // 5))
-    for index in range(0, len(words), 11):
-        words[index] += "\n"
-    return " ".join(words)
+def library() -> str:
+    """Real text for the results: sources of the Python standard library, about 8 MB."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    paths = sorted(root.glob("*.py")) + sorted(root.glob("*/*.py"))
+    return "".join(path.read_text(encoding="utf-8", errors="replace") for path in paths[:400])
 
 
 class Talk:
@@ -42,20 +44,26 @@ class Talk:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.number = 0
+        self.text = library()
+
+    def some(self, chars: int) -> str:
+        """A stretch of real text, found anew each time."""
+        start = self.rng.randrange(len(self.text) - chars)
+        return self.text[start : start + chars]
 
     def next(self) -> tuple[Message | None, Message, Message]:
         """Perhaps a prompt; the model's answer with its calls; their results."""
         rng, number = self.rng, self.number
         self.number += 1
-        prompt = Message.of("user", prose(rng, 400)) if number % 8 == 0 else None
+        prompt = Message.of("user", self.some(400)) if number % 8 == 0 else None
         ids = [f"call-{number}-{k}" for k in range(rng.choice((1, 1, 1, 2, 4)))]
         uses = [
             {"type": "tool_use", "id": i, "name": rng.choice(TOOLS), "input": {"path": f"/src/{i}.py"}} for i in ids
         ]
-        answer = Message.of("assistant", [{"type": "text", "text": prose(rng, 300)}, *uses], model="bench")
+        answer = Message.of("assistant", [{"type": "text", "text": self.some(300)}, *uses], model="bench")
         sizes = [int(min(40_000, rng.paretovariate(0.8) * 300)) for _ in ids]
         pairs = zip(ids, sizes, strict=True)
-        results = [{"type": "tool_result", "tool_use_id": i, "content": prose(rng, size)} for i, size in pairs]
+        results = [{"type": "tool_result", "tool_use_id": i, "content": self.some(size)} for i, size in pairs]
         return prompt, answer, Message.of("user", results)
 
 
@@ -120,7 +128,7 @@ async def measure(total: int, window: int) -> None:
         samples.clear()
         last = replace(spent)
     if len(points) > 1:
-        (x0, y0), (x1, y1) = points[1] if len(points) > 2 else points[0], points[-1]
+        (x0, y0), (x1, y1) = points[-2], points[-1]
         print(f"growth exponent of the session's cost: {math.log(y1 / y0) / math.log(x1 / x0):.2f} (1.0 is linear)")
 
 

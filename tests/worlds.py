@@ -117,8 +117,11 @@ class World:
 
     # --- the session ------------------------------------------------------------------------------------------------
 
+    def ports(self, journal: Any) -> Ports:
+        return Ports(journal=journal, blobs=self.blobs, clock=self.clock, ids=self.ids, sink=self.events)
+
     def _open(self, *, whole: bool = False) -> Session:
-        ports = Ports(journal=self.journal, blobs=self.blobs, clock=self.clock, ids=self.ids, sink=self.events)
+        ports = self.ports(self.journal)
         window = Window(self.window, "flag")
         return done(Session.open(ports, self.settings, model=self.model, window=window, whole=whole))
 
@@ -299,6 +302,9 @@ class World:
         if collapses := list(self.session.view.collapses):
             self.explicit.append(len(self.records))
             self.record(Undone(id=collapses[-1]))
+        elif boundary := self.session.view.boundary:
+            self.explicit.append(len(self.records))
+            self.record(Undone(id=boundary.id))
 
     def _restart(self, step: plans.Restart) -> None:
         self.restart()

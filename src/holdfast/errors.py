@@ -12,6 +12,20 @@
     +-- ContextBlocked               over the block threshold with nothing left to reduce (TURN-13)
     +-- CompactionRefused            compaction is switched off, or already runs (PRS-4, PRS-5)
     +-- BadSetting                   a setting or flag with an unusable value (CLI-5)
+    +-- ModelError                   a model could not be asked, or didn't answer (TURN-11)
+        +-- Overloaded               try again later; the server may say when
+        |   +-- RateLimited          we asked too much; likewise
+        +-- ModelDown                the server failed or can't be reached
+        +-- StreamCut                the answer broke off
+        +-- PromptTooLong            the request doesn't fit the window; numbers where the provider states them
+        |   +-- PromptTruncated      the server said nothing and left out the beginning
+        +-- BodyTooLarge             the request has too many bytes
+        +-- MediaRefused             an image or document isn't taken; `path` names it
+        +-- ThinkingRefused          a thinking block isn't taken back; `path` names it
+        +-- BadRequest               anything else that the server won't answer
+        +-- KeyRefused               no key, a wrong one, or no credit
+        +-- ModelUnknown             the server has no such model
+        +-- ModelGaveUp              the ladder's end: what was tried, and the last error
 
 Every message is one line: what, where, what to do (CLI-5).
 """
@@ -74,3 +88,135 @@ class CompactionRefused(HoldfastError):
 
 class BadSetting(HoldfastError):
     """A setting has a value that can't be used; the message names the setting and its source."""
+
+
+class ModelError(HoldfastError):
+    """A model could not be asked, or didn't answer. `reason` is its word in events; `detail` is the provider's text."""
+
+    reason = "failed"
+
+    def __init__(self, detail: str = "", *, status: int | None = None) -> None:
+        self.detail = " ".join(detail.split())[:500]
+        self.status = status
+        shown = f"{self.reason} (HTTP {status})" if status else self.reason
+        super().__init__(f"the model call failed: {shown}{': ' if self.detail else ''}{self.detail}")
+
+
+class Overloaded(ModelError):
+    """The server has too much to do. `retry_after_seconds`: when to come back, if it said so."""
+
+    reason = "overloaded"
+
+    def __init__(
+        self, detail: str = "", *, status: int | None = None, retry_after_seconds: float | None = None
+    ) -> None:
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(detail, status=status)
+
+
+class RateLimited(Overloaded):
+    """We asked more than the account may."""
+
+    reason = "rate_limited"
+
+
+class ModelDown(ModelError):
+    """The server failed, timed out, or can't be reached."""
+
+    reason = "down"
+
+
+class StreamCut(ModelError):
+    """The answer broke off before its end."""
+
+    reason = "stream_cut"
+
+
+class PromptTooLong(ModelError):
+    """The request doesn't fit. `tokens` of the prompt and the `maximum` are what the provider stated, if it did.
+
+    `output_tokens` is what was reserved for the answer, when the provider counts it in.
+    """
+
+    reason = "prompt_too_long"
+
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        status: int | None = None,
+        tokens: int | None = None,
+        maximum: int | None = None,
+        output_tokens: int = 0,
+    ) -> None:
+        self.tokens, self.maximum, self.output_tokens = tokens, maximum, output_tokens
+        super().__init__(detail, status=status)
+
+    @property
+    def gap_tokens(self) -> int | None:
+        """How many tokens too many, where both numbers are known."""
+        if self.tokens is None or self.maximum is None:
+            return None
+        return self.tokens + self.output_tokens - self.maximum
+
+
+class PromptTruncated(PromptTooLong):
+    """The server answered, but to the end of the prompt only: it reported far fewer tokens than were sent."""
+
+    reason = "prompt_truncated"
+
+
+class BodyTooLarge(ModelError):
+    """The request has more bytes than the server takes."""
+
+    reason = "body_too_large"
+
+
+class _Refused(ModelError):
+    """Something at `path` (as in `messages.3.content.0`) isn't taken; None when the provider didn't say where."""
+
+    def __init__(self, detail: str = "", *, status: int | None = None, path: str | None = None) -> None:
+        self.path = path
+        super().__init__(detail, status=status)
+
+
+class MediaRefused(_Refused):
+    """An image or document is too large, damaged, of a wrong type, one too many, or not understood at all."""
+
+    reason = "media_refused"
+
+
+class ThinkingRefused(_Refused):
+    """A thinking block's signature doesn't hold where it stands."""
+
+    reason = "thinking_refused"
+
+
+class BadRequest(ModelError):
+    """The server won't answer this request, now or later."""
+
+    reason = "bad_request"
+
+
+class KeyRefused(ModelError):
+    """No key, a wrong one, or no credit left."""
+
+    reason = "key_refused"
+
+
+class ModelUnknown(ModelError):
+    """The server has no such model or address."""
+
+    reason = "model_unknown"
+
+
+class ModelGaveUp(ModelError):
+    """Nothing helped. `tried` are the steps in their order; `last` is the error that ended it."""
+
+    reason = "gave_up"
+
+    def __init__(self, last: ModelError, tried: tuple[str, ...] = (), *, advice: str = "") -> None:
+        self.last, self.tried = last, tried
+        steps = f"tried: {', '.join(tried)}" if tried else "nothing else could be tried"
+        detail = f"{last.reason}: {last.detail}".rstrip(": ")
+        super().__init__(f"{detail}; {steps}{'; ' if advice else ''}{advice}", status=last.status)

@@ -63,6 +63,32 @@ class CompactionAttemptFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class FileReadBack:
+    """A file was read from disk to be restored; `why` says why not (RST-1). Never its name."""
+
+    is_ok: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What came back of a kind behind a boundary, and how much was left out (RST-1 to RST-9)."""
+
+    kind: str
+    entries: int
+    tokens: int
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreFailed:
+    """A tracker, a restorer or a source failed; the compaction went on without it."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CalibrationLearned:
     model: str
     ratio: float
@@ -80,6 +106,130 @@ class JournalRepaired:
     what: str
 
 
+@dataclass(frozen=True, slots=True)
+class ModelCalled:
+    """A model answered. `estimated_tokens` is what we took the request for; None: the provider reported nothing."""
+
+    model: str
+    job: str
+    response_id: str
+    stop_reason: str
+    seconds: float
+    estimated_tokens: int
+    prompt_tokens: int | None
+    cache_read_tokens: int | None
+    output_tokens: int | None
+    usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFailed:
+    model: str
+    job: str
+    reason: str
+    status: int | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RetryWaited:
+    model: str
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LadderStepped:
+    """A remedy was tried after a failed call; `helped` is False when there was nothing it could change."""
+
+    remedy: str
+    reason: str
+    helped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LadderGaveUp:
+    model: str
+    reason: str
+    tried: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFellBack:
+    """A job went on with its next model."""
+
+    job: str
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLearned:
+    """A provider stated, or showed, a window other than the one we reckoned with (PRS-8)."""
+
+    model: str
+    window_tokens: int
+    before_tokens: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PromptCutByServer:
+    """The server left out the beginning of the prompt and said nothing: it reported far less than was sent."""
+
+    model: str
+    estimated_tokens: int
+    reported_tokens: int
+    window_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderEdited:
+    """The provider itself changed what its model saw: cleared tool uses or thinking, or made a summary (TURN-4c)."""
+
+    kind: str
+    cleared: int
+    cleared_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerInterrupted:
+    """A call was cancelled while it answered; whole blocks were kept, the rest was dropped."""
+
+    model: str
+    response_id: str
+    kept_blocks: int
+    dropped_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperStarted:
+    keeper: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperDone:
+    keeper: str
+    seconds: float
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperFailed:
+    """A background keeper failed; the turn didn't notice. `reason` is the type of the error."""
+
+    keeper: str
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperDeferred:
+    """A keeper was asked for while it ran: it will run once more when it is done."""
+
+    keeper: str
+
+
 Event = (
     MessageAppended
     | ResultOffloaded
@@ -88,7 +238,24 @@ Event = (
     | CompactionChecked
     | CompactionDone
     | CompactionAttemptFailed
+    | FileReadBack
+    | Restored
+    | RestoreFailed
     | CalibrationLearned
     | SettingIgnored
     | JournalRepaired
+    | ModelCalled
+    | ModelFailed
+    | RetryWaited
+    | LadderStepped
+    | LadderGaveUp
+    | ModelFellBack
+    | WindowLearned
+    | PromptCutByServer
+    | ProviderEdited
+    | AnswerInterrupted
+    | KeeperStarted
+    | KeeperDone
+    | KeeperFailed
+    | KeeperDeferred
 )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from holdfast.context.replies import About, Delta, Reply
+from holdfast.context.requests import Request
+from holdfast.context.restore.registry import FileNow
 from holdfast.events import Event
 from holdfast.transcript.messages import BlobId
 from holdfast.transcript.records import Header, Record, Repaired
@@ -65,10 +69,100 @@ class Blobs(Protocol):
     async def get(self, blob: BlobId) -> bytes: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """Something that was said and fits a query. `id` brings it back by recall, in the session named.
+
+    `line` (from 1) and `offset` (characters) are places in its text, `journal_offset` is that of its line in the
+    journal (bytes). `also` are the other places with exactly this text, newest first: session, id to recall, message.
+    """
+
+    id: str
+    session: str
+    project: str
+    message: str
+    role: str
+    tool: str
+    agent: str | None
+    at: float | None
+    journal_offset: int
+    line: int
+    offset: int
+    snippet: str
+    score: float
+    also: tuple[tuple[str, str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search gave, best first. `note` says what kept it from being as usual."""
+
+    hits: tuple[Hit, ...]
+    note: str = ""
+
+
+class Archive(Protocol):
+    """What was said in all sessions of a project, compacted away or not (RCL-1, SES-2).
+
+    `search` sees everything that was acknowledged before it began. `load` gives another session of the project whole;
+    `SessionNotFound` for any other.
+    """
+
+    async def search(self, query: str, *, limit: int = 10, sessions: Sequence[str] = ()) -> Found: ...
+
+    async def load(self, session: str) -> tuple[Loaded, Blobs]: ...
+
+
+class Model(Protocol):
+    """A language model behind one wire (LIB-3, TURN-11).
+
+    `stream` sends a request's bytes as they are and gives deltas, then exactly one `Reply`; it raises a `ModelError`
+    and nothing else, also in the middle, and never tries again by itself: retries are the ladder's. Closing the
+    generator early, or cancelling its task, ends the call. `count` is the provider's own count of a request's prompt,
+    None where it offers none (TOK-7). One model may serve several calls at a time.
+    """
+
+    @property
+    def about(self) -> About: ...
+
+    def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]: ...
+
+    async def count(self, request: Request) -> int | None: ...
+
+    async def close(self) -> None: ...
+
+
+class Jobs(Protocol):
+    """Runs work beside the turn. `start` returns at once and never raises what the work raises.
+
+    `settle` waits until all work that was started has ended, at most so many seconds, and says whether it did; `close`
+    cancels what still runs and waits for it to end.
+    """
+
+    def start(self, name: str, work: Callable[[], Awaitable[None]]) -> None: ...
+
+    async def settle(self, seconds: float | None = None) -> bool: ...
+
+    async def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """The files of the machine that the agent works on, as they are now (RST-1).
+
+    `read` answers for each path in order: the text, or why there is none (`FileNow.why`, a short phrase for people: no
+    longer on disk, too large, not a text file). It never raises for what is wrong with a file. Relative paths are taken
+    from the project's folder.
+    """
+
+    async def read(self, paths: tuple[str, ...], *, limit_bytes: int) -> tuple[FileNow, ...]: ...
+
+
 class Clock(Protocol):
-    """Wall time in seconds since the epoch; used for ages only, never for order (REL-13)."""
+    """Wall time in seconds since the epoch; used for ages only, never for order (REL-13). `sleep` lets it pass."""
 
     def now(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
 
 
 class Ids(Protocol):

@@ -98,11 +98,37 @@ class Settings:
     summary_budget_tokens: int = 10_000
     user_words_tokens: int = 20_000  # CMP-3
 
+    # What comes back behind a boundary (RST-1 to RST-9); all of it shrinks with the window (PRS-2)
+    restore: bool = True
+    restore_files: int = 5  # RST-1
+    restore_file_tokens: int = 5_000  # RST-1
+    restore_files_tokens: int = 50_000  # RST-1
+    restore_plan_tokens: int = 10_000  # RST-2: a plan is read whole by those who go on with it
+    restore_todos_tokens: int = 5_000  # RST-3: a list longer than this is no list any more
+    restore_skill_tokens: int = 5_000  # RST-4
+    restore_skills_tokens: int = 25_000  # RST-4
+    restore_background_tokens: int = 2_000  # RST-5: a line for each job
+    restore_tools_tokens: int = 8_000  # RST-6
+    restore_start_tokens: int = 10_000  # RST-7
+    restore_memory_tokens: int = 6_000  # RST-9: the 25 KB of an index
+    restore_file_max_bytes: int = 1_000_000  # a larger file isn't one that was read whole
+    pins_tokens: int = 4_000  # RST-8: pins are paid in every request
+
     # Tokens (TOK-3, TOK-4)
     margin_numerator: int = 4  # TOK-3: only when nothing was ever reported
     margin_denominator: int = 3
-    calibration_low: float = 0.5
-    calibration_high: float = 2.0
+
+    # Models: names for each job, the first is asked first, the others are fall-backs (docs/models.md)
+    main_models: tuple[str, ...] = ()
+    summarizer_models: tuple[str, ...] = ()
+    notes_models: tuple[str, ...] = ()
+    selector_models: tuple[str, ...] = ()
+    extractor_models: tuple[str, ...] = ()
+
+    # The ladder of a call (TURN-11)
+    retry_attempts: int = 8
+    retry_budget_seconds: float = 300.0  # all waiting of one turn together
+    cut_retries: int = 2
 
     # Journal
     durability: Literal["commit", "process"] = "commit"  # REL-1

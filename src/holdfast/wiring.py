@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.adapters.files import SessionFiles, SessionStore
+from holdfast.adapters.files.texts import ProjectFiles
 from holdfast.adapters.machine import RandomIds, SystemClock
 from holdfast.adapters.memory import MemoryBlobs, MemoryJournal
 from holdfast.adapters.sinks import NullSink
 from holdfast.context.models import ModelFacts
+from holdfast.context.restore.registry import Registry
+from holdfast.context.restore.standard import STANDARD
 from holdfast.engine.session import Session, Window, World
-from holdfast.ports import Clock, Ids, Journal, Sink
+from holdfast.ports import Clock, Files, Ids, Journal, Sink
 from holdfast.settings import Settings
 from holdfast.transcript.codec import FORMAT, VERSION
 from holdfast.transcript.records import Header
@@ -35,6 +38,8 @@ class Parts:
     sink: Sink = field(default_factory=NullSink)
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=RandomIds)
+    files: Files | None = None  # None: the project's folder on this disk; in memory, no files at all
+    registry: Registry = STANDARD
 
 
 async def create_session(
@@ -67,16 +72,27 @@ async def open_session(
     """
     parts = parts or Parts()
     files = await SessionStore(home).open(reference, durability=parts.settings.durability, read_only=read_only)
-    return await _session(files, parts, whole=whole)
+    return await _session(files, parts, whole=whole, read_only=read_only)
 
 
-async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False) -> Session:
-    world = World(journal=files.journal, blobs=files.blobs, clock=parts.clock, ids=parts.ids, sink=parts.sink)
+async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, read_only: bool = False) -> Session:
+    world = World(
+        journal=files.journal,
+        blobs=files.blobs,
+        clock=parts.clock,
+        ids=parts.ids,
+        sink=parts.sink,
+        files=parts.files or ProjectFiles(files.journal.header.project or "."),
+    )
     try:
-        return await Session.open(world, parts.settings, model=parts.model, window=parts.window, whole=whole)
+        opened = await Session.open(
+            world, parts.settings, model=parts.model, window=parts.window, whole=whole, is_read_only=read_only
+        )
     except BaseException:
         await files.journal.close()
         raise
+    opened.registry = parts.registry
+    return opened
 
 
 async def memory_session(
@@ -91,5 +107,8 @@ async def memory_session(
         clock=parts.clock,
         ids=parts.ids,
         sink=parts.sink,
+        files=parts.files,
     )
-    return await Session.open(world, parts.settings, model=parts.model, window=parts.window)
+    opened = await Session.open(world, parts.settings, model=parts.model, window=parts.window)
+    opened.registry = parts.registry
+    return opened

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from tests.worlds import World, done, front
 
 from holdfast.engine.compaction import Done, Failed, compact
 from holdfast.engine.turn import prepare
@@ -14,7 +15,6 @@ from holdfast.events import CompactionAttemptFailed
 from holdfast.settings import Settings
 from holdfast.testing import strategies as plans
 from holdfast.transcript.records import CompactionFailed
-from tests.worlds import World, done, front
 
 pytestmark = pytest.mark.laws
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
+from tests.worlds import World
 
 from holdfast.context.cuts import THINKING, legal_cuts, open_loop
 from holdfast.context.requests import to_request
@@ -13,7 +14,6 @@ from holdfast.settings import Settings
 from holdfast.testing import strategies as plans
 from holdfast.testing.request import Reader
 from holdfast.testing.structure import open_loop as provider_loop
-from tests.worlds import World
 
 pytestmark = pytest.mark.laws
 

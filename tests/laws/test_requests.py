@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
+from tests.worlds import BOUND, UNBOUND, World, done
 
 from holdfast.context.requests import to_request
 from holdfast.context.view import project
 from holdfast.settings import Settings
 from holdfast.testing import check_anthropic, check_openai
 from holdfast.testing import strategies as plans
-from tests.worlds import BOUND, UNBOUND, World, done
 
 pytestmark = pytest.mark.laws
 
@@ -28,7 +28,7 @@ def checked(world: World) -> None:
     assert to_request(fresh, facts).body == request.body, "the incremental request differs from one made at once"
 
 
-@hypothesis(max_examples=80)
+@hypothesis(max_examples=120)
 @given(plans.sessions())
 def test_every_request_is_taken_when_thinking_is_not_bound(steps: list[plans.Step]) -> None:
     """REL-4, TURN-7: the upstream answers every request; it wants the thinking of an open tool loop back."""
@@ -38,7 +38,7 @@ def test_every_request_is_taken_when_thinking_is_not_bound(steps: list[plans.Ste
         checked(world)
 
 
-@hypothesis(max_examples=80)
+@hypothesis(max_examples=120)
 @given(plans.sessions())
 def test_every_request_is_taken_when_thinking_is_bound(steps: list[plans.Step]) -> None:
     """REL-4, TURN-7: no signature is sent behind a prefix that it wasn't made for."""
@@ -48,7 +48,7 @@ def test_every_request_is_taken_when_thinking_is_bound(steps: list[plans.Step]) 
         checked(world)
 
 
-@hypothesis(max_examples=60)
+@hypothesis(max_examples=100)
 @given(plans.sessions(without=(plans.Compact, plans.Configure, plans.NewFront)))
 def test_an_open_loop_keeps_its_bound_thinking_while_there_is_room(steps: list[plans.Step]) -> None:
     """TURN-7: inside an open tool loop nothing before it is edited unless the call would otherwise fail."""
@@ -57,7 +57,7 @@ def test_an_open_loop_keeps_its_bound_thinking_while_there_is_room(steps: list[p
         world.play(step)
 
 
-@hypothesis(max_examples=30)
+@hypothesis(max_examples=40)
 @given(plans.sessions(max_steps=10))
 def test_a_restart_at_every_turn_changes_nothing(steps: list[plans.Step]) -> None:
     """REL-4, REL-5: reopened after each step, from the last boundary or from the start, the request is the same."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
+from tests.worlds import BOUND, World
 
 from holdfast.context.passes import CHEAP_PASSES, CLOSING_PASSES, Pass, with_thinking
 from holdfast.context.view import project
 from holdfast.settings import Settings
 from holdfast.testing import strategies as plans
-from tests.worlds import BOUND, World
 
 pytestmark = pytest.mark.laws
 
@@ -19,7 +19,7 @@ ONE_AT_A_TIME = {"collapse"}  # it folds one range each time it is asked
 
 
 @pytest.mark.parametrize("shrink", CHEAP_PASSES + CLOSING_PASSES, ids=lambda shrink: shrink.__name__)
-@hypothesis(max_examples=25)
+@hypothesis(max_examples=50)
 @given(steps=plans.sessions(without=(plans.Compact,)))
 def test_a_pass_shrinks_the_view_and_rests(shrink: Pass, steps: list[plans.Step]) -> None:
     """DESIGN, shrink: at every moment of a session, for each pass alone."""

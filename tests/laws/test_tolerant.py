@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from tests.worlds import World
 
 from holdfast.context.requests import to_request
 from holdfast.settings import Settings
 from holdfast.testing import strategies as plans
 from holdfast.transcript.blocks import Block, Text, Thinking, one_line
 from holdfast.transcript.messages import Message, MessageId
-from tests.worlds import World
 
 pytestmark = pytest.mark.laws
 

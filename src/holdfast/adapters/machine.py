@@ -6,6 +6,8 @@ import secrets
 import threading
 import time
 
+import anyio
+
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no i, l, o, u
 _RANDOM_BITS = 50
 _TIME_BITS = 50
@@ -16,6 +18,9 @@ class SystemClock:
 
     def now(self) -> float:
         return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
 
 
 class RandomIds:

@@ -21,6 +21,8 @@ sessions_app = typer.Typer(
     help="List, show or delete sessions kept here.", invoke_without_command=True, rich_markup_mode=None
 )
 app.add_typer(sessions_app, name="sessions")
+bench_app = typer.Typer(help="Measure the engine on your own recordings.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(bench_app, name="bench")
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated.")]
@@ -201,3 +203,41 @@ def doctor(
     from holdfast.cli.doctor import doctor_command
 
     raise typer.Exit(doctor_command(paths or [], is_json=json))
+
+
+@bench_app.command("fidelity")
+def bench_fidelity(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs, or folders of logs.")],
+    *,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option("--budget", metavar="TOKENS", help="10k, 12k+10k (memory and raw tail), summary, summary+10k."),
+    ] = None,
+    strategy: Annotated[
+        list[str] | None, typer.Option("--strategy", metavar="NAME", help="Only this one; may be repeated.")
+    ] = None,
+    at: Annotated[str | None, typer.Option(metavar="PLACE", help="Only at: cut, boundary.")] = None,
+    gate: Annotated[
+        str, typer.Option(metavar="GATES", help="Bars for the ledger, e.g. facts@10k=92,chain@10k=1; exit code 1.")
+    ] = "",
+    lost: Annotated[int, typer.Option(min=0, metavar="N", help="Show so many lost facts.")] = 0,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Tables in Markdown.")] = False,
+    json: Json = False,
+) -> None:
+    """Tell what a compaction keeps of what the agent needed afterwards.
+
+    Cuts recorded sessions, compacts what came before, and looks for what came up after. Nothing leaves this machine.
+    """
+    from holdfast.cli.benching import fidelity_command
+
+    raise typer.Exit(
+        fidelity_command(
+            files,
+            budgets=budget or (),
+            strategies=strategy or (),
+            where=at,
+            gate=gate,
+            lost=lost,
+            form="json" if json else "markdown" if markdown else "table",
+        )
+    )

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.context.models import model_facts
 from holdfast.context.state import Calibration
 from holdfast.transcript.messages import Message, ResponseId, Usage
-from holdfast.transcript.records import Front
+from holdfast.transcript.records import Calibrated, Front
 from holdfast.transcript.sizes import NOTHING, Size, json_size
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def anchored(view: View, message: Message, before: Size, *, is_new: bool) -> Non
 def _learned(old: Calibration, usage: Usage, before: Size, model: str | None) -> Calibration:
     """The calibration after a report on a request whose messages were estimated at `before`."""
     if model is not None and old.model != model:
-        old = msgspec.structs.replace(old, ratio=model_facts(model).tokens_ratio, model=model)
+        window = old.window_tokens if old.model is None else None  # what another model's provider stated is void
+        old = msgspec.structs.replace(old, ratio=model_facts(model).tokens_ratio, model=model, window_tokens=window)
     if old.overhead_tokens is None:
         overhead = min(max(0, usage.prompt_tokens - round(old.ratio * before.live)), OVERHEAD_MAX_TOKENS)
         return msgspec.structs.replace(old, overhead_tokens=overhead)
@@ -76,6 +77,18 @@ def _learned(old: Calibration, usage: Usage, before: Size, model: str | None) ->
     share = CALIBRATION_STEP * min(1.0, before.live / CALIBRATION_FULL_TOKENS)
     ratio = old.ratio + share * (min(max(observed, low), high) - old.ratio)
     return msgspec.structs.replace(old, ratio=round(ratio, 4))
+
+
+def calibrated(view: View, record: Calibrated) -> None:
+    """What a provider stated about a model, and maybe about the size of this very context (TOK-4)."""
+    view.state = view.state.with_calibrated(record)
+    if record.size_tokens is None:
+        return
+    if view.state.calibration.overhead_tokens is None:
+        overhead = min(view.front_size.live, record.size_tokens)
+        calibration = msgspec.structs.replace(view.state.calibration, overhead_tokens=overhead)
+        view.state = msgspec.structs.replace(view.state, calibration=calibration)
+    view.anchor = Anchor(record.size_tokens, view.size, None, is_reported=True)
 
 
 def estimated(view: View) -> Anchor | None:

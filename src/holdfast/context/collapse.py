@@ -6,6 +6,7 @@ the shorter prefix pays for itself within the turns that are expected to come.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from holdfast.context.cuts import follows_results, legal_cuts
@@ -67,7 +68,7 @@ def _joins_loops(view: View, first: int, last: int) -> bool:
         return False
     messages = [item.message for item in view.items[first : last + 2]]
     ends = messages[last - first].role == "assistant" and not messages[last - first].tool_uses
-    turns = zip(messages, messages[1:], strict=False)
+    turns = pairwise(messages)
     return ends or any(a.role == "assistant" and b.role == "user" and not b.tool_results for a, b in turns)
 
 

@@ -17,6 +17,7 @@ from holdfast.context.cuts import THINKING, open_loop
 from holdfast.context.keep import summary_budget
 from holdfast.context.ledger.plain import Ledger, ledger_of
 from holdfast.context.policy import Facts
+from holdfast.context.restore.play import NOTHING_BACK, Back
 from holdfast.context.state import State, to_checkpoint
 from holdfast.context.view import View, item_has_results, project
 from holdfast.transcript.blocks import Text, text_block
@@ -56,10 +57,13 @@ def gathered(view: View, keep_from: int) -> Ledger:
     return view.state.ledger.merged(ledger_of(left_messages(view, keep_from)))
 
 
-def boundary_of(view: View, plan: Plan, facts: Facts, *, identity: str, trigger: Trigger) -> Compacted:
-    """The boundary record that a plan makes, with the checkpoint of the fold (CMP-14)."""
+def boundary_of(
+    view: View, plan: Plan, facts: Facts, *, identity: str, trigger: Trigger, back: Back = NOTHING_BACK
+) -> Compacted:
+    """The boundary record that a plan makes, with what comes back and the checkpoint of the fold (CMP-14)."""
     kept = view.items[plan.keep_from :]
-    text = prompts.render("continuation", how=plan.how, where=WHERE_TO_LOOK, record=_with_pins(view, _with_request(view, plan)))
+    record = _with_pins(view, _with_request(view, plan))
+    text = prompts.render("continuation", how=plan.how, where=WHERE_TO_LOOK, record=record)
     summary = Message(
         id=MessageId(f"summary-{identity}"),
         role="user",
@@ -79,7 +83,7 @@ def boundary_of(view: View, plan: Plan, facts: Facts, *, identity: str, trigger:
         id=identity,
         trigger=trigger,
         strategy=plan.strategy,
-        summary=(summary,),
+        summary=(summary, *back.messages),
         kept=tuple(item.message.id for item in kept),
         changes=changes,
         collapses=tuple(c for c in view.collapses.values() if c.first in ids),
@@ -90,19 +94,20 @@ def boundary_of(view: View, plan: Plan, facts: Facts, *, identity: str, trigger:
             settled=tuple(sorted(i for i in view.settled if view.items[view.calls[i].position].message.id in ids)),
             sent=max(0, view.sent - plan.keep_from),
         ),
-        state=to_checkpoint(_state_after(view, plan, facts)),
+        state=to_checkpoint(_state_after(view, plan, facts, back)),
         at=facts.now,
         tokens_before=facts.size(view),
         summary_tokens=text_size(text).base,
         kept_tokens=sum(item.size.base for item in kept if not item.is_hidden),
-        prompts={"continuation": prompts.version("continuation")},
+        prompts={name: prompts.version(name) for name in ("continuation", *back.prompts)},
+        restored=back.rows,
     )
     after = size_tokens(project([boundary], onto=view))
     return msgspec.structs.replace(boundary, tokens_after=after)
 
 
 def _with_request(view: View, plan: Plan) -> str:
-    """The latest request goes in whole, by code, when the message that made it isn't kept: it decides what to do now."""
+    """The latest request goes in whole, by code, when its message isn't kept: it decides what to do now."""
     words = plan.ledger.words[-1:]
     is_kept = any(item.message.origin == "user" and not item_has_results(item) for item in view.items[plan.keep_from :])
     if is_kept or not words or words[0] in plan.record:
@@ -119,7 +124,7 @@ def _with_pins(view: View, record: str) -> str:
 
 
 def _kept_loop(view: View, facts: Facts) -> int:
-    """From where thinking stays: the open tool loop needs it back, unless it is bound to the prefix that goes (TURN-7)."""
+    """From where thinking stays: an open tool loop needs it back, unless it is bound to what goes (TURN-7)."""
     if facts.model.thinking_is_bound and facts.settings.thinking == "drop":
         return len(view.items)
     loop = open_loop(view)
@@ -138,7 +143,7 @@ def _frozen(view: View, position: int, *, drops_thinking: bool) -> list[Change]:
     return changes
 
 
-def _state_after(view: View, plan: Plan, facts: Facts) -> State:
+def _state_after(view: View, plan: Plan, facts: Facts, back: Back) -> State:
     """The state behind the boundary: the breaker closes, unless the window refilled too soon again (PRS-5, PRS-6)."""
     state = view.state
     soon = state.breaker.boundaries > 0 and state.breaker.responses_since_boundary <= facts.settings.thrash_turns
@@ -148,8 +153,10 @@ def _state_after(view: View, plan: Plan, facts: Facts) -> State:
         refills=state.breaker.refills + 1 if soon else 0,
         responses_since_boundary=0,
         boundaries=state.breaker.boundaries + 1,
+        waits=False,
     )
-    return msgspec.structs.replace(state, breaker=breaker, ledger=plan.ledger)
+    in_play = state.in_play if back.in_play is None else back.in_play
+    return msgspec.structs.replace(state, breaker=breaker, ledger=plan.ledger, in_play=in_play)
 
 
 def refusal(view: View, boundary: Compacted, facts: Facts) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from holdfast.context.models import ModelFacts
 from holdfast.context.policy import Facts
-from holdfast.context.view import View
+from holdfast.context.view import View, is_uncompact
 from holdfast.transcript.edits import Change, Collapsed, Edit, Undone
 from holdfast.transcript.messages import Usage
 from holdfast.transcript.records import Front, Record
@@ -32,8 +32,19 @@ def moved_by(view: View, record: Record) -> int | None:
     """The first item that is sent behind another prefix after a record that isn't an edit; None when none is."""
     if isinstance(record, Front):
         return 0 if view.front is not None and record != view.front else None
+    if is_uncompact(view, record):
+        return 0
     collapse = view.collapses.get(record.id) if isinstance(record, Undone) else None
     return view.positions[collapse.first] if collapse else None
+
+
+def rebound_from(view: View, record: Record, position: int) -> int:
+    """The first item whose thinking a record that moves the prefix at `position` parts from its own (TURN-7).
+
+    What stood before an undone compaction gets back the prefix it had; only what was said after it hasn't.
+    """
+    boundary = view.boundary
+    return len(boundary.summary) + len(boundary.kept) if boundary and is_uncompact(view, record) else position
 
 
 def _changes(edits: tuple[Edit, ...]) -> list[Change]:
@@ -76,9 +87,9 @@ def pays_back(view: View, edits: tuple[Edit, ...], saved_tokens: int, facts: Fac
     return saved_tokens * model.read_factor * facts.settings.expected_turns >= cost
 
 
-def usage_usd(usage: Usage, model: ModelFacts) -> float:
-    """What a response cost; 0 without a price."""
+def usage_usd(usage: Usage, model: ModelFacts, ttl: str = "5m") -> float:
+    """What a response cost, with the cache written to live for `ttl`; 0 without a price."""
     price = model.input_price()
     prompt = usage.input_tokens + usage.cache_read_input_tokens * model.read_factor
-    prompt += usage.cache_creation_input_tokens * model.write_factor
+    prompt += usage.cache_creation_input_tokens * (model.write_factor if ttl == "5m" else model.write_1h_factor)
     return prompt * price + usage.output_tokens * (model.output_usd or 0.0) / 1e6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.transcript.blocks import Block, ToolUse
+from holdfast.transcript.blocks import Block, ToolResult, ToolUse
 from holdfast.transcript.edits import Change
 from holdfast.transcript.messages import Message, ToolUseId
 from holdfast.transcript.sizes import NOTHING, Size, block_size
@@ -48,6 +48,27 @@ def changed(item: Item, changes: list[Change]) -> Item:
     return replace(item, shown=tuple(shown), sizes=tuple(sizes), size=_sum(tuple(sizes)))
 
 
+def is_new_response(items: list[Item], message: Message, position: int) -> bool:
+    """One API response may span several messages, with results between them; only its first marks what was sent."""
+    if message.response_id is None:
+        return True
+    for item in reversed(items[:position]):
+        if item.message.role == "assistant":
+            return item.message.response_id != message.response_id
+    return True
+
+
+def media_of(item: Item) -> int:
+    """Images and documents that an item shows, also inside results."""
+    total = 0
+    for block in item.visible:
+        if block.kind in ("image", "document"):
+            total += 1
+        elif isinstance(block.value, ToolResult) and not isinstance(block.value.content, str):
+            total += sum(part.kind in ("image", "document") for part in block.value.parts())
+    return total
+
+
 def _sum(sizes: tuple[Size, ...]) -> Size:
     if len(sizes) == 1:
         return sizes[0]
@@ -87,3 +108,15 @@ def call_of(use: ToolUse, position: int, block: int) -> Call:
 def _span(arguments: dict[str, Any]) -> str:
     keys = ("offset", "limit", "view_range", "start_line", "end_line", "pages")
     return ",".join(f"{key}={arguments[key]}" for key in keys if arguments.get(key) is not None)
+
+
+def last_response(items: list[Item]) -> int:
+    """Where the last API response begins: its calls may still be answered; those before it never again."""
+    start, response = len(items), None
+    for position in range(len(items) - 1, -1, -1):
+        message = items[position].message
+        if message.role == "assistant":
+            if start < len(items) and (response is None or message.response_id != response):
+                break
+            start, response = position, message.response_id
+    return start

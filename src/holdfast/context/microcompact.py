@@ -72,12 +72,13 @@ def _by_size(view: View, facts: Facts) -> tuple[Cleared, ...]:
     size = facts.size(view)
     if size < limits.trigger - facts.reach_tokens:
         return ()
+    found, min_saved = candidates(view, facts), limits.scaled(settings.microcompact_min_saved_tokens)
     ids, saved = select_by_size(
-        candidates(view, facts),
-        keep_tokens=keep_tokens,
-        keep_last=settings.microcompact_keep_last,
-        min_saved=limits.scaled(settings.microcompact_min_saved_tokens),
+        found, keep_tokens=keep_tokens, keep_last=settings.microcompact_keep_last, min_saved=min_saved
     )
+    saved -= sum(tokens for i, tokens in found if i in ids and view.results[i].position >= view.sent)
+    if saved < min_saved:
+        return ()
     edit = _clear(view, ids, "size", "old results fill the window")
     if not _may_move(view, edit, facts):
         return ()
@@ -124,7 +125,8 @@ def _clear(view: View, ids: list[ToolUseId], trigger: Literal["size", "idle"], r
     """The edit that clears results, with the images and old attachments among what it passes."""
     changes: list[Change] = []
     saved = 0
-    ids = [identity for identity in ids if _saves(view, identity) > 0]
+    # What no answered request held is the model's to read first.
+    ids = [i for i in ids if view.results[i].position < view.sent and _saves(view, i) > 0]
     for identity in ids:
         saved += _saves(view, identity)
         changes.append(with_text(view, identity, cleared_text(identity)))

@@ -16,7 +16,7 @@ from holdfast.context.snip import snip
 from holdfast.context.thinking import dropped_thinking
 from holdfast.context.tool_results import tool_result_budget
 from holdfast.context.view import View
-from holdfast.transcript.edits import Edit
+from holdfast.transcript.edits import Edit, ThinkingDropped
 
 Pass = Callable[[View, Facts], tuple[Edit, ...]]
 
@@ -33,7 +33,7 @@ CLOSING_PASSES: tuple[Pass, ...] = (media_limits, settle)
 def with_thinking(view: View, edits: tuple[Edit, ...], facts: Facts) -> tuple[Edit, ...]:
     """The edits, and what thinking has to go with them (TURN-7)."""
     position = first_position(view, edits)
-    if position is None or position >= view.sent:
+    if position is None or position >= view.sent or all(isinstance(edit, ThinkingDropped) for edit in edits):
         return edits
     dropped = dropped_thinking(view, position, facts)
     return (*edits, dropped) if dropped else edits

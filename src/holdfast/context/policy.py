@@ -168,4 +168,5 @@ def compaction_need(view: View, facts: Facts) -> Need | None:
     if breaker.failures >= facts.settings.breaker_failures or breaker.refills >= facts.settings.thrash_refills:
         return None
     size = facts.size(view)
-    return Need(size) if size >= facts.limits.trigger else None
+    due = facts.limits.block if breaker.waits else facts.limits.trigger  # CMP-11: not what was just undone
+    return Need(size) if size >= due else None

@@ -6,8 +6,10 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from holdfast import prompts
-from holdfast.transcript.blocks import text_block
+from holdfast.transcript.blocks import encode, text_block
 from holdfast.transcript.messages import Message, MessageId, content_of
 
 # What has a meaning to the model when Holdfast, or the agent whose log it is, writes it.
@@ -27,6 +29,7 @@ CONTROL_TAGS = (
     "user-prompt-submit-hook",
 )
 # An opening or closing tag, also with blanks in it; the underscores are those that neutralising put there.
+_TAG_NAMES = tuple(tag.encode() for tag in CONTROL_TAGS)
 _TAG = re.compile(r"<([\s/]{0,8})(_*)(?=" + "|".join(map(re.escape, CONTROL_TAGS)) + ")", re.IGNORECASE)
 
 
@@ -62,3 +65,30 @@ def neutralised(text: str) -> str:
 def restored(text: str) -> str:
     """What `neutralised` was given: every control tag loses one underscore."""
     return _TAG.sub(lambda found: f"<{found[1]}{found[2][1:]}", text) if "<" in text else text
+
+
+def neutralised_result(raw: bytes) -> bytes:
+    """The raw JSON of a tool result whose text imitates no control tag; the very same bytes when none does.
+
+    What comes from a tool is the least trusted text of all, and a reminder in it would speak with our voice (TURN-10).
+    """
+    low = raw.lower()
+    if not any(tag in low for tag in _TAG_NAMES) and b"\\u00" not in low:
+        return raw
+    fields = msgspec.json.decode(raw)
+    content = fields.get("content")
+    if isinstance(content, str):
+        clean: object = neutralised(content)
+    elif isinstance(content, list):
+        clean = [_neutralised_part(part) for part in content]
+    else:
+        return raw
+    if clean == content:
+        return raw
+    return encode({**fields, "content": clean})
+
+
+def _neutralised_part(part: object) -> object:
+    if isinstance(part, dict) and isinstance(part.get("text"), str):
+        return {**part, "text": neutralised(part["text"])}
+    return part

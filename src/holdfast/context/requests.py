@@ -17,7 +17,7 @@ from holdfast.context import openai_wire
 from holdfast.context.microcompact import frontier
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
-from holdfast.context.wire import Group, Part, flatten, joined
+from holdfast.context.wire import Group, Part, clearing_frontier, flatten, joined
 from holdfast.transcript.blocks import encode
 from holdfast.transcript.records import Front
 
@@ -32,12 +32,13 @@ _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request, ready to send. `betas` go into the anthropic-beta header."""
+    """A request, ready to send. `betas` go into the anthropic-beta header; `stream`: the body asks for a stream."""
 
     protocol: Protocol
     body: bytes
     groups: tuple[Group, ...]
     betas: tuple[str, ...] = ()
+    stream: bool = False
 
     def parts(self) -> list[tuple[str, Part]]:
         """The flattened block sequence, each with its role: what the prefix law speaks of (TURN-9b)."""
@@ -49,13 +50,14 @@ def to_request(view: View, facts: Facts, *, protocol: Protocol = "anthropic", st
     groups = flatten(view)
     front = view.front or Front()
     settings = facts.settings
-    model = front.model or view.state.calibration.model or ""
-    most = settings.max_output_tokens or facts.model.max_output_tokens
+    model = front.model or view.state.calibration.model
+    named = {"model": model} if model else {}  # an adapter that knows its model names it itself
+    most = _output_tokens(view, facts, protocol)
     if protocol == "openai":
-        head: dict[str, Any] = {"model": model, "max_completion_tokens": most}
+        head: dict[str, Any] = {**named, "max_completion_tokens": most}
         body = openai_wire.body(head, front, groups, stream=stream)
-        return Request(protocol, body, _still(groups))
-    head = {"model": model, "max_tokens": most}
+        return Request(protocol, body, _still(groups), stream=stream)
+    head = {**named, "max_tokens": most}
     betas: list[str] = []
     if settings.provider_clearing:
         head["context_management"] = {"edits": [_provider_clearing(facts)]}
@@ -65,7 +67,16 @@ def to_request(view: View, facts: Facts, *, protocol: Protocol = "anthropic", st
         betas.append(_BINDING_BETA)
     if stream:
         head["stream"] = True
-    return Request(protocol, _anthropic(head, front, groups, view, facts), _still(groups), tuple(betas))
+    return Request(protocol, _anthropic(head, front, groups, view, facts), _still(groups), tuple(betas), stream)
+
+
+def _output_tokens(view: View, facts: Facts, protocol: Protocol) -> int:
+    """The longest answer to ask for. Most servers refuse one that doesn't fit behind the prompt; Anthropic's don't."""
+    most = facts.settings.max_output_tokens or facts.model.max_output_tokens
+    limits = facts.limits
+    if protocol == "anthropic" and limits.window_source != "provider":
+        return most
+    return min(most, max(limits.reserve, limits.window - facts.size(view) * 5 // 4))
 
 
 def _still(groups: list[Group]) -> tuple[Group, ...]:
@@ -100,7 +111,7 @@ def _anthropic(head: dict[str, Any], front: Front, groups: list[Group], view: Vi
         if stable:
             system[stable - 1] = _marked(system[stable - 1], marker)
         pieces.append(b',"system":[' + b",".join(system) + b"]")
-    marks = _breakpoints(groups, view, frontier(view, facts))
+    marks = _breakpoints(groups, view, clearing_frontier(view, lambda: frontier(view, facts)))
     pieces += [b',"messages":[', b",".join(_runs(groups, marks, marker, view)), b"]}"]
     return b"".join(pieces)
 

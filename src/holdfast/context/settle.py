@@ -33,7 +33,7 @@ def media_limits(view: View, facts: Facts) -> tuple[MediaReplaced, ...]:
     if not view.media:
         return ()
     most = facts.settings.max_images or facts.model.max_images
-    shown = list(_media(view))
+    shown = list(shown_media(view))
     total = sum(size for _, _, _, size in shown)
     if len(shown) <= most and total <= facts.settings.max_media_bytes:
         return ()
@@ -45,11 +45,11 @@ def media_limits(view: View, facts: Facts) -> tuple[MediaReplaced, ...]:
     replaced: dict[tuple[int, int], set[int]] = {}
     for position, block, part, _ in shown[:drop]:
         replaced.setdefault((position, block), set()).add(part)
-    changes = tuple(_without(view, position, block, parts) for (position, block), parts in replaced.items())
+    changes = tuple(without_media(view, position, block, parts) for (position, block), parts in replaced.items())
     return (MediaReplaced(changes=changes, reason="media over the limits of a request"),)
 
 
-def _media(view: View) -> Iterator[tuple[int, int, int, int]]:
+def shown_media(view: View) -> Iterator[tuple[int, int, int, int]]:
     """(item, block, part, bytes) of each image or document shown, oldest first; part -1: the block itself."""
     for position, item in enumerate(view.items):
         if item.is_hidden:
@@ -65,27 +65,28 @@ def _media(view: View) -> Iterator[tuple[int, int, int, int]]:
                         yield position, index, number, len(part.raw)
 
 
-def _without(view: View, position: int, index: int, parts: set[int]) -> Change:
+def without_media(view: View, position: int, index: int, parts: set[int], words: str = MEDIA_REPLACED) -> Change:
+    """The change that shows `words` in place of some media of a block (part -1: the block itself)."""
     item = view.items[position]
     block = item.shown[index]
     assert block is not None
     if -1 in parts:
-        raw = _placeholder(block, item.message.id).raw
+        raw = _placeholder(block, item.message.id, words).raw
     else:
-        raw = _result_without(block, parts)
+        raw = _result_without(block, parts, words)
     return Change(message=item.message.id, block=index, to=msgspec.Raw(raw))
 
 
-def _placeholder(block: Block, identity: str) -> Block:
-    return text_block(MEDIA_REPLACED.format(kind=block.kind.capitalize(), id=identity))
+def _placeholder(block: Block, identity: str, words: str) -> Block:
+    return text_block(words.format(kind=block.kind.capitalize(), id=identity))
 
 
-def _result_without(block: Block, parts: set[int]) -> bytes:
+def _result_without(block: Block, parts: set[int], words: str) -> bytes:
     fields: dict[str, Any] = msgspec.json.decode(block.raw, type=dict[str, msgspec.Raw])
     value = block.value
     assert isinstance(value, ToolResult)
     fields["content"] = [
-        msgspec.Raw(_placeholder(part, value.tool_use_id).raw if number in parts else part.raw)
+        msgspec.Raw(_placeholder(part, value.tool_use_id, words).raw if number in parts else part.raw)
         for number, part in enumerate(value.parts())
     ]
     return encode(fields)

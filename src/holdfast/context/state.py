@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.context.ledger.plain import Ledger
+from holdfast.context.restore.play import InPlay
 from holdfast.transcript.records import Calibrated, Cursor, Front, Pinned, Titled
 
 
@@ -30,6 +31,7 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
     refills: int = 0
     responses_since_boundary: int = 0
     boundaries: int = 0
+    waits: bool = False  # a compaction was undone: the next automatic one waits for the block threshold (CMP-11)
 
 
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,6 +47,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     responses: int = 0  # API responses so far
     answered_at: float | None = None  # when the model last answered: how cold the cache is
     ledger: Ledger = Ledger()  # what was gathered from the messages before the boundary
+    in_play: InPlay = InPlay()  # what the trackers learned from the messages before the boundary (RST-10)
 
     def with_message(self) -> State:
         return msgspec.structs.replace(self, messages=self.messages + 1)
@@ -63,10 +66,19 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
             breaker=breaker,
         )
 
-    def with_failure(self) -> State:
-        """An attempt to compact failed (PRS-5)."""
+    def with_failure(self, trigger: str) -> State:
+        """An attempt to compact failed; one by hand closes the breaker all the same, since somebody looked (PRS-5)."""
+        if trigger == "manual":
+            return msgspec.structs.replace(self, breaker=msgspec.structs.replace(self.breaker, failures=0))
         breaker = msgspec.structs.replace(self.breaker, failures=self.breaker.failures + 1)
         return msgspec.structs.replace(self, breaker=breaker)
+
+    def with_compaction_undone(self, latest: State) -> State:
+        """This is the state without the last compaction; what was learned about the model since is in `latest`."""
+        breaker = msgspec.structs.replace(self.breaker, waits=True)
+        return msgspec.structs.replace(
+            self, calibration=latest.calibration, answered_at=latest.answered_at, breaker=breaker
+        )
 
     def with_title(self, record: Titled) -> State:
         """The newest word on each field of the metadata (ENG-5)."""
@@ -81,11 +93,11 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, cursors={**self.cursors, cursor.name: cursor})
 
     def with_calibrated(self, record: Calibrated) -> State:
+        """What a provider stated; the window of another model is forgotten (TOK-4)."""
+        old = self.calibration
+        before = old.window_tokens if old.model in (None, record.model) else None
         calibration = msgspec.structs.replace(
-            self.calibration,
-            ratio=record.ratio,
-            model=record.model,
-            window_tokens=record.window_tokens or self.calibration.window_tokens,
+            old, ratio=record.ratio, model=record.model, window_tokens=record.window_tokens or before
         )
         return msgspec.structs.replace(self, calibration=calibration)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from holdfast.context.policy import Facts
+from holdfast.context.reminders import neutralised
 from holdfast.context.replacements import stored, with_text
 from holdfast.context.view import View
 from holdfast.settings import COMPACTABLE_TOOLS
@@ -84,7 +85,7 @@ def _over_message_limit(fresh: dict[ToolUseId, str], chosen: list[ToolUseId], fa
 
 def _offload(view: View, identity: ToolUseId, text: str, facts: Facts) -> Offloaded:
     chars = facts.limits.scaled(facts.settings.preview_chars, floor=_PREVIEW_FLOOR_CHARS)
-    preview = preview_of(text, identity, chars, is_command=view.calls[identity].name in _COMMAND_TOOLS)
+    preview = preview_of(neutralised(text), identity, chars, is_command=view.calls[identity].name in _COMMAND_TOOLS)
     return Offloaded(
         changes=(with_text(view, identity, preview, keep_media=True),),
         stored=(stored(view, identity),),

@@ -14,9 +14,20 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.context import anchor as anchors
 from holdfast.context.anchor import Anchor
-from holdfast.context.items import Call, Item, Result, call_of, changed, item_of
+from holdfast.context.items import (
+    Call,
+    Item,
+    Result,
+    call_of,
+    changed,
+    is_new_response,
+    item_of,
+    last_response,
+    media_of,
+)
 from holdfast.context.state import State, from_checkpoint
 from holdfast.context.worth import Worth
+from holdfast.errors import HoldfastError
 from holdfast.transcript.blocks import ToolResult, ToolUse
 from holdfast.transcript.edits import (
     Change,
@@ -68,6 +79,8 @@ class View:
     collapses: dict[str, Collapsed] = field(default_factory=dict)
     state: State = field(default_factory=State)
     front_size: Size = NOTHING
+    past: View | None = field(default=None, compare=False)  # what the last boundary replaced, never changed again …
+    since: list[Record] = field(default_factory=list, compare=False)  # … and all that came after it (CMP-11)
     dirty: int = field(default=0, compare=False)  # flattened forms from this position on are stale …
     flat: object = field(default=None, compare=False)  # … in this cache, which is `wire`'s own
 
@@ -76,7 +89,7 @@ class View:
         fresh = replace(self, dirty=0, flat=None)
         for name in ("items", "positions", "calls", "results", "open_calls", "settled", "frozen", "cleared", "snipped"):
             setattr(fresh, name, getattr(self, name).copy())
-        for name in ("worth", "result_tokens", "collapses"):
+        for name in ("worth", "result_tokens", "collapses", "since"):
             setattr(fresh, name, getattr(self, name).copy())
         return fresh
 
@@ -106,18 +119,29 @@ def project(records: Iterable[Record], onto: View | None = None) -> View:
 
 def advance(view: View, record: Record) -> None:
     """Fold one record onto a view in place. Only the view's single owner may call this; others use `project`."""
+    if isinstance(record, Compacted):
+        _compacted(view, record)
+        return
+    if is_uncompact(view, record):
+        _uncompacted(view)
+        return
     if isinstance(record, Message):
         _said(view, record)
     elif isinstance(record, Edit):
         _edited(view, record)
-    elif isinstance(record, Compacted):
-        _compacted(view, record)
     elif isinstance(record, Undone):
         _undone(view, record)
     elif isinstance(record, Rewound):
         _rewound(view, record)
     else:
         _kept(view, record)
+    if view.past is not None:
+        view.since.append(record)
+
+
+def is_uncompact(view: View, record: Record) -> bool:
+    """Whether a record undoes the compaction that the view stands on (CMP-11)."""
+    return isinstance(record, Undone) and view.boundary is not None and record.id == view.boundary.id
 
 
 def _said(view: View, message: Message) -> None:
@@ -128,7 +152,7 @@ def _said(view: View, message: Message) -> None:
     position = len(view.items)
     _place(view, item, position)
     if message.role == "assistant" and message.origin == "model":
-        is_new = _is_new_response(view, message, position)
+        is_new = is_new_response(view.items, message, position)
         view.state = view.state.with_answer(message.at, is_new=is_new)
         anchors.anchored(view, message, before, is_new=is_new)
         if is_new:
@@ -144,23 +168,13 @@ def item_has_results(item: Item) -> bool:
     return any(block.kind == "tool_result" for block in item.message.blocks)
 
 
-def _is_new_response(view: View, message: Message, position: int) -> bool:
-    """One API response may span several messages, with results between them; only its first marks what was sent."""
-    if message.response_id is None:
-        return True
-    for item in reversed(view.items[:position]):
-        if item.message.role == "assistant":
-            return item.message.response_id != message.response_id
-    return True
-
-
 def _place(view: View, item: Item, position: int) -> None:
     """Append an item and enter what it brings into the aggregates."""
     view.items.append(item)
     view.positions[item.message.id] = position
     view.size = view.size.plus(item.size)
     view.worth.said(item.message, position)
-    view.media += _media(item)
+    view.media += media_of(item)
     for index, block in enumerate(item.message.blocks):
         if block.kind == "tool_use" and isinstance(block.value, ToolUse):
             _called(view, call_of(block.value, position, index))
@@ -183,7 +197,7 @@ def _answered(view: View, value: ToolResult, position: int, index: int) -> None:
     view.open_calls.pop(identity, None)
     view.results[identity] = Result(identity, position, index, bool(value.is_error))
     _count_result(view, identity, +1)
-    view.worth.answered(call, value.text(), is_error=bool(value.is_error))
+    view.worth.answered(call, value)
 
 
 def _count_result(view: View, identity: ToolUseId, sign: int) -> None:
@@ -235,9 +249,9 @@ def _change(view: View, changes: tuple[Change, ...]) -> None:
             _count_result(view, identity, +1)
 
 
-def _results_at(view: View, position: int, blocks: set[int]) -> list[ToolUseId]:
+def _results_at(view: View, position: int, blocks: Iterable[int] | None = None) -> list[ToolUseId]:
     found = []
-    for block in blocks:
+    for block in range(len(view.items[position].message.blocks)) if blocks is None else blocks:
         if block < len(view.items[position].message.blocks):
             value = view.items[position].message.blocks[block].value
             if isinstance(value, ToolResult):
@@ -252,24 +266,13 @@ def _replace_item(view: View, position: int, item: Item) -> None:
     view.items[position] = item
     if not old.is_hidden:
         view.size = view.size.minus(old.size)
-        view.media -= _media(old)
+        view.media -= media_of(old)
     if not item.is_hidden:
         view.size = view.size.plus(item.size)
-        view.media += _media(item)
+        view.media += media_of(item)
     view.dirty = min(view.dirty, position)
     if position < view.sent:
         view.moved = position if view.moved is None else min(view.moved, position)
-
-
-def _media(item: Item) -> int:
-    """Images and documents that an item shows, also inside results."""
-    total = 0
-    for block in item.visible:
-        if block.kind in ("image", "document"):
-            total += 1
-        elif isinstance(block.value, ToolResult) and not isinstance(block.value.content, str):
-            total += sum(part.kind in ("image", "document") for part in block.value.parts())
-    return total
 
 
 def _hide(view: View, edit: Collapsed) -> None:
@@ -278,16 +281,12 @@ def _hide(view: View, edit: Collapsed) -> None:
     if first is None or last is None:
         return
     for position in range(first, last + 1):
-        for result in _all_results_at(view, position):
+        for result in _results_at(view, position):
             _count_result(view, result, -1)
         _replace_item(view, position, replace(view.items[position], is_hidden=True))
     view.collapses[edit.id] = edit
     projection = item_of(edit.projection)
     view.size = view.size.plus(projection.size)
-
-
-def _all_results_at(view: View, position: int) -> list[ToolUseId]:
-    return _results_at(view, position, set(range(len(view.items[position].message.blocks))))
 
 
 def _undone(view: View, record: Undone) -> None:
@@ -297,7 +296,7 @@ def _undone(view: View, record: Undone) -> None:
     view.size = view.size.minus(item_of(collapse.projection).size)
     for position in range(view.positions[collapse.first], view.positions[collapse.last] + 1):
         _replace_item(view, position, replace(view.items[position], is_hidden=False))
-        for result in _all_results_at(view, position):
+        for result in _results_at(view, position):
             _count_result(view, result, +1)
 
 
@@ -310,7 +309,7 @@ def _rewound(view: View, record: Rewound) -> None:
         _undone(view, Undone(id=collapse.id))
     stay = view.items[: position + 1]
     gone = {result.id for result in view.results.values() if result.position > position}
-    answered = _last_response(stay)
+    answered = last_response(stay)
     fresh = View(
         boundary=view.boundary,
         state=view.state,
@@ -320,6 +319,8 @@ def _rewound(view: View, record: Rewound) -> None:
         snipped=view.snipped - gone,
         front_size=view.front_size,
         sent=min(view.sent, position + 1),
+        past=view.past,
+        since=view.since,
     )
     _restore(fresh, stay)
     fresh.worth.taken(fresh.cleared | fresh.snipped)
@@ -330,23 +331,12 @@ def _rewound(view: View, record: Rewound) -> None:
     _become(view, fresh)
 
 
-def _last_response(items: list[Item]) -> int:
-    """Where the last API response begins: its calls may still be answered; those before it never again."""
-    start, response = len(items), None
-    for position in range(len(items) - 1, -1, -1):
-        message = items[position].message
-        if message.role == "assistant":
-            if start < len(items) and (response is None or message.response_id != response):
-                break
-            start, response = position, message.response_id
-    return start
-
-
 def _compacted(view: View, boundary: Compacted) -> None:
     """A boundary resets the fold: its summary, then the kept messages as its own changes show them (CMP-14)."""
     kept = [view.items[view.positions[i]].message for i in boundary.kept if i in view.positions]
     state = from_checkpoint(boundary.state)
-    fresh = View(boundary=boundary, state=state, front_size=anchors.front_size(state.front))
+    past = replace(view, dirty=0, flat=None)
+    fresh = View(boundary=boundary, state=state, front_size=anchors.front_size(state.front), past=past)
     marks = boundary.marks
     fresh.settled = set(marks.settled)
     _restore(fresh, [item_of(message) for message in (*boundary.summary, *kept)])
@@ -363,6 +353,24 @@ def _compacted(view: View, boundary: Compacted) -> None:
     _become(view, fresh)
 
 
+def _uncompacted(view: View) -> None:
+    """The view as if the last compaction had never been: what it replaced, and all that came after it (CMP-11).
+
+    What was learned and told about the model since then stays known. The whole prefix is another one.
+    """
+    if view.past is None:
+        raise HoldfastError("what stood before this boundary isn't in memory: fold the journal from further back")
+    fresh = view.past.copy()
+    for record in view.since:
+        advance(fresh, record)
+    fresh.state = fresh.state.with_compaction_undone(view.state)
+    is_known = view.past.anchor is not None and view.past.front_size == fresh.front_size
+    fresh.anchor = view.past.anchor if is_known else anchors.estimated(fresh)
+    fresh.moved = 0 if fresh.sent else None
+    fresh.dirty = 0
+    _become(view, fresh)
+
+
 def _restore(view: View, items: list[Item]) -> None:
     """Place items that were in a view before, with their blocks as shown then."""
     for item in items:
@@ -376,7 +384,7 @@ def _restore(view: View, items: list[Item]) -> None:
     view.result_tokens = {}
     for identity in view.results:
         _count_result(view, identity, +1)
-    view.media = sum(_media(item) for item in view.items)
+    view.media = sum(media_of(item) for item in view.items)
 
 
 def _become(view: View, fresh: View) -> None:
@@ -390,7 +398,7 @@ def _kept(view: View, record: Record) -> None:
     if isinstance(record, Front):
         anchors.fronted(view, record)
     elif isinstance(record, Calibrated):
-        view.state = state.with_calibrated(record)
+        anchors.calibrated(view, record)
     elif isinstance(record, Titled):
         view.state = state.with_title(record)
     elif isinstance(record, Pinned):
@@ -398,4 +406,4 @@ def _kept(view: View, record: Record) -> None:
     elif isinstance(record, Cursor):
         view.state = state.with_cursor(record)
     elif isinstance(record, CompactionFailed):
-        view.state = state.with_failure()
+        view.state = state.with_failure(record.trigger)

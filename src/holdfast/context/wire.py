@@ -19,6 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.context.items import Item, item_of
+from holdfast.context.reminders import neutralised_result
 from holdfast.context.view import View
 from holdfast.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse, encode, text_block
 from holdfast.transcript.messages import ToolUseId
@@ -70,6 +71,7 @@ class _Flat:
 
     groups: list[Group] = field(default_factory=list)
     upto: int = 0
+    frontier: tuple[int, int] | None = None  # where clearing goes on, and after how many clearings that was found
     joined: dict[int, tuple[int, bytearray]] = field(default_factory=dict)  # runs of groups: start to (end, bytes)
 
 
@@ -91,6 +93,19 @@ def joined(view: View, start: int, end: int, groups: list[Group], encode_group: 
     if len(flat.joined) > _RUNS:  # breakpoints move on; what began at an old one is not asked for again
         del flat.joined[min(flat.joined.keys() - {0, start})]
     return done
+
+
+def clearing_frontier(view: View, find: Callable[[], int]) -> int:
+    """`find()`, kept until something more is cleared or snipped: what is new comes behind the oldest that can be."""
+    flat = view.flat
+    assert isinstance(flat, _Flat)
+    changes = len(view.cleared) + len(view.snipped)
+    if flat.frontier is None or flat.frontier[1] != changes:
+        found = find()
+        if found == len(view.items):
+            return found
+        flat.frontier = (found, changes)
+    return flat.frontier[0]
 
 
 def flatten(view: View) -> list[Group]:
@@ -118,6 +133,7 @@ def _forget(flat: _Flat, position: int) -> None:
     """
     groups = flat.groups
     flat.joined.clear()
+    flat.frontier = None
     while groups and groups[-1].first >= position:
         groups.pop()
     del groups[-2:]
@@ -214,7 +230,9 @@ def _add_user(groups: list[Group], item: Item, position: int, view: View) -> Non
             groups.append(group)
         group.encoded.clear()
         if call is not None:
-            group.results[call] = _part(block, position, index)
+            said = block is item.message.blocks[index]
+            part = _part(block, position, index)
+            group.results[call] = part._replace(raw=neutralised_result(part.raw)) if said else part
         else:
             group.blocks.append(_part(block, position, index))
 
@@ -239,11 +257,11 @@ def _part(block: Block, position: int, index: int) -> Part:
 
 
 def _cleaned(raw: bytes) -> bytes:
-    """The block without breakpoints and empty text; as it came when it holds none. All other fields keep their bytes."""
+    """The block without breakpoints and empty text; as it came when it holds none. Other fields keep their bytes."""
     fields = _FIELDS.decode(raw)
     is_changed = fields.pop("cache_control", None) is not None
     content = bytes(fields.get("content", b""))
-    if content.lstrip()[:1] == b"[" and fields.get("type") == b'"tool_result"':
+    if content.lstrip()[:1] == b"[" and bytes(fields["type"]) == b'"tool_result"':
         parts = [bytes(part) for part in _PARTS.decode(content)]
         clean = [_cleaned(part) for part in parts if not _is_empty_text(part)]
         if clean != parts:

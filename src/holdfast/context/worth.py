@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 from holdfast.context.items import Call
 from holdfast.settings import COMPACTABLE_TOOLS
-from holdfast.transcript.blocks import Text
+from holdfast.transcript.blocks import Text, ToolResult
 from holdfast.transcript.messages import Message, ToolUseId
 
 # Below this, in characters, a replacement saves nothing worth a record.
@@ -37,11 +37,12 @@ class Worth:
     def copy(self) -> Worth:
         return Worth(self.worthless.copy(), self.interruptions.copy(), self._reads.copy(), self._texts.copy())
 
-    def answered(self, call: Call, text: str, *, is_error: bool) -> None:
+    def answered(self, call: Call, result: ToolResult) -> None:
         """A result arrived: it may make an older one worthless, or be so itself."""
-        if call.path and call.name in _READ_TOOLS and not is_error:
+        if call.path and call.name in _READ_TOOLS and not result.is_error:
             self._replaces(self._reads, (call.name, call.path, call.span), call.id, "superseded")
-        if len(text) < WORTH_CHARS:
+        text = result.text()
+        if len(text) < WORTH_CHARS or any(part.kind != "text" for part in result.parts()):
             return
         self._replaces(self._texts, (call.name, text), call.id, "repeated")
         if is_chatter(text):

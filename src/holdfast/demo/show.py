@@ -91,10 +91,8 @@ def _what_fired(live: Live, seconds: float) -> None:
             f"   call {turn}: the cached prefix moved ({event.reason}): {event.tokens_rewritten:,} tokens written again"
         )
     tell(f"   the server refused {statistics.refused} of {statistics.requests} requests")
-    read, written = statistics.read_tokens, statistics.written_tokens
-    tell(
-        f"   prompt cache: {read:,} tokens read, {written:,} written ({statistics.writes_per_content_token:.2f} for each)"
-    )
+    each = f"{statistics.writes_per_content_token:.2f} times each token of content"
+    tell(f"   prompt cache: {statistics.read_tokens:,} tokens read, {statistics.written_tokens:,} written ({each})")
 
 
 def _accounting(session: Session) -> None:

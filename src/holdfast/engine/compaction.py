@@ -1,4 +1,4 @@
-"""Compaction as a transaction (CMP-8): lease, strategies, verify, commit as one record.
+"""Compaction as a transaction (CMP-8): lease, strategies, restore, verify, commit as one record.
 
 A crash or an error at any point leaves the old view or the new one, whole: until the boundary is in the journal nothing
 has changed. An outcome is a value, not an exception.
@@ -6,15 +6,15 @@ has changed. An outcome is a value, not an exception.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 
-from holdfast.context.compaction import Plan, Trigger, boundary_of, ledger_plan, refusal
+from holdfast.context.compaction import Plan, Trigger, boundary_of, refusal
 from holdfast.context.economics import move_price
-from holdfast.context.cuts import legal_cuts
-from holdfast.context.keep import keep_from
 from holdfast.context.policy import Facts
+from holdfast.engine.restoring import with_restored
 from holdfast.engine.session import Session
+from holdfast.engine.strategies import proposed
 from holdfast.errors import CompactionRefused
 from holdfast.events import CompactionAttemptFailed, CompactionDone, PrefixMoved
 from holdfast.transcript.edits import Compacted
@@ -56,30 +56,28 @@ async def compact(session: Session, *, trigger: Trigger, source: str = "user") -
 async def _run(session: Session, trigger: Trigger, facts: Facts) -> Outcome:
     view, emit = session.view, session.world.sink.emit
     reason = "nothing_to_compact: no message stands before the messages to keep"
-    for plan in _plans(session, facts):
-        identity = session.world.ids.new("boundary")
-        boundary = boundary_of(view, plan, facts, identity=identity, trigger=trigger)
-        why = refusal(view, boundary, facts)
-        if why is None:
-            await session.commit_boundary(boundary)
-            emit(_done(boundary))
-            emit(PrefixMoved("compacted", 0, boundary.tokens_after, move_price(boundary.tokens_after, session.model)))
-            return Done(boundary)
-        reason = why
-        emit(CompactionAttemptFailed(trigger, plan.strategy, why))
+    async with aclosing(proposed(session, facts)) as proposals:
+        async for name, plan in proposals:
+            if isinstance(plan, Plan):
+                identity = session.world.ids.new("boundary")
+                boundary = boundary_of(view, plan, facts, identity=identity, trigger=trigger)
+                why = refusal(view, boundary, facts) if plan.record.strip() else "empty: the record holds no text"
+                if why is None:
+                    return await _committed(session, await with_restored(session, plan, facts, boundary))
+            else:
+                why = plan
+            reason = why
+            emit(CompactionAttemptFailed(trigger, name, why))
     await session.record(CompactionFailed(trigger=trigger, reason=reason))
     return Failed(reason)
 
 
-def _plans(session: Session, facts: Facts) -> Iterator[Plan]:
-    """Strategies, cheapest first (CMP-1): with the usual raw tail, then with none, when even that doesn't fit."""
-    view = session.view
-    start = len(view.boundary.summary) if view.boundary else 0
-    last = legal_cuts(view, loops=False)[-1]  # not the end while a call is open
-    tails = dict.fromkeys((min(keep_from(view, facts), last), last))
-    for position in tails:
-        if position > start:
-            yield ledger_plan(view, facts, position)
+async def _committed(session: Session, boundary: Compacted) -> Done:
+    emit = session.world.sink.emit
+    await session.commit_boundary(boundary)
+    emit(_done(boundary))
+    emit(PrefixMoved("compacted", 0, boundary.tokens_after, move_price(boundary.tokens_after, session.model)))
+    return Done(boundary)
 
 
 def _done(boundary: Compacted) -> CompactionDone:

@@ -6,9 +6,9 @@ events. Nothing else changes a view.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -17,8 +17,10 @@ from holdfast.context.models import ModelFacts, model_facts
 from holdfast.context.passes import with_thinking
 from holdfast.context.policy import Facts, Thresholds, WindowSource, thresholds
 from holdfast.context.replacements import original
+from holdfast.context.restore.registry import Registry
+from holdfast.context.restore.standard import STANDARD
 from holdfast.context.thinking import dropped_thinking
-from holdfast.context.view import View, advance, project
+from holdfast.context.view import View, advance, is_uncompact, project
 from holdfast.errors import HoldfastError
 from holdfast.events import (
     CalibrationLearned,
@@ -28,12 +30,18 @@ from holdfast.events import (
     ResultOffloaded,
     ResultsCleared,
 )
-from holdfast.ports import Blobs, Clock, Ids, Journal, Loaded, Sink
+from holdfast.ports import Archive, Blobs, Clock, Files, Ids, Journal, Loaded, Sink
 from holdfast.settings import Settings
 from holdfast.transcript.blocks import Text
 from holdfast.transcript.edits import Cleared, Compacted, Edit, Offloaded
 from holdfast.transcript.messages import Message, MessageId
 from holdfast.transcript.records import Record, Titled
+
+if TYPE_CHECKING:
+    from holdfast.engine.strategies import Strategy
+
+Source = Callable[[], Awaitable["str | None"]]
+"""Gives a text of the host's, as it is now; None when there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +53,8 @@ class World:
     clock: Clock
     ids: Ids
     sink: Sink
+    archive: Archive | None = None  # where everything that was said can be searched
+    files: Files | None = None  # None: nothing can be read now, as in a replay
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +74,11 @@ class Session:
     view: View
     given_model: ModelFacts | None = None  # for certain; else the front's model decides
     given_window: Window | None = None
+    is_read_only: bool = False
     is_compacting: bool = False
+    registry: Registry = STANDARD  # what is tracked, and what comes back behind a boundary (RST-10)
+    sources: dict[str, Source] = field(default_factory=dict)  # texts that the host gives again then (RST-7, RST-9)
+    strategies: tuple[Strategy, ...] = ()  # how to compact, before the ledger (CMP-1)
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
     _limits: tuple[object, Thresholds] | None = None
 
@@ -77,6 +91,7 @@ class Session:
         model: ModelFacts | None = None,
         window: Window | None = None,
         whole: bool = False,
+        is_read_only: bool = False,
     ) -> Session:
         """Fold a journal into a session. A fresh journal gives an empty one; damage is repaired and said (REL-2).
 
@@ -84,9 +99,10 @@ class Session:
         """
         loaded = await world.journal.load(whole=whole)
         view = project(placed.record for placed in loaded.records)
+        view.past, view.since = None, []
         for repair in loaded.repairs:
             world.sink.emit(JournalRepaired(repair.line, repair.what))
-        session = cls(world, settings or Settings(), view, model, window, offsets=_offsets(loaded))
+        session = cls(world, settings or Settings(), view, model, window, is_read_only, offsets=_offsets(loaded))
         session._prune_offsets()
         return session
 
@@ -150,17 +166,20 @@ class Session:
         """
         facts = self.facts()
         batch: list[Record] = []
-        moves: list[tuple[Record, economics.Move]] = []
+        moves: list[tuple[Record, int, economics.Move | None]] = []
         for record in records:
             batch.append(record)
             position = economics.moved_by(self.view, record)
             if position is None or position >= self.view.sent:
                 continue
-            moves.append((record, economics.move_at(self.view, position, facts)))
-            dropped = dropped_thinking(self.view, position, facts) if facts.model.thinking_is_bound else None
+            is_larger = is_uncompact(self.view, record)  # then what is written again isn't in this view yet
+            moves.append((record, position, None if is_larger else economics.move_at(self.view, position, facts)))
+            first = economics.rebound_from(self.view, record, position)
+            dropped = dropped_thinking(self.view, first, facts) if facts.model.thinking_is_bound else None
             batch += [dropped] if dropped else []
         await self._record(batch)
-        for record, move in moves:
+        for record, position, known in moves:
+            move = known or economics.move_at(self.view, position, facts)
             self.world.sink.emit(PrefixMoved(_name(record), move.position, move.tokens_rewritten, move.usd))
 
     async def commit(self, edits: Iterable[Edit], facts: Facts) -> tuple[Edit, ...]:
@@ -191,9 +210,11 @@ class Session:
 
     async def close(self) -> None:
         """Re-append the metadata, so that listings find it in the tail, and let go of the journal (ENG-5)."""
-        if self.view.state.messages:
-            await self._record((self._title(),))
-        await self.world.journal.close()
+        try:
+            if self.view.state.messages and not self.is_read_only:
+                await self._record((self._title(),))
+        finally:
+            await self.world.journal.close()
 
     def _title(self) -> Titled:
         state = self.view.state
@@ -210,13 +231,28 @@ class Session:
         batch = tuple(records)
         receipt = await self.world.journal.append(batch)
         ratio = self.view.state.calibration.ratio
-        for record in batch:
-            advance(self.view, record)
-            if isinstance(record, Message):
-                self.offsets[record.id] = receipt.offset
+        if any(is_uncompact(self.view, record) for record in batch):
+            await self._read_back()
+        else:
+            self._apply(batch, receipt.offset)
         calibration = self.view.state.calibration
         if calibration.ratio != ratio:
             self.world.sink.emit(CalibrationLearned(calibration.model or "", calibration.ratio))
+
+    def _apply(self, batch: tuple[Record, ...], offset: int) -> None:
+        for record in batch:
+            advance(self.view, record)
+            if isinstance(record, Message):
+                self.offsets[record.id] = offset
+        self.view.past, self.view.since = None, []  # an undo reads back; a long session holds only what it shows
+
+    async def _read_back(self) -> None:
+        """Fold the journal anew, from as far back as it needs: a record reached behind the last boundary (CMP-11)."""
+        loaded = await self.world.journal.load()
+        self.view = project(placed.record for placed in loaded.records)
+        self.view.past, self.view.since = None, []
+        self.offsets = _offsets(loaded)
+        self._prune_offsets()
 
     def _prune_offsets(self) -> None:
         self.offsets = {i: offset for i, offset in self.offsets.items() if i in self.view.positions}

@@ -1,18 +1,123 @@
-"""The turn up to the call: passes in their order, the compaction check, the request (TURN-1 to TURN-9, TURN-13)."""
+"""The turn: passes in their order, the compaction check, the request, the call and its ladder (TURN-1 to TURN-13)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.context.passes import CHEAP_PASSES, CLOSING_PASSES
 from holdfast.context.policy import Facts, Pressure, compaction_need, pressure_at
+from holdfast.context.replies import About, Reply
 from holdfast.context.requests import Protocol, Request, to_request
 from holdfast.context.wire import CONTINUES, lacks_turn
-from holdfast.engine.compaction import Done, Outcome, compact
+from holdfast.engine.calling import Call, OnDelta, append_reply, apply, call, introduce
+from holdfast.engine.compaction import Done, Failed, Outcome, compact
+from holdfast.engine.keepers import Keepers
+from holdfast.engine.ladder import (
+    Action,
+    Answered,
+    Blank,
+    Deliver,
+    GiveUp,
+    Ladder,
+    NoHelp,
+    Rungs,
+    WindowStop,
+    step,
+)
 from holdfast.engine.session import Session
-from holdfast.errors import ContextBlocked
-from holdfast.events import CompactionChecked
+from holdfast.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong
+from holdfast.events import CompactionChecked, LadderGaveUp
+from holdfast.ports import Model
+from holdfast.settings import Settings
 from holdfast.transcript.messages import Message
+from holdfast.transcript.tokens import base_tokens
+
+WINDOW_STOP = "model_context_window_exceeded"
+
+
+async def run_turn(
+    session: Session,
+    prompt: str | Message | Sequence[Message] | None,
+    model: Model,
+    keepers: Keepers | None = None,
+    *,
+    source: str = "user",
+    on_delta: OnDelta | None = None,
+) -> Reply:
+    """Say something, ask the model, and append what it answers (TURN-8, TURN-11, TURN-12).
+
+    `prompt` is what a person says, or messages (results of tools, with what was said along); None asks again with what
+    is there. `on_delta` sees the answer as it comes: a second `Started` means that the first try was lost. Keepers run
+    in the background afterwards; they never delay the turn and never fail it.
+
+    Raises `ContextBlocked` when the view is full and nothing more can go (nothing was sent then), and `ModelGaveUp`,
+    which says what was tried. Cancelled, it keeps the whole blocks of the answer; the session stays valid in any case.
+
+        from holdfast.testing import ScriptedModel
+        session = await memory_session()
+        reply = await run_turn(session, "What is 6 times 7?", ScriptedModel(["42"]))
+        assert reply.text == "42"
+    """
+    if keepers is not None:
+        await keepers.collect(session)
+    await session.append(*_messages(prompt))
+    reply = await _ask(session, model, source, on_delta)
+    if keepers is not None:
+        keepers.after_reply(session)
+    return reply
+
+
+def _messages(prompt: str | Message | Sequence[Message] | None) -> Sequence[Message]:
+    if isinstance(prompt, str):
+        return (Message.of("user", prompt),)
+    return (prompt,) if isinstance(prompt, Message) else prompt or ()
+
+
+async def _ask(session: Session, model: Model, source: str, on_delta: OnDelta | None) -> Reply:
+    """Prepare, call, and climb the ladder until there is an answer or nothing is left to try (TURN-11)."""
+    about = model.about
+    await introduce(session, about)
+    ladder = Ladder(rungs=_rungs(session.settings))
+    while True:
+        prepared = await prepare(session, source=source, protocol=about.protocol, stream=True)
+        said = await call(session, model, Call(prepared.request, prepared.tokens), on_delta)
+        ladder, action = step(ladder, _outcome(said))
+        if isinstance(said, Reply) and (isinstance(action, Deliver) or said.stop_reason == WINDOW_STOP):
+            await append_reply(session, about, said)
+        if isinstance(action, Deliver) and isinstance(said, Reply):
+            return said
+        if isinstance(action, Deliver | GiveUp):
+            raise _given_up(session, about, action)
+        useless = await apply(session, about, action, prepared.request, source)
+        if useless is not None:
+            ladder, action = step(ladder, NoHelp(useless))
+            raise _given_up(session, about, action)
+
+
+def _rungs(settings: Settings) -> Rungs:
+    return Rungs(retries=settings.retry_attempts, seconds=settings.retry_budget_seconds, cuts=settings.cut_retries)
+
+
+def _outcome(said: Reply | ModelError) -> Answered | Blank | WindowStop | ModelError:
+    if isinstance(said, ModelError):
+        return said
+    if said.stop_reason == WINDOW_STOP:
+        return WindowStop()
+    return Blank() if said.is_empty and said.stop_reason == "end_turn" else Answered()
+
+
+def _given_up(session: Session, about: About, action: Action) -> ModelGaveUp:
+    """The error that ends a turn; it says what was tried, and what a person can do."""
+    assert isinstance(action, GiveUp)
+    session.world.sink.emit(LadderGaveUp(about.id, action.last.reason, action.tried))
+    advice, limits = "", session.limits
+    stated = session.view.state.calibration.window_tokens
+    if isinstance(action.last, PromptTooLong):
+        advice = "run /compact with a focus, or /clear"
+        if stated and stated < limits.window:
+            advice = f"the window is {limits.window:,} by {limits.window_source}, the model's is {stated:,}: lower it"
+    return ModelGaveUp(action.last, action.tried, advice=advice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +129,9 @@ class Prepared:
     outcome: Outcome | None = None
 
 
-async def prepare(session: Session, *, source: str = "user", protocol: Protocol = "anthropic") -> Prepared:
+async def prepare(
+    session: Session, *, source: str = "user", protocol: Protocol = "anthropic", stream: bool = False
+) -> Prepared:
     """Bring the view in shape for the next model call and make the request.
 
     Raises `ContextBlocked` when the view stays above the block threshold; nothing was sent then, and nothing is lost.
@@ -35,9 +142,10 @@ async def prepare(session: Session, *, source: str = "user", protocol: Protocol 
         await session.commit(shrink(session.view, facts), facts)
     outcome = await _compact_if_due(session, facts)
     size = facts.size(session.view)
-    if pressure_at(size, facts.limits) is Pressure.BLOCKED:
+    is_hopeless = isinstance(outcome, Failed) and sum(fixed_parts(session).values()) >= facts.limits.trigger
+    if is_hopeless or pressure_at(size, facts.limits) is Pressure.BLOCKED:
         raise ContextBlocked(blocked_text(session, facts, size))
-    return Prepared(to_request(session.view, facts, protocol=protocol), size, outcome)
+    return Prepared(to_request(session.view, facts, protocol=protocol, stream=stream), size, outcome)
 
 
 async def _pass_turn(session: Session) -> None:
@@ -61,27 +169,30 @@ async def _compact_if_due(session: Session, facts: Facts) -> Outcome | None:
     return outcome
 
 
+def fixed_parts(session: Session) -> dict[str, int]:
+    """The tokens that no compaction can reduce, by what they are (PRS-6)."""
+    view = session.view
+    calibration = view.state.calibration
+    front = view.front_size.live if calibration.overhead_tokens is None else calibration.overhead_tokens
+    last = round(view.items[-1].size.live * calibration.ratio) if view.items else 0
+    pins = sum(base_tokens(pin.text) for pin in view.state.pins)
+    return {"system prompt and tools": front, "pins": pins, "last message": last}
+
+
 def blocked_text(session: Session, facts: Facts, size: int) -> str:
     """What to say when no call can be made: how much must go, what it consists of, and what helps (TURN-13, PRS-6)."""
-    limits, view = facts.limits, session.view
-    ratio = view.state.calibration.ratio
-    overhead = view.state.calibration.overhead_tokens
-    front = view.front_size.live if overhead is None else overhead
-    last = round(view.items[-1].size.live * ratio) if view.items else 0
-    pins = sum(len(pin.text) for pin in view.state.pins) // 4
-    parts = f"system prompt and tools {front:,}, pins {pins:,}, last message {last:,}"
-    if front + pins + last >= limits.trigger:
+    limits, breaker, fixed = facts.limits, session.view.state.breaker, fixed_parts(session)
+    parts = ", ".join(f"{name} {tokens:,}" for name, tokens in fixed.items())
+    by_hand = "compact by hand (holdfast compact, or compact() in the library), or start afresh"
+    if sum(fixed.values()) >= limits.trigger:
         advice = f"what can't be reduced ({parts}) is itself above the trigger of {limits.trigger:,}: make it smaller"
     elif not limits.auto:
-        advice = "auto-compaction is off: run /compact, or /clear, or switch it on"
-    elif view.state.breaker.refills >= facts.settings.thrash_refills:
-        advice = (
-            "auto-compaction stopped because the window refilled at once three times: "
-            "read less at a time, or run /compact or /clear"
-        )
-    elif view.state.breaker.failures >= facts.settings.breaker_failures:
-        advice = f"auto-compaction stopped after {view.state.breaker.failures} failures: run /compact or /clear"
+        advice = f"auto-compaction is off: {by_hand}, or switch it on"
+    elif breaker.refills >= facts.settings.thrash_refills:
+        advice = f"auto-compaction stopped, as the window refilled three times at once: read less, or {by_hand}"
+    elif breaker.failures >= facts.settings.breaker_failures:
+        advice = f"auto-compaction stopped after {breaker.failures} failures: {by_hand}"
     else:
-        advice = f"compaction could not reduce it ({parts}): run /compact with a focus, or /clear"
-    gap, limit = size - limits.block, f"the limit of {limits.block:,} (window {limits.window:,})"
+        advice = f"compaction could not reduce it ({parts}): {by_hand}"
+    gap, limit = max(0, size - limits.block), f"the limit of {limits.block:,} (window {limits.window:,})"
     return f"context is full: {size:,} tokens, {gap:,} over {limit}; {advice}"

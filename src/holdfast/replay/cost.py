@@ -10,16 +10,23 @@ from holdfast.context.economics import usage_usd
 from holdfast.context.models import ModelFacts
 from holdfast.transcript.messages import Usage
 
+CACHE_SECONDS = {"5m": 300.0, "1h": 3_600.0}
+
 
 @dataclass(slots=True)
 class Cost:
     """Tokens by how they are paid for. `usd` is None where the model's price isn't known."""
 
     model: ModelFacts
+    ttl: str = "5m"  # how long the provider keeps what was written
     input: int = 0
     cache_write: int = 0
     cache_read: int = 0
     output: int = 0
+
+    def is_cold(self, seconds: float) -> bool:
+        """Whether the cache has expired so long after the last call."""
+        return seconds > CACHE_SECONDS[self.ttl]
 
     def call(self, prompt_tokens: int, read_tokens: int, output_tokens: int) -> None:
         """One call, of whose prompt `read_tokens` were in the cache."""
@@ -41,7 +48,7 @@ class Cost:
             cache_read_input_tokens=self.cache_read,
             output_tokens=self.output,
         )
-        return round(usage_usd(usage, self.model), 6)
+        return round(usage_usd(usage, self.model, self.ttl), 6)
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -44,6 +44,9 @@ class RecordedClock:
     def now(self) -> float:
         return self.at
 
+    async def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
 
 @dataclass(slots=True)
 class Drive:
@@ -87,7 +90,7 @@ class Drive:
             session,
             clock,
             LogHistory(options.settings, model.tokens_ratio),
-            Cost(model),
+            Cost(model, options.settings.cache_ttl),
             RequestCheck(rules),
         )
         sink.drive = drive
@@ -157,8 +160,7 @@ class Drive:
     def _sent(self, request: Request, prepared: Prepared, answer: Message) -> None:
         self.check.take(request, is_announced=self._announced)
         now = self.clock.at
-        lifetime = self.options.settings.cache_lifetime_seconds
-        is_cold = self._last_call_at is not None and now - self._last_call_at > lifetime
+        is_cold = self._last_call_at is not None and self.cost.is_cold(now - self._last_call_at)
         read = self._last_prompt if self._read_limit is None else min(self._read_limit, self._last_prompt)
         output = answer.usage.output_tokens if answer.usage else 0
         self.cost.call(prepared.tokens, 0 if is_cold else read, output)

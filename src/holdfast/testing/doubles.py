@@ -10,12 +10,18 @@ class FixedClock:
 
     def __init__(self, now: float = 1_750_000_000.0) -> None:
         self._now = now
+        self.slept: list[float] = []
 
     def now(self) -> float:
         return self._now
 
     def advance(self, seconds: float) -> None:
         """Move it on, or back by a negative number."""
+        self._now += seconds
+
+    async def sleep(self, seconds: float) -> None:
+        """The time passes at once; `slept` remembers it."""
+        self.slept.append(seconds)
         self._now += seconds
 
 

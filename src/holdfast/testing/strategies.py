@@ -1,9 +1,9 @@
 """Hypothesis strategies: blocks, messages, and whole sessions as a real agent would make them.
 
-`blocks` and `messages` are values. `plans` are sequences of steps for a driver that owns a session: what a person says,
-what the model answers (parallel calls, one response over several messages), what comes of each call (late, twice,
-never, huge, as an error), and what happens to the session in between (idle hours, other settings, a manual compaction,
-a rewind, a restart). A plan holds no ids and no token counts: the driver gives those as the session goes.
+`raw_blocks` and `messages` are values. `sessions` are sequences of steps for a driver that owns a session: what a
+person says, what the model answers (parallel calls, one response over several messages), what comes of each call (late,
+twice, never, huge, as an error), and what happens in between (idle hours, other settings, a manual compaction, a
+rewind, a restart). A step holds no ids and no token counts: the driver gives those as the session goes.
 
 This module needs hypothesis; nothing else in the package imports it.
 """
@@ -132,7 +132,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """The last collapse is undone."""
+    """The last collapse is undone; without any, the last compaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,56 +257,27 @@ def messages(draw: st.DrawFn, *, identity: str = "m") -> Message:
 # --- plans ----------------------------------------------------------------------------------------------------------
 
 
+FIRST = Say(({"type": "text", "text": "please fix the failing test"},))
+
+
 def says() -> st.SearchStrategy[Say]:
     """What people and hosts say: text mostly, sometimes with an image, a document, or as a memory attachment."""
     text = texts().map(lambda words: {"type": "text", "text": words})
     long = st.integers(1, 40).map(lambda n: {"type": "text", "text": "please look at this again, closely. " * n})
     media = st.one_of(st.builds(image), st.builds(document, texts()))
     plain = st.one_of(text, long).map(lambda block: Say((block,)))
-    mixed = st.tuples(text, media).map(lambda blocks: Say(blocks))
+    mixed = st.tuples(text, media).map(Say)
     blank = st.just(Say(({"type": "text", "text": "  \n"}, {"type": "text", "text": "and now?"})))
     host = st.sampled_from((None, "memory", "nested_instructions"))
     attached = st.builds(lambda block, note: Say((block,), "reminder", note), long, host)
     return st.one_of(plain, plain, plain, mixed, attached, blank)
 
 
-@st.composite
-def call_plans(draw: st.DrawFn) -> CallPlan:
-    """A call, its input, and what comes of it."""
-    name = draw(st.sampled_from(_TOOLS))
-    path = draw(st.sampled_from(PATHS))
-    inputs: dict[str, Json] = {
-        READ: {"file_path": path, **draw(st.sampled_from(({}, {"offset": 1, "limit": 20})))},
-        RUN: {"command": f"pytest -q {path}"},
-        SEARCH: {"pattern": draw(st.sampled_from(("def ", "class "))), "path": "src"},
-        CHANGE: {"file_path": path, "old_string": "a", "new_string": "b"},
-        TODO: {"todos": [{"content": t, "status": draw(_TODO_STATUS)} for t in ("first task", "second task")]},
-        OTHER: {"url": "https://example.invalid"},
-        RECALL: {"id": "toolu-1"},
-    }
-    outcome = draw(st.sampled_from(_OUTCOMES))
-    return CallPlan(name, inputs[name], outcome, draw(st.sampled_from((1, 5, 30, 60, 120))), draw(st.booleans()))
-
-
 _TOOLS = (READ, READ, READ, RUN, RUN, SEARCH, CHANGE, TODO, OTHER, RECALL)
-_TODO_STATUS = st.sampled_from(("pending", "in_progress", "completed"))
 _OUTCOMES: tuple[Outcome, ...] = (
     *("text",) * 8,
     *("error", "parts", "image", "huge", "dense", "progress", "empty", "missing", "late", "twice"),
 )
-
-
-def answers(*, with_thinking: bool = True) -> st.SearchStrategy[Answer]:
-    """Answers with and without thinking, text and up to eight parallel calls."""
-    return st.builds(
-        Answer,
-        text=st.sampled_from(("", "I will look at the file.", "Done: 漢字 é.", "A longer remark. " * 20)),
-        thinking=st.sampled_from((None, "", "let me think about it")) if with_thinking else st.none(),
-        calls=st.one_of(st.just(()), *(st.lists(call_plans(), min_size=1, max_size=m).map(tuple) for m in (1, 3, 8))),
-        is_split=st.booleans(),
-        usage=st.sampled_from(("reported", "reported", "reported", "absent", "placeholder")),
-        shuffle=st.integers(0, 3),
-    )
 
 
 SETTINGS: tuple[tuple[tuple[str, Any], ...], ...] = (
@@ -323,52 +294,33 @@ SETTINGS: tuple[tuple[tuple[str, Any], ...], ...] = (
 )
 
 
-def settings_changes() -> st.SearchStrategy[Configure]:
-    """Settings that people change in the middle of a session."""
-    return st.sampled_from(SETTINGS).map(Configure)
-
-
-def happenings() -> st.SearchStrategy[Step]:
-    """What happens to a session beside the talking."""
-    return st.one_of(
-        st.sampled_from((Restart(), Restart(), Compact(), Retry(), Late(), Late(), Undo())),
-        st.sampled_from((60.0, 4_000.0, 90_000.0)).map(Idle),
-        settings_changes(),
-        st.integers(1, 6).map(Rewind),
-        st.integers(1, 3).map(NewFront),
-        st.sampled_from(("never touch prod", "use tabs")).map(Pin),
-        texts().map(Orphan),
-        texts().map(SubAgent),
-        st.just(Interrupted("I would begin with a long explanation of it all. " * 12)),
-    )
-
-
-def plans(
-    *, min_steps: int = 4, max_steps: int = 24, with_thinking: bool = True, without: tuple[type, ...] = ()
-) -> st.SearchStrategy[list[Step]]:
-    """Whole sessions: it begins with a person, and then anything follows anything, but the steps `without`."""
-    answer = answers(with_thinking=with_thinking)
-    step: st.SearchStrategy[Step] = st.one_of(answer, answer, answer, says(), happenings())
-    some = st.lists(step, min_size=min_steps, max_size=max_steps)
-    return st.tuples(says(), some).map(lambda both: [both[0], *(s for s in both[1] if not isinstance(s, without))])
-
-
 def sessions(
-    *, min_steps: int = 3, max_steps: int = 24, without: tuple[type, ...] = ()
+    *, min_steps: int = 4, max_steps: int = 24, without: tuple[type, ...] = ()
 ) -> st.SearchStrategy[list[Step]]:
-    """Like `plans`, but drawn at once from a seed: longer and richer sessions in less time, which shrink badly."""
-    return st.integers(0, 2**32 - 1).map(lambda seed: session_plan(random.Random(seed), min_steps, max_steps, without))
+    """Whole sessions: it begins with a person, and then anything follows anything, but the steps `without`.
+
+    Each step is drawn at once from its own seed: sessions are long and rich, and still shrink by losing steps.
+    """
+    seeds = st.lists(st.integers(0, 2**32 - 1), min_size=min_steps, max_size=max_steps)
+    return seeds.map(lambda drawn: [FIRST, *(s for seed in drawn if not isinstance(s := step_of(seed), without))])
 
 
-def session_plan(chance: random.Random, least: int, most: int, without: tuple[type, ...] = ()) -> list[Step]:
-    """A session as chance has it, with the weights of a real one."""
-    steps: list[Step] = [Say(({"type": "text", "text": "please fix the failing test"},))]
-    for _ in range(chance.randint(least, most)):
-        kind = chance.random()
-        step = _an_answer(chance) if kind < 0.6 else _a_word(chance) if kind < 0.75 else _an_event(chance)
-        if not isinstance(step, without):
-            steps.append(step)
-    return steps
+def session_plan(seed: int, steps: int) -> list[Step]:
+    """One session of so many steps, the same for the same seed."""
+    chance = random.Random(seed)
+    return [FIRST, *(step_of(chance.getrandbits(32)) for _ in range(steps))]
+
+
+def step_of(seed: int) -> Step:
+    """A step as chance has it, with the weights of a real session."""
+    chance = random.Random(seed)
+    kind = chance.random()
+    return _an_answer(chance) if kind < 0.6 else _a_word(chance) if kind < 0.75 else _an_event(chance)
+
+
+def answer_plan(seed: int) -> Answer:
+    """An answer with its calls, as chance has it."""
+    return _an_answer(random.Random(seed))
 
 
 def _an_answer(chance: random.Random) -> Answer:

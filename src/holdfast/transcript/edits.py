@@ -114,10 +114,19 @@ class Marks(msgspec.Struct, frozen=True, omit_defaults=True):
     sent: int = 0  # how many of the kept messages were in a request that was answered
 
 
+class Returned(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that came back behind a boundary, or, without a name, what a restorer left out (RST-1 to RST-9)."""
+
+    kind: str
+    name: str = ""
+    tokens: int = 0
+    left_out: tuple[str, ...] = ()
+
+
 class Compacted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="compacted"):
     """A boundary: old history gave way to a summary (CMP-8), and a checkpoint of the fold (CMP-14).
 
-    `summary` stands first, then the messages named in `kept`, as `changes` shows them. `state` is everything else that
+    `summary` stands first (with what was restored behind it), then the messages named in `kept`, as `changes` shows them. `state` is everything else that
     the fold needs from before; `kept_from` is the byte offset in the journal of the first kept message's line (or of
     the boundary itself when nothing was kept), so that opening a session reads back no further (SPD-3).
     """
@@ -138,6 +147,7 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     kept_tokens: int = 0
     kept_from: int = 0
     prompts: dict[str, str] = {}
+    restored: tuple[Returned, ...] = ()
 
 
 AnyEdit = (

@@ -39,11 +39,15 @@ class Front(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 class Calibrated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="calibrated"):
-    """What was learned about a model's counting (TOK-4): reported tokens per estimated one, its true window."""
+    """What was learned about a model's counting (TOK-4): reported tokens per estimated one, its true window.
+
+    `size_tokens` is what the provider stated of the context as it is here: from now on sizes start from it.
+    """
 
     model: str
     ratio: float
     window_tokens: int | None = None
+    size_tokens: int | None = None
 
 
 class Titled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="titled"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.unit.context.making import NOW, Talk, after, call, facts, image, shown, text
 
 from holdfast.context.microcompact import cleared_text, microcompact, select_by_size
 from holdfast.context.requests import to_request
 from holdfast.transcript.messages import ToolUseId
-from tests.unit.context.making import NOW, Talk, after, facts, image, shown, text
 
 pytestmark = pytest.mark.unit
 
@@ -85,7 +85,7 @@ def test_other_tools_are_left_alone() -> None:
 
 
 def test_by_idleness_all_but_five_whatever_the_size() -> None:
-    """TURN-4b: the cache is cold after its lifetime (60 minutes)."""
+    """TURN-4: the cache is cold after its lifetime (60 minutes)."""
     talk = long_talk(8, usage=10_000)
     assert microcompact(talk.view, facts(now=NOW + HOUR)) == ()
     (edit,) = microcompact(talk.view, facts(now=NOW + HOUR + 1))
@@ -113,6 +113,16 @@ def test_old_images_and_attachments_go_along_and_are_recorded() -> None:
     assert late.id not in changed
     view = after(talk.view, (edit,))
     assert view.media == 1
+
+
+def test_what_is_new_is_the_models_to_read_first() -> None:
+    """TURN-4: a result that no answered request held is never cleared, however many came at once."""
+    talk = long_talk(5, usage=150_000)
+    talk.model(*(call(f"n{n}") for n in range(8)), usage=150_000)
+    for n in range(8):
+        talk.result(f"n{n}", f"{n}" * 40_000)
+    (edit,) = microcompact(talk.view, facts())
+    assert list(edit.tool_use_ids) == ids(5)
 
 
 def test_small_results_are_not_worth_their_marker() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.context.making import NOW, Talk, after, call, facts, image, shown, text
 
 from holdfast.context.snip import snip
-from tests.unit.context.making import NOW, Talk, after, call, facts, image, shown, text
 
 pytestmark = pytest.mark.unit
 

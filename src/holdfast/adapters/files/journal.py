@@ -57,6 +57,7 @@ class FileJournal:
         self._disk = disk
         self._lock = lock
         self._tape = tape
+        self.header = scan.header
         self._is_synced = tape is not None and tape.is_synced
         self._seq = scan.seq
         self._tail: Damage | None = None

@@ -115,7 +115,7 @@ class SessionStore:
 
     def list(self, project: str | Path | None = None) -> tuple[SessionInfo, ...]:
         """All sessions, or those of a project, last written first."""
-        found = [describe(directory / JOURNAL) for directory in self._directories(project)]
+        found = [describe(directory / JOURNAL) for directory in self.directories(project)]
         return tuple(sorted(found, key=lambda info: (info.modified, info.id), reverse=True))
 
     def locate(self, reference: str | Path) -> Path:
@@ -127,7 +127,7 @@ class SessionStore:
             if not (directory / JOURNAL).is_file():
                 raise SessionNotFound(f"{path}: there is no session here")
             return directory.resolve()
-        named = [d for d in self._directories(None) if d.name.startswith(text)] if text else []
+        named = [d for d in self.directories(None) if d.name.startswith(text)] if text else []
         exact = [d for d in named if d.name == text]
         match exact or named:
             case [directory]:
@@ -158,8 +158,10 @@ class SessionStore:
         finally:
             lock.release()
 
-    def _directories(self, project: str | Path | None) -> Iterator[Path]:
-        projects = _folders(self._projects) if project is None else [self._projects / slug_of(project)]
+    def directories(self, project: str | Path | None = None, *, slug: str | None = None) -> Iterator[Path]:
+        """The directories of all sessions, or those of a project, by its path or the name of its folder here."""
+        slug = slug_of(project) if project is not None else slug
+        projects = _folders(self._projects) if slug is None else [self._projects / slug]
         for folder in projects:
             yield from (d for d in _folders(folder) if _SESSION_ID.fullmatch(d.name))
 

@@ -1,0 +1,265 @@
+"""Running the bench over recordings: every place, every budget, every strategy, scored by one probe (QLT-1, QLT-3)."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from holdfast.bench.baselines import BASELINES, Strategy, keep_last
+from holdfast.bench.places import Place, Where, is_one_project, places_of_recording
+from holdfast.bench.probe import Gold, gold_of
+from holdfast.bench.report import Chain, Lost, Pooled, Report, drawn_sessions
+from holdfast.bench.scores import Score, score
+from holdfast.bench.utterances import shown, utterances_of
+from holdfast.context.ledger import compacted as engine_ledger
+from holdfast.errors import BadSetting, HoldfastError
+from holdfast.transcript.foreign.detect import read_recordings
+from holdfast.transcript.messages import Message, MessageId
+from holdfast.transcript.tokens import base_tokens
+
+OnProgress = Callable[[int, int, str], None]
+
+DEFAULT_BUDGETS: Final = ("summary", "summary+10k", "10k", "20k", "12k+10k")
+REAL: Final = "real"  # the summary in the log
+_BUDGET: Final = re.compile(r"(summary|\d+k?)(?:\+(\d+k?))?")
+_CHAINED: Final = 3
+_LEAST_GOLD: Final = 1
+
+
+def ledger(messages: Sequence[Message], budget_tokens: int, tail_tokens: int = 0) -> str:
+    """The engine's compaction without a model, as `holdfast compact` prints it."""
+    return engine_ledger(messages, budget_tokens, tail_tokens).text
+
+
+STRATEGIES: Final[dict[str, Strategy]] = {"ledger": ledger, **BASELINES}
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How large a view may be: so many tokens (None: as many as the summary in the log), and a raw tail beside them."""
+
+    name: str
+    tokens: int | None
+    tail_tokens: int = 0
+
+
+def budget_of(text: str) -> Budget:
+    """A budget as it is written: 10k, 12k+10k (memory and raw tail), summary, summary+10k, default."""
+    text = "12k+10k" if text == "default" else text
+    match = _BUDGET.fullmatch(text)
+    if match is None:
+        raise BadSetting(f"budget {text!r}: write 10k, 12k+10k, summary, summary+10k or default")
+    size, tail = match[1], match[2] or "0"
+    return Budget(text, None if size == "summary" else _count(size), _count(tail))
+
+
+def _count(text: str) -> int:
+    return int(text[:-1]) * 1000 if text.endswith("k") else int(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What to measure. Places with less than `least_tokens` before them, or no more than the budget, are left out."""
+
+    budgets: tuple[str, ...] = DEFAULT_BUDGETS
+    strategies: Mapping[str, Strategy] = field(default_factory=lambda: STRATEGIES)
+    where: tuple[Where, ...] = ("cut", "boundary")
+    shares: tuple[float, ...] = (0.5, 0.8)  # of a session's tokens: where it is cut
+    least_tokens: int = 20_000
+    chained: tuple[str, ...] = ("ledger",)  # strategies that are also run three times in a row …
+    chain_budget: str = "10k"  # … at this budget
+    lost_of: tuple[str, ...] = ("ledger",)
+    draws: int = 500
+    seed: int = 0
+    cpu_seconds: Callable[[], float] = time.process_time
+
+
+def run(files: Sequence[Path], options: Options | None = None, *, on_progress: OnProgress | None = None) -> Report:
+    """Measure recordings; a file that can't be read, or holds two projects, is left out and said."""
+    bench = _Bench(options or Options())
+    for done, path in enumerate(files, 1):
+        bench.file(path)
+        if on_progress is not None:
+            on_progress(done, len(files), path.name)
+    return bench.report(len(files))
+
+
+class _Bench:
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.budgets = [budget_of(text) for text in options.budgets]
+        self.pools: dict[tuple[str, str, str], Pooled] = {}
+        self.chains: dict[tuple[str, str], Pooled] = {}
+        self.lost: list[Lost] = []
+        self.skipped: list[tuple[str, str]] = []
+
+    def file(self, path: Path) -> None:
+        try:
+            data = path.read_bytes()
+            recordings = read_recordings(data, path.name)
+        except OSError as e:
+            self.skipped.append((str(path), f"can't be read: {e.strerror or e}"))
+            return
+        except HoldfastError as e:
+            self.skipped.append((str(path), str(e)))
+            return
+        if not is_one_project(data):
+            self.skipped.append((str(path), "its working directories belong to more than one project"))
+            return
+        options = self.options
+        for recording in recordings:
+            last_cut: tuple[Place, Gold] | None = None
+            for place in places_of_recording(
+                recording,
+                str(path),
+                shares=options.shares if "cut" in options.where else (),
+                least_tokens=options.least_tokens,
+                boundaries="boundary" in options.where,
+            ):
+                gold = gold_of(utterances_of(place.before, place.lines), utterances_of(place.after, place.lines))
+                if len(gold.facts) < _LEAST_GOLD:
+                    continue
+                self.place(place, gold)
+                last_cut = (place, gold) if place.where == "cut" else last_cut
+            if last_cut is not None:
+                self.chain(*last_cut)
+
+    def place(self, place: Place, gold: Gold) -> None:
+        summary = shown(place.summary) if place.summary is not None else None
+        for budget in self.budgets:
+            tokens = budget.tokens
+            if tokens is None:
+                if summary is None:
+                    continue
+                tokens = base_tokens(summary)
+                tail = f"\n{keep_last(place.before, budget.tail_tokens)}" if budget.tail_tokens else ""
+                self.view(place, gold, (budget.name, REAL), summary + tail, 0.0)
+            if place.tokens <= tokens + budget.tail_tokens:
+                continue
+            for name, strategy in self.options.strategies.items():
+                started = self.options.cpu_seconds()
+                text = strategy(place.before, tokens, budget.tail_tokens)
+                spent = self.options.cpu_seconds() - started
+                pool = self.view(place, gold, (budget.name, name), text, spent)
+                pool.over += base_tokens(text) > tokens + budget.tail_tokens
+
+    def view(self, place: Place, gold: Gold, key: tuple[str, str], text: str, cpu_seconds: float) -> Pooled:
+        """Score one view and enter it."""
+        pool = self.pools.setdefault((place.where, *key), Pooled())
+        scored = score(gold, text)
+        pool.add(place.session, scored.tallies)
+        pool.tokens.append(base_tokens(text))
+        pool.compacted_tokens += place.tokens
+        pool.cpu_seconds += cpu_seconds
+        if key[1] in self.options.lost_of:
+            self.lost.extend(_lost(place, scored, key))
+        return pool
+
+    def chain(self, place: Place, gold: Gold) -> None:
+        """Three compactions in a row, ending at a place (CMP-13)."""
+        budget = budget_of(self.options.chain_budget)
+        if budget.tokens is None or place.tokens <= (budget.tokens + budget.tail_tokens) * 2:
+            return
+        parts = _parts(place.before, _CHAINED)
+        for name in self.options.chained:
+            strategy = self.options.strategies.get(name)
+            if strategy is None or len(parts) < _CHAINED:
+                continue
+            views = {
+                "once": strategy(place.before, budget.tokens, budget.tail_tokens),
+                "rebuilt": _rebuilt(parts, strategy, budget.tokens, budget.tail_tokens),
+                "naive": _compacted_again(parts, strategy, budget.tokens, budget.tail_tokens),
+            }
+            for how, text in views.items():
+                self.chains.setdefault((name, how), Pooled()).add(place.session, score(gold, text).tallies)
+
+    def report(self, files: int) -> Report:
+        names = {session for pool in self.pools.values() for session in pool.sessions}
+        draws = drawn_sessions(sorted(names), self.options.draws, self.options.seed)
+        order = {budget.name: number for number, budget in enumerate(self.budgets)}
+        keys = sorted(self.pools, key=lambda key: (key[0], order[key[1]]))
+        chains = []
+        for name in dict.fromkeys(name for name, _ in self.chains):
+            once, rebuilt, naive = (self.chains[name, how] for how in ("once", "rebuilt", "naive"))
+            chains.append(
+                Chain(
+                    budget_of(self.options.chain_budget).name,
+                    name,
+                    len(once.sessions),
+                    once.percents(),
+                    rebuilt.percents(),
+                    naive.percents(),
+                )
+            )
+        return Report(
+            rows=tuple(self.pools[key].row(key, draws) for key in keys),
+            chains=tuple(chains),
+            lost=tuple(self.lost),
+            files=files,
+            skipped=tuple(self.skipped),
+        )
+
+
+def _lost(place: Place, scored: Score, key: tuple[str, str]) -> Iterator[Lost]:
+    for fact in scored.lost:
+        yield Lost(
+            file=place.file,
+            session=place.session,
+            where=place.where,
+            cut_line=place.line,
+            budget=key[0],
+            strategy=key[1],
+            kind=fact.name.kind,
+            key=fact.name.key,
+            seen_line=fact.seen_line,
+            needed_line=fact.needed_line,
+            age_tokens=fact.age_tokens,
+        )
+
+
+def _parts(messages: Sequence[Message], count: int) -> list[list[Message]]:
+    """Messages in parts of about the same number of tokens, cut only where no call is open."""
+    sizes = [len(b"".join(bytes(raw) for raw in message.content)) for message in messages]
+    total, done = sum(sizes), 0
+    parts: list[list[Message]] = [[]]
+    open_calls: set[str] = set()
+    for message, size in zip(messages, sizes, strict=True):
+        is_due = done >= total * len(parts) / count and len(parts) < count
+        if is_due and not open_calls and message.role == "assistant":
+            parts.append([])
+        parts[-1].append(message)
+        open_calls |= {use.id for use in message.tool_uses}
+        open_calls -= {result.tool_use_id for result in message.tool_results}
+        done += size
+    return parts
+
+
+def _summary(text: str, number: int, *, is_known: bool) -> Message:
+    """A compacted view as the message that stands for it; unknown as such, it is like any text that was put in."""
+    origin = "summary" if is_known else "reminder"
+    return Message.of("user", text, id=MessageId(f"bench-summary-{number}"), origin=origin)
+
+
+def _rebuilt(parts: Sequence[Sequence[Message]], strategy: Strategy, budget: int, tail: int) -> str:
+    """Each compaction sees all that was ever said, and the earlier summaries, marked as such, where they stood."""
+    said: list[Message] = []
+    text = ""
+    for number, part in enumerate(parts):
+        said += part
+        text = strategy(said, budget, tail)
+        said = [*said, _summary(text, number, is_known=True)]
+    return text
+
+
+def _compacted_again(parts: Sequence[Sequence[Message]], strategy: Strategy, budget: int, tail: int) -> str:
+    """Each compaction sees only the view that the last one left, and what was said since."""
+    before: list[Message] = []
+    text = ""
+    for number, part in enumerate(parts):
+        text = strategy([*before, *part], budget, tail)
+        before = [_summary(text, number, is_known=False)]
+    return text

@@ -1,0 +1,285 @@
+"""What one message says, read once as it arrives: pieces of text with their facts, and what happened (CMP-5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from holdfast.context.ledger.facts import facts_in, kind_of, normal_path, short_path
+from holdfast.context.ledger.outcomes import Outcome, outcome, runner_of
+from holdfast.context.ledger.pieces import clipped, pieces, unnumbered, without_reminders
+from holdfast.context.ledger.todos import TodoChange, created_key, todo_change
+from holdfast.context.ledger.tools import Deeds, Tools
+from holdfast.transcript.blocks import Text, Thinking, ToolResult, ToolUse
+from holdfast.transcript.messages import Message
+from holdfast.transcript.tokens import base_tokens
+
+SAID, INPUT, USER, OUTPUT, THOUGHT = range(5)  # who said it; the order is that of the counts of a fact
+
+_DECIDED = re.compile(
+    r"\b(?:I(?:'ll| will| decided| chose| am going to|'m going to)|[Ww]e(?:'ll| will| should| decided)|[Ll]et's|[Dd]ecision|"
+    r"[Dd]ecided|[Ii]nstead of|[Rr]oot cause|[Tt]he (?:fix|problem|issue|bug|cause|reason|plan|approach)\b.{0,40}?\b(?:is|was)|"
+    r"[Bb]ecause|[Ss]o that|[Mm]ust (?:not )?|[Ww]on't|[Ff]ixed|[Cc]onfirmed|[Ff]ound (?:it|the))\b"
+)
+_ABOUT = ("subject", "description", "pattern", "query", "task_id", "bash_id", "session_id", "url", "prompt", "content")
+_SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
+_COMMANDED = re.compile(r"<command-name>\s*(\S+?)\s*</command-name>")
+_ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
+_TYPED = re.compile(r"<bash-input>(.*?)</bash-input>", re.DOTALL)
+_NOT_SPOKEN = (
+    "<local-command-",
+    "<bash-stdout>",
+    "<bash-stderr>",
+    "[Request interrupted",
+    "Caveat: The messages below",
+)
+_NOTICE = re.compile(r"<task-id>\s*([^<\s]+)\s*</task-id>.*?<status>\s*(\w+)\s*</status>", re.DOTALL)
+_LAUNCHED = re.compile(
+    r"(?:[Rr]unning in (?:the )?background with ID: ?|agentId: ?|[Bb]ackground (?:task|process|job) (?:id|ID):? ?|"
+    r"running with session ID ?:?)([\w-]{3,})"
+)
+_ASYNC = re.compile(r"[Aa]sync|in (?:the )?background|session ID|still running")
+_ENDED = re.compile(
+    r"(?:exited with code|<status>completed|status[\"']?: ?[\"']?(?:completed|failed|killed)|[Ss]uccessfully killed)"
+)
+
+
+class Piece(NamedTuple):
+    """A piece of about 200 characters: who said it, its facts, and the call or message that it stands in."""
+
+    voice: int
+    text: str
+    keys: tuple[str, ...]
+    source: str
+
+
+class Words(NamedTuple):
+    """What a person said."""
+
+    id: str
+    at: float | None
+    text: str
+
+
+class Said(NamedTuple):
+    """What the assistant told the user, and the sentences in it that state a decision."""
+
+    id: str
+    at: float | None
+    text: str
+    decisions: tuple[str, ...]
+
+
+class Touched(NamedTuple):
+    """A file was read or changed; `names` are the identifiers written into it."""
+
+    path: str
+    deed: str
+    span: str
+    names: tuple[str, ...]
+
+
+class Ran(NamedTuple):
+    """A command was started."""
+
+    id: str
+    at: float | None
+    command: str
+    runner: str
+
+
+class Ended(NamedTuple):
+    """A call came back; `command` is empty when it wasn't a command."""
+
+    id: str
+    command: str
+    runner: str
+    what: Outcome
+
+
+class Planned(NamedTuple):
+    """The plan changed."""
+
+    change: TodoChange
+
+
+class Background(NamedTuple):
+    """Work in the background was started, or came to its end."""
+
+    id: str
+    what: str
+    state: str
+
+
+Event = Words | Said | Touched | Ran | Ended | Planned | Background
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """All that the ledger takes from one message."""
+
+    id: str
+    at: float | None
+    tokens: int
+    pieces: tuple[Piece, ...]
+    events: tuple[Event, ...]
+    titles: tuple[tuple[str, str], ...] = ()  # a line for each call: its tool and what it was about
+
+
+@dataclass(slots=True)
+class Open:
+    """A call whose result has not come."""
+
+    name: str
+    deeds: Deeds
+    about: str
+    title: str
+
+
+@dataclass(slots=True)
+class Extractor:
+    """Reads messages in order; it remembers open calls, the file that is open, and the tools of this agent."""
+
+    tools: Tools = field(default_factory=Tools)
+    _calls: dict[str, Open] = field(default_factory=dict)
+    _file: str = ""  # the file that an editor without paths has open
+
+    def extract(self, message: Message) -> Extract:
+        """What a message says. Summaries and restored content are never a source: they repeat what was said."""
+        found: list[Piece] = []
+        events: list[Event] = []
+        tokens = 0
+        if message.origin in ("summary", "restored") or message.agent_id is not None:
+            return Extract(message.id, message.at, 0, (), ())
+        for block in message.blocks:
+            value = block.value
+            if isinstance(value, Text):
+                tokens += self._text(message, value.text, found, events)
+            elif isinstance(value, ToolUse):
+                tokens += self._use(message, value, found, events)
+            elif isinstance(value, ToolResult):
+                tokens += self._result(value, found, events)
+            elif isinstance(value, Thinking):
+                _add(found, THOUGHT, value.thinking, message.id)
+                tokens += base_tokens(value.thinking)
+        titles = tuple((use.id, self._calls[use.id].title) for use in message.tool_uses if use.id in self._calls)
+        return Extract(message.id, message.at, tokens, tuple(found), tuple(events), titles)
+
+    def _text(self, message: Message, text: str, found: list[Piece], events: list[Event]) -> int:
+        tokens = base_tokens(text)
+        if message.origin == "model":
+            _add(found, SAID, text, message.id)
+            if text.strip():
+                events.append(Said(message.id, message.at, text.strip(), _decisions(text)))
+            return tokens
+        for identity, status in _NOTICE.findall(text) if "<task-id>" in text else ():
+            events.append(Background(identity, "", status))
+        spoken = _spoken(text) if message.origin == "user" else ""
+        if spoken:
+            _add(found, USER, spoken, message.id)
+            events.append(Words(message.id, message.at, spoken))
+        else:
+            _add(found, OUTPUT, text, message.id)
+        return tokens
+
+    def _use(self, message: Message, use: ToolUse, found: list[Piece], events: list[Event]) -> int:
+        arguments = use.arguments()
+        deeds = self.tools.deeds(use.name, arguments)
+        text = "\n".join(_strings(arguments))
+        _add(found, INPUT, text, use.id)
+        names = _names(deeds.written)
+        if deeds.deed in ("edit", "write") and not deeds.touches and self._file:
+            events.append(Touched(self._file, "edit", "", names or _names(text)))
+        for touch in deeds.touches:
+            self._file = normal_path(touch.path)
+            events.append(Touched(self._file, touch.deed, touch.span, names if touch.deed in ("edit", "write") else ()))
+        if deeds.deed == "run" and deeds.command:
+            events.append(Ran(use.id, message.at, deeds.command, runner_of(deeds.command)))
+        if deeds.deed == "todo":
+            change = todo_change(use.name, arguments)
+            if change is not None and (change.is_whole or change.todos[0].key):
+                events.append(Planned(change))
+        about = next((v for k in _ABOUT if isinstance(v := arguments.get(k), str) and v), deeds.command)
+        subject = short_path(deeds.touches[0].path) if deeds.touches and not deeds.command else deeds.command or about
+        title = f"{use.name} {' '.join(subject[:200].split())[:70]}".strip()
+        self._calls[use.id] = Open(use.name, deeds, " ".join(about[:400].split())[:160], title)
+        return base_tokens(text)
+
+    def _result(self, result: ToolResult, found: list[Piece], events: list[Event]) -> int:
+        whole = result.text()
+        call = self._calls.pop(result.tool_use_id, None)
+        deeds = call.deeds if call else Deeds("other")
+        text = clipped(without_reminders(whole))
+        if deeds.deed == "read":
+            text = unnumbered(text)
+        if deeds.deed != "todo":
+            _add(found, OUTPUT, text, result.tool_use_id)
+        is_run = deeds.deed in ("run", "input")
+        what = outcome(text, is_error=bool(result.is_error), is_run=is_run)
+        if is_run or what.errors:
+            command = deeds.command if deeds.deed == "run" else ""
+            events.append(Ended(result.tool_use_id, command, runner_of(command), what))
+        if call and deeds.deed == "todo" and (key := created_key(whole)):
+            change = todo_change("create", {"id": key, "title": call.about, "status": "open"})
+            events += [Planned(change)] if change else []
+        if call:
+            events += _background(call, whole)
+        return base_tokens(whole)
+
+
+def _background(call: Open, text: str) -> Iterator[Background]:
+    deeds = call.deeds
+    head = text[:1500]
+    if deeds.deed in ("run", "agent") and _ASYNC.search(head):
+        launched = _LAUNCHED.search(head)
+        if launched and not _ENDED.search(head):
+            yield Background(launched[1], call.about, "running")
+    elif deeds.deed == "input" and _ENDED.search(head):
+        yield Background(call.about, "", "ended")
+
+
+def _add(found: list[Piece], voice: int, text: str, source: str) -> None:
+    for piece in pieces(text):
+        found.append(Piece(voice, piece, tuple(facts_in(piece)), source))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every string and number of an input, in its order."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield str(value)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """The first identifiers of a text."""
+    if not text:
+        return ()
+    names = [key for key in facts_in(text[:6_000]) if kind_of(key) == "name"]
+    return tuple(names[:12])
+
+
+def _spoken(text: str) -> str:
+    """The words of a person, without what a harness added; a command that was typed, as it was typed."""
+    text = without_reminders(text).strip()
+    if "<command-name>" in text[:400]:
+        name, arguments = _COMMANDED.search(text), _ARGUMENTS.search(text)
+        return " ".join(part for part in (name[1] if name else "", arguments[1].strip() if arguments else "") if part)
+    typed = _TYPED.search(text)
+    if typed:
+        return f"! {typed[1].strip()}"
+    return "" if text.startswith(_NOT_SPOKEN) or text.startswith("<task-notification>") else text
+
+
+def _decisions(text: str) -> tuple[str, ...]:
+    """Sentences that state what was decided or found out, at most 4 of a message."""
+    found = [s.strip() for s in _SENTENCES.split(text) if 25 <= len(s) <= 320 and _DECIDED.search(s)]
+    return tuple(s.lstrip("-*# ") for s in found[:4])

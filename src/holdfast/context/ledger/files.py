@@ -1,0 +1,83 @@
+"""The file trail: what was changed and read, with the names last edited; the root is stated once (CMP-5)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from holdfast.context.ledger.memory import File
+from holdfast.context.ledger.sheet import Line
+
+_NAMES = 6
+_LONG_PATH = 64
+
+
+def root_of(files: Mapping[str, File]) -> str:
+    """The deepest directory that holds most of the files named by an absolute path; empty when there is none."""
+    counts: Counter[str] = Counter()
+    total = 0
+    for path, file in files.items():
+        if not _is_absolute(path):
+            continue
+        weight = file.edits * 2 + file.reads + 1
+        total += weight
+        parts = path.split("/")
+        for depth in range(2, len(parts)):
+            counts["/".join(parts[:depth])] += weight
+    best = ""
+    for directory, count in counts.items():
+        if count * 10 >= total * 6 and len(directory) > max(len(best), 2):
+            best = directory
+    return best
+
+
+def _is_absolute(path: str) -> bool:
+    return path.startswith("/") or path[1:3] == ":/"
+
+
+def relative(path: str, root: str) -> str:
+    """A path below the root; one far from it shows its last parts."""
+    if root and path.startswith(f"{root}/"):
+        return path[len(root) + 1 :]
+    if len(path) > _LONG_PATH:
+        return "…/" + "/".join(path.split("/")[-3:])
+    return path
+
+
+def edited_lines(files: Mapping[str, File], root: str, end: int) -> list[Line]:
+    """A line for each changed file, the latest last; the short form is the path alone."""
+    changed = sorted(((path, file) for path, file in files.items() if file.edits), key=lambda pair: pair[1].edited)
+    lines = []
+    for path, file in changed:
+        shown = relative(path, root)
+        told = [f"changed {file.edits}×" if file.edits > 1 else "changed"]
+        told += (
+            [f"read {file.reads}×" + (f" lines {', '.join(file.spans)}" if file.spans else "")] if file.reads else []
+        )
+        names = [name for name in file.names if name not in shown][:_NAMES]
+        told += [f"last wrote {', '.join(names)}"] if names else []
+        lines.append(Line(f"- {shown} ({'; '.join(told)})", end - file.edited, short=f"- {shown}"))
+    return lines
+
+
+def read_lines(files: Mapping[str, File], root: str, end: int) -> list[Line]:
+    """A line for each file that was only read, the latest last."""
+    lines = []
+    for path, file in sorted(files.items(), key=lambda pair: pair[1].last):
+        if file.edits or not file.reads:
+            continue
+        shown = relative(path, root)
+        spans = f" ({', '.join(file.spans)})" if file.spans else ""
+        lines.append(Line(f"- {shown}{spans}", (end - file.last) / (1 + file.reads), short=f"- {shown}"))
+    return lines
+
+
+def grouped(paths: list[str]) -> str:
+    """Paths on one line, by their directory: `a/: x.py, y.py`."""
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        directory, _, name = path.rpartition("/")
+        groups.setdefault(directory, []).append(name)
+    return "; ".join(
+        f"{directory}/: {', '.join(names)}" if directory else ", ".join(names) for directory, names in groups.items()
+    )

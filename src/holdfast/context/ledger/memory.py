@@ -1,0 +1,271 @@
+"""What the ledger knows, folded from extracts in order: the state behind every rendering, and behind the checkpoint.
+
+Everything is counted in whole numbers, so that a memory that went through a boundary is the one that lived on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.context.ledger.extract import (
+    Background,
+    Ended,
+    Extract,
+    Piece,
+    Planned,
+    Ran,
+    Said,
+    Touched,
+    Words,
+)
+from holdfast.context.ledger.outcomes import Outcome
+from holdfast.context.ledger.todos import Todo, TodoChange
+from holdfast.context.ledger.weights import VOICES, weight
+
+_KEPT_NAMES, _KEPT_SPANS = 12, 4
+_LONGEST_SAID, _KEPT_SAID = 4_000, 8
+_LONGEST_COMMAND = 2_000
+
+
+class Fact(msgspec.Struct, array_like=True, gc=False):
+    """`said`: the sum of its voices; `last`: where it last stood, in tokens; `crowd`: facts in its thinnest event."""
+
+    said: int
+    last: int
+    crowd: int
+
+
+class Spoken(msgspec.Struct, array_like=True, gc=False):
+    """A person's words, or the assistant's."""
+
+    id: str
+    at: float | None
+    text: str
+    last: int = 0
+
+
+class Kept(msgspec.Struct, array_like=True, gc=False):
+    """A piece of text that can serve as evidence."""
+
+    last: int
+    voice: int
+    source: str
+    text: str
+    order: int
+
+
+class File(msgspec.Struct, array_like=True):
+    """What was done with a file."""
+
+    edits: int = 0
+    reads: int = 0
+    last: int = 0
+    edited: int = -1
+    spans: list[str] = []
+    names: list[str] = []
+
+
+class Command(msgspec.Struct, array_like=True, gc=False):
+    """A command: how often it ran and how it last ended. `ok`: None while it runs, or when nothing came back."""
+
+    count: int = 0
+    last: int = 0
+    at: float | None = None
+    ok: bool | None = None
+    code: int | None = None
+    line: str = ""
+    id: str = ""
+
+
+class Trouble(msgspec.Struct, array_like=True, gc=False):
+    """An error line: how often it was seen, where, in which command, and whether that command passed later."""
+
+    count: int
+    last: int
+    id: str
+    command: str
+    is_over: bool = False
+
+
+class Test(msgspec.Struct, array_like=True, gc=False):
+    """A test that failed at least once."""
+
+    last: int
+    id: str
+    runner: str
+    command: str
+    is_failing: bool = True
+
+
+class Task(msgspec.Struct, array_like=True, gc=False):
+    """An entry of the plan, or work in the background."""
+
+    text: str
+    status: str
+    last: int = 0
+
+
+class Memory(msgspec.Struct):
+    """All of it. Dicts are in the order of first mention; what changes moves nothing."""
+
+    tokens: int = 0
+    order: int = 0
+    words: list[Spoken] = []
+    said: list[Spoken] = []
+    decisions: dict[str, Spoken] = {}
+    files: dict[str, File] = {}
+    commands: dict[str, Command] = {}
+    errors: dict[str, Trouble] = {}
+    tests: dict[str, Test] = {}
+    todos: dict[str, Task] = {}
+    background: dict[str, Task] = {}
+    facts: dict[str, Fact] = {}
+    pieces: list[Kept] = []
+    titles: dict[str, str] = {}
+
+    def absorb(self, extracts: Iterable[Extract]) -> Memory:
+        """Take in what some messages say, in order; returns itself."""
+        for extract in extracts:
+            self._pieces(extract.pieces)
+            self.titles.update(extract.titles)
+            for event in extract.events:
+                self._event(event)
+            self.tokens += extract.tokens
+        return self
+
+    def _pieces(self, pieces: tuple[Piece, ...]) -> None:
+        """Count facts once for each event: all pieces that one voice said in one place."""
+        here, start = self.tokens, 0
+        while start < len(pieces):
+            first = pieces[start]
+            end = start + 1
+            keys = dict.fromkeys(first.keys)
+            while end < len(pieces) and pieces[end].source == first.source and pieces[end].voice == first.voice:
+                keys.update(dict.fromkeys(pieces[end].keys))
+                end += 1
+            self._count(keys, VOICES[first.voice], here)
+            for piece in pieces[start:end]:
+                self.pieces.append(Kept(here, piece.voice, piece.source, piece.text, self.order))
+                self.order += 1
+            start = end
+
+    def _count(self, keys: Iterable[str], voice: int, here: int) -> None:
+        facts = self.facts
+        crowd = len(list(keys))
+        for key in keys:
+            fact = facts.get(key)
+            if fact is None:
+                facts[key] = Fact(voice, here, crowd)
+            else:
+                fact.said += voice
+                fact.last = here
+                if crowd < fact.crowd:
+                    fact.crowd = crowd
+
+    def _event(self, event: object) -> None:
+        here = self.tokens
+        if isinstance(event, Words):
+            self.words[1:] = [one for one in self.words[1:] if one.text != event.text]
+            self.words.append(Spoken(event.id, event.at, event.text, here))
+        elif isinstance(event, Said):
+            self.said.append(Spoken(event.id, event.at, event.text[:_LONGEST_SAID], here))
+            del self.said[:-_KEPT_SAID]
+            for decision in event.decisions:
+                self.decisions[decision] = Spoken(event.id, event.at, decision, here)
+        elif isinstance(event, Touched):
+            self._touched(event)
+        elif isinstance(event, Ran):
+            command = one_line(event.command)
+            known = self.commands.pop(command, None) or Command()
+            self.commands[command] = Command(known.count + 1, here, event.at, id=event.id)
+        elif isinstance(event, Ended):
+            self._ended(event)
+        elif isinstance(event, Planned):
+            self._planned(event.change)
+        elif isinstance(event, Background):
+            known_task = self.background.get(event.id)
+            what = event.what or (known_task.text if known_task else "")
+            if what or known_task:
+                self.background[event.id] = Task(what, event.state, here)
+
+    def _touched(self, event: Touched) -> None:
+        file = self.files.pop(event.path, None) or File()
+        self.files[event.path] = file
+        file.last = self.tokens
+        if event.deed == "read":
+            file.reads += 1
+            if event.span and event.span not in file.spans:
+                file.spans = [*file.spans, event.span][-_KEPT_SPANS:]
+            return
+        file.edits += 1
+        file.edited = self.tokens
+        older = [name for name in file.names if name not in event.names]
+        file.names = [*event.names, *older][:_KEPT_NAMES]
+
+    def _ended(self, event: Ended) -> None:
+        what, here = event.what, self.tokens
+        command = one_line(event.command)
+        known = self.commands.get(command) if command else None
+        if known is not None:
+            known.ok, known.code, known.line = what.ok, what.code, what.line
+        for line in what.errors:
+            trouble = self.errors.pop(line, None) or Trouble(0, here, event.id, command)
+            trouble.count, trouble.last, trouble.id, trouble.is_over = trouble.count + 1, here, event.id, False
+            self.errors[line] = trouble
+        for name in what.failed:
+            self.tests.pop(name, None)
+            self.tests[name] = Test(here, event.id, event.runner, command)
+        self._healed(event, what, command)
+
+    def _healed(self, event: Ended, what: Outcome, command: str) -> None:
+        """A run that passed resolves the errors and the tests of its command, and a green one those of its runner."""
+        for name in what.passed:
+            if name in self.tests:
+                self.tests[name].is_failing = False
+        if not what.ok or what.failed:
+            return
+        for trouble in self.errors.values():
+            if command and trouble.command == command and trouble.last < self.tokens:
+                trouble.is_over = True
+        if not (what.is_green and event.runner):
+            return
+        for name, test in self.tests.items():
+            if test.command == command or (test.runner == event.runner and _covers(command, name)):
+                test.is_failing = False
+
+    def _planned(self, change: TodoChange) -> None:
+        if change.is_whole:
+            gone = {key: task for key, task in self.todos.items() if task.status == "done"}
+            self.todos = {**gone, **{todo.key: Task(todo.text, todo.status, self.tokens) for todo in change.todos}}
+            return
+        for todo in change.todos:
+            known = self.todos.get(todo.key)
+            if known is None and not todo.text:
+                continue
+            self.todos[todo.key] = _updated(known, todo, self.tokens)
+
+    def weights(self) -> dict[str, float]:
+        """The weight of every fact, as of now."""
+        end = self.tokens
+        return {key: weight(key, fact.said, end - fact.last, fact.crowd) for key, fact in self.facts.items()}
+
+
+def _updated(known: Task | None, todo: Todo, here: int) -> Task:
+    if known is None:
+        return Task(todo.text, todo.status or "open", here)
+    return Task(known.text if not todo.text or known.text else todo.text, todo.status or known.status, here)
+
+
+def _covers(command: str, test: str) -> bool:
+    """Whether a run of a test runner that passed ran this test too: it named it, or it named none."""
+    selected = [
+        word for word in command.replace("=", " ").split() if "::" in word or word.startswith(("Test", "test_"))
+    ]
+    return not selected or any(word.strip("'\"^$") in test or test in word for word in selected)
+
+
+def one_line(command: str) -> str:
+    """A command on one line, bounded."""
+    return " ".join(command[:_LONGEST_COMMAND].split())

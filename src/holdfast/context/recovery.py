@@ -1,0 +1,199 @@
+"""What a failed call means: from any provider's status, type and words to one error with its numbers (TURN-11, TOK-4).
+
+Pure tables. Providers state an overflow in many ways; where they say how long the prompt is and what fits, both numbers
+come along. Words are matched in any case, since gateways rewrite them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import (
+    BadRequest,
+    BodyTooLarge,
+    KeyRefused,
+    MediaRefused,
+    ModelDown,
+    ModelError,
+    ModelUnknown,
+    Overloaded,
+    PromptTooLong,
+    RateLimited,
+    ThinkingRefused,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """Words of an overflow. The named groups `tokens`, `maximum` and `output` are its numbers."""
+
+    words: re.Pattern[str]
+
+    @classmethod
+    def of(cls, words: str) -> _Pattern:
+        return cls(re.compile(re.sub(r"<(\w+)>", r"(?P<\1>[\\d,_]+)", words), re.I | re.S))
+
+
+# The first that fits decides, so those with numbers stand before those without.
+_TOO_LONG = tuple(
+    _Pattern.of(words)
+    for words in (
+        r"prompt is too long: <tokens> tokens > <maximum> maximum",  # Anthropic, Vertex, Bedrock
+        r"input length and .?max_tokens.? exceed context limit: <tokens> \+ <output> > <maximum>",  # Anthropic, older
+        r"maximum context length is <maximum> tokens.*?messages resulted in <tokens> tokens",  # OpenAI
+        # vLLM, OpenRouter, llama-cpp-python: what the messages take, apart from what the answer may
+        r"maximum context length is <maximum> tokens.*?\(<tokens> (?:in the messages|of text input|in your prompt)"
+        r"(?:[^)]*?, <output> in the (?:completion|output))?",
+        r"maximum context length is <maximum> tokens and your request has <tokens> input tokens",  # vLLM
+        r"maximum context length is <maximum> tokens.*?(?:resulted in|requested about|requested|has) <tokens>",
+        r"passed <tokens> input tokens.*?context length is only <maximum>",  # vLLM
+        r"request \(<tokens> tokens\) exceeds the available context size \(<maximum>",  # llama.cpp
+        r"requested tokens \(<tokens>\) exceed context window of <maximum>",  # llama-cpp-python
+        r"keep the first <tokens> tokens.*?context length of only <maximum>",  # LM Studio
+        r"prompt contains <tokens> tokens.*?<maximum> maximum context length",  # Mistral
+        r"token count \(<tokens>\) exceeds the maximum number of tokens allowed \(<maximum>\)",  # Gemini
+        r"prompt tokens \(<tokens>\) exceed model maximum \(<maximum>\)",  # Bedrock mantle
+        r"must be <= <maximum>\. given: <tokens> .?inputs.? tokens and <output>",  # TGI
+        r"current length is <tokens>.*?while limit is <maximum>",
+        r"maximum input length is <maximum> tokens",
+        r"(?:prompt|input) is too long",
+        r"exceeds? (?:the )?context (?:limit|window|length)",
+        r"maximum context l(?:ength|imit)",
+        r"is longer than the model's context length",
+        r"input tokens exceed the configured limit",
+        r"inputs.? tokens \+ .?max_new_tokens.? must be",
+        r"exceeds the available context size",
+        r"exceeds the maximum number of tokens allowed",
+        r"tokens to keep from the initial prompt is greater than the context length",
+        r"length limit exceeded|input text length should not exceed|request payload size exceeds",
+        r"context[_ ]length[_ ]exceeded|exceed_context_size",
+    )
+)
+_NOT_TOO_LONG = re.compile(r"string_above_max_length", re.I)
+
+_PATH = re.compile(r"messages[.\[](\d+)\]?((?:\.content[.\[]\d+\]?)*)")
+_INDEX = re.compile(r"\d+")
+_THINKING = re.compile(
+    r"invalid .?signature.? in .?thinking|(?:thinking|redacted_thinking).? blocks in the latest assistant message "
+    r"cannot be modified|bound to a different conversation|thinking.{0,40}signature",
+    re.I | re.S,
+)
+_MEDIA_THING = re.compile(r"\b(?:images?|pdfs?|documents?|media|mmproj|multimodal)\b|image_url|input_audio", re.I)
+_MEDIA_FAULT = re.compile(
+    r"could not (?:be )?(?:process|pars|download)|exceed|invalid|not valid|not supported|unsupported|not support|"
+    r"too (?:large|many|big|small)|at most|maximum|media type|password|corrupt|unable to|cannot|failed to",
+    re.I,
+)
+_OVERLOADED = re.compile(
+    r"overloaded|over capacity|engine is currently|try again later|at capacity|no slots? avail", re.I
+)
+_NO_CREDIT = re.compile(r"insufficient_quota|credit balance is too low|billing|exceeded your current quota", re.I)
+_WAIT = re.compile(r"(?:try again|retry) (?:in|after)\s+(?:(\d+)m(?!s))?\s*(?:([\d.]+)\s*(ms|s))?", re.I)
+
+_OVERLOADED_TYPES = frozenset({"overloaded_error", "overloaded", "unavailable", "compaction_unavailable"})
+_DOWN_STATUSES = frozenset({408, 499, 500, 502, 504, 520, 521, 522, 523, 524})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What came back from a call that failed. `status` 200: an error inside a stream, or in the body of a success.
+
+    `extra` are other fields of the error object (llama.cpp puts its numbers there); `retry_after_seconds` is the
+    header's.
+    """
+
+    status: int | None
+    message: str
+    kind: str = ""
+    code: str = ""
+    retry_after_seconds: float | None = None
+    extra: Mapping[str, Any] | None = None
+
+
+def classify(said: Said) -> ModelError:
+    """The error that a provider's answer means."""
+    text = f"{said.message} {said.kind} {said.code}"
+    status = said.status
+    if status in (401, 402, 403) or _NO_CREDIT.search(text):
+        return KeyRefused(said.message, status=status)
+    if status == 429 or said.kind == "rate_limit_error" or said.code == "rate_limit_exceeded":
+        return RateLimited(said.message, status=status, retry_after_seconds=_wait(said))
+    if status in (503, 529) or said.kind.lower() in _OVERLOADED_TYPES or said.code in _OVERLOADED_TYPES:
+        return Overloaded(said.message, status=status, retry_after_seconds=_wait(said))
+    if (too_long := _too_long(said, text)) is not None:
+        return too_long
+    if status == 413:
+        return BodyTooLarge(said.message, status=status)
+    if _THINKING.search(said.message):
+        return ThinkingRefused(said.message, status=status, path=path_in(said.message))
+    if _is_media(said.message):
+        return MediaRefused(said.message, status=status, path=path_in(said.message))
+    if status == 404:
+        return ModelUnknown(said.message, status=status)
+    if _OVERLOADED.search(text) and (status is None or status == 200 or status >= 500):
+        return Overloaded(said.message, status=status, retry_after_seconds=_wait(said))
+    if said.kind == "invalid_request_error" and (status is None or status == 200):
+        return BadRequest(said.message, status=status)
+    if status is None or status == 200 or status >= 500 or status in _DOWN_STATUSES:
+        return ModelDown(said.message, status=status)
+    return BadRequest(said.message, status=status)
+
+
+def _too_long(said: Said, text: str) -> PromptTooLong | None:
+    extra = said.extra or {}
+    if _is_count(extra.get("n_prompt_tokens")) and _is_count(extra.get("n_ctx")):
+        tokens, maximum = int(extra["n_prompt_tokens"]), int(extra["n_ctx"])
+        return PromptTooLong(said.message, status=said.status, tokens=tokens, maximum=maximum)
+    if _NOT_TOO_LONG.search(text):
+        return None
+    for pattern in _TOO_LONG:
+        found = pattern.words.search(text)
+        if found is None:
+            continue
+        numbers = {name: _number(value) for name, value in found.groupdict().items()}
+        return PromptTooLong(
+            said.message,
+            status=said.status,
+            tokens=numbers.get("tokens"),
+            maximum=numbers.get("maximum"),
+            output_tokens=numbers.get("output") or 0,
+        )
+    return None
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _number(text: str | None) -> int | None:
+    digits = (text or "").replace(",", "").replace("_", "")
+    return int(digits) if digits else None
+
+
+def _is_media(message: str) -> bool:
+    return bool(_MEDIA_THING.search(message) and _MEDIA_FAULT.search(message))
+
+
+def path_in(message: str) -> str | None:
+    """The place that an error names, as `messages.3.content.0`; None when it names none."""
+    found = _PATH.search(message)
+    if found is None:
+        return None
+    return ".".join([f"messages.{found[1]}", *(f"content.{index}" for index in _INDEX.findall(found[2]))])
+
+
+def _wait(said: Said) -> float | None:
+    """The server's delay in seconds: the header's, else what its words say."""
+    if said.retry_after_seconds is not None:
+        return max(0.0, said.retry_after_seconds)
+    found = _WAIT.search(said.message)
+    if found is None or not (found[1] or found[2]):
+        return None
+    try:
+        rest = float(found[2] or 0)
+    except ValueError:
+        return None
+    return int(found[1] or 0) * 60 + (rest / 1000 if found[3] and found[3].lower() == "ms" else rest)

@@ -1,0 +1,140 @@
+"""The restored messages: every restorer in its turn, within the room that there is, and what was left out said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast import prompts
+from holdfast.context.policy import Facts
+from holdfast.context.reminders import neutralised
+from holdfast.context.restore.play import NAME_CHARS, Back, InPlay, Place
+from holdfast.context.restore.registry import Cost, Entry, Registry, Restored, Restorer, Room, Scene
+from holdfast.context.restore.scene import Looked
+from holdfast.context.view import View
+from holdfast.transcript.blocks import text_block
+from holdfast.transcript.edits import Returned
+from holdfast.transcript.messages import Message, MessageId, content_of
+from holdfast.transcript.sizes import text_size
+
+NAMES_SAID = 8  # of what was left out; the rest is a number
+NAMES_RECORDED = 20
+NOTICE_TOKENS = 100  # kept free in each restorer's share to say what it left out
+
+
+@dataclass(frozen=True, slots=True)
+class _Put:
+    """What one restorer brought back: its message, and the texts in it."""
+
+    message: Message
+    entries: tuple[Entry, ...]
+    rows: tuple[Returned, ...]
+
+
+def cost_of(view: View, facts: Facts) -> Cost:
+    """What a text adds to the view, never less than by the base rule: budgets are by that one (TOK-1)."""
+    calibration, settings = view.state.calibration, facts.settings
+    is_anchored = calibration.overhead_tokens is not None
+
+    def cost(text: str) -> int:
+        size = text_size(text)
+        if is_anchored:
+            return max(size.base, math.ceil(calibration.ratio * size.live)) + 1
+        return -(-size.blind * settings.margin_numerator // settings.margin_denominator) + 1
+
+    return cost
+
+
+def put_back(looked: Looked, registry: Registry, room_tokens: int, *, identity: str) -> tuple[Back, dict[str, str]]:
+    """What comes back within the room, and which restorers failed, with why.
+
+    The more important (lower rank) take first; what is left is for the others, so that those give way in a fixed order.
+    """
+    scene, failed = looked.scene, dict[str, str]()
+    cost = cost_of(scene.view, scene.facts)
+    puts: dict[str, _Put] = {}
+    left = room_tokens
+    for restorer in sorted(registry.restorers, key=lambda one: one.rank):
+        try:
+            put, spent = _one(restorer, scene, left, cost, identity)
+        except Exception as e:  # a named boundary: a restorer of the user's must not fail the compaction
+            failed[restorer.kind] = f"{type(e).__name__}: {e}"
+            continue
+        if put is not None:
+            puts[restorer.kind] = put
+            left -= spent
+    ordered = [(r, puts[r.kind]) for r in registry.restorers if r.kind in puts]
+    places = {r.kind: {e.name: Place(put.message.id, 1 + i) for i, e in enumerate(put.entries)} for r, put in ordered}
+    used = ("restored_file",) if places.get("files") else ()
+    back = Back(
+        messages=tuple(put.message for _, put in ordered if put.message.content),
+        rows=tuple(row for _, put in ordered for row in put.rows),
+        in_play=InPlay(states=looked.saved, restored={kind: some for kind, some in places.items() if some}),
+        prompts=used,
+    )
+    return back, failed
+
+
+def _one(restorer: Restorer, scene: Scene, left: int, cost: Cost, identity: str) -> tuple[_Put | None, int]:
+    """What one restorer brings back, and what it takes of the room."""
+    scaled = scene.facts.limits.scaled
+    each, total = restorer.budget(scene.facts.settings)
+    lead = cost(restorer.lead)
+    notice = min(NOTICE_TOKENS, max(0, left) // 10)
+    total = max(0, min(scaled(total), left - lead - notice))
+    given = restorer.restore(scene, Room(min(scaled(each), total), total, cost))
+    if given is None or not (given.entries or given.left_out):
+        return None, 0
+    fitted = _fitted(given, Room(min(scaled(each), total), total, cost))
+    spent = sum(cost(entry.text) for entry in fitted.entries) + (lead if fitted.entries else 0)
+    said = _notice(restorer.kind, fitted.left_out, min(left - spent, NOTICE_TOKENS), cost)
+    texts = [restorer.lead, *(entry.text for entry in fitted.entries)] if fitted.entries else []
+    texts += [said] if said else []
+    message = Message(
+        id=MessageId(f"restored-{restorer.kind}-{identity}"),
+        role="user",
+        content=content_of([text_block(text) for text in texts]),
+        origin="restored",
+        at=scene.facts.now,
+    )
+    rows = [Returned(restorer.kind, e.name[:NAME_CHARS], text_size(e.text).base) for e in fitted.entries]
+    if fitted.left_out:
+        short = tuple(name[:NAME_CHARS] for name in fitted.left_out[:NAMES_RECORDED])
+        rows.append(Returned(restorer.kind, tokens=text_size(said).base if said else 0, left_out=short))
+    return _Put(message, fitted.entries, tuple(rows)), spent + (cost(said) if said else 0)
+
+
+def _fitted(given: Restored, room: Room) -> Restored:
+    """Whatever a restorer thinks of budgets: entries that don't fit are left out, and so is a second of one name."""
+    entries: dict[str, Entry] = {}
+    left_out: list[str] = []
+    for entry in given.entries:
+        if entry.name not in entries and entry.text and room.admits(entry.text):
+            entries[entry.name] = entry
+        else:
+            left_out.append(entry.name)
+    return Restored(tuple(entries.values()), (*left_out, *given.left_out))
+
+
+def _notice(kind: str, names: Sequence[str], tokens: int, cost: Cost) -> str | None:
+    """The line that says what was left out, with as many names as there is room for."""
+    if not names:
+        return None
+    for count in range(min(NAMES_SAID, len(names)), -1, -1):
+        listed = ", ".join(neutralised(" ".join(name.split()))[:160] for name in names[:count])
+        more = len(names) - count
+        rest = (f", and {more} more" if count else f"{more} of them") if more else ""
+        text = prompts.render("restored_left_out", kind=kind.replace("_", " "), names=listed + rest)
+        if cost(text) <= tokens:
+            return text
+    return None
+
+
+def counted(rows: Sequence[Returned]) -> Mapping[str, tuple[int, int, int]]:
+    """By kind: how many came back, their tokens, how many were left out."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for row in rows:
+        many, tokens, left = found.get(row.kind, (0, 0, 0))
+        found[row.kind] = (many + bool(row.name), tokens + row.tokens, left + len(row.left_out))
+    return found

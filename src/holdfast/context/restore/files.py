@@ -1,0 +1,254 @@
+"""Recent files: which were read and edited, what is known of them, and their return (RST-1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast import prompts
+from holdfast.context.reminders import neutralised, restored
+from holdfast.context.restore.deeds import Deed, deeds_of
+from holdfast.context.restore.happened import Happened, Used
+from holdfast.context.restore.known import Known, Span, chosen, listing, numbered_runs
+from holdfast.context.restore.registry import Entry, FileNow, Restored, Restorer, Room, Scene, Tracker
+from holdfast.settings import Settings
+from holdfast.transcript.blocks import ToolResult
+from holdfast.transcript.messages import MessageId, ToolUseId
+
+KIND = "files"
+FILES_KEPT = 60  # by the tracker; more than are ever restored, so that one that left out can be named
+SPANS_KEPT = 4
+_CANDIDATES = 12  # this many are read from disk at most, to find five that can be restored
+# Instruction files, plans, memory and the transcripts of agents come back by other ways, or never (RST-1).
+_OTHERS = re.compile(
+    r"(?:^|[/\\])(?:CLAUDE(?:\.local)?\.md|AGENTS(?:\.override)?\.md|GEMINI\.md|QWEN\.md|MEMORY\.md|SKILL\.md"
+    r"|\.cursorrules|\.windsurfrules|\.clinerules|copilot-instructions\.md)$"
+    r"|[/\\]\.(?:claude|codex|holdfast|cursor)[/\\](?:projects|plans|rules|sessions|memory|history)[/\\]"
+    r"|[/\\]tool-results[/\\]|[/\\]journal\.jsonl$|[/\\]tasks[/\\]\w+\.output$"
+)
+
+
+class Seen(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file in play: what was done to it last, and the parts that were read, newest first."""
+
+    how: str
+    spans: tuple[Span, ...] = ()
+    edits: int = 0
+
+
+class FilesSeen(msgspec.Struct):
+    """The files in play by path, the most recent last."""
+
+    seen: dict[str, Seen] = {}
+
+
+def same_file(path: str, others: Iterable[str]) -> str | None:
+    """Which of these paths is the same file: itself, or one that a relative path is certainly the end of."""
+    if path in others:
+        return path
+    if _is_absolute(path):
+        found = [other for other in others if not _is_absolute(other) and path.endswith("/" + other.removeprefix("./"))]
+    else:
+        found = [other for other in others if _is_absolute(other) and other.endswith("/" + path.removeprefix("./"))]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_absolute(path: str) -> bool:
+    return path.startswith(("/", "~", "\\")) or path[1:2] == ":"
+
+
+def track(state: FilesSeen, happened: Happened) -> FilesSeen:
+    """Take in what a call did to files."""
+    if not isinstance(happened, Used):
+        return state
+    for deed in deeds_of(happened):
+        name = same_file(deed.path, state.seen) or deed.path
+        before = state.seen.pop(name, None)
+        name = deed.path if _is_absolute(deed.path) else name
+        spans = before.spans if before else ()
+        if deed.how == "read" and deed.is_whole:
+            spans = ()
+        elif deed.span is not None:
+            spans = (deed.span, *(span for span in spans if span != deed.span))[:SPANS_KEPT]
+        edits = (before.edits if before else 0) + (deed.how != "read")
+        state.seen[name] = Seen(deed.how, spans, edits)
+    while len(state.seen) > FILES_KEPT:
+        del state.seen[next(iter(state.seen))]
+    return state
+
+
+TRACKER = Tracker(KIND, FilesSeen, track)
+
+
+def is_other(path: str) -> bool:
+    """Whether a file comes back in another way than as a recent file, or shouldn't at all."""
+    return bool(_OTHERS.search(path))
+
+
+def shown_files(scene: Scene, *, since: int | None = None) -> set[str]:
+    """The files whose content the view shows from an item on (by default: from the first kept one).
+
+    This is the read-state: a fold of the view, so a boundary resets it by itself (CMP-8).
+    """
+    start = scene.keep_from if since is None else since
+    found: set[str] = set()
+    for used in scene.happened:
+        if not isinstance(used, Used) or scene.view.positions.get(used.message, -1) < start:
+            continue
+        for deed in deeds_of(used):
+            if deed.how == "deleted":
+                found.discard(deed.path)
+            elif _is_shown(scene, used, deed):
+                found.add(deed.path)
+    return found
+
+
+def _is_shown(scene: Scene, used: Used, deed: Deed) -> bool:
+    """Whether the view still shows what the deed tells: a write in its call, a read in its result."""
+    view = scene.view
+    if deed.text is not None and not deed.runs:
+        call = view.calls.get(ToolUseId(used.use.id))
+        item = view.items[call.position] if call else None
+        return bool(item and call and not item.is_hidden and item.shown[call.block] is not None)
+    if deed.how != "read" and not deed.runs:
+        return False
+    item = view.item(MessageId(used.message))
+    block = item.shown[used.block] if item is not None and not item.is_hidden else None
+    value = block.value if block is not None else None
+    return isinstance(value, ToolResult) and value.text() == used.result.text()
+
+
+def candidates(scene: Scene) -> list[str]:
+    """The files that could come back, newest first."""
+    state = scene.states.get(KIND)
+    if not isinstance(state, FilesSeen):
+        return []
+    shown = shown_files(scene)
+    plan = scene.states.get("plan")
+    plan_path = getattr(plan, "path", None)
+    others = {*shown, plan_path} if plan_path else shown
+    return [path for path in reversed(state.seen) if same_file(path, others) is None and not is_other(path)]
+
+
+def wants(scene: Scene) -> tuple[str, ...]:
+    return tuple(candidates(scene)[:_CANDIDATES])
+
+
+def contents(scene: Scene, paths: Iterable[str]) -> dict[str, Known]:
+    """What the log shows of files, as of now: reads and writes, with the edits that came after them.
+
+    What the last boundary restored is as of that boundary, so it already holds what the messages kept there did.
+    """
+    wanted = set(paths)
+    known: dict[str, Known] = {}
+    places = scene.restored.get(KIND, {})
+    for path, place in places.items():
+        text = scene.text_at(place)
+        if text is not None and (name := same_file(path, wanted)) is not None:
+            known[name] = _read_back(text)
+    restored_then = set(known)
+    kept_then = set(scene.view.boundary.kept) if scene.view.boundary else set()
+    for used in scene.happened:
+        if not isinstance(used, Used):
+            continue
+        for deed in deeds_of(used):
+            name = same_file(deed.path, wanted)
+            if name is None or (name in restored_then and used.message in kept_then):
+                continue
+            now = deed.on(known.get(name))
+            if now is None:
+                known.pop(name, None)
+            else:
+                known[name] = now
+    return {path: text for path, text in known.items() if text.runs or text.is_whole}
+
+
+def restore(scene: Scene, room: Room) -> Restored | None:
+    """At most so many files as the setting says, newest first; those that are gone or unreadable are said."""
+    paths = candidates(scene)
+    state = scene.states.get(KIND)
+    if not paths or not isinstance(state, FilesSeen):
+        return None
+    most = scene.facts.settings.restore_files
+    known = contents(scene, paths[:_CANDIDATES])
+    entries: list[Entry] = []
+    left_out: list[str] = []
+    for path in paths:
+        if state.seen[path].how == "deleted" and scene.files is None:
+            left_out.append(f"{path} (deleted)")
+            continue
+        if len(entries) >= most:
+            left_out.append(path)
+            continue
+        text, why = _entry(scene, path, known.get(path), room)
+        if text is not None and room.admits(text):
+            entries.append(Entry(path, text))
+        else:
+            left_out.append(f"{path} ({why})" if why else path)
+    return Restored(tuple(entries), tuple(left_out))
+
+
+def _entry(scene: Scene, path: str, known: Known | None, room: Room) -> tuple[str | None, str]:
+    """The text of a file, or why there is none."""
+    now, state = _current(scene, path), scene.states[KIND].seen[path]
+    if scene.files is not None and now is None:
+        return None, ""
+    if now is not None and now.text is None:
+        return None, now.why
+    as_of = "as last shown"
+    if now is not None and now.text is not None:
+        changed = known is not None and not known.agrees(now.text)
+        as_of = "changed since it was last shown" if changed else "as on disk now"
+        known = Known.whole(now.text)
+    if known is None:
+        return None, "its content is not in the log any more"
+    if not known.runs:
+        return None, "empty"
+    return _fitted(path, known, (state.spans, as_of), room), ""
+
+
+def _current(scene: Scene, path: str) -> FileNow | None:
+    return scene.files.get(path) if scene.files is not None else None
+
+
+def _fitted(path: str, known: Known, about: tuple[tuple[Span, ...], str], room: Room) -> str | None:
+    """The file within the room, cut at lines; None when not even one line fits."""
+    spans, as_of = about
+    fits = room.next - room.cost(_framed(path, "", "lines 1-1000000 of 1000000, ", as_of)) - 2
+    sample = "\n".join(line for run in known.runs for line in run.lines)
+    price = max(0.05, room.cost(sample[:200_000]) / max(1, min(len(sample), 200_000)))
+    for _ in range(6):
+        if fits < 4:
+            return None
+        runs, left = chosen(known, spans, fits, price)
+        if not runs:
+            return None
+        parts = ", ".join(f"{run.first}-{run.last}" for run in runs)
+        of = f" of {known.last}" if known.is_whole else ""
+        lines = "" if known.is_whole and not left else f"lines {parts[:200]}{of}, "
+        text = _framed(path, neutralised(listing(runs)), lines, as_of)
+        if room.cost(text) <= room.next:
+            return text
+        fits = fits * 3 // 4
+    return None
+
+
+def _framed(path: str, body: str, lines: str, as_of: str) -> str:
+    name = neutralised(path).replace('"', "'").replace("\n", " ")
+    return prompts.render("restored_file", path=name, about=f"{lines}{as_of}", body=body)
+
+
+def _read_back(text: str) -> Known:
+    """What a restored file said, from its block."""
+    runs = numbered_runs(restored(text))
+    is_whole = "lines " not in text.split("\n", 1)[0].rsplit('state="', 1)[-1]
+    return Known(runs, is_whole=is_whole)
+
+
+def budget(settings: Settings) -> tuple[int, int]:
+    return settings.restore_file_tokens, settings.restore_files_tokens
+
+
+RESTORER = Restorer(KIND, restore, budget, lead=prompts.source("restored_files"), rank=80, wants=wants)

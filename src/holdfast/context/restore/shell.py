@@ -1,0 +1,152 @@
+"""What a shell command certainly does to a file, where it is one plain command (RST-10).
+
+Pipes, loops, variables and lists of commands may do anything; they are left alone. `cd DIR &&` in front is followed.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from dataclasses import dataclass
+from typing import Literal
+
+_CD = re.compile(r"^\s*cd\s+(?P<dir>'[^'\n]*'|\"[^\"\n$`]*\"|[^\s;&|$`'\"<>()*?]+)\s*(?:&&|;|\n)\s*")
+_HEREDOC = re.compile(
+    r"^\s*cat\s+(?:(?P<op1>>>?)\s*(?P<f1>\S+)\s+<<(?P<d1>-?)\s*(?P<q1>['\"]?)(?P<w1>\w+)(?P=q1)"
+    r"|<<(?P<d2>-?)\s*(?P<q2>['\"]?)(?P<w2>\w+)(?P=q2)\s+(?P<op2>>>?)\s*(?P<f2>\S+))[ \t]*\n(?P<body>.*)\Z",
+    re.DOTALL,
+)
+_SED = re.compile(r"^(\d+)(?:,(\d+|\$))?p$")
+_SED_IN_PLACE = re.compile(r"\bsed\s+(?:-[a-zA-Z]*i\S*|--in-place\S*)\s")
+_REDIRECT = re.compile(r"(?<![<>&\d])>>?\s*([^\s;&|<>()]+)")
+_ODD = frozenset(";&|<>()$`*?{}!\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The whole output is this part of the file; `is_numbered` when each line has its number in front."""
+
+    path: str
+    first: int = 1
+    last: int | None = None
+    is_numbered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """The file has this text now."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """The file was changed, nobody knows how; or removed."""
+
+    path: str
+    how: Literal["changed", "deleted"] = "changed"
+
+
+Deed = Read | Wrote | Touched
+
+
+def deeds_of(command: str, cwd: str | None = None) -> list[Deed]:
+    """What a command does to files, as far as it is certain."""
+    where = cwd
+    while (found := _CD.match(command)) is not None:
+        inner = shlex.split(found["dir"])
+        where = join(where, inner[0] if inner else ".")
+        command = command[found.end() :]
+    heredoc = _heredoc(command)
+    if heredoc is not None:
+        path, text = heredoc
+        return [Wrote(join(where, path), text)] if text is not None else [Touched(join(where, path))]
+    read = _read(command.strip())
+    if read is not None:
+        return [Read(join(where, read.path), read.first, read.last, read.is_numbered)]
+    return [Touched(join(where, deed.path), deed.how) for deed in _touched(command)]
+
+
+def join(cwd: str | None, path: str) -> str:
+    """A path as it would be opened from a folder; Windows paths stay as they are."""
+    if "\\" in path or path.startswith("~") or cwd is None:
+        return path
+    return posixpath.normpath(posixpath.join(cwd, path))
+
+
+def _heredoc(command: str) -> tuple[str, str | None] | None:
+    """The file and the text that a lone `cat > FILE <<EOF` writes; None for the text where a shell fills it in."""
+    found = _HEREDOC.match(command)
+    if found is None:
+        return None
+    side = "1" if found["f1"] else "2"
+    path, word, quote = found[f"f{side}"].strip("'\""), found[f"w{side}"], found[f"q{side}"]
+    if set(path) & _ODD:
+        return None
+    body, end, rest = ("\n" + found["body"] + "\n").partition(f"\n{word}\n")
+    is_plain = bool(quote) or not set(body) & set("$`\\")
+    if not end or rest.strip() or found[f"d{side}"] or found[f"op{side}"] == ">>" or not is_plain:
+        return path, None
+    return path, body[1:] + "\n"
+
+
+def _read(command: str) -> Read | None:
+    """`cat FILE`, `nl -ba FILE`, `head -n N FILE`, `sed -n 'A,Bp' FILE`, and `nl -ba FILE | sed -n 'A,Bp'`."""
+    first, bar, second = command.partition("|")
+    words, others = _words(first), _words(second)
+    if words is None or others is None:
+        return None
+    if bar:
+        if words[:1] != ["nl"] or others[:2] != ["sed", "-n"] or len(others) != 3:
+            return None
+        read, span = _plain(words), _SED.match(others[2])
+        return read if read is not None and span is not None else None
+    return _plain(words)
+
+
+def _words(text: str) -> list[str] | None:
+    bare = re.sub(r"'[^']*'|\"[^\"$`\\]*\"", "", text)
+    if set(bare) & _ODD:
+        return None
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return None
+
+
+def _plain(words: list[str]) -> Read | None:
+    match words:
+        case ["cat", path] if not path.startswith("-"):
+            return Read(path)
+        case ["cat", "-n", path] | ["nl", "-ba", path] | ["nl", "-b", "a", path]:
+            return Read(path, is_numbered=True)
+        case ["head", "-n", count, path] if count.isdigit():
+            return Read(path, 1, int(count))
+        case ["head", count, path] if count[:1] == "-" and count[1:].isdigit():
+            return Read(path, 1, int(count[1:]))
+        case ["sed", "-n", script, path]:
+            found = _SED.match(script)
+            if found is None:
+                return None
+            last = None if found[2] == "$" else int(found[2] or found[1])
+            return Read(path, int(found[1]), last)
+    return None
+
+
+def _touched(command: str) -> list[Touched]:
+    """Files that a command of any shape changes in plain sight: `sed -i … FILE`, `> FILE`, `rm FILE`."""
+    found: list[Touched] = []
+    head = command.split("<<", 1)[0]  # a here-document is text, not commands
+    for part in re.split(r"[;&|\n]+", head):
+        if _SED_IN_PLACE.search(part):
+            words = _words(part.strip())
+            if words and len(words) > 3 and not words[-1].startswith("-"):
+                found.append(Touched(words[-1]))
+        bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", part)
+        found += [Touched(path) for path in _REDIRECT.findall(bare) if path != "/dev/null" and not set(path) & _ODD]
+        words = _words(part.strip())
+        if words and words[0] == "rm":
+            found += [Touched(word, "deleted") for word in words[1:] if not word.startswith("-")]
+    return found

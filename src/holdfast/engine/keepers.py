@@ -1,0 +1,137 @@
+"""Keepers: background work after answers, such as session notes and memory extraction (TURN-12).
+
+They never delay a turn and never fail one. A keeper that runs isn't started twice: what is asked meanwhile folds into
+one more run. A keeper doesn't touch the session: it reads a copy of the view and gives records, which the session's
+owner commits at the next safe place (before a turn, or in `settle` and `close`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from holdfast.context.policy import Facts
+from holdfast.context.view import View
+from holdfast.engine.session import Session
+from holdfast.events import KeeperDeferred, KeeperDone, KeeperFailed, KeeperStarted
+from holdfast.ports import Jobs
+from holdfast.transcript.records import Record
+
+
+class Keeper(Protocol):
+    """One kind of background work.
+
+    `is_due` looks at the live view and returns at once. `keep` gets a copy that is its own; the records it returns are
+    committed later, those of a run that failed are none.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def is_due(self, view: View, facts: Facts) -> bool: ...
+
+    async def keep(self, view: View, facts: Facts) -> Sequence[Record]: ...
+
+
+# --- the machine of one keeper --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperState:
+    """Whether it runs, and whether it was asked for meanwhile."""
+
+    is_running: bool = False
+    is_wanted: bool = False
+    is_closed: bool = False
+
+
+KeeperEvent = Literal["asked", "ended", "closed"]
+KeeperAction = Literal["start", "wait", "nothing"]
+
+
+def step(state: KeeperState, event: KeeperEvent) -> tuple[KeeperState, KeeperAction]:
+    """asked: start, or remember that it was wanted; ended: start again if it was; closed: never again."""
+    if event == "closed":
+        return replace(state, is_wanted=False, is_closed=True), "nothing"
+    if event == "asked":
+        if state.is_closed:
+            return state, "nothing"
+        if state.is_running:
+            return replace(state, is_wanted=True), "wait"
+        return replace(state, is_running=True), "start"
+    if state.is_wanted and not state.is_closed:
+        return replace(state, is_wanted=False), "start"
+    return replace(state, is_running=False, is_wanted=False), "nothing"
+
+
+# --- all keepers of a session ---------------------------------------------------------------------------------------
+
+
+class Keepers:
+    """The keepers of one session, on a `Jobs` port."""
+
+    def __init__(self, jobs: Jobs, keepers: Sequence[Keeper] = ()) -> None:
+        self._jobs = jobs
+        self._keepers = {keeper.name: keeper for keeper in keepers}
+        self._states = {name: KeeperState() for name in self._keepers}
+        self._records: list[Record] = []
+
+    def after_reply(self, session: Session) -> None:
+        """Start what is due. Returns at once."""
+        facts = session.facts()
+        for name, keeper in self._keepers.items():
+            if self._is_due(session, keeper, facts):
+                self._on(session, name, "asked")
+
+    def _is_due(self, session: Session, keeper: Keeper, facts: Facts) -> bool:
+        try:
+            return keeper.is_due(session.view, facts)
+        except Exception as e:  # the boundary to keepers: they never fail a turn (TURN-12)
+            session.world.sink.emit(KeeperFailed(keeper.name, type(e).__name__, 0.0))
+            return False
+
+    def _on(self, session: Session, name: str, event: KeeperEvent) -> None:
+        self._states[name], action = step(self._states[name], event)
+        if action == "wait":
+            session.world.sink.emit(KeeperDeferred(name))
+        elif action == "start":
+            session.world.sink.emit(KeeperStarted(name))
+            self._jobs.start(name, self._work(session, self._keepers[name]))
+
+    def _work(self, session: Session, keeper: Keeper) -> Callable[[], Awaitable[None]]:
+        view, facts = session.view.copy(), session.facts()
+        clock, sink = session.world.clock, session.world.sink
+
+        async def work() -> None:
+            began = clock.now()
+            try:
+                records = tuple(await keeper.keep(view, facts))
+            except Exception as e:  # the boundary to keepers: they never fail a turn (TURN-12)
+                sink.emit(KeeperFailed(keeper.name, type(e).__name__, clock.now() - began))
+            else:
+                self._records += records
+                sink.emit(KeeperDone(keeper.name, clock.now() - began, len(records)))
+            self._on(session, keeper.name, "ended")
+
+        return work
+
+    async def collect(self, session: Session) -> None:
+        """Commit what finished keepers gave. Only the session's owner calls this, between turns."""
+        records, self._records = self._records, []
+        if records:
+            await session.record(*records)
+
+    async def settle(self, session: Session, seconds: float | None = None) -> bool:
+        """Wait until no keeper runs, at most so long, and commit what they gave; False when one still runs."""
+        is_quiet = await self._jobs.settle(seconds)
+        await self.collect(session)
+        return is_quiet
+
+    async def close(self, session: Session, seconds: float = 5.0) -> None:
+        """No keeper starts any more; running ones get a moment to end, and are cancelled then."""
+        for name in self._states:
+            self._states[name], _ = step(self._states[name], "closed")
+        await self._jobs.settle(seconds)
+        await self._jobs.close()
+        await self.collect(session)

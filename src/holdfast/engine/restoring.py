@@ -1,0 +1,95 @@
+"""The step "restore" of a compaction: read what is wanted, and bring it back (CMP-8, RST-1 to RST-9).
+
+Whatever fails here is an event and is left out; a compaction never fails for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.context.compaction import Plan, boundary_of, refusal
+from holdfast.context.policy import Facts
+from holdfast.context.restore.back import counted, put_back
+from holdfast.context.restore.play import Back, InPlay
+from holdfast.context.restore.registry import FileNow, Scene
+from holdfast.context.restore.scene import Looked, look
+from holdfast.context.view import View
+from holdfast.engine.session import Session
+from holdfast.events import FileReadBack, Restored, RestoreFailed
+from holdfast.transcript.edits import Compacted
+
+WHOLE_SHARES = (1.0, 0.5, 0.25)  # of the room, tried in turn: a boundary that is still refused comes back with less
+
+
+async def with_restored(session: Session, plan: Plan, facts: Facts, bare: Compacted) -> Compacted:
+    """The boundary with what comes back behind its summary. `bare` is the same one without, and may be committed."""
+    if not facts.settings.restore:
+        return bare
+    looked = await _looked(session, plan, facts)
+    room = room_tokens(session.view, bare, facts)
+    for share in WHOLE_SHARES:
+        back, failed = put_back(looked, session.registry, int(room * share), identity=bare.id)
+        boundary = boundary_of(session.view, plan, facts, identity=bare.id, trigger=bare.trigger, back=back)
+        if refusal(session.view, boundary, facts) is None:
+            _tell(session, {**looked.failed, **failed}, boundary)
+            return boundary
+    _tell(session, {**looked.failed, "all": "no room for what was to be restored"}, bare)
+    only_known = Back(in_play=InPlay(states=looked.saved))
+    return boundary_of(session.view, plan, facts, identity=bare.id, trigger=bare.trigger, back=only_known)
+
+
+def room_tokens(view: View, bare: Compacted, facts: Facts) -> int:
+    """Tokens that may come back: half of the trigger may be filled afterwards (PRS-2), and it must stay a gain (CMP-9).
+
+    Where the kept messages alone fill the half, the little that a todo list needs still comes back.
+    """
+    trigger = facts.limits.trigger
+    half = max(trigger // 2 - bare.tokens_after, trigger // 50)
+    least = facts.settings.min_reduction_percent if bare.trigger != "manual" else 0
+    gain = facts.size(view) * (100 - least) // 100 - bare.tokens_after - 1
+    return max(0, min(half, gain, trigger - 1 - bare.tokens_after))
+
+
+async def _looked(session: Session, plan: Plan, facts: Facts) -> Looked:
+    """The trackers' view of things, with the files as they are now and what the host gives."""
+    looked = look(session.view, plan.keep_from, facts, session.registry)
+    given: dict[str, str] = {}
+    for name, source in session.sources.items():
+        try:
+            text = await source()
+        except Exception as e:  # a named boundary: a host's source must not fail the compaction
+            looked.failed[name] = f"{type(e).__name__}: {e}"
+            continue
+        if text:
+            given[name] = text
+    scene = replace(looked.scene, given=given)
+    return replace(looked, scene=replace(scene, files=await _files(session, scene, looked.failed)))
+
+
+async def _files(session: Session, scene: Scene, failed: dict[str, str]) -> dict[str, FileNow] | None:
+    """The files that restorers want, as they are now; None where there is no disk to ask."""
+    files = session.world.files
+    if files is None:
+        return None
+    wanted: dict[str, None] = {}
+    for restorer in session.registry.restorers:
+        try:
+            wanted.update(dict.fromkeys(restorer.wants(scene)))
+        except Exception as e:  # a named boundary: a restorer of the user's must not fail the compaction
+            failed[restorer.kind] = f"{type(e).__name__}: {e}"
+    try:
+        found = await files.read(tuple(wanted), limit_bytes=scene.facts.settings.restore_file_max_bytes)
+    except Exception as e:  # a named boundary: what was read before is still known from the log
+        failed["disk"] = f"{type(e).__name__}: {e}"
+        return None
+    for file in found:
+        session.world.sink.emit(FileReadBack(file.text is not None, file.why))
+    return {file.path: file for file in found}
+
+
+def _tell(session: Session, failed: dict[str, str], boundary: Compacted) -> None:
+    emit = session.world.sink.emit
+    for name, reason in failed.items():
+        emit(RestoreFailed(name, reason.split(":")[0]))
+    for kind, (entries, tokens, left_out) in counted(boundary.restored).items():
+        emit(Restored(kind, entries, tokens, left_out))

@@ -1,0 +1,48 @@
+"""The ladder of strategies of a compaction: tried in order, the ledger last, since it needs nobody (CMP-1)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass
+
+from holdfast.context.compaction import Plan, ledger_plan
+from holdfast.context.cuts import legal_cuts
+from holdfast.context.keep import keep_from
+from holdfast.context.policy import Facts
+from holdfast.engine.session import Session
+
+Propose = Callable[[Session, Facts], AsyncIterator["Plan | str"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One way to compact. `propose` yields plans in the order in which they are to be tried, or why it has none (a
+    reason that starts with a reason code). It changes nothing; what it raises is a reason as well.
+    """
+
+    name: str
+    propose: Propose
+
+
+async def proposed(session: Session, facts: Facts) -> AsyncGenerator[tuple[str, Plan | str], None]:
+    """All proposals for the view as it is, each with its strategy's name; an exception ends only its own strategy."""
+    for strategy in (*session.strategies, LEDGER):
+        try:
+            async for plan in strategy.propose(session, facts):
+                yield strategy.name, plan
+        except Exception as e:  # a named boundary: the next strategy is tried, and the reason is an event
+            yield strategy.name, f"error: {type(e).__name__}"
+
+
+async def _ledger(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
+    """With the usual raw tail, then with none, when even that doesn't fit."""
+    view = session.view
+    start = len(view.boundary.summary) if view.boundary else 0
+    last = legal_cuts(view, loops=False)[-1]  # not the end while a call is open
+    tails = dict.fromkeys((min(keep_from(view, facts), last), last))
+    for position in tails:
+        if position > start:
+            yield ledger_plan(view, facts, position)
+
+
+LEDGER = Strategy("ledger", _ledger)

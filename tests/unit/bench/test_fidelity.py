@@ -1,0 +1,282 @@
+"""Running the bench: places, baselines, intervals, gates, chains, the same bytes in any process (QLT-1 to QLT-3)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.bench.talk import calls, log_of, says, shows, user
+
+from holdfast.bench.baselines import BASELINES, clear_results, head_and_tail, keep_last, ranked
+from holdfast.bench.fidelity import Options, budget_of, run
+from holdfast.bench.places import is_one_project
+from holdfast.bench.report import Pooled, Report, as_plain, drawn_sessions, failures, gates_of, measured
+from holdfast.bench.scores import Tally
+from holdfast.bench.tables import as_markdown, as_table
+from holdfast.cli import main
+from holdfast.errors import BadSetting
+from holdfast.transcript.messages import Message
+from holdfast.transcript.tokens import base_tokens
+
+pytestmark = pytest.mark.unit
+
+
+def talk(turns: int = 60) -> list[tuple[str, Any]]:
+    """A session of about 40,000 tokens in which each turn names something said twenty turns before."""
+    said: list[tuple[str, Any]] = [("user", "please tidy the parse_row family of functions")]
+    for number in range(turns):
+        old = f"helper_{number - 20}_fn" if number >= 20 else "parse_row"
+        call = {"type": "tool_use", "id": f"c{number}", "name": "Bash", "input": {"command": f"grep -n {old} src"}}
+        said.append(("assistant", [{"type": "text", "text": f"Now {old} in turn {number}."}, call]))
+        body = f"def helper_{number}_fn(rows, budget):\n" + f"plain words of turn number {number} follow here\n" * 60
+        said.append(("user", [{"type": "tool_result", "tool_use_id": f"c{number}", "content": body}]))
+    return said
+
+
+def everything(messages: Sequence[Message], budget: int, tail: int) -> str:
+    return keep_last(messages, 10**9)
+
+
+def nothing(messages: Sequence[Message], budget: int, tail: int) -> str:
+    return ""
+
+
+def forgetful(messages: Sequence[Message], budget: int, tail: int) -> str:
+    """Knows all, unless it was summarised before."""
+    is_chained = any(message.origin in ("summary", "reminder") for message in messages)
+    return "" if is_chained else keep_last(messages, 10**9)
+
+
+def options(**changes: Any) -> Options:
+    fixed: dict[str, Any] = {"least_tokens": 5_000, "draws": 50, "cpu_seconds": lambda: 0.0, "budgets": ("2k", "5k")}
+    return Options(**{**fixed, **changes})
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return log_of(talk(), tmp_path / "one.jsonl")
+
+
+# --- baselines
+
+CONVERSATION = [
+    user("first words"),
+    *(
+        message
+        for n in range(30)
+        for message in (calls("Bash", command=f"run step_{n}"), shows(f"output_{n} " + "plain " * 200))
+    ),
+    user("what about output_7 in the plain"),
+    says("last words"),
+]
+
+
+@pytest.mark.parametrize("name", sorted(BASELINES))
+@pytest.mark.parametrize(("budget", "tail"), [(500, 0), (3_000, 0), (1_000, 1_000), (100_000, 0)])
+def test_baselines_fill_their_budget_and_no_more(name: str, budget: int, tail: int) -> None:
+    """QLT-1: all baselines at equal tokens."""
+    assert 0 < base_tokens(BASELINES[name](CONVERSATION, budget, tail)) <= budget + tail + 1
+
+
+def test_what_each_baseline_keeps() -> None:
+    last = keep_last(CONVERSATION, 1_000, 0)
+    assert "last words" in last and "first words" not in last and "output_29" in last
+    both = head_and_tail(CONVERSATION, 1_000, 0)
+    assert "last words" in both and "first words" in both and "output_15" not in both
+    cleared = clear_results(CONVERSATION, 3_000, 0)
+    assert "first words" in cleared and "step_3" in cleared and "output_3 " not in cleared and "output_29" in cleared
+    goal = ranked(CONVERSATION, 500, 0)
+    assert "output_7 " in goal and "output_8 " not in goal
+    assert "output_29" in ranked(CONVERSATION, 500, 400)
+
+
+# --- places
+
+
+def test_cuts_and_boundaries(tmp_path: Path) -> None:
+    said = talk()
+    log = log_of([*said[:81], ("boundary", "what helper_25_fn is"), *said[81:]], tmp_path / "two.jsonl")
+    report = run([log], options(budgets=("summary", "2k"), strategies={"none": nothing}))
+    rows = {(row.where, row.budget, row.strategy): row for row in report.rows}
+    assert set(rows) == {
+        ("boundary", "summary", "real"),
+        ("boundary", "summary", "none"),
+        ("boundary", "2k", "none"),
+        ("cut", "2k", "none"),
+    }
+    real = rows["boundary", "summary", "real"].axes["facts"]
+    assert 0 < real.kept < real.of, "the summary names one of the helpers that come up again"
+    assert rows["boundary", "summary", "none"].axes["facts"].kept == 0
+
+
+def test_sessions_of_two_projects_and_unreadable_files_are_left_out(tmp_path: Path) -> None:
+    two = log_of(talk(), tmp_path / "two.jsonl", cwds=("/work/app", "/work/other"))
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("not a log\n")
+    report = run([two, bad, tmp_path / "missing.jsonl"], options())
+    assert [Path(file).name for file, _ in report.skipped] == ["two.jsonl", "bad.jsonl", "missing.jsonl"]
+    assert "more than one project" in report.skipped[0][1]
+    assert not report.rows
+
+
+def test_folders_of_one_project_are_one_project() -> None:
+    assert is_one_project(rb'{"cwd":"D:\\app\\src"} {"cwd":"D:\\app"} {"cwd":"D:\\app\\docs"}')
+    assert not is_one_project(b'{"cwd":"/work/app"} {"cwd":"/work/app2"}')
+    assert is_one_project(b"{}")
+
+
+def test_a_view_that_breaks_its_budget_is_counted(log: Path) -> None:
+    report = run([log], options(strategies={"all": everything, "keep-last": keep_last}))
+    assert {row.strategy: row.over for row in report.rows if row.budget == "2k"} == {"all": 2, "keep-last": 0}
+    assert "over budget" in as_table(report)
+
+
+def test_lost_facts_say_where_they_were_seen_and_needed(log: Path) -> None:
+    report = run([log], options(strategies={"ledger": nothing}, budgets=("5k",)))
+    lost = next(one for one in report.lost if one.key == "helper_13_fn")
+    assert lost.seen_line < lost.cut_line <= lost.needed_line
+    assert lost.file == str(log)
+    assert f"{log}:{lost.seen_line} last seen" in as_table(report, lost=1_000)
+
+
+# --- chains
+
+
+def test_a_chain_is_compared_with_one_compaction(log: Path) -> None:
+    """QLT-3, CMP-13: rebuilt from the journal nothing is lost; a compaction of a compaction loses."""
+    good = run([log], options(strategies={"ledger": keep_last}, chain_budget="5k")).chains[0]
+    assert (good.loss, good.places) == (0, 1)
+    bad = run([log], options(strategies={"ledger": forgetful}, chain_budget="5k")).chains[0]
+    assert bad.once["facts"] == 100
+    assert bad.loss == 100
+
+
+# --- intervals
+
+
+def test_bootstrap_intervals_are_by_session() -> None:
+    pool = Pooled()
+    for number in range(20):
+        pool.add(f"s{number}", {"facts": Tally(number % 2 * 10, 10)})
+    draws = drawn_sessions(sorted(pool.sessions), 400, seed=1)
+    found = measured(pool.sessions, "facts", draws)
+    assert found is not None
+    assert (found.percent, found.kept, found.of) == (50, 100, 200)
+    assert 20 < found.low < 40 < 60 < found.high < 80
+    assert draws == drawn_sessions(sorted(pool.sessions, reverse=True), 400, seed=1)
+    assert draws != drawn_sessions(sorted(pool.sessions), 400, seed=2)
+    assert measured(pool.sessions, "line", draws) is None
+
+
+# --- gates
+
+
+def report_of(log: Path, **strategies: Any) -> Report:
+    return run([log], options(strategies=strategies, chain_budget="5k"))
+
+
+def test_gates(log: Path) -> None:
+    """QLT-2."""
+    report = report_of(log, **{"ledger": everything, "keep-last": keep_last})
+    holding = "facts@2k=92, cut:far@5k=90, facts@2k=keep-last+8, user@5k=keep-last-0, chain@5k=1, cpu@2k=500"
+    assert failures(report, gates_of(holding)) == []
+    assert failures(report, gates_of("")) == []
+    poor = report_of(log, **{"ledger": nothing, "keep-last": keep_last})
+    said = failures(poor, gates_of("facts@2k=92,facts@2k=keep-last+8,failing@2k=1,facts@7k=1,boundary:facts@2k=1"))
+    assert said[0] == "facts@2k=92: 0.0 is below 92.0"
+    assert said[1].startswith("facts@2k=keep-last+8: 0.0 is below")
+    assert [one.split(": ", 1)[1] for one in said[2:]] == ["nothing to measure"] * 3
+    chained = report_of(log, ledger=forgetful)
+    assert failures(chained, gates_of("chain@5k=1")) == ["chain@5k=1: 100.0 is above 1.0"]
+
+
+@pytest.mark.parametrize("text", ["facts=92", "beauty@10k=3", "facts@10k", "facts@10k=high"])
+def test_gates_that_are_none(text: str) -> None:
+    with pytest.raises(BadSetting, match="AXIS@BUDGET"):
+        gates_of(text)
+
+
+def test_budgets() -> None:
+    assert [(b.tokens, b.tail_tokens) for b in map(budget_of, ("10k", "default", "summary+10k", "500"))] == [
+        (10_000, 0),
+        (12_000, 10_000),
+        (None, 10_000),
+        (500, 0),
+    ]
+    with pytest.raises(BadSetting, match="budget 'much'"):
+        budget_of("much")
+
+
+# --- the door
+
+
+def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["bench", "fidelity", *arguments])
+    got = capsys.readouterr()
+    return code, got.out, got.err
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log_of(talk(120), tmp_path / "one.jsonl")
+    basic = (str(tmp_path), "--budget", "10k", "--strategy", "keep-last", "--strategy", "ledger")
+    code, out, _ = command(capsys, *basic)
+    assert code == 0 and out.startswith("cuts, budget 10k:") and "keep-last" in out and "ranked" not in out
+    code, out, _ = command(capsys, *basic, "--markdown")
+    assert code == 0 and "| keep-last |" in out
+    code, out, _ = command(capsys, *basic, "--json", "--gate", "facts@10k=0")
+    assert code == 0 and json.loads(out)["gates"] == {"asked": ["facts@10k=0"], "failed": []}
+    code, _, err = command(capsys, *basic, "--gate", "cpu@10k=0,line@10k=99")
+    assert code == 1 and err.count("gate failed: ") == 2 and "line@10k=99" in err
+
+
+def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("nothing")
+    for arguments, code in [
+        ((str(tmp_path / "none.jsonl"),), 1),
+        ((str(bad),), 1),
+        ((str(bad), "--gate", "facts"), 2),
+        ((str(bad), "--budget", "much"), 2),
+        ((str(bad), "--strategy", "luck"), 2),
+        ((str(bad), "--at", "home"), 2),
+    ]:
+        got, _, err = command(capsys, *arguments)
+        assert (got, err.count("\n")) == (code, 1), arguments
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert command(capsys, str(empty))[0] == 3
+
+
+def test_the_same_bytes_under_any_hash_seed(tmp_path: Path) -> None:
+    """QLT-1: deterministic in any process."""
+    log = log_of(talk(), tmp_path / "one.jsonl")
+    code = (
+        "import sys, json; from pathlib import Path; from holdfast.bench import fidelity, report, tables\n"
+        "options = fidelity.Options(least_tokens=5000, budgets=('2k', '3k+1k'), cpu_seconds=lambda: 0.0)\n"
+        "found = fidelity.run([Path(sys.argv[1])], options)\n"
+        "print(json.dumps(report.as_plain(found)), tables.as_markdown(found, lost=50))"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code, str(log)],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "4711")
+    }
+    assert len(outputs) == 1
+    assert b"keep-last" in outputs.pop()
+
+
+def test_a_report_is_plain_and_shown_in_every_form(log: Path) -> None:
+    report = run([log], options())
+    assert json.loads(json.dumps(as_plain(report)))["files"] == 1
+    assert "### cuts, budget 2k" in as_markdown(report, lost=3)
+    assert as_table(Report()).startswith("nothing to measure")

@@ -1,0 +1,106 @@
+"""TURN-9, TURN-9b: calls without a result, results that come late, and media over the limits."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.unit.context.making import Talk, after, call, facts, image, text
+
+from holdfast.context.requests import to_request
+from holdfast.context.settle import media_limits, settle
+from holdfast.context.wire import NO_RESULT
+from holdfast.transcript.edits import Rewound
+
+pytestmark = pytest.mark.unit
+
+
+def results(view: object) -> list[tuple[str, object]]:
+    body = msgspec.json.decode(to_request(view, facts()).body)  # type: ignore[arg-type]
+    blocks = [block for message in body["messages"] for block in message["content"]]
+    return [(b["tool_use_id"], b["content"]) for b in blocks if b["type"] == "tool_result"]
+
+
+def test_an_open_call_is_answered_for_good() -> None:
+    """TURN-9b: the synthetic error stays when the result comes later, also in a fresh fold."""
+    talk = Talk()
+    talk.user()
+    talk.model(call("a"), call("b"))
+    talk.result("a", "here")
+    (edit,) = settle(talk.view, facts())
+    assert edit.tool_use_ids == ("b",)
+    talk.records.append(edit)
+    assert settle(talk.view, facts()) == ()
+    assert results(talk.view) == [("a", "here"), ("b", NO_RESULT)]
+    talk.result("b", "too late")
+    talk.answered()
+    assert results(talk.view) == [("a", "here"), ("b", NO_RESULT)]
+    assert "b" not in talk.view.results
+
+
+def test_after_a_rewind_to_the_call_it_may_be_answered_again() -> None:
+    """TURN-9b: nothing was built on the synthetic answer that stays."""
+    talk = Talk()
+    talk.user()
+    asked = talk.model(call("a"))
+    talk.records += settle(talk.view, facts())
+    talk.user("what happened?")
+    talk.records.append(Rewound(to=asked.id))
+    assert list(talk.view.open_calls) == ["a"]
+    talk.result("a", "now")
+    assert results(talk.view) == [("a", "now")]
+
+
+def test_after_a_rewind_to_later_it_stays_settled() -> None:
+    """TURN-9b: the model has answered on the synthetic result."""
+    talk = Talk()
+    talk.user()
+    talk.model(call("a"))
+    talk.records += settle(talk.view, facts())
+    answer = talk.model(text("it failed"))
+    talk.user("and?")
+    talk.records.append(Rewound(to=answer.id))
+    talk.result("a", "too late")
+    assert talk.view.settled == {"a"}
+    assert results(talk.view) == [("a", NO_RESULT)]
+
+
+def seen(count: int) -> Talk:
+    talk = Talk()
+    for _ in range(count):
+        talk.message("user", text("look"), image())
+        talk.answered()
+    return talk
+
+
+@pytest.mark.parametrize(("images", "most", "gone"), [(5, 5, 0), (6, 5, 2), (101, 100, 11), (30, 4, 27)])
+def test_the_oldest_media_are_replaced_in_chunks(images: int, most: int, gone: int) -> None:
+    """TURN-9: over the count the oldest go, and some more, so that the next image doesn't move the prefix again."""
+    talk = seen(images)
+    edits = media_limits(talk.view, facts(max_images=most))
+    changes = [change for edit in edits for change in edit.changes]
+    assert len(changes) == gone
+    assert [change.message for change in changes] == [f"m{1 + 2 * n}" for n in range(gone)]
+    view = after(talk.view, edits)
+    assert view.media == images - gone
+    assert media_limits(view, facts(max_images=most)) == ()
+
+
+def test_bytes_count_too_and_media_inside_results() -> None:
+    """TURN-9: the limit of bytes; an image in a result gives way to a placeholder, its text stays."""
+    talk = Talk()
+    talk.ran("a", "mcp__shot", [text("before"), image("a" * 600), text("after")])
+    talk.ran("b", "mcp__shot", [image("b" * 600)])
+    talk.answered()
+    assert media_limits(talk.view, facts()) == ()
+    view = after(talk.view, media_limits(talk.view, facts(max_media_bytes=1_000, max_images=3)))
+    shown = dict(results(view))
+    assert [part["type"] for part in shown["a"]] == ["text", "text", "text"]  # type: ignore[attr-defined]
+    assert "left out" in shown["a"][1]["text"]  # type: ignore[index]
+    assert shown["b"][0]["type"] == "image"  # type: ignore[index]
+
+
+def test_a_view_without_media_is_not_searched() -> None:
+    """TURN-14: the aggregate says that there is nothing to do."""
+    view = seen(0).view
+    assert view.media == 0
+    assert media_limits(view, facts(max_images=1)) == ()

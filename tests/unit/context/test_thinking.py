@@ -1,0 +1,111 @@
+"""TURN-7: which thinking goes with an edit, which edits wait, and who may keep what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.context.making import UNBOUND, Talk, call, facts, text, thinking
+
+from holdfast.context.cuts import open_loop
+from holdfast.context.passes import with_thinking
+from holdfast.context.requests import to_request
+from holdfast.context.thinking import dropped_thinking, is_postponed
+from holdfast.transcript.edits import Change, Snipped
+from holdfast.transcript.messages import MessageId
+
+pytestmark = pytest.mark.unit
+
+BOUND = replace(UNBOUND, thinking_is_bound=True)
+
+
+def talk(*, is_open: bool) -> Talk:
+    """Positions 0 to 3: a finished turn; 4 to 7: a tool loop, open or closed."""
+    some = Talk()
+    some.user()
+    some.model(thinking("one"), call("a"))
+    some.result("a", "x" * 4_000)
+    some.model(thinking("two"), text("done"))
+    some.user()
+    some.model(thinking("three"), call("b"))
+    some.result("b", "y")
+    if not is_open:
+        some.model(text("done"))
+    return some
+
+
+def dropped(view: Any, position: int, **more: Any) -> list[str]:
+    edit = dropped_thinking(view, position, facts(**more))
+    return [change.message for change in edit.changes] if edit else []
+
+
+@pytest.mark.parametrize(
+    ("is_open", "model", "position", "gone"),
+    [
+        (False, BOUND, 2, ["m4", "m6"]),
+        (False, UNBOUND, 2, ["m4", "m6"]),
+        (False, BOUND, 4, ["m6"]),
+        (True, UNBOUND, 0, ["m2", "m4"]),  # the open loop needs its thinking back
+        (True, BOUND, 0, ["m2", "m4", "m6"]),  # its signatures no longer hold
+        (False, BOUND, 6, []),
+    ],
+)
+def test_thinking_behind_an_edit_goes(is_open: bool, model: Any, position: int, gone: list[str]) -> None:
+    """TURN-7: from the edit on, but for the open loop of a model that doesn't bind it."""
+    assert dropped(talk(is_open=is_open).view, position, model=model) == gone
+
+
+def test_the_provider_can_do_it_instead() -> None:
+    """TURN-7: a setting leaves thinking in place and tells the provider to drop what no longer fits."""
+    some = talk(is_open=False)
+    assert dropped(some.view, 0, model=BOUND, thinking="provider") == []
+    request = to_request(some.view, facts(model=BOUND, thinking="provider"))
+    given = msgspec.json.decode(request.body)["thinking"]
+    assert given == {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+    assert request.betas == ("thinking-binding-controls-2026-08-01",)
+    assert b"block_binding" not in to_request(some.view, facts(model=UNBOUND, thinking="provider")).body
+
+
+def test_an_edit_before_an_open_loop_waits() -> None:
+    """TURN-7: inside an open tool loop nothing before it is edited, unless the call would otherwise fail."""
+    view = talk(is_open=True).view
+    assert is_postponed(view, 2, facts(model=BOUND))
+    assert is_postponed(view, 5, facts(model=BOUND))
+    assert not is_postponed(view, 6, facts(model=BOUND)), "nothing bound stands behind it"
+    assert not is_postponed(view, 2, facts(model=UNBOUND))
+    assert not is_postponed(view, 2, facts(model=BOUND, thinking="provider"))
+    assert not is_postponed(view, 2, facts(2_000, model=BOUND)), "over the trigger"
+    assert not is_postponed(talk(is_open=False).view, 2, facts(model=BOUND))
+
+
+def test_an_edit_takes_its_thinking_along_only_where_something_was_sent() -> None:
+    """TURN-7: what was never sent was never signed for."""
+    view = talk(is_open=False).view
+    sent = Snipped(changes=(Change(message=MessageId("m3"), block=0),))
+    unsent = Snipped(changes=(Change(message=MessageId("m8"), block=0),))
+    assert len(with_thinking(view, (sent,), facts(model=BOUND))) == 2
+    assert with_thinking(view, (unsent,), facts(model=BOUND)) == (unsent,)
+    assert with_thinking(view, (), facts(model=BOUND)) == ()
+
+
+def test_words_behind_results_do_not_end_a_loop() -> None:
+    """TURN-7, TURN-9: they are part of the same API message; a turn of the model without calls ends it."""
+    some = talk(is_open=True)
+    assert open_loop(some.view) == 5
+    some.user("hurry up")
+    some.message("user", text("remember"), origin="reminder")
+    assert open_loop(some.view) == 5
+    some.model(text("done"))
+    some.user()
+    assert open_loop(some.view) is None
+
+
+def test_an_open_call_is_an_open_loop() -> None:
+    """TURN-7: its answer is still to come."""
+    some = Talk()
+    some.user()
+    some.model(thinking(), call("a"))
+    assert open_loop(some.view) == 1
+    assert open_loop(Talk().view) is None
