@@ -28,6 +28,7 @@ _FACE = {
     "CHEAP_PASSES": "context.passes",
     "Block": "transcript.blocks",
     "Facts": "context.policy",
+    "Front": "transcript.records",
     "HoldfastError": "errors",
     "Message": "transcript.messages",
     "Pressure": "context.policy",

@@ -17,6 +17,7 @@ from holdfast.settings import Settings as Settings
 from holdfast.transcript.blocks import Block as Block
 from holdfast.transcript.messages import Message as Message
 from holdfast.transcript.messages import Usage as Usage
+from holdfast.transcript.records import Front as Front
 from holdfast.wiring import create_session as create_session
 from holdfast.wiring import memory_session as memory_session
 from holdfast.wiring import open_session as open_session

@@ -11,6 +11,7 @@
     +-- ForeignFormat                a file that no reader understands (ENG-6)
     +-- ContextBlocked               over the block threshold with nothing left to reduce (TURN-13)
     +-- CompactionRefused            compaction is switched off, or already runs (PRS-4, PRS-5)
+    +-- PinRefused                   a pin that is empty, or beyond the budget of pins (RST-8)
     +-- BadSetting                   a setting or flag with an unusable value (CLI-5)
     +-- ModelError                   a model could not be asked, or didn't answer (TURN-11)
         +-- Overloaded               try again later; the server may say when
@@ -220,3 +221,7 @@ class ModelGaveUp(ModelError):
         steps = f"tried: {', '.join(tried)}" if tried else "nothing else could be tried"
         detail = f"{last.reason}: {last.detail}".rstrip(": ")
         super().__init__(f"{detail}; {steps}{'; ' if advice else ''}{advice}", status=last.status)
+
+
+class PinRefused(HoldfastError):
+    """A pin that can't be kept: empty, or beyond the budget; the message has the sizes."""

@@ -7,19 +7,25 @@ session = await memory_session()                    # nothing survives the proce
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
+from holdfast.adapters.connecting import OFFLINE, connect, default_names
 from holdfast.adapters.files import SessionFiles, SessionStore
+from holdfast.adapters.files.store import PROJECTS
 from holdfast.adapters.files.texts import ProjectFiles
 from holdfast.adapters.machine import RandomIds, SystemClock
 from holdfast.adapters.memory import MemoryBlobs, MemoryJournal
+from holdfast.adapters.search import JournalArchive, StoreArchive
 from holdfast.adapters.sinks import NullSink
 from holdfast.context.models import ModelFacts
 from holdfast.context.restore.registry import Registry
 from holdfast.context.restore.standard import STANDARD
+from holdfast.engine.models import JOBS, Job, Models
 from holdfast.engine.session import Session, Window, World
-from holdfast.ports import Clock, Files, Ids, Journal, Sink
+from holdfast.ports import Archive, Clock, Files, Ids, Journal, Model, Sink
 from holdfast.settings import Settings
 from holdfast.transcript.codec import FORMAT, VERSION
 from holdfast.transcript.records import Header
@@ -83,6 +89,7 @@ async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, re
         ids=parts.ids,
         sink=parts.sink,
         files=parts.files or ProjectFiles(files.journal.header.project or "."),
+        archive=_archive(files),
     )
     try:
         opened = await Session.open(
@@ -95,15 +102,25 @@ async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, re
     return opened
 
 
+def _archive(files: SessionFiles) -> Archive:
+    """What was said in the session's project; of a session that stands outside a store, only its own."""
+    folder = files.directory.parent
+    if folder.parent.name == PROJECTS:
+        return StoreArchive(folder.parent.parent, folder.name)
+    return JournalArchive(files.journal, files.blobs)
+
+
 async def memory_session(
     session: str = "memory", *, journal: Journal | None = None, parts: Parts | None = None
 ) -> Session:
     """A session that lives in this process only, for replays, tests and tries. `journal` goes on with an older one."""
     parts = parts or Parts()
     header = Header(format=FORMAT, version=VERSION, session=session, created=parts.clock.now())
+    journal, blobs = journal or MemoryJournal(header), MemoryBlobs()
     world = World(
-        journal=journal or MemoryJournal(header),
-        blobs=MemoryBlobs(),
+        journal=journal,
+        blobs=blobs,
+        archive=JournalArchive(journal, blobs),
         clock=parts.clock,
         ids=parts.ids,
         sink=parts.sink,
@@ -112,3 +129,22 @@ async def memory_session(
     opened = await Session.open(world, parts.settings, model=parts.model, window=parts.window)
     opened.registry = parts.registry
     return opened
+
+
+def connect_models(settings: Settings, environ: Mapping[str, str], *, known: tuple[ModelFacts, ...] = ()) -> Models:
+    """The models of each job, as the settings name them; keys come from the environment, and stay there.
+
+    A job without a list of its own uses that of `main`, and `main` without one whoever there is a key for, else the
+    offline model. `offline` in the list of another job ends it: from there on the job is done without a model.
+    """
+    made: dict[str, Model] = {}
+
+    def chain(names: tuple[str, ...]) -> tuple[Model, ...]:
+        return tuple(made.setdefault(name, connect(name, environ, known=known)) for name in names)
+
+    main = settings.main_models or default_names(environ)
+    helpers: dict[Job, tuple[Model, ...]] = {}
+    for job in JOBS[1:]:
+        names: tuple[str, ...] = getattr(settings, f"{job}_models") or main
+        helpers[job] = chain(tuple(takewhile(lambda name: name.strip() != OFFLINE, names)))
+    return Models(main=chain(main or (OFFLINE,)), **helpers)

@@ -20,6 +20,7 @@ EXPECTED: list[str] = [
     "Block",
     "CHEAP_PASSES",
     "Facts",
+    "Front",
     "HoldfastError",
     "Message",
     "Pressure",

@@ -70,7 +70,7 @@ class Assembly:
         words = delta.get("content") or delta.get("refusal")
         if isinstance(words, str) and words:
             self._text.append(words)
-            yield TextDelta(bool(self._thought), words)
+            yield TextDelta(int(bool(self._thought)), words)
         for number, piece in enumerate(delta.get("tool_calls") or ()):
             yield self._piece(number, piece)
 

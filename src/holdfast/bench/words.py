@@ -33,6 +33,7 @@ class Sighting(NamedTuple):
 _LONGEST_CHARS: Final = 120  # what is longer is data, not a name
 _DIGITS: Final = 3  # a number of fewer digits says nothing
 _HASH_DIGITS: Final = 7
+_KEBAB_CHARS: Final = 6  # a-z and p-3 are no names
 _CACHED_LINES: Final = 400_000
 
 _URL: Final = re.compile(r"https?://[^\s\"'`<>()\[\]{}|\\^]+")
@@ -171,7 +172,8 @@ def _dashed(chunk: str) -> Iterator[Name]:
     if _UUID.fullmatch(chunk):
         yield Name("hash", chunk[:_HASH_DIGITS].lower())
     elif _KEBAB.fullmatch(chunk):
-        yield Name("kebab", chunk)
+        if len(chunk) >= _KEBAB_CHARS:
+            yield Name("kebab", chunk)
     else:
         for part in chunk.split("-"):
             yield from _plain_names(part)

@@ -157,6 +157,25 @@ def sessions_delete(
 
 
 @app.command()
+def pin(
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="An id, its beginning, or a path.")],
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="What must survive, word for word.")] = None,
+    *,
+    is_list: Annotated[bool, typer.Option("--list", help="Show the pins of the session.")] = False,
+    remove: Annotated[str | None, typer.Option("--remove", metavar="ID", help="Take this pin back.")] = None,
+    sets: Sets = None,
+    json: Json = False,
+) -> None:
+    """Pin a text, so that it survives every compaction word for word.
+
+    Pins share a budget (the setting pins_tokens), which shrinks with the window; one that doesn't fit is refused.
+    """
+    from holdfast.cli.pinning import pin_command
+
+    pin_command(session, configured(sets or ()), text=text, is_list=is_list, remove=remove, is_json=json)
+
+
+@app.command()
 def export(
     file: Reference,
     *,

@@ -40,6 +40,7 @@ def _fired(result: Result) -> None:
     rows: list[tuple[int, str, str, int | None]] = []
     for one in result["compactions"]:
         what = f"{one['tokens_before']:,} -> {one['tokens_after']:,} tokens ({one['strategy']}, {one['trigger']})"
+        what += _restored(one.get("restored", ()))
         rows.append((one["turn"], "compaction", what, one["tokens_before"] - one["tokens_after"]))
     for one in result["microcompactions"]:
         what = f"{plural(len(one['cleared']), 'result')} cleared ({one['reason']})"
@@ -60,6 +61,16 @@ def _fired(result: Result) -> None:
         out(f"  {plural(len(moves), 'prefix move')} ({told}): {tokens(rewritten)} tokens written to the cache again")
     if not (rows or offloads or moves):
         out("  nothing fired: the session fits the window as it is")
+
+
+def _restored(rows: Sequence[Result]) -> str:
+    """What came back behind a boundary, in a few words."""
+    kinds = Counter(row["kind"] for row in rows if row["name"] is not None)
+    left = sum(len(row["left_out"]) for row in rows)
+    told = [f"{kind.replace('_', ' ')} {count}" for kind, count in kinds.items()] + (
+        [f"left out {left}"] if left else []
+    )
+    return f", back: {', '.join(told)}" if told else ""
 
 
 def _cost(result: Result) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.context.models import model_facts
 from holdfast.context.state import Calibration
+from holdfast.settings import Settings
 from holdfast.transcript.messages import Message, ResponseId, Usage
 from holdfast.transcript.records import Calibrated, Front
 from holdfast.transcript.sizes import NOTHING, Size, json_size
@@ -16,6 +17,7 @@ from holdfast.transcript.sizes import NOTHING, Size, json_size
 if TYPE_CHECKING:
     from holdfast.context.view import View
 
+_DEFAULTS = Settings()
 # TOK-4: a report teaches the ratio when the messages it held were estimated at this much or more …
 CALIBRATION_MIN_TOKENS = 2_000
 # … and what it says is believable at all; …
@@ -124,10 +126,16 @@ def fronted(view: View, front: Front) -> None:
     view.dirty = 0
 
 
-def size_tokens(view: View, *, numerator: int = 4, denominator: int = 3) -> int:
-    """The view's size now (TOK-3): anchored, else the blind estimate of everything times 4/3, rounded up."""
+def size_tokens(view: View, settings: Settings = _DEFAULTS) -> int:
+    """The view's size now (TOK-3): anchored, else the blind estimate of everything times 4/3, rounded up.
+
+    What came after the last report counts by the live estimate at the learned ratio, or, as in the logs of the
+    reference system, by the base rule as it is.
+    """
     if view.anchor is None:
         blind = view.size.blind + view.front_size.blind
-        return -(-blind * numerator // denominator)
+        return -(-blind * settings.margin_numerator // settings.margin_denominator)
+    if settings.estimator == "base" and view.anchor.is_reported:
+        return max(0, view.anchor.tokens + view.size.base - view.anchor.at.base)
     gained = view.size.live - view.anchor.at.live
     return max(0, view.anchor.tokens + round(view.state.calibration.ratio * gained))

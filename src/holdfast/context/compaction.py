@@ -102,7 +102,7 @@ def boundary_of(
         prompts={name: prompts.version(name) for name in ("continuation", *back.prompts)},
         restored=back.rows,
     )
-    after = size_tokens(project([boundary], onto=view))
+    after = size_tokens(project([boundary], onto=view), facts.settings)
     return msgspec.structs.replace(boundary, tokens_after=after)
 
 

@@ -104,8 +104,7 @@ class Facts:
 
     def size(self, view: View) -> int:
         """The view's size in tokens (TOK-3)."""
-        settings = self.settings
-        return size_tokens(view, numerator=settings.margin_numerator, denominator=settings.margin_denominator)
+        return size_tokens(view, self.settings)
 
     @property
     def reach_tokens(self) -> int:

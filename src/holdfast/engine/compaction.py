@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 from holdfast.context.compaction import Plan, Trigger, boundary_of, refusal
 from holdfast.context.economics import move_price
-from holdfast.context.policy import Facts
 from holdfast.engine.restoring import with_restored
 from holdfast.engine.session import Session
-from holdfast.engine.strategies import proposed
+from holdfast.engine.strategies import focused, proposed, supplied
 from holdfast.errors import CompactionRefused
 from holdfast.events import CompactionAttemptFailed, CompactionDone, PrefixMoved
 from holdfast.transcript.edits import Compacted
@@ -38,8 +37,21 @@ class Failed:
 Outcome = Done | Failed
 
 
-async def compact(session: Session, *, trigger: Trigger, source: str = "user") -> Outcome:
-    """Replace old history by a record of it. Raises `CompactionRefused` when compaction is off or already runs."""
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A boundary that passed its test, and the plan behind it; nothing is committed (CMP-11)."""
+
+    plan: Plan
+    boundary: Compacted
+
+
+async def compact(
+    session: Session, *, trigger: Trigger, source: str = "user", record: str | None = None, focus: str = ""
+) -> Outcome:
+    """Replace old history by a record of it. Raises `CompactionRefused` when compaction is off or already runs.
+
+    `record` is a text to commit instead of what a strategy would write; it has to pass the same test.
+    """
     if not session.settings.compact:
         raise CompactionRefused(
             "compaction is switched off (DISABLE_COMPACT or the setting compact); switch it on first"
@@ -48,27 +60,36 @@ async def compact(session: Session, *, trigger: Trigger, source: str = "user") -
         raise CompactionRefused("a compaction of this session is already running; wait for it to end")
     session.is_compacting = True
     try:
-        return await _run(session, trigger, session.facts(source))
+        found = await proposal(session, trigger=trigger, source=source, record=record, focus=focus)
+        if isinstance(found, Proposal):
+            return await _committed(session, found.boundary)
+        await session.record(CompactionFailed(trigger=trigger, reason=found.reason))
+        return found
     finally:
         session.is_compacting = False
 
 
-async def _run(session: Session, trigger: Trigger, facts: Facts) -> Outcome:
+async def proposal(
+    session: Session, *, trigger: Trigger, source: str = "user", record: str | None = None, focus: str = ""
+) -> Proposal | Failed:
+    """What `compact` would commit now. Changes nothing."""
+    facts = session.facts(source)
     view, emit = session.view, session.world.sink.emit
     reason = "nothing_to_compact: no message stands before the messages to keep"
-    async with aclosing(proposed(session, facts)) as proposals:
+    plans = proposed(session, facts) if record is None else supplied(session, facts, record)
+    async with aclosing(plans) as proposals:
         async for name, plan in proposals:
             if isinstance(plan, Plan):
+                plan = focused(plan, focus)
                 identity = session.world.ids.new("boundary")
                 boundary = boundary_of(view, plan, facts, identity=identity, trigger=trigger)
                 why = refusal(view, boundary, facts) if plan.record.strip() else "empty: the record holds no text"
                 if why is None:
-                    return await _committed(session, await with_restored(session, plan, facts, boundary))
+                    return Proposal(plan, await with_restored(session, plan, facts, boundary))
             else:
                 why = plan
             reason = why
             emit(CompactionAttemptFailed(trigger, name, why))
-    await session.record(CompactionFailed(trigger=trigger, reason=reason))
     return Failed(reason)
 
 

@@ -14,7 +14,7 @@ _NAMED = 5
 
 
 async def recall(session: Session, wanted: Wanted, *, other: str | None = None) -> Shown:
-    """What an id stands for, in this session or in another one of the project. Raises `BadRecall` when it is unknown."""
+    """What an id stands for, in this session or another of its project. Raises `BadRecall` when it is unknown."""
     return shown(await original(session, wanted.id, other=other), wanted)
 
 
@@ -25,8 +25,18 @@ async def original(session: Session, identity: str, *, other: str | None = None)
             raise BadRecall("no other session can be reached from here")
         loaded, blobs = await session.world.archive.load(other)
     else:
+        if (shown := in_view(session, identity)) is not None:
+            return shown
         loaded, blobs = await session.world.journal.load(whole=True), session.world.blobs
     return await original_in(loaded, blobs, identity)
+
+
+def in_view(session: Session, identity: str) -> Original | None:
+    """The original of something that is in the view, as said, whatever is shown in its place."""
+    view = session.view
+    if identity not in view.positions and identity not in view.results:
+        return None
+    return Originals(item.message for item in view.items).find(identity)
 
 
 async def original_in(loaded: Loaded, blobs: Blobs, identity: str) -> Original:

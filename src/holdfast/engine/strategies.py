@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.context.compaction import Plan, ledger_plan
 from holdfast.context.cuts import legal_cuts
@@ -46,3 +46,19 @@ async def _ledger(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
 
 
 LEDGER = Strategy("ledger", _ledger)
+
+
+async def supplied(session: Session, facts: Facts, record: str) -> AsyncGenerator[tuple[str, Plan | str], None]:
+    """A record that a person wrote or edited, in the place of the ledger's; no model is asked (CMP-11)."""
+    async for plan in _ledger(session, facts):
+        if isinstance(plan, Plan):
+            plan = replace(plan, strategy="supplied", record=record.strip(), how="and edited by hand")
+        yield "supplied", plan
+
+
+def focused(plan: Plan, focus: str) -> Plan:
+    """The plan with what the user asked it to look at, in the user's words (CMP-6)."""
+    focus = " ".join(focus.split())
+    if not focus or focus in plan.record:
+        return plan
+    return replace(plan, record=f"## The user asked this record to focus on\n{focus}\n\n{plan.record}")

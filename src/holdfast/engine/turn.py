@@ -31,6 +31,7 @@ from holdfast.events import CompactionChecked, LadderGaveUp
 from holdfast.ports import Model
 from holdfast.settings import Settings
 from holdfast.transcript.messages import Message
+from holdfast.transcript.sizes import NOTHING
 from holdfast.transcript.tokens import base_tokens
 
 WINDOW_STOP = "model_context_window_exceeded"
@@ -170,13 +171,18 @@ async def _compact_if_due(session: Session, facts: Facts) -> Outcome | None:
 
 
 def fixed_parts(session: Session) -> dict[str, int]:
-    """The tokens that no compaction can reduce, by what they are (PRS-6)."""
-    view = session.view
+    """The tokens that no compaction can reduce, by what they are, counted as the whole view is (PRS-6)."""
+    view, settings = session.view, session.settings
     calibration = view.state.calibration
-    front = view.front_size.live if calibration.overhead_tokens is None else calibration.overhead_tokens
-    last = round(view.items[-1].size.live * calibration.ratio) if view.items else 0
+    last = view.items[-1].size if view.items else NOTHING
     pins = sum(base_tokens(pin.text) for pin in view.state.pins)
-    return {"system prompt and tools": front, "pins": pins, "last message": last}
+    if view.anchor is None:
+        margin = settings.margin_numerator / settings.margin_denominator
+        front, latest = round(view.front_size.blind * margin), round(last.blind * margin)
+    else:
+        front = view.front_size.live if calibration.overhead_tokens is None else calibration.overhead_tokens
+        latest = round(last.live * calibration.ratio)
+    return {"system prompt and tools": front, "pins": pins, "last message": latest}
 
 
 def blocked_text(session: Session, facts: Facts, size: int) -> str:

@@ -8,7 +8,7 @@ and ours is that, plus or minus what the two differ by, at the learned ratio of 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -82,7 +82,9 @@ class Drive:
         header = Header(format=FORMAT, version=VERSION, session=recording.session, created=0.0)
         world = World(journal=MemoryJournal(header), blobs=MemoryBlobs(), clock=clock, ids=CountingIds(), sink=sink)
         window = window_of(recording, options)
-        session = await Session.open(world, options.settings, model=model, window=window)
+        # While the view is the log's own, its size is taken as the log's system took it (TOK-3).
+        settings = replace(options.settings, estimator="base")
+        session = await Session.open(world, settings, model=model, window=window)
         rules = ModelRules(window_tokens=max(window.tokens, 1_000_000), max_output_tokens=10**9, allow_unknown=True)
         drive = cls(
             recording,
@@ -106,12 +108,18 @@ class Drive:
             elif isinstance(step, LoggedRewind):
                 await self._rewind(step)
             elif isinstance(step, (LoggedCompaction, LoggedMicrocompaction)):
-                self.has_diverged = True
+                self._diverge()
             self.log.take(step)
         # What came after the last call enters the view under the same budget, though no call follows.
         facts = self.session.facts()
         await self.session.commit(tool_result_budget(self.session.view, facts), facts)
         self.check.finish()
+
+    def _diverge(self) -> None:
+        """From here on our view isn't what the log sent, so its rule of counting isn't ours any more."""
+        if not self.has_diverged:
+            self.has_diverged = True
+            self.session.configure(self.options.settings)
 
     async def _said(self, step: Said) -> None:
         message = step.message
@@ -172,7 +180,7 @@ class Drive:
         if isinstance(event, PrefixMoved):
             self._moved(event.reason, event.position, event.tokens_rewritten, event.usd)
         elif isinstance(event, ResultOffloaded):
-            self.has_diverged = True
+            self._diverge()
             self.offloads.append(
                 {"tool_use_id": event.tool_use_id, "bytes": event.bytes, "preview_bytes": event.preview_bytes}
             )
@@ -187,7 +195,7 @@ class Drive:
             )
 
     def _moved(self, reason: str, position: int, tokens: int, usd: float | None) -> None:
-        self.has_diverged = True
+        self._diverge()
         self._announced = True
         view = self.session.view
         before = sum(item.size.live for item in view.items[:position] if not item.is_hidden)
@@ -216,6 +224,10 @@ class Drive:
                 "tokens_after": boundary.tokens_after,
                 "summary_tokens": boundary.summary_tokens,
                 "kept_tokens": boundary.kept_tokens,
+                "restored": [
+                    {"kind": r.kind, "name": r.name or None, "tokens": r.tokens, "left_out": list(r.left_out)}
+                    for r in boundary.restored
+                ],
             }
         )
 

@@ -4,7 +4,10 @@
 server would, with its window, its prompt cache and its signed thinking. docs/testing.md shows them at work.
 """
 
+from .doubles import CountingIds, FixedClock
+from .http import CutStream, ErrorInStream, FakeServer, RawAnswer
 from .model_rules import ModelRules, Violation
+from .models import ChaosModel, Fault, ReplayingModel, ScriptedModel
 from .openai_rules import check_openai
 from .replies import (
     Reply,
@@ -28,13 +31,23 @@ from .statistics import PrefixMove, Statistics
 from .upstream import FakeUpstream
 
 __all__ = [
+    "ChaosModel",
+    "CountingIds",
+    "CutStream",
+    "ErrorInStream",
     "EventStream",
+    "FakeServer",
     "FakeUpstream",
+    "Fault",
+    "FixedClock",
     "ModelRules",
     "PrefixMove",
+    "RawAnswer",
+    "ReplayingModel",
     "Reply",
     "Script",
     "Scripted",
+    "ScriptedModel",
     "Statistics",
     "UpstreamError",
     "Usage",

@@ -60,6 +60,7 @@ def test_what_counts_as_a_fact(text: str, found: set[str]) -> None:
     [
         "plain words, read/write and/or nothing",
         "12 of 34, 1.5",
+        "a-z, p-3, x-1",
         "limit 100, 200, 120000 in 2024",
         "console.log and /dev/null",
         r"'one\ntwo\tthree'",

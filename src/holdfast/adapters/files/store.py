@@ -31,6 +31,7 @@ from holdfast.transcript.codec import FORMAT, VERSION
 from holdfast.transcript.records import Header
 
 JOURNAL = "journal.jsonl"
+PROJECTS = "projects"
 SLUG_CHARS = 200
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
@@ -60,7 +61,7 @@ class SessionStore:
     """All sessions under one home directory."""
 
     def __init__(self, home: Path, *, disk: Disk = DISK) -> None:
-        self._projects = Path(home) / "projects"
+        self._projects = Path(home) / PROJECTS
         self._disk = disk
 
     async def create(

@@ -123,7 +123,7 @@ def restore(scene: Scene, room: Room) -> Restored | None:
     state = scene.states.get(KIND)
     if not isinstance(state, Jobs) or not state.jobs:
         return None
-    jobs = sorted(list(state.jobs.items())[::-1], key=lambda pair: pair[1].state != "running")
+    jobs = sorted(state.jobs.items(), key=lambda pair: pair[1].state != "running")
     lines: list[str] = []
     left_out: list[str] = []
     for identity, job in jobs:

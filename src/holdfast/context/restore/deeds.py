@@ -27,7 +27,7 @@ class Deed:
     """
 
     path: str
-    how: str  # read, edited, written, deleted
+    how: str  # read, edited, written, deleted; output: of some command, which is a file in play only if it was before
     runs: tuple[Run, ...] = ()
     is_whole: bool = False
     text: str | None = None
@@ -223,7 +223,7 @@ def _shell(used: Used, cwd: str | None) -> list[Deed]:
         elif isinstance(deed, shell.Wrote):
             deeds.append(Deed(deed.path, "written", text=deed.text))
         else:
-            deeds.append(Deed(deed.path, "deleted" if deed.how == "deleted" else "edited"))
+            deeds.append(Deed(deed.path, deed.how))
     return deeds
 
 

@@ -13,6 +13,7 @@ from holdfast.context.restore.deeds import Deed, deeds_of
 from holdfast.context.restore.happened import Happened, Used
 from holdfast.context.restore.known import Known, Span, chosen, listing, numbered_runs
 from holdfast.context.restore.registry import Entry, FileNow, Restored, Restorer, Room, Scene, Tracker
+from holdfast.context.restore.texts import LEAST_TOKENS
 from holdfast.settings import Settings
 from holdfast.transcript.blocks import ToolResult
 from holdfast.transcript.messages import MessageId, ToolUseId
@@ -48,11 +49,20 @@ def same_file(path: str, others: Iterable[str]) -> str | None:
     """Which of these paths is the same file: itself, or one that a relative path is certainly the end of."""
     if path in others:
         return path
-    if _is_absolute(path):
-        found = [other for other in others if not _is_absolute(other) and path.endswith("/" + other.removeprefix("./"))]
-    else:
-        found = [other for other in others if _is_absolute(other) and other.endswith("/" + path.removeprefix("./"))]
+    plain, is_absolute = _plain(path), _is_absolute(path)
+    found = [other for other in others if _ends(plain, _plain(other), both=_is_absolute(other) is is_absolute)]
     return found[0] if len(found) == 1 else None
+
+
+def _ends(one: str, other: str, *, both: bool) -> bool:
+    return one == other if both else one.endswith(f"/{other}") or other.endswith(f"/{one}")
+
+
+def _plain(path: str) -> str:
+    """A path as any shell would write it: `D:\\a\\b`, `D:/a/b` and `/d/a/b` are one."""
+    if path[1:2] == ":":
+        path = f"/{path[0].lower()}{path[2:]}"
+    return path.replace("\\", "/").removeprefix("./")
 
 
 def _is_absolute(path: str) -> bool:
@@ -66,6 +76,8 @@ def track(state: FilesSeen, happened: Happened) -> FilesSeen:
     for deed in deeds_of(happened):
         name = same_file(deed.path, state.seen) or deed.path
         before = state.seen.pop(name, None)
+        if before is None and deed.how in ("deleted", "output"):
+            continue
         name = deed.path if _is_absolute(deed.path) else name
         spans = before.spans if before else ()
         if deed.how == "read" and deed.is_whole:
@@ -73,7 +85,7 @@ def track(state: FilesSeen, happened: Happened) -> FilesSeen:
         elif deed.span is not None:
             spans = (deed.span, *(span for span in spans if span != deed.span))[:SPANS_KEPT]
         edits = (before.edits if before else 0) + (deed.how != "read")
-        state.seen[name] = Seen(deed.how, spans, edits)
+        state.seen[name] = Seen("edited" if deed.how == "output" else deed.how, spans, edits)
     while len(state.seen) > FILES_KEPT:
         del state.seen[next(iter(state.seen))]
     return state
@@ -220,7 +232,7 @@ def _fitted(path: str, known: Known, about: tuple[tuple[Span, ...], str], room: 
     sample = "\n".join(line for run in known.runs for line in run.lines)
     price = max(0.05, room.cost(sample[:200_000]) / max(1, min(len(sample), 200_000)))
     for _ in range(6):
-        if fits < 4:
+        if fits < LEAST_TOKENS and room.cost(sample[: 8 * LEAST_TOKENS]) > fits:
             return None
         runs, left = chosen(known, spans, fits, price)
         if not runs:

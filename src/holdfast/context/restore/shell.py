@@ -18,8 +18,11 @@ _HEREDOC = re.compile(
     re.DOTALL,
 )
 _SED = re.compile(r"^(\d+)(?:,(\d+|\$))?p$")
-_SED_IN_PLACE = re.compile(r"\bsed\s+(?:-[a-zA-Z]*i\S*|--in-place\S*)\s")
-_REDIRECT = re.compile(r"(?<![<>&\d])>>?\s*([^\s;&|<>()]+)")
+_SED_IN_PLACE = re.compile(r"sed\s+(?:-[a-zA-Z]*i\S*|--in-place\S*)\s")
+_REDIRECT = re.compile(r"(?<![^\s])>>?[ \t]*([^\s&<>]+)")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_AWAY = re.compile(r"\0(\d+)\0")
+_HEAD_CHARS = 4_000
 _ODD = frozenset(";&|<>()$`*?{}!\n")
 
 
@@ -43,10 +46,10 @@ class Wrote:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """The file was changed, nobody knows how; or removed."""
+    """The file was changed, nobody knows how; or removed; or some output went into it."""
 
     path: str
-    how: Literal["changed", "deleted"] = "changed"
+    how: Literal["edited", "deleted", "output"] = "edited"
 
 
 Deed = Read | Wrote | Touched
@@ -137,16 +140,33 @@ def _plain(words: list[str]) -> Read | None:
 
 def _touched(command: str) -> list[Touched]:
     """Files that a command of any shape changes in plain sight: `sed -i … FILE`, `> FILE`, `rm FILE`."""
+    head = command.split("<<", 1)[0][:_HEAD_CHARS]  # a here-document is text, not commands
+    if not any(sign in head for sign in (">", "sed ", "rm ")):
+        return []
+    quoted: list[str] = []
+
+    def away(found: re.Match[str]) -> str:
+        quoted.append(found[0][1:-1])
+        return f"\0{len(quoted) - 1}\0"
+
     found: list[Touched] = []
-    head = command.split("<<", 1)[0]  # a here-document is text, not commands
-    for part in re.split(r"[;&|\n]+", head):
-        if _SED_IN_PLACE.search(part):
-            words = _words(part.strip())
-            if words and len(words) > 3 and not words[-1].startswith("-"):
-                found.append(Touched(words[-1]))
-        bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", part)
-        found += [Touched(path) for path in _REDIRECT.findall(bare) if path != "/dev/null" and not set(path) & _ODD]
-        words = _words(part.strip())
-        if words and words[0] == "rm":
+    for part in re.split(r"[;|\n()]+|&&", _QUOTED.sub(away, head)):
+        for redirect in _REDIRECT.finditer(part):
+            found.append(Touched(_unquoted(redirect[1], quoted), "output"))
+        words = [_unquoted(word, quoted) for word in _REDIRECT.sub("", part).split()]
+        if _SED_IN_PLACE.match(part.lstrip()) and len(words) > 3 and not words[-1].startswith("-"):
+            found.append(Touched(words[-1]))
+        elif words[:1] == ["rm"] and all(word.startswith("-") and "r" not in word for word in words[1:-1]):
             found += [Touched(word, "deleted") for word in words[1:] if not word.startswith("-")]
-    return found
+    return [deed for deed in found if _is_path(deed.path)]
+
+
+def _unquoted(word: str, quoted: list[str]) -> str:
+    return _AWAY.sub(lambda found: quoted[int(found[1])], word)
+
+
+def _is_path(word: str) -> bool:
+    """Whether a word is certainly a file: it has a folder or an ending, and nothing that a shell would fill in."""
+    if set(word) & _ODD or set(word) & set("[]=,\"'\0") or word.startswith("/dev/"):
+        return False
+    return bool(re.search(r"/[^/]+$|\.\w{1,8}$", word)) and not word[:1].isdigit()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 _MARK = "\n… (cut here)"
+LEAST_TOKENS = 60  # the beginning of something is worth its place from here on
 
 
 def cut_to(text: str, tokens: int, cost: Callable[[str], int]) -> str | None:
@@ -14,7 +15,7 @@ def cut_to(text: str, tokens: int, cost: Callable[[str], int]) -> str | None:
     tokens -= cost(_MARK) + 1
     size = len(text)
     for _ in range(12):
-        if tokens <= 0 or size < 16:
+        if tokens < LEAST_TOKENS:
             return None
         head = text[:size]
         spent = cost(head)

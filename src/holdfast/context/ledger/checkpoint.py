@@ -1,0 +1,140 @@
+"""What of a memory travels in a boundary record: bounded, packed, and the same bytes everywhere (CMP-13, CMP-14).
+
+It is built from what was said, never from a summary: after a boundary the memory is unpacked and goes on growing with
+the messages behind it, so a fifth compaction is as good as a second.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from holdfast.context.ledger.evidence import Cover, Wanted
+from holdfast.context.ledger.memory import Kept, Memory, Spoken, Task, Test
+from holdfast.context.ledger.sheet import clip
+
+# CMP-14: a boundary is read back at every resume (SPD-3), so the ledger in it stays below this.
+LIMIT_BYTES: Final = 40_000
+_LEVEL = 6
+T = TypeVar("T")
+
+
+class _Caps(NamedTuple):
+    """How much of each part is kept, in entries or UTF-16 units; `scaled` shrinks all of it."""
+
+    word_units: int = 64_000
+    said_units: int = 1_500
+    decisions: int = 60
+    read_files: int = 150
+    commands: int = 160
+    command_units: int = 300
+    errors: int = 50
+    healed: int = 40
+    done: int = 40
+    facts: int = 2_400
+    piece_units: int = 44_000
+
+    def scaled(self, factor: float) -> _Caps:
+        return _Caps(*(int(cap * factor) for cap in self))
+
+
+class Ledger(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
+    """A packed memory: zlib over JSON, in the 85 characters that need no escape in JSON."""
+
+    data: str = ""
+
+    def memory(self) -> Memory:
+        """The memory, to go on with; a fresh one each time."""
+        if not self.data:
+            return Memory()
+        return msgspec.json.decode(zlib.decompress(base64.b85decode(self.data)), type=Memory)
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """What people said, word for word, oldest first."""
+        return tuple(one.text for one in self.memory().words)
+
+
+def packed(memory: Memory) -> Ledger:
+    """A memory as a checkpoint. Too large a one keeps less of everything but what is always named."""
+    factor = 1.0
+    while True:
+        data = base64.b85encode(zlib.compress(msgspec.json.encode(bounded(memory, factor)), _LEVEL)).decode()
+        if len(data) <= LIMIT_BYTES or factor < 0.05:
+            return Ledger(data)
+        factor *= max(0.3, min(0.9, LIMIT_BYTES / len(data)))
+
+
+def bounded(memory: Memory, factor: float = 1.0) -> Memory:
+    """The memory without what weighs least: every changed file, open todo and failing test stays."""
+    caps = _Caps().scaled(factor)
+    files = {path: file for path, file in memory.files.items() if file.edits}
+    read = [path for path, file in memory.files.items() if not file.edits][-caps.read_files :]
+    kept_files = files.keys() | set(read[:] if caps.read_files else [])
+    pieces = _pieces(memory, caps.piece_units)
+    sources = {piece.source for piece in pieces}
+    weights = memory.weights()
+    facts = sorted(weights, key=lambda key: (-weights[key], key))[: caps.facts]
+    kept_facts = set(facts)
+    return Memory(
+        tokens=memory.tokens,
+        order=memory.order,
+        words=_words(memory.words, caps.word_units),
+        said=[_clipped(one, caps.said_units) for one in memory.said],
+        decisions=_last(memory.decisions, caps.decisions),
+        files={path: file for path, file in memory.files.items() if path in kept_files},
+        commands={clip(line, caps.command_units): known for line, known in _last(memory.commands, caps.commands).items()},
+        errors=_last(memory.errors, caps.errors),
+        tests={**_last({n: t for n, t in memory.tests.items() if not t.is_failing}, caps.healed), **_failing(memory)},
+        todos=_todos(memory.todos, caps.done),
+        background=memory.background,
+        facts={key: fact for key, fact in memory.facts.items() if key in kept_facts},
+        pieces=pieces,
+        titles={source: title for source, title in memory.titles.items() if source in sources},
+    )
+
+
+def _pieces(memory: Memory, units: int) -> list[Kept]:
+    lasts = {key: fact.last for key, fact in memory.facts.items()}
+    cover = Cover(memory.pieces, Wanted(memory.weights(), lasts, frozenset(), frozenset()))
+    cover.take(units)
+    return sorted(cover.chosen, key=lambda piece: piece.order)
+
+
+def _words(words: list[Spoken], units: int) -> list[Spoken]:
+    """The first and the last always, then the newest; a very long one keeps its beginning and its end."""
+    each = max(400, units // 3)
+    kept: dict[int, Spoken] = {}
+    order = [len(words) - 1, 0, *range(len(words) - 2, 0, -1)] if words else []
+    for index in order:
+        if index in kept:
+            continue
+        one = _clipped(words[index], each if index in (0, len(words) - 1) else min(each, max(units, 0)))
+        if len(one.text) > units and index not in (0, len(words) - 1):
+            continue
+        kept[index] = one
+        units -= len(one.text) + 20
+    return [kept[index] for index in sorted(kept)]
+
+
+def _clipped(one: Spoken, units: int) -> Spoken:
+    return one if len(one.text) * 2 <= units else Spoken(one.id, one.at, clip(one.text, units), one.last)
+
+
+def _last(entries: Mapping[str, T], most: int) -> dict[str, T]:
+    return dict(list(entries.items())[-most:]) if most else {}
+
+
+def _failing(memory: Memory) -> dict[str, Test]:
+    return {name: test for name, test in memory.tests.items() if test.is_failing}
+
+
+def _todos(todos: Mapping[str, Task], done: int) -> dict[str, Task]:
+    finished = [key for key, task in todos.items() if task.status == "done"]
+    gone = set(finished[: max(0, len(finished) - done)])
+    return {key: task for key, task in todos.items() if key not in gone}

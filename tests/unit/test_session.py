@@ -1,0 +1,151 @@
+"""A session's small promises: the breaker, reading only, requests without a front, words that may never change."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from holdfast import (
+    Front,
+    Message,
+    Session,
+    Settings,
+    Usage,
+    compact,
+    create_session,
+    memory_session,
+    open_session,
+    prepare,
+)
+from holdfast.context import wire
+from holdfast.context.view import View, project
+from holdfast.engine.compaction import Failed
+from holdfast.engine.session import Window
+from holdfast.errors import ContextBlocked
+from holdfast.testing import FakeUpstream, ModelRules, say, tool_use
+from holdfast.transcript.blocks import encode
+from holdfast.transcript.messages import ResponseId
+from holdfast.transcript.records import CompactionFailed
+from holdfast.wiring import Parts
+
+pytestmark = pytest.mark.unit
+
+
+def failures(view: View) -> int:
+    return view.state.breaker.failures
+
+
+def test_a_failure_by_hand_does_not_open_the_breaker() -> None:
+    """PRS-5: automatic failures count; an attempt by hand closes the breaker."""
+    auto = CompactionFailed(trigger="auto", reason="too_little")
+    manual = CompactionFailed(trigger="manual", reason="too_little")
+    assert failures(project([auto, auto])) == 2
+    assert failures(project([auto, auto, manual])) == 0
+    assert failures(project([manual, manual, manual])) == 0
+
+
+def test_manual_compactions_of_a_tiny_session_leave_automatic_ones_on() -> None:
+    """PRS-5: three refused attempts by hand, and the session still compacts when it has to."""
+
+    async def run() -> None:
+        session = await memory_session(parts=Parts(window=Window(40_000, "setting")))
+        await session.append(Message.of("user", "hello"))
+        for _ in range(3):
+            assert isinstance(await compact(session, trigger="manual"), Failed)
+        for number in range(12):
+            await session.append(Message.of("user", f"Part {number}: " + "some words to say. " * 900))
+            await prepare(session)
+            await session.append(Message.of("assistant", f"Noted {number}."))
+        assert session.view.boundary is not None
+
+    anyio.run(run)
+
+
+def test_a_session_opened_for_reading_closes_without_writing(tmp_path: Path) -> None:
+    """ENG-4: a reader leaves no trace, not even the metadata."""
+
+    async def run() -> None:
+        session = await create_session(tmp_path, project=tmp_path, session="one")
+        await session.append(Message.of("user", "hello"))
+        await session.close()
+
+    async def read() -> None:
+        reader = await open_session(tmp_path, "one", read_only=True)
+        await reader.close()
+
+    anyio.run(run)
+    (journal,) = tmp_path.rglob("journal.jsonl")
+    before = journal.read_bytes()
+    anyio.run(read)
+    assert journal.read_bytes() == before
+
+
+def test_a_request_names_no_model_that_nobody_named() -> None:
+    """TURN-9: without a front the adapter names its own model; an empty name would be refused."""
+
+    async def run() -> None:
+        session = await memory_session()
+        await session.append(Message.of("user", "hello"))
+        assert "model" not in json.loads((await prepare(session)).request.body)
+        await session.record(Front(model="claude-sonnet-4-5"))
+        assert json.loads((await prepare(session)).request.body)["model"] == "claude-sonnet-4-5"
+
+    anyio.run(run)
+
+
+def test_an_irreducible_front_stops_with_its_parts() -> None:
+    """PRS-6: above the trigger though below the block threshold, the error names the parts and their sizes."""
+
+    async def run() -> None:
+        front = Front(model="m", system=(msgspec.Raw(encode({"type": "text", "text": "rule. " * 5_500})),))
+        session = await memory_session(parts=Parts(window=Window(16_000, "setting")))
+        await session.record(front)
+        await session.append(Message.of("user", "hello"))
+        with pytest.raises(ContextBlocked, match=r"system prompt and tools [\d,]+, pins 0, last message"):
+            await prepare(session)
+
+    anyio.run(run)
+
+
+def test_the_words_that_flattening_puts_in_never_change() -> None:
+    """REL-5, REL-6: they stand in the prefix of sessions that exist; other words would move every one of them."""
+    assert wire.NO_RESULT == "[No result: the call was interrupted before it returned]"
+    assert wire.CONTINUES == "[The conversation continues]"
+    synthetic = b'{"type":"tool_result","tool_use_id":"t","content":"%b","is_error":true}' % wire.NO_RESULT.encode()
+    assert wire.synthetic_result("t").raw == synthetic  # type: ignore[arg-type]
+
+
+async def _clearing_session(calls: int) -> tuple[Session, FakeUpstream]:
+    """A session of reads against the fake server, long enough that old results are cleared several times."""
+    upstream = FakeUpstream(rules=ModelRules(window_tokens=60_000))
+    session = await memory_session(parts=Parts(settings=Settings(snip=False), window=Window(60_000, "setting")))
+    await session.record(Front(model="claude-opus-4-5"))
+    await session.append(Message.of("user", "Read everything. " * 300))
+    for number in range(calls):
+        body = (await prepare(session)).request.body
+        use = tool_use("Read", {"file_path": f"/src/{number}.py"}, id=f"toolu_{number}")
+        reply = upstream.respond(body, reply=say(f"Reading {number}.", use), session="s")
+        usage = msgspec.convert(reply.message["usage"], Usage, strict=False)
+        content = reply.message["content"]
+        await session.append(Message.of("assistant", content, response_id=ResponseId(f"r{number}"), usage=usage))
+        text = f"line of file {number}\\n" * 400
+        await session.append(
+            Message.of("user", [{"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": text}])
+        )
+    return session, upstream
+
+
+def test_a_clearing_reads_what_lies_before_it_from_the_cache() -> None:
+    """TURN-5, SPD-7: the breakpoint at the frontier leaves something to read when a clearing moves the prefix."""
+
+    async def run() -> None:
+        session, upstream = await _clearing_session(90)
+        assert len(session.view.cleared) > 20
+        assert not upstream.statistics.violations
+        assert upstream.statistics.writes_per_content_token < 1.45  # 1.54 without it
+
+    anyio.run(run)
