@@ -91,7 +91,7 @@ class World:
         model: ModelFacts = UNBOUND,
         window: int = 200_000,
         rules: ModelRules | None = None,
-        require_thinking: bool = True,
+        require_thinking: bool = False,
         has_front: bool = True,
     ) -> None:
         self.settings = settings or Settings()

@@ -78,7 +78,7 @@ def test_requests_grow_or_say_why_not(steps: list[plans.Step]) -> None:
 @given(plans.sessions())
 def test_requests_with_bound_thinking_grow_or_say_why_not(steps: list[plans.Step]) -> None:
     """TURN-7, TURN-9b: thinking that goes with an edit goes behind the announced place."""
-    world = World(SMALL, model=BOUND, require_thinking=False)
+    world = World(SMALL, model=BOUND)
     for step in steps:
         world.play(step)
     moves_are_told(world)

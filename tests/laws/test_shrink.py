@@ -23,7 +23,7 @@ ONE_AT_A_TIME = {"collapse"}  # it folds one range each time it is asked
 @given(steps=plans.sessions(without=(plans.Compact,)))
 def test_a_pass_shrinks_the_view_and_rests(shrink: Pass, steps: list[plans.Step]) -> None:
     """DESIGN, shrink: at every moment of a session, for each pass alone."""
-    world = World(SMALL, model=BOUND, require_thinking=False)
+    world = World(SMALL, model=BOUND)
     for step in steps:
         world.play(step)
         view, facts = world.session.view, world.session.facts()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli import app_past
 from holdfast.cli.door import Door, configured, out
 
 app = typer.Typer(
@@ -260,3 +261,6 @@ def bench_fidelity(
             form="json" if json else "markdown" if markdown else "table",
         )
     )
+
+
+app_past.add_to(app)

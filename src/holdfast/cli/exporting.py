@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("claude-code",)
 STDOUT = Path("-")
+JOURNAL = "journal.jsonl"
 
 
 def export_command(
@@ -32,7 +33,7 @@ def export_command(
         raise BadSetting(f"--format {form}: what can be written is {', '.join(FORMATS)}")
     if target != STDOUT:
         _check_target(reference, target, force=force)
-    unchanged = _claude_code_bytes(Path(reference)) if session is None else None
+    unchanged = _unchanged(reference, config) if session is None else None
     if unchanged is not None:
         data, how = unchanged, "copied unchanged"
     else:
@@ -59,6 +60,32 @@ def _check_target(reference: str, target: Path, *, force: bool) -> None:
         raise BadSetting(f"{target}: is the file that is exported; name another one")
     if target.exists() and not force:
         raise BadSetting(f"{target}: is there already; --force writes over it")
+
+
+def _unchanged(reference: str, config: Config) -> bytes | None:
+    """The bytes of a log that nobody changed: the file itself, or what a session was imported from."""
+    path = Path(reference)
+    if path.is_file() and path.name != JOURNAL:
+        return _claude_code_bytes(path)
+
+    import anyio
+
+    return anyio.run(_imported_bytes, path if path.exists() else reference, config)
+
+
+async def _imported_bytes(reference: str | Path, config: Config) -> bytes | None:
+    from holdfast.adapters.files import SessionStore
+    from holdfast.engine.imports import source_of
+
+    files = await SessionStore(config.home).open(reference, read_only=True)
+    try:
+        loaded = await files.journal.load(whole=True)
+        source = source_of(tuple(placed.record for placed in loaded.records))
+        if source is None or source.format != "claude-code" or not source.is_whole:
+            return None
+        return await files.blobs.get(source.blob)
+    finally:
+        await files.journal.close()
 
 
 def _claude_code_bytes(path: Path) -> bytes | None:

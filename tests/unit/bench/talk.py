@@ -37,7 +37,7 @@ def gold(before: list[Message], after: list[Message]) -> Gold:
     return gold_of(utterances_of(before, lines), utterances_of(after, lines))
 
 
-def log_of(messages: list[tuple[str, Any]], path: Path, *, cwds: tuple[str, ...] = ("/work/app",)) -> Path:
+def log_of(messages: list[tuple[str, Any]], path: Path, *, cwds: tuple[str, ...] = ("/repo/app",)) -> Path:
     """A Claude Code log; ("boundary", text) is a compaction with its summary."""
     rows: list[dict[str, Any]] = []
     for number, (role, content) in enumerate(messages):

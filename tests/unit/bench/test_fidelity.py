@@ -116,7 +116,7 @@ def test_cuts_and_boundaries(tmp_path: Path) -> None:
 
 
 def test_sessions_of_two_projects_and_unreadable_files_are_left_out(tmp_path: Path) -> None:
-    two = log_of(talk(), tmp_path / "two.jsonl", cwds=("/work/app", "/work/other"))
+    two = log_of(talk(), tmp_path / "two.jsonl", cwds=("/repo/app", "/repo/other"))
     bad = tmp_path / "bad.jsonl"
     bad.write_text("not a log\n")
     report = run([two, bad, tmp_path / "missing.jsonl"], options())
@@ -127,7 +127,7 @@ def test_sessions_of_two_projects_and_unreadable_files_are_left_out(tmp_path: Pa
 
 def test_folders_of_one_project_are_one_project() -> None:
     assert is_one_project(rb'{"cwd":"D:\\app\\src"} {"cwd":"D:\\app"} {"cwd":"D:\\app\\docs"}')
-    assert not is_one_project(b'{"cwd":"/work/app"} {"cwd":"/work/app2"}')
+    assert not is_one_project(b'{"cwd":"/repo/app"} {"cwd":"/repo/app2"}')
     assert is_one_project(b"{}")
 
 

@@ -185,11 +185,11 @@ def test_commands_run_again() -> None:
 
 def test_edited_files_are_named() -> None:
     before = [
-        calls("Edit", file_path="/work/app/src/main.py", old_string="a", new_string="b"),
+        calls("Edit", file_path="/repo/app/src/main.py", old_string="a", new_string="b"),
         shows("done", "Edit"),
-        calls("Write", file_path="/work/app/notes.md", content="x"),
+        calls("Write", file_path="/repo/app/notes.md", content="x"),
         shows("no such folder", "Write", is_error=True),
-        calls("Read", file_path="/work/app/src/other.py"),
+        calls("Read", file_path="/repo/app/src/other.py"),
     ]
     found = gold(before, [])
     assert [one.name for one in found.edited] == ["src/main.py"]

@@ -10,7 +10,6 @@ from holdfast.context.ledger import lists
 from holdfast.context.ledger.evidence import Cover, Wanted, goal_words
 from holdfast.context.ledger.extract import Extractor
 from holdfast.context.ledger.facts import facts_in
-from holdfast.context.ledger.files import root_of
 from holdfast.context.ledger.memory import Memory
 from holdfast.context.ledger.sheet import Sheet, clip
 from holdfast.context.ledger.tail import Tail, raw_tail
@@ -29,7 +28,7 @@ HEAD = (
 class Shares:
     """Of the budget, how much each part may take at first; what a part leaves is handed on to those after it."""
 
-    tail: float = 0.22
+    tail: float = 0.10
     first: float = 0.22
     last: float = 0.20
     words: float = 0.16
@@ -111,8 +110,8 @@ def render(
         sheet.put("pins", 1, "Pinned by the user, word for word", pinned)
     if sheet.units > 3 * len(HEAD):
         sheet.put("head", 0, "", HEAD)
-    root = root_of(memory.files)
-    lists.must(sheet, memory, root, whole)
+    files = lists.file_trail(memory)
+    lists.must(sheet, memory, files, whole)
     if messages:
         inner = raw_tail(messages, int(min(shares.tail * whole, sheet.units * 0.6)) - 60)
         if sheet.put("raw tail", 90, "The latest messages, word for word", inner.text):
@@ -121,7 +120,7 @@ def render(
     lists.words(sheet, memory, behind.messages, (shares.first, shares.last, shares.words), whole)
     lists.work(sheet, memory, behind.messages, shares.work * whole)
     lists.commands(sheet, memory, behind.text, shares.commands * whole)
-    lists.read(sheet, memory, root, shares.read * whole)
+    lists.read(sheet, memory, files, shares.read * whole)
     lists.errors(sheet, memory, shares.errors * whole)
     lists.decisions(sheet, memory, behind.messages, shares.decisions * whole)
     _facts(sheet, memory, behind, shares)

@@ -12,10 +12,10 @@ from holdfast.context.ledger.facts import facts_in
 from holdfast.context.ledger.memory import Kept
 from holdfast.transcript.tokens import utf16_units
 
-_HEADER_UNITS = 44  # what it costs to open an excerpt of another call
+_HEADER_UNITS = 30  # what it costs to open an excerpt of another call
 _GAP_UNITS = 3
 _LEAST_UNITS = 60
-_OLDER = 0.75  # a fact that stands here, but stood elsewhere later
+_OLDER = 0.5  # a fact that stands here, but stood elsewhere later
 _LISTED = 0.6  # a fact that a list names already, without what it stood among
 _AGAIN = 0.3  # what another place says of a fact that an excerpt holds already
 _GOAL_WORD = 0.06

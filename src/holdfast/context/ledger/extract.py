@@ -24,6 +24,8 @@ _DECIDED = re.compile(
     r"[Bb]ecause|[Ss]o that|[Mm]ust (?:not )?|[Ww]on't|[Ff]ixed|[Cc]onfirmed|[Ff]ound (?:it|the))\b"
 )
 _ABOUT = ("subject", "description", "pattern", "query", "task_id", "bash_id", "session_id", "url", "prompt", "content")
+_AWAY = re.compile(r"^\s*cd\s+\S+\s*(?:&&|;)\s*")  # where a command runs says nothing of what it does
+_TITLE_CHARS = 44
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 _COMMANDED = re.compile(r"<command-name>\s*(\S+?)\s*</command-name>")
 _ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
@@ -203,7 +205,7 @@ class Extractor:
                 events.append(Planned(change))
         about = next((v for k in _ABOUT if isinstance(v := arguments.get(k), str) and v), deeds.command)
         subject = short_path(deeds.touches[0].path) if deeds.touches and not deeds.command else deeds.command or about
-        title = f"{use.name} {' '.join(subject[:200].split())[:70]}".strip()
+        title = " ".join(f"{use.name} {_AWAY.sub('', subject[:300])}".split())[:_TITLE_CHARS].rstrip()
         self._calls[use.id] = Open(use.name, deeds, " ".join(about[:400].split())[:160], title)
         return base_tokens(text)
 

@@ -44,12 +44,30 @@ def relative(path: str, root: str) -> str:
     return path
 
 
-def edited_lines(files: Mapping[str, File], root: str, end: int) -> list[Line]:
+def merged(files: Mapping[str, File], root: str) -> dict[str, File]:
+    """Files by the path that is shown: one named both from the root and in full is one file."""
+    found: dict[str, File] = {}
+    for path, file in files.items():
+        shown = relative(path, root)
+        known = found.pop(shown, None)
+        if known is not None:
+            file = File(
+                edits=known.edits + file.edits,
+                reads=known.reads + file.reads,
+                last=max(known.last, file.last),
+                edited=max(known.edited, file.edited),
+                spans=list(dict.fromkeys((*known.spans, *file.spans)))[-4:],
+                names=list(dict.fromkeys((*file.names, *known.names))),
+            )
+        found[shown] = file
+    return found
+
+
+def edited_lines(files: Mapping[str, File], end: int) -> list[Line]:
     """A line for each changed file, the latest last; the short form is the path alone."""
     changed = sorted(((path, file) for path, file in files.items() if file.edits), key=lambda pair: pair[1].edited)
     lines = []
-    for path, file in changed:
-        shown = relative(path, root)
+    for shown, file in changed:
         told = [f"changed {file.edits}×" if file.edits > 1 else "changed"]
         told += (
             [f"read {file.reads}×" + (f" lines {', '.join(file.spans)}" if file.spans else "")] if file.reads else []
@@ -60,13 +78,12 @@ def edited_lines(files: Mapping[str, File], root: str, end: int) -> list[Line]:
     return lines
 
 
-def read_lines(files: Mapping[str, File], root: str, end: int) -> list[Line]:
+def read_lines(files: Mapping[str, File], end: int) -> list[Line]:
     """A line for each file that was only read, the latest last."""
     lines = []
-    for path, file in sorted(files.items(), key=lambda pair: pair[1].last):
+    for shown, file in sorted(files.items(), key=lambda pair: pair[1].last):
         if file.edits or not file.reads:
             continue
-        shown = relative(path, root)
         spans = f" ({', '.join(file.spans)})" if file.spans else ""
         lines.append(Line(f"- {shown}{spans}", (end - file.last) / (1 + file.reads), short=f"- {shown}"))
     return lines

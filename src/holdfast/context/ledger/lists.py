@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from holdfast.context.ledger import files as trail
 from holdfast.context.ledger.extract import SAID, THOUGHT, USER
 from holdfast.context.ledger.facts import facts_in, kind_of
-from holdfast.context.ledger.memory import Command, Kept, Memory, Spoken, Trouble
+from holdfast.context.ledger.memory import Command, File, Kept, Memory, Spoken, Trouble
 from holdfast.context.ledger.sheet import Line, Sheet, clip, clock, short_id
 from holdfast.transcript.tokens import utf16_units
 
@@ -18,14 +19,27 @@ _MUST_MOST = 0.6  # of the budget, for what is always named
 _KIND_NAMES = {"path": "Paths", "file": "Files", "name": "Names", "flag": "Flags", "value": "Values", "url": "URLs"}
 
 
+class Trail(NamedTuple):
+    """The files by the path that is shown, and the directory that these paths are below."""
+
+    files: dict[str, File]
+    root: str
+
+
+def file_trail(memory: Memory) -> Trail:
+    """The files of a memory as they are shown."""
+    root = trail.root_of(memory.files)
+    return Trail(trail.merged(memory.files, root), root)
+
+
 # --- what is always named -------------------------------------------------------------------------------------------
 
 
-def must(sheet: Sheet, memory: Memory, root: str, whole: int) -> None:
+def must(sheet: Sheet, memory: Memory, known: Trail, whole: int) -> None:
     """Every changed file, open todo and failing test: in full where room is, else shorter, never left out."""
     end = memory.tokens
     room = int(min(_MUST_MOST * whole, sheet.units))
-    edited = trail.edited_lines(memory.files, root, end)
+    edited = trail.edited_lines(known.files, end)
     todos = [
         Line(f"- [{'~' if task.status == 'doing' else ' '}] {task.text}", index, short=f"- [ ] {clip(task.text, 60)}")
         for index, task in enumerate(memory.todos.values())
@@ -36,11 +50,11 @@ def must(sheet: Sheet, memory: Memory, root: str, whole: int) -> None:
         for name, test in memory.tests.items()
         if test.is_failing
     ]
-    heading = f"Files changed (below {root})" if root else "Files changed"
+    heading = f"Files changed (below {known.root})" if known.root else "Files changed"
     parts = (
         ("todos", 20, "Open work", todos, [t.text for t in memory.todos.values() if t.status != "done"]),
         ("failing", 22, "Tests that fail", failing, [n for n, t in memory.tests.items() if t.is_failing]),
-        ("edited", 30, heading, edited, [trail.relative(p, root) for p, f in memory.files.items() if f.edits]),
+        ("edited", 30, heading, edited, [path for path, file in known.files.items() if file.edits]),
     )
     for index, (name, place, title, lines, names) in enumerate(parts):
         if lines:
@@ -174,10 +188,10 @@ def _ended(command: Command) -> str:
     return f"{state}{often}{f': {command.line[:70]}' if command.line else ''}"
 
 
-def read(sheet: Sheet, memory: Memory, root: str, units: float) -> None:
+def read(sheet: Sheet, memory: Memory, known: Trail, units: float) -> None:
     """Files that were read and not changed."""
-    heading = f"Files read (below {root})" if root else "Files read"
-    sheet.list("read", 32, heading, trail.read_lines(memory.files, root, memory.tokens), int(units))
+    heading = f"Files read (below {known.root})" if known.root else "Files read"
+    sheet.list("read", 32, heading, trail.read_lines(known.files, memory.tokens), int(units))
 
 
 def errors(sheet: Sheet, memory: Memory, units: float) -> None:
@@ -253,7 +267,7 @@ def excerpts(chosen: Sequence[Kept], titles: Mapping[str, str]) -> tuple[str, tu
     for piece in sorted(chosen, key=lambda one: one.order):
         if before is None or piece.source != before.source:
             title = titles.get(piece.source) or _VOICE.get(piece.voice, "Context")
-            lines.append(f"[{clip(title, 48)} · {short_id(piece.source)}]")
+            lines.append(f"[{title} · {short_id(piece.source)}]")
         elif piece.order != before.order + 1:
             lines.append("…")
         lines.append(piece.text)

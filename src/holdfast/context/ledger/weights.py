@@ -25,7 +25,8 @@ _EVERYWHERE = frozenset(
     "input/output --version --help --stat --git --cached --oneline --short --quiet --no-verify console.log toString "
     "isinstance startsWith endsWith toLowerCase writeFile readFile setTimeout Co-Authored-By 100644 100755 2024 2025 2026 "
     "60000 120000 duration_ms agentId camelCase snake_case stdout/stderr client/server success/failure input_text "
-    "output_mode files_with_matches head_limit replace_all subagent_type application/json".split()
+    "task-notification system-reminder task-id tool-use-id output-file local-command-stdout command-name command-message "
+    "command-args output_mode files_with_matches head_limit replace_all subagent_type application/json".split()
 )
 _ENGLISH = re.compile(
     r"(?:non|pre|re|in|one|two|self|user|human|read|top|as|well|long|short|built|up|to|multi|end|real|high|low|back|follow|"

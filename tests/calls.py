@@ -1,0 +1,49 @@
+"""Short ways to make messages with tool calls and their results, for tests of trackers and restorers."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from holdfast.context.restore.happened import Happened, Hearing
+from holdfast.context.restore.registry import Tracker
+from holdfast.transcript.messages import Message, MessageId
+
+_numbers = count(1)
+
+
+def used(name: str, arguments: dict[str, Any], result: Any = "ok", *, is_error: bool = False) -> list[Message]:
+    """A call and its answer, as two messages."""
+    number = next(_numbers)
+    call = {"type": "tool_use", "id": f"toolu-{number}", "name": name, "input": arguments}
+    answer: dict[str, Any] = {"type": "tool_result", "tool_use_id": f"toolu-{number}", "content": result}
+    if is_error:
+        answer["is_error"] = True
+    return [
+        Message.of("assistant", [call], id=MessageId(f"call-{number}")),
+        Message.of("user", [answer], id=MessageId(f"result-{number}")),
+    ]
+
+
+def words(text: str, origin: str = "reminder") -> list[Message]:
+    """A message of one text."""
+    role = "assistant" if origin == "model" else "user"
+    return [Message.of(role, text, id=MessageId(f"words-{next(_numbers)}"), origin=origin)]
+
+
+def happened(*messages: list[Message]) -> list[Happened]:
+    """What trackers see of these."""
+    return list(Hearing().of(one for some in messages for one in some))
+
+
+def tracked(tracker: Tracker, *messages: list[Message]) -> Any:
+    """The tracker's state after these."""
+    state = tracker.state()
+    for one in happened(*messages):
+        state = tracker.track(state, one)
+    return state
+
+
+def numbered(text: str, first: int = 1, sign: str = "→") -> str:
+    """A listing as Claude Code makes it."""
+    return "\n".join(f"{first + i:6}{sign}{line}" for i, line in enumerate(text.split("\n")))
