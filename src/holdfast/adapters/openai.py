@@ -102,6 +102,8 @@ class OpenAIModel:
                         if isinstance(chunk, dict):
                             for delta in assembly.take(_checked(chunk)):
                                 yield delta
+        except self._sdk.APIConnectionError as e:
+            raise (StreamCut(str(e.__cause__ or e)) if assembly.has_begun else self._error(e)) from e
         except self._sdk.OpenAIError as e:
             raise self._error(e) from e
         except transport_errors() as e:

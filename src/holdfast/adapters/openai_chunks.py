@@ -48,6 +48,10 @@ class Assembly:
         self._finish: str | None = None
         self._usage: dict[str, Any] | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        return bool(self._response)
+
     def take(self, chunk: dict[str, Any]) -> Iterator[Delta]:
         """Enter a chunk; what a reader should see of it. The indices are those of the blocks in the reply."""
         if not self._response:

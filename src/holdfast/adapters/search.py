@@ -153,16 +153,18 @@ def ranked(
     asked = len({word for term in terms for word in term.words})
     scored: list[tuple[Candidate, float]] = []
     for c in found:
-        is_echo = all(place.tool.rsplit("__")[-1] in _ECHO_TOOLS for place in c.places)
         new = newness[c.places[0].at or 0.0]
-        scored.append((c, weighed(c.score, coverage=asked / max(1, c.words), newness=new, is_echo=is_echo)))
+        scored.append((c, weighed(c.score, coverage=asked / max(1, c.words), newness=new)))
     scored.sort(key=_best_first)
     near = [(c, score * verbatim(text_of(c.text), terms)) for c, score in scored[:_READ]]
     return sorted(near, key=_best_first) + scored[_READ:]
 
 
-def _best_first(one: tuple[Candidate, float]) -> tuple[float, float]:
-    return (-one[1], -(one[0].places[0].at or 0.0))
+def _best_first(one: tuple[Candidate, float]) -> tuple[bool, float, float]:
+    """What only the recall tool gave back was said elsewhere first, so it comes last."""
+    candidate, score = one
+    is_echo = all(place.tool.rsplit("__")[-1] in _ECHO_TOOLS for place in candidate.places)
+    return (is_echo, -score, -(candidate.places[0].at or 0.0))
 
 
 def _piece_at(place: Place, disk: Disk) -> Piece | None:

@@ -64,6 +64,7 @@ def boundary_of(
     kept = view.items[plan.keep_from :]
     record = _with_pins(view, _with_request(view, plan))
     text = prompts.render("continuation", how=plan.how, where=WHERE_TO_LOOK, record=record)
+    text = text.encode("utf-8", "replace").decode("utf-8")  # a model can write half a surrogate pair; JSON can't
     summary = Message(
         id=MessageId(f"summary-{identity}"),
         role="user",

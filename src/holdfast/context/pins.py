@@ -29,6 +29,8 @@ def pin_refusal(view: View, text: str, facts: Facts) -> str | None:
     """Why a text can't be pinned; None when it can."""
     if not text.strip():
         return "there is nothing to pin: the text is empty"
+    if not text.isascii() and text != text.encode("utf-8", "replace").decode("utf-8"):
+        return "the text isn't valid Unicode, so it can't be kept byte for byte"
     if any(pin.text == text for pin in view.state.pins):
         return "this text is pinned already"
     budget, needed = pin_budget(view, facts), base_tokens(text)

@@ -92,13 +92,11 @@ def stem(word: str) -> str:
 _FOCUS = 0.8
 _AS_WRITTEN = 0.6
 _NEWNESS = 0.1
-_ECHO = 0.3  # what the recall tool gave back was said elsewhere first: a third of its weight
 
 
-def weighed(score: float, *, coverage: float, newness: float, is_echo: bool) -> float:
+def weighed(score: float, *, coverage: float, newness: float) -> float:
     """A score by words, with what else counts: the share of the text that was asked for, its age (0 to 1, newest 1)."""
-    value = score * (1 + _FOCUS * min(1.0, coverage)) * (1 + _NEWNESS * newness)
-    return value * _ECHO if is_echo else value
+    return score * (1 + _FOCUS * min(1.0, coverage)) * (1 + _NEWNESS * newness)
 
 
 def verbatim(text: str, terms: Sequence[Term]) -> float:

@@ -81,7 +81,7 @@ def _output_tokens(view: View, facts: Facts, protocol: Protocol) -> int:
 
 def _still(groups: list[Group]) -> tuple[Group, ...]:
     """The groups as they are now: the view goes on to say things into the last two."""
-    last = (Group(group.role, group.first, [*group.blocks], {**group.results}) for group in groups[-2:])
+    last = (Group(group.role, group.first, [*group.blocks], {**group.results}, [*group.calls]) for group in groups[-2:])
     return (*groups[:-2], *last)
 
 

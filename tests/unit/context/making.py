@@ -13,7 +13,7 @@ from holdfast.settings import Settings
 from holdfast.transcript.blocks import block_of
 from holdfast.transcript.edits import Edit
 from holdfast.transcript.messages import Message, MessageId, ResponseId, Usage, content_of
-from holdfast.transcript.records import Record
+from holdfast.transcript.records import Front, Record
 
 UNBOUND = replace(UNKNOWN, thinking_is_bound=False)
 NOW = 1_000_000.0
@@ -23,7 +23,7 @@ class Talk:
     """Builds the records of a conversation; each call returns the message, and `view` folds what there is."""
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.records: list[Record] = [Front(model="m")]
         self._count = count(1)
 
     def message(self, role: Any, *blocks: dict[str, Any], **more: Any) -> Message:

@@ -96,6 +96,8 @@ class SearchIndex:
         with self._transaction():
             for directory in gone:
                 self._forget(known[directory][1])
+            if gone:  # else their words would stay in the index until it is merged
+                self._db.execute("INSERT INTO said(said) VALUES('optimize')")
             added = sum(self._take_in(wanted[directory]) for directory in stale)
         return added if self._db.total_changes > before else 0
 
@@ -304,6 +306,7 @@ def opened(path: Path, *, disk: Disk = DISK) -> Iterator[SearchIndex]:
         mode = "WAL" if sqlite3.sqlite_version_info >= _WAL_SINCE else "TRUNCATE"
         db.execute(f"PRAGMA journal_mode = {mode}")
         db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA secure_delete = ON")  # what is forgotten leaves the file as well
         db.execute("PRAGMA cache_size = -65536")
         _prepare(db)
         yield SearchIndex(db, disk)

@@ -88,7 +88,9 @@ def bounded(memory: Memory, factor: float = 1.0) -> Memory:
         said=[_clipped(one, caps.said_units) for one in memory.said],
         decisions=_last(memory.decisions, caps.decisions),
         files={path: file for path, file in memory.files.items() if path in kept_files},
-        commands={clip(line, caps.command_units): known for line, known in _last(memory.commands, caps.commands).items()},
+        commands={
+            clip(line, caps.command_units): known for line, known in _last(memory.commands, caps.commands).items()
+        },
         errors=_last(memory.errors, caps.errors),
         tests={**_last({n: t for n, t in memory.tests.items() if not t.is_failing}, caps.healed), **_failing(memory)},
         todos=_todos(memory.todos, caps.done),

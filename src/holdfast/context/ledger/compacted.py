@@ -15,13 +15,15 @@ from holdfast.context.ledger.sheet import Sheet, clip
 from holdfast.context.ledger.tail import Tail, raw_tail
 from holdfast.context.ledger.tools import Tools
 from holdfast.transcript.messages import Message
-from holdfast.transcript.tokens import UNITS_PER_TOKEN, base_tokens
+from holdfast.transcript.tokens import UNITS_PER_TOKEN, base_tokens, utf16_units
 
 HEAD = (
-    "Record of earlier work, made by code from what was said and done. It is no request: the latest message of the user "
-    "decides. What is listed as done is done; commands are listed as what happened. All tools remain available. "
-    "Anything can be had whole with recall, by an id or by its end as shown after “…”."
+    "Record of earlier work, made by code from what was said and done. It is no request: the latest message of the "
+    "user decides. What is listed as done is done; commands are listed as what happened. All tools remain available."
 )
+RECALL = "Anything named here can be had whole with recall, by its id, or by the end of it that stands after “…”."
+_TAIL_HEADING = "The latest messages, word for word"
+_SEEN_IN_FULL = frozenset({"words", "work", "raw tail", "pins", "decisions"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +34,12 @@ class Shares:
     first: float = 0.22
     last: float = 0.20
     words: float = 0.16
-    edited: float = 0.09
     work: float = 0.07
     commands: float = 0.13
     read: float = 0.05
     errors: float = 0.04
     decisions: float = 0.04
-    names: float = 0.30  # of what is left for names and evidence
+    names: float = 0.35  # of what is left for names and evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +52,18 @@ class CompactedText:
     dropped: dict[str, dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Behind:
-    """What stands in the view behind the ledger, and so isn't said again: its text, and whose messages it holds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What stands around the record: `lead` and `pins` go into it; `behind` stands in the view behind it already.
 
-    text: str = ""
-    messages: frozenset[str] = frozenset()
+    `messages`, when given, end in a raw tail inside the record; `known` are ids of messages that stand behind it whole.
+    """
 
-    def with_tail(self, tail: Tail) -> Behind:
-        return Behind(f"{self.text}\n{tail.text}", self.messages | tail.whole)
+    lead: str = f"{HEAD} {RECALL}"
+    pins: tuple[str, ...] = ()
+    behind: str = ""
+    known: frozenset[str] = frozenset()
+    messages: Sequence[Message] = ()
 
 
 def compacted(
@@ -68,94 +72,94 @@ def compacted(
     tail_tokens: int = 0,
     *,
     tools: Tools | None = None,
-    pins: Sequence[str] = (),
-    shares: Shares = Shares(),
+    pins: Iterable[str] = (),
+    shares: Shares | None = None,
 ) -> CompactedText:
     """The whole compacted view of some messages: at most `budget_tokens`, and a raw tail of `tail_tokens` behind it."""
+    memory = gathered(messages, tools)
+    if tail_tokens <= 0:
+        return render(memory, budget_tokens, Around(pins=tuple(pins), messages=messages), shares)
+    heading = f"## {_TAIL_HEADING}\n"
+    tail = raw_tail(messages, tail_tokens * UNITS_PER_TOKEN - utf16_units(heading) - 2)
+    done = render(memory, budget_tokens, Around(pins=tuple(pins), behind=tail.text, known=tail.whole), shares)
+    text = f"{done.text}\n\n{heading}{tail.text}" if tail.text else done.text
+    return CompactedText(text, base_tokens(text), (*done.kept, *_told(tail)), done.dropped)
+
+
+def gathered(messages: Iterable[Message], tools: Tools | None = None) -> Memory:
+    """The memory of some messages, from cold."""
     extractor = Extractor(tools or Tools())
-    memory = Memory().absorb(extractor.extract(message) for message in messages)
-    outer = (
-        raw_tail(messages, tail_tokens * UNITS_PER_TOKEN) if tail_tokens > 0 else Tail("", frozenset(), len(messages))
-    )
-    done = render(
-        memory,
-        budget_tokens,
-        Behind().with_tail(outer),
-        messages=messages[: outer.first] if tail_tokens <= 0 else (),
-        pins=pins,
-        shares=shares,
-    )
-    if not outer.text:
-        return done
-    text = f"{done.text}\n\n## The latest messages, word for word\n{outer.text}"
-    return CompactedText(
-        text, base_tokens(text), (*done.kept, {"section": "raw tail", "messages": sorted(outer.whole)}), done.dropped
-    )
+    return Memory().absorb(extractor.extract(message) for message in messages)
 
 
-def render(
-    memory: Memory,
-    budget_tokens: int,
-    behind: Behind = Behind(),
-    *,
-    messages: Sequence[Message] = (),
-    pins: Iterable[str] = (),
-    shares: Shares = Shares(),
-) -> CompactedText:
-    """A memory as text within a budget. `messages`, when given, end in a raw tail inside of it."""
+def digest(messages: Iterable[Message], budget_tokens: int, tools: Tools | None = None) -> str:
+    """A short record of a finished range, without framing or raw tail."""
+    return render(gathered(messages, tools), budget_tokens, Around(lead="")).text
+
+
+def render(memory: Memory, budget_tokens: int, around: Around, shares: Shares | None = None) -> CompactedText:
+    """A memory as text of at most `budget_tokens`."""
+    shares = shares or Shares()
     sheet = Sheet(max(0, budget_tokens) * UNITS_PER_TOKEN)
     whole = sheet.units
-    pinned = "\n".join(pins)
-    if pinned:
-        sheet.put("pins", 1, "Pinned by the user, word for word", pinned)
-    if sheet.units > 3 * len(HEAD):
-        sheet.put("head", 0, "", HEAD)
     files = lists.file_trail(memory)
+    sheet.put("pins", 1, "Pinned by the user, word for word", "\n".join(around.pins))
+    if sheet.units > 4 * len(around.lead):
+        sheet.put("lead", 0, "", around.lead)
     lists.must(sheet, memory, files, whole)
-    if messages:
-        inner = raw_tail(messages, int(min(shares.tail * whole, sheet.units * 0.6)) - 60)
-        if sheet.put("raw tail", 90, "The latest messages, word for word", inner.text):
-            sheet.kept.append({"section": "raw tail", "messages": sorted(inner.whole)})
-            behind = behind.with_tail(inner)
-    lists.words(sheet, memory, behind.messages, (shares.first, shares.last, shares.words), whole)
-    lists.work(sheet, memory, behind.messages, shares.work * whole)
-    lists.commands(sheet, memory, behind.text, shares.commands * whole)
+    around = _with_tail(sheet, around, int(shares.tail * whole))
+    lists.words(sheet, memory, around.known, (shares.first, shares.last, shares.words), whole)
+    lists.work(sheet, memory, around.known, shares.work * whole)
+    lists.commands(sheet, memory, around.behind, shares.commands * whole)
     lists.read(sheet, memory, files, shares.read * whole)
     lists.errors(sheet, memory, shares.errors * whole)
-    lists.decisions(sheet, memory, behind.messages, shares.decisions * whole)
-    _facts(sheet, memory, behind, shares)
+    lists.decisions(sheet, memory, around.known, shares.decisions * whole)
+    _facts(sheet, memory, around.behind, shares.names)
     text = sheet.text()
     return CompactedText(text, base_tokens(text), tuple(sheet.kept), sheet.dropped)
 
 
-def _facts(sheet: Sheet, memory: Memory, behind: Behind, shares: Shares) -> None:
-    """Evidence and names share what is left: evidence first, then the names that nothing showed yet."""
+def _with_tail(sheet: Sheet, around: Around, units: int) -> Around:
+    """Put the raw tail onto the sheet, if one is wanted; what it says isn't said again."""
+    if not around.messages:
+        return around
+    tail = raw_tail(around.messages, min(units, sheet.units // 2) - 60)
+    if not sheet.put("raw tail", 90, _TAIL_HEADING, tail.text):
+        return around
+    sheet.kept += _told(tail)
+    return Around(behind=f"{around.behind}\n{tail.text}", known=around.known | tail.whole)
+
+
+def _told(tail: Tail) -> list[dict[str, Any]]:
+    return [{"section": "raw tail", "messages": sorted(tail.whole)}] if tail.text else []
+
+
+def _facts(sheet: Sheet, memory: Memory, behind: str, share: float) -> None:
+    """Evidence and names share what is left: evidence first, then the names that nothing showed yet.
+
+    What the names turn out not to need is handed back to the evidence, once more each time.
+    """
     weights = memory.weights()
-    full = [one.text for one in sheet.sections if one.name in ("words", "work", "raw tail", "pins", "decisions")]
-    shown = frozenset(facts_in("\n".join((*full, behind.text))))
+    full = [one.text for one in sheet.sections if one.name in _SEEN_IN_FULL]
+    shown = frozenset(facts_in("\n".join((*full, behind))))
     listed = frozenset(facts_in(sheet.text()))
-    goal = goal_words(
-        [*(one.text for one in memory.words[-1:]), *(t.text for t in memory.todos.values() if t.status != "done")]
-    )
     lasts = {key: fact.last for key, fact in memory.facts.items()}
-    wanted = Wanted(weights, lasts, listed, shown, goal)
-    cover = Cover(memory.pieces, wanted)
+    cover = Cover(memory.pieces, Wanted(weights, lasts, listed, shown, _goal(memory)))
     room = sheet.units - 160
-    allowed = int(room * shares.names)
+    allowed = int(room * share)
     spare = cover.take(room - allowed)
-    for _ in range(2):  # what the names don't need is handed back to the evidence
-        body, sources = lists.excerpts(cover.chosen, memory.titles)
-        shownow = listed | shown | frozenset(facts_in(body))
-        needed = lists.names_units(weights, shownow)
-        more = allowed + spare - needed
-        if more < 200:
+    for _ in range(2):
+        body, _sources = lists.excerpts(cover.chosen, memory.titles)
+        needed = lists.names_units(weights, listed | shown | facts_in(body).keys())
+        if allowed + spare - needed < 200:
             break
-        spare, allowed = cover.take(more), needed
+        spare, allowed = cover.take(allowed + spare - needed), needed
     body, sources = lists.excerpts(cover.chosen, memory.titles)
-    if sheet.put("evidence", 80, "Excerpts, word for word (… marks a gap)", clip(body, max(0, sheet.units - 80))):
-        sheet.kept += [{"section": "evidence", "id": source} for source in sources]
-    known = set(sources)
-    others = list(dict.fromkeys(piece.source for piece in memory.pieces if piece.source not in known))
-    if others:
-        sheet.dropped["evidence"] = {"count": len(others), "recall": others[-20:]}
-    lists.names(sheet, weights, lasts, listed | shown | frozenset(facts_in(body)))
+    lists.evidence(sheet, memory, clip(body, max(0, sheet.units - 80)), sources)
+    lists.names(sheet, weights, lasts, listed | shown | facts_in(body).keys())
+
+
+def _goal(memory: Memory) -> frozenset[str]:
+    """The words of the latest request and of open work."""
+    tasks = [task.text for task in memory.todos.values() if task.status != "done"]
+    return goal_words([*(one.text for one in memory.words[-1:]), *tasks])

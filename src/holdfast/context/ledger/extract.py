@@ -19,8 +19,9 @@ from holdfast.transcript.tokens import base_tokens
 SAID, INPUT, USER, OUTPUT, THOUGHT = range(5)  # who said it; the order is that of the counts of a fact
 
 _DECIDED = re.compile(
-    r"\b(?:I(?:'ll| will| decided| chose| am going to|'m going to)|[Ww]e(?:'ll| will| should| decided)|[Ll]et's|[Dd]ecision|"
-    r"[Dd]ecided|[Ii]nstead of|[Rr]oot cause|[Tt]he (?:fix|problem|issue|bug|cause|reason|plan|approach)\b.{0,40}?\b(?:is|was)|"
+    r"\b(?:I(?:'ll| will| decided| chose| am going to|'m going to)|[Ww]e(?:'ll| will| should| decided)|[Ll]et's|"
+    r"[Dd]ecision|[Dd]ecided|[Ii]nstead of|[Rr]oot cause|"
+    r"[Tt]he (?:fix|problem|issue|bug|cause|reason|plan|approach)\b.{0,40}?\b(?:is|was)|"
     r"[Bb]ecause|[Ss]o that|[Mm]ust (?:not )?|[Ww]on't|[Ff]ixed|[Cc]onfirmed|[Ff]ound (?:it|the))\b"
 )
 _ABOUT = ("subject", "description", "pattern", "query", "task_id", "bash_id", "session_id", "url", "prompt", "content")

@@ -14,14 +14,14 @@ _RUN = re.compile(r"https?://[^\s\"'<>`)\]}|\\,]+|\d{1,3}(?:,\d{3})+(?![\w.])|[A
 _FILE = re.compile(r"[\w.+@-]*\w\.[A-Za-z][A-Za-z0-9]{0,7}\Z", re.ASCII)
 _HASH = re.compile(r"(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,64}\Z")
 _CAMEL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
-_KEBAB = re.compile(r"(?=.{5})[A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)+\Z")
+_KEBAB = re.compile(r"(?=.{3})[A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)+\Z")
 _PLACE = re.compile(r"(?::\d+)+(?:-\d+)?:?\Z|#L\d+(?:-L?\d+)?\Z")
 _DRIVE = re.compile(r"[A-Za-z]:[/\\]")
 _PARTS = re.compile(r"[^A-Za-z0-9_-]+")
 _KNOWN_ENDS = frozenset(
     "py pyi go rs ts tsx js jsx mjs cjs json jsonl md mdx rst txt toml yaml yml ini cfg conf lock sum mod sql sh bash "
     "ps1 bat c h cc cpp hpp cs java kt kts swift rb php pl lua ex exs erl hs ml scala clj dart vue svelte html css "
-    "scss less xml svg png jpg gif csv tsv proto graphql tf ipynb log diff patch env gradle properties plist tpl".split()
+    "scss less xml svg png jpg gif csv tsv proto graphql tf ipynb log diff patch env gradle plist tpl".split()
 )
 _LEAST_DIGITS = 3
 _LONGEST_WORD = 80

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 from holdfast.context.ledger import files as trail
@@ -13,7 +13,7 @@ from holdfast.context.ledger.sheet import Line, Sheet, clip, clock, short_id
 from holdfast.transcript.tokens import utf16_units
 
 _BULK_UNITS = 2_400  # pasted, rather than typed: goes in after what was typed
-_COMMAND_CHARS, _SHORT_COMMAND = 240, 100
+_COMMAND_CHARS, _SHORT_COMMAND = 300, 100
 _VOICE = {SAID: "Assistant", USER: "User", THOUGHT: "Assistant, thinking"}
 _MUST_MOST = 0.6  # of the budget, for what is always named
 _KIND_NAMES = {"path": "Paths", "file": "Files", "name": "Names", "flag": "Flags", "value": "Values", "url": "URLs"}
@@ -219,11 +219,21 @@ def decisions(sheet: Sheet, memory: Memory, tail: frozenset[str], units: float) 
 # --- names and excerpts --------------------------------------------------------------------------------------------
 
 
-def names(sheet: Sheet, weights: Mapping[str, float], lasts: Mapping[str, int], covered: frozenset[str]) -> None:
+def evidence(sheet: Sheet, memory: Memory, body: str, sources: Sequence[str]) -> None:
+    """The excerpts; what no excerpt is of is told with the ids of the latest."""
+    if sheet.put("evidence", 80, "Excerpts, word for word (… marks a gap)", body):
+        sheet.kept += [{"section": "evidence", "id": source} for source in sources]
+    known = set(sources) if body else set()
+    others = list(dict.fromkeys(piece.source for piece in memory.pieces if piece.source not in known))
+    if others:
+        sheet.dropped["evidence"] = {"count": len(others), "recall": others[-20:]}
+
+
+def names(sheet: Sheet, weights: Mapping[str, float], lasts: Mapping[str, int], covered: Set[str]) -> None:
     """The heaviest facts that nothing on the sheet shows, as lists of names by kind."""
     room = sheet.units - 60
     ranked = sorted((key for key in weights if key not in covered), key=lambda key: (-weights[key], key))
-    paths = {}
+    paths: dict[str, str] = {}
     for key in ranked:
         if "/" in key:
             paths.setdefault(key.rpartition("/")[2], key)
@@ -242,8 +252,9 @@ def names(sheet: Sheet, weights: Mapping[str, float], lasts: Mapping[str, int], 
         room -= cost
         chosen[shown] = kind
         seen.update(facts_in(shown))
+    latest = sorted(chosen, key=lambda key: (-lasts.get(key, 0), key))
     groups = [
-        f"{title}: {', '.join(sorted((k for k, one in chosen.items() if one == kind), key=lambda k: (-lasts.get(k, 0), k)))}"
+        f"{title}: {', '.join(key for key in latest if chosen[key] == kind)}"
         for kind, title in _KIND_NAMES.items()
         if kind in chosen.values()
     ]
@@ -255,7 +266,7 @@ def names(sheet: Sheet, weights: Mapping[str, float], lasts: Mapping[str, int], 
         sheet.kept.append({"section": "names", "count": len(chosen)})
 
 
-def names_units(weights: Mapping[str, float], covered: frozenset[str]) -> int:
+def names_units(weights: Mapping[str, float], covered: Set[str]) -> int:
     """What it would cost to name all facts that nothing shows."""
     return sum(len(key) + 2 for key in weights if key not in covered) + 120
 

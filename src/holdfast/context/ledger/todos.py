@@ -34,7 +34,7 @@ def todo_change(name: str, arguments: Mapping[str, Any]) -> TodoChange | None:
         return TodoChange(whole, is_whole=True)
     identity = next((str(arguments[key]) for key in ("taskId", "task_id", "id") if arguments.get(key)), "")
     text = next((v for key in _TEXTS if isinstance(v := arguments.get(key), str) and v), "")
-    if identity:
+    if identity and name:
         state = str(arguments.get("status") or "")
         return TodoChange((Todo(identity, text, _status(state) if state else ""),), is_whole=False)
     if text and re.search("create|add|new", name, re.IGNORECASE):

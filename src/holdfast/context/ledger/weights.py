@@ -13,20 +13,20 @@ from holdfast.context.ledger.facts import kind_of
 # Of the assistant's words, tool input, the user's words, tool output, thinking. What a person or the agent named counts
 # four times what merely scrolled by.
 VOICES = (4, 4, 4, 1, 1)
-HALF_LIFE_TOKENS = 30_000
+HALF_LIFE_TOKENS = 40_000
 _FLOOR = 0.3  # what is old keeps this share: it was named for a reason
 _KINDS = {"name": 1.0, "path": 1.4, "file": 1.5, "flag": 1.2, "value": 0.45, "url": 0.7}
-_DIGITS, _SHORT_NUMBER, _COMMON = 0.45, 0.15, 0.25
+_DIGITS, _SHORT_NUMBER, _SHORT_NAME, _COMMON = 0.45, 0.15, 0.5, 0.25
 # Every project has these, so they tell nothing of this one.
 _EVERYWHERE = frozenset(
-    "README.md CLAUDE.md AGENTS.md package.json settings.json pyproject.toml go.mod Makefile __init__.py main.py main.go "
-    "index.js index.ts utf-8 UTF-8 GitHub TypeScript JavaScript node_modules file_path filePath old_string new_string "
+    "README.md CLAUDE.md AGENTS.md package.json settings.json pyproject.toml go.mod Makefile __init__.py main.py "
+    "main.go index.js index.ts utf-8 UTF-8 GitHub TypeScript JavaScript node_modules file_path filePath old_string new_string "
     "tool_use tool_result tool_use_error in_progress dev/null and/or yes/no true/false before/after read/write "
     "input/output --version --help --stat --git --cached --oneline --short --quiet --no-verify console.log toString "
-    "isinstance startsWith endsWith toLowerCase writeFile readFile setTimeout Co-Authored-By 100644 100755 2024 2025 2026 "
-    "60000 120000 duration_ms agentId camelCase snake_case stdout/stderr client/server success/failure input_text "
-    "task-notification system-reminder task-id tool-use-id output-file local-command-stdout command-name command-message "
-    "command-args output_mode files_with_matches head_limit replace_all subagent_type application/json".split()
+    "isinstance startsWith endsWith toLowerCase writeFile readFile setTimeout Co-Authored-By 100644 100755 2024 2025 "
+    "2026 60000 120000 duration_ms agentId camelCase snake_case stdout/stderr client/server success/failure input_text "
+    "task-notification system-reminder task-id tool-use-id output-file local-command-stdout command-name "
+    "command-message command-args output_mode files_with_matches head_limit replace_all subagent_type application/json".split()
 )
 _ENGLISH = re.compile(
     r"(?:non|pre|re|in|one|two|self|user|human|read|top|as|well|long|short|built|up|to|multi|end|real|high|low|back|follow|"
@@ -44,8 +44,9 @@ def worth_of(key: str) -> float:
         return worth * _COMMON
     if kind == "value":
         return worth * (_SHORT_NUMBER if len(key) <= 3 else 1.0)
-    if kind == "name" and any(c.isdigit() for c in key):
-        return worth * _DIGITS
+    if kind == "name":
+        worth *= _SHORT_NAME if len(key) < 5 else 1.0
+        worth *= _DIGITS if any(c.isdigit() for c in key) else 1.0
     return worth
 
 

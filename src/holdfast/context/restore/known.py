@@ -80,6 +80,8 @@ class Known:
             return None
         if everywhere and not self.is_whole and shift:
             return None  # the places that aren't known may have moved the lines as well
+        if not self.is_whole and any(text.find(old, 0, 2 * len(old)) >= 0 for text in texts) and _overlaps_itself(old):
+            return None  # it may have been found a little earlier, where the lines aren't known
         runs, moved = [], 0
         for run, text, count in zip(self.runs, texts, hits, strict=True):
             changed = text.replace(old, new) if count else text
@@ -97,6 +99,11 @@ class Known:
         if self.is_whole:
             return "\n".join(line for run in self.runs for line in run.lines).rstrip("\n") == text.rstrip("\n")
         return all("\n" + "\n".join(run.lines).rstrip("\n") + "\n" in haystack for run in self.runs)
+
+
+def _overlaps_itself(text: str) -> bool:
+    """Whether a text ends as it begins, so that two places of it can overlap."""
+    return any(text[:size] == text[-size:] for size in range(1, len(text)))
 
 
 def runs_of(lines: dict[int, str]) -> tuple[Run, ...]:

@@ -10,7 +10,7 @@ from holdfast.context.restore.known import Edit
 _FILE = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$")
 _MOVE = "*** Move to: "
 _BLOCK = re.compile(
-    r"^[<-]{6,9} SEARCH[^\n]*\n(?:(?::start_line:[^\n]*|:end_line:[^\n]*|-{5,})\n)*(.*?)^={6,9}[ \t]*\n(.*?)^[>+]{6,9} REPLACE",
+    r"^[<-]{6,9} SEARCH[^\n]*\n(?::start_line:[^\n]*\n(?::end_line:[^\n]*\n)?-{5,}\n)?(.*?)^={6,9}[ \t]*\n(.*?)^[>+]{6,9} REPLACE",
     re.DOTALL | re.MULTILINE,
 )
 

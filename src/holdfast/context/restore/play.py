@@ -12,7 +12,7 @@ import msgspec
 from holdfast.transcript.edits import Returned
 from holdfast.transcript.messages import Message
 
-STATE_BYTES = 48_000  # of one tracker in a checkpoint; a state that is larger is refused and the older one stays
+STATE_BYTES = 128_000  # of one tracker in a checkpoint; a state that is larger is refused and the older one stays
 NAME_CHARS = 500  # a longer path or label is no name
 
 

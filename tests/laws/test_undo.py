@@ -1,0 +1,140 @@
+"""CMP-11: an undone compaction leaves the view as if it had never been, with everything that was said since."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import settings as hypothesis
+
+from holdfast.context.policy import Pressure, compaction_need, pressure
+from holdfast.context.view import View, project
+from holdfast.engine.undo import preview, uncompact
+from holdfast.settings import Settings
+from holdfast.testing import strategies as plans
+from holdfast.transcript.edits import Compacted, Rewound, ThinkingDropped, Undone
+from tests.laws.recount import carried, recounted
+from tests.worlds import BOUND, UNBOUND, World, done
+
+pytestmark = pytest.mark.laws
+
+SMALL = Settings(window_tokens=8_000, collapse=True, collapse_min_tokens=300)
+
+
+def shown(view: View) -> list[tuple[str, tuple[bytes, ...]]]:
+    return [(item.message.id, tuple(block.raw for block in item.visible)) for item in view.items]
+
+
+def compacted_world(first: list[plans.Step], then: list[plans.Step], *, bound: bool) -> tuple[World, Compacted]:
+    """A session that was compacted between the two, and stands on that boundary."""
+    world = World(SMALL, model=BOUND if bound else UNBOUND)
+    for step in first:
+        world.play(step)
+    world.say("words " * 400)
+    world.play(plans.Compact())
+    boundary = world.session.view.boundary
+    assume(boundary is not None)
+    assert boundary is not None
+    for step in then:
+        world.play(step)
+    assume(world.session.view.boundary is not None and world.session.view.boundary.id == boundary.id)
+    assume(not any(isinstance(r, Rewound) for r in world.records[world.records.index(boundary) :]))
+    return world, boundary
+
+
+@hypothesis(max_examples=40)
+@given(plans.plans(), plans.plans())
+def test_uncompact_gives_back_exactly_the_earlier_view(first: list[plans.Step], then: list[plans.Step]) -> None:
+    """The view is that of the records without the boundary: the past as shown before, later messages behind it."""
+    world, boundary = compacted_world(first, then, bound=False)
+    at = world.records.index(boundary)
+    before = project(world.records[:at])
+    without = project(record for record in world.records if record is not boundary and record != boundary)
+    done(uncompact(world.session))
+    view = world.session.view
+    assert shown(view) == shown(without)
+    later = [r.id for r in world.records[at:] if hasattr(r, "role") and r.agent_id is None]
+    assert [i.message.id for i in view.items] == [i.message.id for i in before.items] + later
+    assert carried(view) == recounted(view)
+    assert view.boundary == before.boundary
+    assert world.reopened().view == world.reopened(whole=True).view == project(world.records) == view
+
+
+@hypothesis(max_examples=30)
+@given(plans.plans(), plans.plans())
+def test_bound_thinking_from_before_is_back_and_later_thinking_is_gone(
+    first: list[plans.Step], then: list[plans.Step]
+) -> None:
+    """TURN-7: what stood before the boundary has its prefix again; what was said after it hasn't, and loses thinking."""
+    world, boundary = compacted_world(first, then, bound=True)
+    before = project(world.records[: world.records.index(boundary)])
+    after = {i.message.id for i in world.session.view.items} - {i.message.id for i in before.items}
+    was_sent = world.session.view.sent > 0
+    done(uncompact(world.session))
+    view = world.session.view
+    if not any(isinstance(r, ThinkingDropped) for r in world.records[world.records.index(boundary) : -2]):
+        assert shown(view)[: len(before.items)] == shown(before)
+    if was_sent:
+        kinds = {b.kind for i in view.items if i.message.id in after for b in i.visible}
+        assert not kinds & {"thinking", "redacted_thinking"}
+
+
+@hypothesis(max_examples=30)
+@given(plans.plans())
+def test_the_next_request_after_an_undo_is_taken(first: list[plans.Step]) -> None:
+    """TURN-9: and automatic compaction waits for the block threshold."""
+    world, _ = compacted_world(first, [], bound=True)
+    done(uncompact(world.session))
+    facts = world.session.facts()
+    need = compaction_need(world.session.view, facts)
+    assert (need is not None) == (pressure(world.session.view, facts) is Pressure.BLOCKED)
+    world.answer(plans.Answer(text="on"))  # the fake upstream refuses what a real one would
+
+
+@hypothesis(max_examples=30)
+@given(plans.plans())
+def test_a_preview_changes_nothing_and_tells_what_happens(first: list[plans.Step]) -> None:
+    world = World(SMALL)
+    for step in first:
+        world.play(step)
+    world.say("words " * 400)
+    records, events, view = len(world.records), len(world.events), world.session.view.copy()
+    looked = done(preview(world.session))
+    assert (len(world.records), len(world.events)) == (records, events) and world.session.view == view
+    world.play(plans.Compact())
+    boundary = world.session.view.boundary
+    if hasattr(looked, "boundary"):
+        assert boundary is not None
+        assert boundary.kept == looked.boundary.kept and boundary.tokens_after == looked.boundary.tokens_after
+        assert boundary.strategy == looked.boundary.strategy
+        ids = [part.id for part in (*looked.kept, *looked.dropped)]
+        assert len(ids) == len(set(ids))
+    else:
+        assert boundary == view.boundary
+
+
+def test_undoing_twice_goes_back_twice() -> None:
+    world = World(Settings())
+    seen = []
+    for number in range(2):
+        world.say(f"first {number}", "words " * 30_000)
+        world.say(f"then {number}", "more " * 30_000)
+        seen.append(shown(world.session.view))
+        world.play(plans.Compact())
+        assert world.session.view.boundary is not None
+    for expected in reversed(seen):
+        done(uncompact(world.session))
+        assert shown(world.session.view) == expected
+        assert world.reopened().view == project(world.records) == world.session.view
+    assert world.session.view.boundary is None
+    assert sum(isinstance(record, Undone) for record in world.records) == 2
+
+
+def test_a_later_compaction_ends_the_waiting() -> None:
+    world = World(Settings())
+    world.say("words " * 30_000)
+    world.say("words " * 30_000)
+    world.play(plans.Compact())
+    done(uncompact(world.session))
+    assert world.session.view.state.breaker.waits
+    world.play(plans.Compact())
+    assert not world.session.view.state.breaker.waits

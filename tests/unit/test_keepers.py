@@ -1,0 +1,183 @@
+"""TURN-12: background keepers never delay a turn, never fail one, and one that runs is not started twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+
+from holdfast import Message, memory_session
+from holdfast.adapters.jobs import TaskJobs
+from holdfast.adapters.sinks import ListSink
+from holdfast.context.policy import Facts
+from holdfast.context.view import View
+from holdfast.engine.keepers import Keepers, KeeperState, step
+from holdfast.engine.turn import run_turn
+from holdfast.events import KeeperDeferred, KeeperDone, KeeperFailed, KeeperStarted
+from holdfast.testing import ScriptedModel
+from holdfast.transcript.messages import MessageId
+from holdfast.transcript.records import Cursor, Record
+from holdfast.wiring import Parts
+
+pytestmark = pytest.mark.unit
+
+IDLE, RUNNING = KeeperState(), KeeperState(is_running=True)
+WANTED, CLOSED = KeeperState(is_running=True, is_wanted=True), KeeperState(is_closed=True)
+
+
+@pytest.mark.parametrize(
+    ("state", "event", "after", "action"),
+    [
+        (IDLE, "asked", RUNNING, "start"),
+        (RUNNING, "asked", WANTED, "wait"),
+        (WANTED, "asked", WANTED, "wait"),
+        (RUNNING, "ended", IDLE, "nothing"),
+        (WANTED, "ended", RUNNING, "start"),
+        (WANTED, "closed", KeeperState(is_running=True, is_closed=True), "nothing"),
+        (KeeperState(is_running=True, is_closed=True), "ended", CLOSED, "nothing"),
+        (CLOSED, "asked", CLOSED, "nothing"),
+    ],
+)
+def test_the_machine(state: KeeperState, event: Any, after: KeeperState, action: str) -> None:
+    assert step(state, event) == (after, action)
+
+
+@dataclass
+class Slow:
+    """Runs until it is let go; remembers how many messages each run saw."""
+
+    name: str = "slow"
+    gate: anyio.Event = field(default_factory=anyio.Event)
+    seen: list[int] = field(default_factory=list)
+
+    def is_due(self, view: View, facts: Facts) -> bool:
+        return True
+
+    async def keep(self, view: View, facts: Facts) -> Sequence[Record]:
+        self.seen.append(len(view.items))
+        await self.gate.wait()
+        return (Cursor(name=self.name, message=view.items[-1].message.id),)
+
+
+@dataclass
+class Broken:
+    name: str = "broken"
+
+    def is_due(self, view: View, facts: Facts) -> bool:
+        if len(view.items) > 2:
+            raise RuntimeError("due")
+        return True
+
+    async def keep(self, view: View, facts: Facts) -> Sequence[Record]:
+        raise RuntimeError("keep")
+
+
+def test_requests_fold_into_one_more_run() -> None:
+    async def body() -> None:
+        sink, slow = ListSink(), Slow()
+        session = await memory_session(parts=Parts(sink=sink))
+        keepers = Keepers(TaskJobs(), [slow])
+        model = ScriptedModel()
+        for number in range(3):  # none of them waits for the keeper
+            await run_turn(session, f"message {number}", model, keepers)
+            await anyio.sleep(0)
+        await anyio.sleep(0.01)
+        assert slow.seen == [2]
+        slow.gate.set()
+        assert await keepers.settle(session, 5)
+        assert slow.seen == [2, 6], "what was asked meanwhile, once, with what is there now"
+        kinds = [type(e) for e in sink.events if isinstance(e, KeeperStarted | KeeperDeferred | KeeperDone)]
+        assert kinds == [KeeperStarted, KeeperDeferred, KeeperDeferred, KeeperDone, KeeperStarted, KeeperDone]
+        assert session.view.state.cursors["slow"].message == session.view.items[-1].message.id
+
+    anyio.run(body)
+
+
+def test_records_are_committed_by_the_owner_before_the_next_turn() -> None:
+    async def body() -> None:
+        slow = Slow()
+        slow.gate.set()
+        session = await memory_session()
+        keepers = Keepers(TaskJobs(), [slow])
+        await run_turn(session, "one", ScriptedModel(), keepers)
+        await anyio.sleep(0.01)
+        assert "slow" not in session.view.state.cursors
+        await run_turn(session, "two", ScriptedModel(), keepers)
+        assert "slow" in session.view.state.cursors
+        await keepers.close(session)
+
+    anyio.run(body)
+
+
+def test_a_keeper_that_fails_fails_alone() -> None:
+    async def body() -> None:
+        sink, slow = ListSink(), Slow()
+        slow.gate.set()
+        session = await memory_session(parts=Parts(sink=sink))
+        keepers = Keepers(TaskJobs(), [Broken(), slow])
+        model = ScriptedModel()
+        for words in ("one", "two"):
+            reply = await run_turn(session, words, model, keepers)
+            assert reply.text == "ok"
+        assert await keepers.settle(session, 5)
+        failures = [e for e in sink.events if isinstance(e, KeeperFailed)]
+        assert [f.reason for f in failures] == ["RuntimeError", "RuntimeError"]
+        assert all(f.keeper == "broken" for f in failures) and len(slow.seen) == 2
+
+    anyio.run(body)
+
+
+def test_closing_ends_what_runs_and_starts_nothing_more() -> None:
+    async def body() -> None:
+        slow = Slow()
+        session = await memory_session()
+        keepers = Keepers(TaskJobs(), [slow])
+        await run_turn(session, "one", ScriptedModel(), keepers)
+        await anyio.sleep(0.01)
+        with anyio.fail_after(5):
+            await keepers.close(session, seconds=0.01)
+        keepers.after_reply(session)
+        await anyio.sleep(0.01)
+        assert slow.seen == [2] and "slow" not in session.view.state.cursors
+
+    anyio.run(body)
+
+
+def test_a_keeper_sees_its_own_copy() -> None:
+    async def body() -> None:
+        @dataclass
+        class Rude:
+            name: str = "rude"
+
+            def is_due(self, view: View, facts: Facts) -> bool:
+                return True
+
+            async def keep(self, view: View, facts: Facts) -> Sequence[Record]:
+                view.items.clear()
+                return ()
+
+        session = await memory_session()
+        keepers = Keepers(TaskJobs(), [Rude()])
+        await run_turn(session, Message.of("user", "one", id=MessageId("x")), ScriptedModel(), keepers)
+        await keepers.settle(session)
+        assert len(session.view.items) == 2
+
+    anyio.run(body)
+
+
+def test_work_that_raises_is_logged_and_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        jobs = TaskJobs()
+
+        async def work() -> None:
+            raise RuntimeError("nobody is there to see")
+
+        jobs.start("loud", work)
+        assert await jobs.settle(5)
+        await jobs.close()
+
+    anyio.run(body)
+    assert "background work failed: loud" in caplog.text

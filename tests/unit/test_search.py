@@ -1,0 +1,242 @@
+"""RCL-1, SES-2, REL-12: searching sessions, and an index that may be lost at any time."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from holdfast.adapters import search as searching
+from holdfast.adapters.files import SessionStore, index
+from holdfast.adapters.search import INDEX, StoreArchive
+from holdfast.engine.recall import original
+from holdfast.engine.recall_tool import recall_tool
+from holdfast.errors import SessionNotFound
+from holdfast.ports import Found
+from holdfast.transcript.messages import Message, MessageId
+from holdfast.wiring import create_session, memory_session, open_session
+
+pytestmark = pytest.mark.unit
+
+
+def say(home: Path, session: str, *texts: str, project: str = "/p", at: float = 1.0) -> None:
+    async def body() -> None:
+        exists = any(d.name == session for d in SessionStore(home).directories())
+        opened = await (open_session(home, session) if exists else create_session(home, project=project, session=session))
+        for text in texts:
+            await opened.append(Message.of("user", text, at=at))
+        await opened.world.journal.close()
+
+    anyio.run(body)
+
+
+def find(archive: StoreArchive, query: str, **more: Any) -> Found:
+    async def body() -> Found:
+        return await archive.search(query, **more)
+
+    return anyio.run(body)
+
+
+def texts(found: Found) -> list[str]:
+    return [hit.snippet for hit in found.hits]
+
+
+@pytest.fixture(params=[True, False], ids=["index", "scan"])
+def archive(request: pytest.FixtureRequest, tmp_path: Path) -> StoreArchive:
+    return StoreArchive(tmp_path, has_index=request.param)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["snake_case_name", "snake", "case_name", "src/pkg/mod.py", "mod.py", "mod", "a.dotted.name", "dotted",
+     "parseHTTPResponse", "HTTP", "response", "漢字", "字", "errors", "error", "Größe", "große"],
+)  # fmt: skip
+def test_names_are_found_by_parts_and_whole(archive: StoreArchive, query: str) -> None:
+    say(archive.home, "s1", "snake_case_name in src/pkg/mod.py and a.dotted.name", "parseHTTPResponse", "漢字を読む")
+    say(archive.home, "s2", "many errors here", "Die Größe zählt", "something else")
+    assert len(find(archive, query).hits) == 1
+
+
+def test_an_index_finds_what_is_inside_a_word(tmp_path: Path) -> None:
+    say(tmp_path, "s1", "commit 9f3b092ac fixed it", "other")
+    assert texts(find(StoreArchive(tmp_path), "b092")) == ["commit 9f3b092ac fixed it"]
+
+
+def test_a_hit_names_its_place(archive: StoreArchive) -> None:
+    say(archive.home, "s1", "first", "second\nneedle here")
+    (hit,) = find(archive, "needle").hits
+    assert (hit.session, hit.role, hit.line, hit.offset, hit.at) == ("s1", "user", 2, 7, 1.0)
+    journal = (archive.home / "projects" / "-p" / "s1" / "journal.jsonl").read_bytes()
+    assert journal[hit.journal_offset :].startswith(b'{"seq":2,') and hit.message.encode() in journal
+    assert hit.id == hit.message and hit.project == "/p"
+
+
+def test_equal_texts_are_one_result_with_all_their_places(archive: StoreArchive) -> None:
+    say(archive.home, "s1", "the very same", at=1.0)
+    say(archive.home, "s2", "the very same", at=2.0)
+    (hit,) = find(archive, "very same").hits
+    assert hit.session == "s2" and [place[0] for place in hit.also] == ["s1"]
+
+
+def test_the_newest_of_equals_is_first(archive: StoreArchive) -> None:
+    for number, at in ((1, 5.0), (2, 9.0), (3, 7.0)):
+        say(archive.home, f"s{number}", f"needle number{number}", at=at)
+    assert [hit.session for hit in find(archive, "needle").hits] == ["s2", "s3", "s1"]
+
+
+def test_projects_and_sessions_narrow(archive: StoreArchive) -> None:
+    say(archive.home, "s1", "needle one", project="/p")
+    say(archive.home, "s2", "needle two", project="/q")
+    here = StoreArchive(archive.home, "-p", has_index=archive.has_index)
+    assert texts(find(here, "needle")) == ["needle one"]
+    assert len(find(archive, "needle").hits) == 2
+    assert texts(find(archive, "needle", sessions=("s2",))) == ["needle two"]
+    for name in ("s2", "../q/s2", "nobody"):
+        with pytest.raises(SessionNotFound):
+            find(here, "needle", sessions=(name,))
+
+
+def test_what_is_new_is_found_and_only_that_is_read(tmp_path: Path) -> None:
+    archive = StoreArchive(tmp_path)
+    say(tmp_path, "s1", "one needle")
+    assert len(find(archive, "needle").hits) == 1
+    say(tmp_path, "s1", "another needle")
+    journal = tmp_path / "projects" / "-p" / "s1" / "journal.jsonl"
+    with index.opened(tmp_path / INDEX) as opened:
+        assert opened.refresh([journal], forget_others=False) == 1
+        assert opened.refresh([journal], forget_others=False) == 0
+    assert len(find(archive, "needle").hits) == 2
+
+
+@pytest.mark.parametrize("damage", ["lost", "garbage", "cut", "old", "overwritten"])
+def test_a_lost_or_damaged_index_loses_nothing(tmp_path: Path, damage: str) -> None:
+    """REL-12."""
+    archive, path = StoreArchive(tmp_path), tmp_path / INDEX
+    say(tmp_path, "s1", *(f"needle {number} {'filler ' * number}" for number in range(200)))
+    before = find(archive, "needle 7")
+    if damage == "lost":
+        path.unlink()
+    elif damage == "garbage":
+        path.write_bytes(b"garbage" * 1000)
+    elif damage == "cut":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif damage == "overwritten":
+        data = bytearray(path.read_bytes())
+        data[4096:] = b"\xff" * (len(data) - 4096)
+        path.write_bytes(data)
+    else:
+        with sqlite3.connect(path) as db:
+            db.execute("UPDATE meta SET version = 0")
+        db.close()
+    after = find(archive, "needle 7")
+    assert after == before and after.note == ""
+
+
+def test_a_session_that_is_gone_or_replaced_is_forgotten(tmp_path: Path) -> None:
+    archive = StoreArchive(tmp_path)
+    say(tmp_path, "s1", "a secretword here")
+    say(tmp_path, "s2", "another")
+    assert len(find(archive, "secretword").hits) == 1
+    SessionStore(tmp_path).delete("s1")
+    assert find(archive, "secretword").hits == ()
+    assert b"secretword" not in (tmp_path / INDEX).read_bytes()
+    SessionStore(tmp_path).delete("s2")
+    say(tmp_path, "s2", "a new one")
+    assert find(archive, "another").hits == () and len(find(archive, "new").hits) == 1
+
+
+def test_without_fts5_or_room_everything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    say(tmp_path, "s1", "needle")
+    monkeypatch.setattr(index, "_TABLES", index._TABLES.replace("fts5", "fts99"))
+    found = find(StoreArchive(tmp_path), "needle")
+    assert texts(found) == ["needle"] and "FTS5" in found.note
+
+
+def test_an_index_that_somebody_holds_is_gone_around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    say(tmp_path, "s1", "needle")
+    find(StoreArchive(tmp_path), "needle")
+    say(tmp_path, "s1", "needle two")
+    monkeypatch.setattr(index, "BUSY_SECONDS", 0.05)
+    holder = sqlite3.connect(tmp_path / INDEX, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    found = find(StoreArchive(tmp_path), "needle")
+    holder.close()
+    assert len(found.hits) == 2 and "locked" in found.note
+    assert (tmp_path / INDEX).exists()
+
+
+def test_the_index_is_private(tmp_path: Path) -> None:
+    say(tmp_path, "s1", "needle")
+    find(StoreArchive(tmp_path), "needle")
+    assert stat.S_IMODE((tmp_path / INDEX).stat().st_mode) == 0o600
+    with sqlite3.connect(tmp_path / INDEX) as db:
+        wal = sqlite3.sqlite_version_info >= (3, 51, 3)
+        assert db.execute("PRAGMA journal_mode").fetchone()[0] == ("wal" if wal else "delete")
+    db.close()
+
+
+def test_what_the_recall_tool_gave_back_comes_last(archive: StoreArchive) -> None:
+    async def body() -> None:
+        session = await create_session(archive.home, project="/p", session="s1")
+        await session.append(Message.of("user", "the needle was said here by a person, with more words around", at=1.0))
+        use = {"type": "tool_use", "id": "r", "name": "recall", "input": {"query": "hay"}}
+        await session.append(Message.of("assistant", [use], at=2.0))
+        echo = {"type": "tool_result", "tool_use_id": "r", "content": "needle needle"}
+        await session.append(Message.of("user", [echo], at=3.0))
+        await session.world.journal.close()
+
+    anyio.run(body)
+    assert [hit.role for hit in find(archive, "needle").hits] == ["user", "tool"]
+
+
+def test_queries_are_never_a_syntax_error(archive: StoreArchive) -> None:
+    say(archive.home, "s1", "needle AND other NEAR thing")
+    for query in ('"', "AND", "NEAR(", "a OR", "text:", "*", "^a", "-", "{}", "needle*", 'x" OR "y', "\0", "(", "+"):
+        found = find(archive, query)
+        assert "error" not in found.note, query
+    assert searching.terms_of("needle*")[0].words == ("needle",)
+
+
+def test_the_tool_answers_in_text(tmp_path: Path) -> None:
+    """RCL-1: ids of this session and of others, searches, and every mistake a model can make."""
+    say(tmp_path, "other", "an old secret plan")
+
+    async def body() -> None:
+        session = await create_session(tmp_path, project="/p", session="now")
+        await session.append(Message.of("user", "our plan", id=MessageId("message-x"), at=5.0))
+        run = recall_tool.run
+        assert "our plan" in await run(session, {"id": "message-x"})
+        found = await run(session, {"query": "secret plan", "limit": 50})
+        assert "session other" in found and found.index("other") < found.index("now")
+        identity = found.split('id "')[1].split('"')[0]
+        assert "an old secret plan" in await run(session, {"id": identity, "session": "other"})
+        assert "an old secret plan" in await run(session, {"query": "plan", "session": "other"})
+        assert (await run(session, {"id": "message-x", "lines": 1})).endswith("our plan")
+        for wrong in ({}, {"id": "a", "query": "b"}, {"id": 1.5}, {"x": "y"}, {"id": "unknown"}, {"id": "message-x", "lines": "z"},
+                      {"id": "x", "session": "../../etc"}, {"query": "a", "limit": "many"}, {"id": "message-x", "lines": True}):  # fmt: skip
+            assert (await run(session, wrong)).startswith("recall failed: "), wrong
+        assert "Nothing that was said fits" in await run(session, {"query": "zebra"})
+        await session.world.journal.close()
+
+    anyio.run(body)
+
+
+def test_the_definition_is_one_that_apis_take() -> None:
+    definition = recall_tool.definition
+    assert definition["name"] == "recall" and definition["input_schema"]["type"] == "object"
+    assert len(definition["description"]) > 200
+
+
+def test_a_session_in_memory_can_be_searched_and_recalled() -> None:
+    async def body() -> None:
+        session = await memory_session()
+        await session.append(Message.of("user", "needle", id=MessageId("message-1")))
+        assert 'id "message-1"' in await recall_tool.run(session, {"query": "needle"})
+        assert (await original(session, "message-1")).text == "needle"
+        assert "recall failed" in await recall_tool.run(session, {"query": "needle", "session": "elsewhere"})
+
+    anyio.run(body)
