@@ -47,6 +47,8 @@ _FACE = {
     "prepend_context": "context.reminders",
     "pressure": "context.policy",
     "project": "context.view",
+    "recall_tool": "engine.recall_tool",
+    "run_turn": "engine.turn",
     "to_request": "context.requests",
 }
 

@@ -12,6 +12,7 @@ from holdfast.context.view import project as project
 from holdfast.engine.compaction import compact as compact
 from holdfast.engine.session import Session as Session
 from holdfast.engine.turn import prepare as prepare
+from holdfast.engine.turn import run_turn as run_turn
 from holdfast.errors import HoldfastError as HoldfastError
 from holdfast.settings import Settings as Settings
 from holdfast.transcript.blocks import Block as Block

@@ -76,6 +76,7 @@ class Settings:
     cache_lifetime_seconds: float = 3_600.0
     idle_keep_last: int = 5
     provider_clearing: bool = False  # (c): send a context-editing request instead of rewriting
+    provider_compaction: bool = False  # the provider summarises before we do, where it offers that
     economics: bool = False  # TURN-5: let prices postpone clearing while the size is below the trigger
     expected_turns: int = 20  # TURN-5: calls over which a move has to pay back
 
@@ -95,8 +96,9 @@ class Settings:
     keep_min_tokens: int = 10_000
     keep_max_tokens: int = 40_000
     keep_min_texts: int = 5
-    summary_budget_tokens: int = 10_000
+    summary_budget_tokens: int = 12_000  # CMP-5, QLT-2
     user_words_tokens: int = 20_000  # CMP-3
+    ledger_tools: tuple[str, ...] = ()  # CMP-5: what other tools do, as PATTERN=DEED: read, edit, write, run, todo, …
 
     # What comes back behind a boundary (RST-1 to RST-9); all of it shrinks with the window (PRS-2)
     restore: bool = True

@@ -151,6 +151,18 @@ def test_the_bytes_of_the_request_are_sent_as_they_are(kind: Kind, stream: bool)
     run(body)
 
 
+@pytest.mark.parametrize("kind", WIRED)
+def test_a_request_that_names_no_model_gets_the_one_that_is_asked(kind: Kind) -> None:
+    async def body() -> None:
+        async with place(kind, "ok") as here:
+            view = project([Message.of("user", "hello", id=MessageId("m1"))])
+            await asked(here.model, request_of(view, here.model))
+            assert here.server is not None
+            assert here.server.received[-1].body.startswith(b'{"model":"fake",')
+
+    run(body)
+
+
 ERRORS: list[tuple[UpstreamError, type[ModelError]]] = [
     (rate_limited(7), RateLimited),
     (overloaded(), Overloaded),
@@ -221,7 +233,9 @@ def test_nonsense_is_a_server_that_is_down_or_a_cut(kind: Kind) -> None:
     async def body() -> None:
         bodies = [
             RawAnswer(b"data: {broken\n\n", content_type="text/event-stream"),
-            RawAnswer(b'event: content_block_stop\ndata: {"type":"content_block_stop"}\n\n', content_type="text/event-stream"),
+            RawAnswer(
+                b'event: content_block_stop\ndata: {"type":"content_block_stop"}\n\n', content_type="text/event-stream"
+            ),
             RawAnswer(b"<html>", status=502, content_type="text/html"),
             RawAnswer(b"", content_type="text/event-stream"),
         ]
@@ -253,7 +267,9 @@ def test_nobody_there_is_down(kind: Kind) -> None:
         async with place(kind) as here:
             assert here.server is not None
             url, request = here.server.url, here.request()
-        model = AnthropicModel("fake", key="k", base_url=url) if kind == "anthropic" else OpenAIModel("fake", base_url=url)
+        model = (
+            AnthropicModel("fake", key="k", base_url=url) if kind == "anthropic" else OpenAIModel("fake", base_url=url)
+        )
         with pytest.raises(ModelDown):
             await asked(model, request)
         await model.close()
@@ -379,7 +395,9 @@ def test_a_server_that_does_not_stream_is_understood() -> None:
         whole = {
             "id": "c1",
             "model": "m",
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": "all at once"}, "finish_reason": "stop"}],
+            "choices": [
+                {"index": 0, "message": {"role": "assistant", "content": "all at once"}, "finish_reason": "stop"}
+            ],
             "usage": {"prompt_tokens": 5, "completion_tokens": 3},
         }
         async with place("openai", "ok", faults=[RawAnswer(msgspec.json.encode(whole))]) as here:

@@ -39,6 +39,8 @@ EXPECTED: list[str] = [
     "prepend_context",
     "pressure",
     "project",
+    "recall_tool",
+    "run_turn",
     "to_request",
 ]
 

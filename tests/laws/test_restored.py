@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from tests.calls import numbered, tracked, used, words
+from tests.worlds import World
 
 from holdfast.context.restore.back import cost_of, put_back
 from holdfast.context.restore.files import FilesSeen, candidates, restore, same_file, shown_files
@@ -21,8 +23,6 @@ from holdfast.settings import Settings
 from holdfast.testing import strategies as plans
 from holdfast.transcript.messages import Message
 from holdfast.transcript.tokens import base_tokens
-from tests.calls import numbered, tracked, used, words
-from tests.worlds import World
 
 pytestmark = pytest.mark.laws
 
@@ -55,7 +55,12 @@ def calls(draw: st.DrawFn) -> list[Message]:
 
 
 @hypothesis(max_examples=60)
-@given(st.lists(calls(), max_size=12), st.integers(0, 30_000), st.integers(0, 24), st.sampled_from([8_000, 32_000, 200_000]))
+@given(
+    st.lists(calls(), max_size=12),
+    st.integers(0, 30_000),
+    st.integers(0, 24),
+    st.sampled_from([8_000, 32_000, 200_000]),
+)
 def test_budgets_hold_and_nothing_comes_back_twice(
     said: list[list[Message]], room: int, keep: int, window: int
 ) -> None:
@@ -105,23 +110,37 @@ def test_states_are_bounded_however_long_the_session(count: int) -> None:
         state = tracked(
             tracker,
             *(used("Read", {"file_path": f"/{n}/{'d' * 300}"}, "x") for n in range(min(count, 90))),
-            *(used("Bash", {"command": long, "run_in_background": True}, f"with ID: {n} running in background with ID: {n}") for n in range(min(count, 60))),
+            *(
+                used(
+                    "Bash",
+                    {"command": long, "run_in_background": True},
+                    f"with ID: {n} running in background with ID: {n}",
+                )
+                for n in range(min(count, 60))
+            ),
             used("TodoWrite", {"todos": [{"content": long, "status": "pending"}] * count}),
             *(used("Skill", {"skill": f"{n}{long}"}, "x") for n in range(min(count, 40))),
-        )  # fmt: skip
+        )
         raw = bytes(written(state))
         assert len(raw) <= STATE_BYTES
         assert msgspec.json.decode(raw, type=tracker.state) is not None
 
 
-@given(st.dictionaries(st.integers(1, 500), st.text(st.characters(exclude_characters="\n\r"), max_size=40), max_size=40))
+@given(
+    st.dictionaries(st.integers(1, 500), st.text(st.characters(exclude_characters="\n\r"), max_size=40), max_size=40)
+)
 def test_a_listing_reads_back_as_what_it_was(lines: dict[int, str]) -> None:
     runs = runs_of(lines)
     assert numbered_runs(listing(runs)) == runs
     assert Known(runs).lines == lines
 
 
-@given(st.lists(st.text("ab\n", max_size=6), max_size=6), st.text("ab\n", max_size=4), st.text("ab\n", max_size=4), st.booleans())
+@given(
+    st.lists(st.text("ab\n", max_size=6), max_size=6),
+    st.text("ab\n", max_size=4),
+    st.text("ab\n", max_size=4),
+    st.booleans(),
+)
 def test_an_edit_of_a_part_is_that_part_of_the_edited_whole(
     pieces: list[str], old: str, new: str, everywhere: bool
 ) -> None:

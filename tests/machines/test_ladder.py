@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from holdfast.engine.ladder import (
-    Action,
     Answered,
     Blank,
     Compact,

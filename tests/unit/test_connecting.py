@@ -97,7 +97,7 @@ SERVERS: list[tuple[str, dict[str, Any], int | None]] = [
     ),
     (
         "Ollama, set",
-        {"/models": {"data": [{"id": "m"}]}, "/api/show": {"parameters": "stop \"x\"\nnum_ctx    24576\n"}},
+        {"/models": {"data": [{"id": "m"}]}, "/api/show": {"parameters": 'stop "x"\nnum_ctx    24576\n'}},
         24_576,
     ),
     (

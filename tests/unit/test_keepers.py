@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from holdfast import Message, memory_session
@@ -83,7 +84,7 @@ def test_requests_fold_into_one_more_run() -> None:
         model = ScriptedModel()
         for number in range(3):  # none of them waits for the keeper
             await run_turn(session, f"message {number}", model, keepers)
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
         await anyio.sleep(0.01)
         assert slow.seen == [2]
         slow.gate.set()

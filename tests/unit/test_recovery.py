@@ -152,7 +152,9 @@ TOO_LONG: list[tuple[str, int | None, int | None, int | None, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "status", "tokens", "maximum", "output"), TOO_LONG, ids=[w[0][:50] for w in TOO_LONG])
+@pytest.mark.parametrize(
+    ("words", "status", "tokens", "maximum", "output"), TOO_LONG, ids=[w[0][:50] for w in TOO_LONG]
+)
 def test_an_overflow_is_known_with_its_numbers(
     words: str, status: int | None, tokens: int | None, maximum: int | None, output: int
 ) -> None:
@@ -202,7 +204,10 @@ OTHERS: list[tuple[Said, type[ModelError]]] = [
     ),
     (Said(status=400, message="messages.0.content.1.image.source.base64: image exceeds 5 MB maximum"), MediaRefused),
     (Said(status=400, message="messages.4.content.0.content.2.image.source: Could not process image"), MediaRefused),
-    (Said(status=400, message="messages.0.content.0.pdf.source: The PDF specified is password protected"), MediaRefused),
+    (
+        Said(status=400, message="messages.0.content.0.pdf.source: The PDF specified is password protected"),
+        MediaRefused,
+    ),
     (Said(status=400, message="At most 1 image(s) may be provided in one request."), MediaRefused),
     (Said(status=500, message="image input is not supported - you may need to provide the mmproj"), MediaRefused),
     (Said(status=400, message="You uploaded an unsupported image.", code="image_parse_error"), MediaRefused),
@@ -266,6 +271,8 @@ def test_an_error_is_one_short_line() -> None:
 
 
 def test_giving_up_says_what_was_tried() -> None:
-    error = ModelGaveUp(Overloaded("busy", status=529), ("waited 1 s (overloaded)", "waited 2 s (overloaded)"), advice="x")
+    error = ModelGaveUp(
+        Overloaded("busy", status=529), ("waited 1 s (overloaded)", "waited 2 s (overloaded)"), advice="x"
+    )
     assert "tried: waited 1 s (overloaded), waited 2 s (overloaded)" in str(error)
     assert "overloaded: busy" in str(error) and str(error).endswith("; x")

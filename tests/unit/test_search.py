@@ -26,7 +26,9 @@ pytestmark = pytest.mark.unit
 def say(home: Path, session: str, *texts: str, project: str = "/p", at: float = 1.0) -> None:
     async def body() -> None:
         exists = any(d.name == session for d in SessionStore(home).directories())
-        opened = await (open_session(home, session) if exists else create_session(home, project=project, session=session))
+        opened = await (
+            open_session(home, session) if exists else create_session(home, project=project, session=session)
+        )
         for text in texts:
             await opened.append(Message.of("user", text, at=at))
         await opened.world.journal.close()
@@ -216,8 +218,12 @@ def test_the_tool_answers_in_text(tmp_path: Path) -> None:
         assert "an old secret plan" in await run(session, {"id": identity, "session": "other"})
         assert "an old secret plan" in await run(session, {"query": "plan", "session": "other"})
         assert (await run(session, {"id": "message-x", "lines": 1})).endswith("our plan")
-        for wrong in ({}, {"id": "a", "query": "b"}, {"id": 1.5}, {"x": "y"}, {"id": "unknown"}, {"id": "message-x", "lines": "z"},
-                      {"id": "x", "session": "../../etc"}, {"query": "a", "limit": "many"}, {"id": "message-x", "lines": True}):  # fmt: skip
+        known: dict[str, Any] = {"id": "message-x"}
+        mistakes: list[dict[str, Any]] = [
+            *({}, {"id": "a", "query": "b"}, {"id": 1.5}, {"x": "y"}, {"id": "unknown"}, {**known, "lines": "z"}),
+            *({"id": "x", "session": "../../etc"}, {"query": "a", "limit": "many"}, {**known, "lines": True}),
+        ]
+        for wrong in mistakes:
             assert (await run(session, wrong)).startswith("recall failed: "), wrong
         assert "Nothing that was said fits" in await run(session, {"query": "zebra"})
         await session.world.journal.close()

@@ -77,7 +77,7 @@ class AnthropicModel:
             response: Any = await self._client.post(
                 "/v1/messages",
                 cast_to=object,
-                content=_streaming(request),
+                content=self._body(request),
                 options={"headers": self._headers(request)},
                 stream=True,
                 stream_cls=self._sdk.AsyncStream[object],
@@ -96,7 +96,7 @@ class AnthropicModel:
 
     async def count(self, request: Request) -> int | None:
         """The provider's count of the prompt (TOK-7)."""
-        fields = _FIELDS.decode(request.body)
+        fields = _FIELDS.decode(named(request.body, self._about.id))
         body = msgspec.json.encode({name: raw for name, raw in fields.items() if name not in _NOT_COUNTED})
         try:
             answer: Any = await self._client.post(
@@ -112,6 +112,11 @@ class AnthropicModel:
 
     async def close(self) -> None:
         await self._client.close()
+
+    def _body(self, request: Request) -> bytes:
+        """The bytes as they are; what is missing goes behind everything else, so no prefix changes."""
+        body = named(request.body, self._about.id)
+        return body if request.stream else body[:-1] + b',"stream":true}'
 
     def _headers(self, request: Request) -> dict[str, str]:
         betas = dict.fromkeys(request.betas)
@@ -156,9 +161,9 @@ def transport_errors() -> tuple[type[Exception], ...]:
     return (httpx2.HTTPError, httpx2.StreamError)
 
 
-def _streaming(request: Request) -> bytes:
-    """The body, asking for a stream; the key goes behind everything else, so no prefix changes."""
-    return request.body if request.stream else request.body[:-1] + b',"stream":true}'
+def named(body: bytes, model: str) -> bytes:
+    """The body with its model in front, where whoever made it didn't know which one is asked."""
+    return body if body.startswith(b'{"model":') else b'{"model":%b,%b' % (msgspec.json.encode(model), body[1:])
 
 
 def retry_after(header: str | None) -> float | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.adapters.anthropic import retry_after, transport_errors
+from holdfast.adapters.anthropic import named, retry_after, transport_errors
 from holdfast.adapters.openai_chunks import Assembly
 from holdfast.adapters.windows import Probe, window_of
 from holdfast.context.recovery import Said, classify
@@ -134,7 +134,7 @@ class OpenAIModel:
         await self._client.close()
 
     def _body(self, request: Request) -> bytes:
-        body = request.body
+        body = named(request.body, self._about.id)
         if self._is_compatible:  # it stands in the head, before any content
             body = body.replace(_NEW_FIELD, _OLD_FIELD, 1)
         if not request.stream:

@@ -244,4 +244,5 @@ def _weighed(
 
 
 def _newest_first(places: list[Place]) -> list[Place]:
-    return sorted(reversed(places), key=lambda place: -(place.at or 0.0))
+    order = sorted(range(len(places)), key=lambda n: (-(places[n].at or 0.0), -n))
+    return [places[n] for n in order]

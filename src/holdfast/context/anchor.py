@@ -30,6 +30,9 @@ CALIBRATION_RANGE = (0.5, 2.0)
 # goes on from another one), which a compaction leaves behind.
 OVERHEAD_MAX_TOKENS = 60_000
 
+# `Message.note` of an answer whose provider had read less than it was sent: its usage tells nothing of how tokens count.
+PROVIDER_EDITED = "provider edited"
+
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
@@ -55,7 +58,7 @@ def anchored(view: View, message: Message, before: Size, *, is_new: bool) -> Non
         own = view.size.minus(before)
         view.anchor = replace(last, tokens=max(last.tokens, usage.total_tokens), at=last.at.plus(own))
         return
-    if is_new:
+    if is_new and message.note != PROVIDER_EDITED:
         calibration = _learned(view.state.calibration, usage, before, message.model)
         if calibration is not view.state.calibration:
             view.state = msgspec.structs.replace(view.state, calibration=calibration)

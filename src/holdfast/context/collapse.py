@@ -11,7 +11,8 @@ from typing import Any
 
 from holdfast.context.cuts import follows_results, legal_cuts
 from holdfast.context.economics import pays_back
-from holdfast.context.ledger.plain import ledger_of
+from holdfast.context.ledger.compacted import digest
+from holdfast.context.ledger.tools import Tools
 from holdfast.context.policy import Facts
 from holdfast.context.thinking import is_postponed
 from holdfast.context.view import View
@@ -91,7 +92,7 @@ def _collapsed(view: View, span: tuple[int, int], title: str, facts: Facts) -> C
     items = view.items[span[0] : span[1] + 1]
     messages = [item.message for item in items]
     identity = f"collapse-{messages[0].id}"
-    text = ledger_of(messages).text(facts.limits.scaled(_PROJECTION_TOKENS))
+    text = digest(messages, facts.limits.scaled(_PROJECTION_TOKENS), Tools.of(facts.settings.ledger_tools))
     lead = f'[Finished work, folded: "{title}". The whole of it: recall with id {identity}]\n\n'
     block = text_block(lead + text)
     size, saved = block_size(block), sum(item.size.base for item in items)

@@ -14,12 +14,17 @@ import msgspec
 from holdfast import prompts
 from holdfast.context.anchor import size_tokens
 from holdfast.context.cuts import THINKING, open_loop
+from holdfast.context.indexing import index_of
+from holdfast.context.items import item_has_results
 from holdfast.context.keep import summary_budget
-from holdfast.context.ledger.plain import Ledger, ledger_of
+from holdfast.context.ledger.checkpoint import Ledger, packed
+from holdfast.context.ledger.compacted import Around, render
+from holdfast.context.ledger.extract import block_text
+from holdfast.context.ledger.memory import Memory
 from holdfast.context.policy import Facts
 from holdfast.context.restore.play import NOTHING_BACK, Back
 from holdfast.context.state import State, to_checkpoint
-from holdfast.context.view import View, item_has_results, project
+from holdfast.context.view import View, project
 from holdfast.transcript.blocks import Text, text_block
 from holdfast.transcript.edits import Change, Compacted, Marks
 from holdfast.transcript.messages import Message, MessageId, content_of
@@ -46,15 +51,14 @@ class Plan:
 Strategist = Callable[[View, Facts], "Plan | str"]
 
 
-def left_messages(view: View, keep_from: int) -> list[Message]:
-    """The messages that would leave the view, without the summary of an earlier boundary (CMP-13)."""
-    start = len(view.boundary.summary) if view.boundary else 0
-    return [item.message for item in view.items[start:keep_from]]
+def first_said(view: View) -> int:
+    """The position of the first message that was said, behind the summary of an earlier boundary (CMP-13)."""
+    return len(view.boundary.summary) if view.boundary else 0
 
 
-def gathered(view: View, keep_from: int) -> Ledger:
-    """The ledger of everything that left so far and would leave now."""
-    return view.state.ledger.merged(ledger_of(left_messages(view, keep_from)))
+def gathered(view: View, facts: Facts, keep_from: int) -> Memory:
+    """What the ledger knows of everything that left so far and would leave now: from what was said, no summary."""
+    return index_of(view, facts.settings).memory(view.state.ledger, first_said(view), keep_from)
 
 
 def boundary_of(
@@ -182,8 +186,15 @@ def refusal(view: View, boundary: Compacted, facts: Facts) -> str | None:
 
 
 def ledger_plan(view: View, facts: Facts, keep_from: int) -> Plan:
-    """The plan that needs no model (CMP-5)."""
-    ledger = gathered(view, keep_from)
-    return Plan(
-        "ledger", ledger.text(summary_budget(facts)), "without a model, from what was said and done", keep_from, ledger
+    """The plan that needs no model (CMP-5). What stands in the kept messages isn't said again."""
+    memory = gathered(view, facts, keep_from)
+    kept = view.items[keep_from:]
+    left = [item.message for item in view.items[first_said(view) : keep_from]]
+    around = Around(
+        lead="",
+        behind="\n".join(block_text(block) for item in kept for block in item.visible),
+        known=frozenset(item.message.id for item in kept),
+        messages=() if kept else left,
     )
+    record = render(memory, summary_budget(facts), around).text
+    return Plan("ledger", record, "without a model, from what was said and done", keep_from, packed(memory))

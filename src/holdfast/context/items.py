@@ -120,3 +120,8 @@ def last_response(items: list[Item]) -> int:
                 break
             start, response = position, message.response_id
     return start
+
+
+def item_has_results(item: Item) -> bool:
+    """Whether the message brings tool results, so that nobody spoke in it."""
+    return any(block.kind == "tool_result" for block in item.message.blocks)

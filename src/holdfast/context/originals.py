@@ -87,14 +87,15 @@ class Originals:
         return [self._current[i] for i in ids[ids.index(first) : ids.index(last) + 1]]
 
     def named(self, identity: str) -> list[str]:
-        """The ids that one means: itself, or every one that begins with it."""
+        """The ids that one means: itself, or every one that begins or ends with it, as records show long ones."""
         tables = (self._results, self._calls, self._messages, self._collapses, self._boundaries, self._summaries)
         every = (*tables, self.blobs)
         if any(identity in table for table in every):
             return [identity]
+        identity = identity.lstrip("…")
         if len(identity) < PREFIX_CHARS:
             return []
-        return sorted({i for table in every for i in table if i.startswith(identity)})
+        return sorted({i for table in every for i in table if i.startswith(identity) or i.endswith(identity)})
 
     def find(self, identity: str) -> Original | None:
         """What an exact id stands for; None when it is unknown."""

@@ -27,6 +27,8 @@ Protocol = Literal["anthropic", "openai"]
 LOOKBACK_BLOCKS = 20
 _NEVER_CACHED = ("thinking", "redacted_thinking")
 _CLEARING_BETA = "context-management-2025-06-27"
+_COMPACTION_BETA = "compact-2026-01-12"
+_LEAST_TRIGGER = 50_000  # the API takes no smaller one
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 
 
@@ -45,12 +47,14 @@ class Request:
         return [(group.role, part) for group in self.groups for part in group.parts()]
 
 
-def to_request(view: View, facts: Facts, *, protocol: Protocol = "anthropic", stream: bool = False) -> Request:
-    """The request that the next model call sends."""
+def to_request(
+    view: View, facts: Facts, *, protocol: Protocol = "anthropic", stream: bool = False, model: str | None = None
+) -> Request:
+    """The request that the next model call sends; to `model`, when it isn't the one of the conversation."""
     groups = flatten(view)
     front = view.front or Front()
     settings = facts.settings
-    model = front.model or view.state.calibration.model
+    model = model or front.model or view.state.calibration.model
     named = {"model": model} if model else {}  # an adapter that knows its model names it itself
     most = _output_tokens(view, facts, protocol)
     if protocol == "openai":
@@ -59,15 +63,27 @@ def to_request(view: View, facts: Facts, *, protocol: Protocol = "anthropic", st
         return Request(protocol, body, _still(groups), stream=stream)
     head = {**named, "max_tokens": most}
     betas: list[str] = []
+    edits = []
     if settings.provider_clearing:
-        head["context_management"] = {"edits": [_provider_clearing(facts)]}
+        edits.append(_provider_clearing(facts))
         betas.append(_CLEARING_BETA)
+    if settings.provider_compaction:
+        edits.append(_provider_compaction(facts))
+        betas.append(_COMPACTION_BETA)
+    if edits:
+        head["context_management"] = {"edits": edits}
     if settings.thinking == "provider" and facts.model.thinking_is_bound:
         head["thinking"] = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
         betas.append(_BINDING_BETA)
     if stream:
         head["stream"] = True
     return Request(protocol, _anthropic(head, front, groups, view, facts), _still(groups), tuple(betas), stream)
+
+
+def _provider_compaction(facts: Facts) -> dict[str, Any]:
+    """A summary by the provider itself, a little before ours is due; ours stays the fall-back."""
+    trigger = facts.limits.trigger - facts.reach_tokens
+    return {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": max(_LEAST_TRIGGER, trigger)}}
 
 
 def _output_tokens(view: View, facts: Facts, protocol: Protocol) -> int:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.context.ledger.plain import Ledger
+from holdfast.context.ledger.checkpoint import Ledger
 from holdfast.context.restore.play import InPlay
-from holdfast.transcript.records import Calibrated, Cursor, Front, Pinned, Titled
+from holdfast.transcript.records import Calibrated, CompactionFailed, Cursor, Front, Pinned, Record, Titled
 
 
 class Calibration(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,6 +66,16 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
             breaker=breaker,
         )
 
+    def after(self, record: Record) -> State:
+        """The state once a record is known; itself when the record tells nothing that outlives a boundary."""
+        if isinstance(record, Titled):
+            return self.with_title(record)
+        if isinstance(record, Pinned):
+            return self.with_pin(record)
+        if isinstance(record, Cursor):
+            return msgspec.structs.replace(self, cursors={**self.cursors, record.name: record})
+        return self.with_failure(record.trigger) if isinstance(record, CompactionFailed) else self
+
     def with_failure(self, trigger: str) -> State:
         """An attempt to compact failed; one by hand closes the breaker all the same, since somebody looked (PRS-5)."""
         if trigger == "manual":
@@ -88,9 +98,6 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     def with_pin(self, pin: Pinned) -> State:
         others = tuple(p for p in self.pins if p.id != pin.id)
         return msgspec.structs.replace(self, pins=(*others, pin) if pin.text else others)
-
-    def with_cursor(self, cursor: Cursor) -> State:
-        return msgspec.structs.replace(self, cursors={**self.cursors, cursor.name: cursor})
 
     def with_calibrated(self, record: Calibrated) -> State:
         """What a provider stated; the window of another model is forgotten (TOK-4)."""

@@ -21,6 +21,7 @@ from holdfast.context.items import (
     call_of,
     changed,
     is_new_response,
+    item_has_results,
     item_of,
     last_response,
     media_of,
@@ -44,12 +45,8 @@ from holdfast.transcript.edits import (
 from holdfast.transcript.messages import Message, MessageId, ToolUseId
 from holdfast.transcript.records import (
     Calibrated,
-    CompactionFailed,
-    Cursor,
     Front,
-    Pinned,
     Record,
-    Titled,
 )
 from holdfast.transcript.sizes import NOTHING, Size
 
@@ -83,10 +80,11 @@ class View:
     since: list[Record] = field(default_factory=list, compare=False)  # … and all that came after it (CMP-11)
     dirty: int = field(default=0, compare=False)  # flattened forms from this position on are stale …
     flat: object = field(default=None, compare=False)  # … in this cache, which is `wire`'s own
+    index: object = field(default=None, compare=False)  # of the ledger, which is `indexing`'s own
 
     def copy(self) -> View:
         """An independent view of the same records."""
-        fresh = replace(self, dirty=0, flat=None)
+        fresh = replace(self, dirty=0, flat=None, index=None)
         for name in ("items", "positions", "calls", "results", "open_calls", "settled", "frozen", "cleared", "snipped"):
             setattr(fresh, name, getattr(self, name).copy())
         for name in ("worth", "result_tokens", "collapses", "since"):
@@ -161,11 +159,6 @@ def _said(view: View, message: Message) -> None:
         view.state = view.state.with_message()
     if message.origin == "user" and not item_has_results(item):
         view.prompt = position
-
-
-def item_has_results(item: Item) -> bool:
-    """Whether the message brings tool results, so that nobody spoke in it."""
-    return any(block.kind == "tool_result" for block in item.message.blocks)
 
 
 def _place(view: View, item: Item, position: int) -> None:
@@ -335,7 +328,7 @@ def _compacted(view: View, boundary: Compacted) -> None:
     """A boundary resets the fold: its summary, then the kept messages as its own changes show them (CMP-14)."""
     kept = [view.items[view.positions[i]].message for i in boundary.kept if i in view.positions]
     state = from_checkpoint(boundary.state)
-    past = replace(view, dirty=0, flat=None)
+    past = replace(view, dirty=0, flat=None, index=None)
     fresh = View(boundary=boundary, state=state, front_size=anchors.front_size(state.front), past=past)
     marks = boundary.marks
     fresh.settled = set(marks.settled)
@@ -394,16 +387,9 @@ def _become(view: View, fresh: View) -> None:
 
 def _kept(view: View, record: Record) -> None:
     """Records that the view doesn't show but the fold remembers."""
-    state = view.state
     if isinstance(record, Front):
         anchors.fronted(view, record)
     elif isinstance(record, Calibrated):
         anchors.calibrated(view, record)
-    elif isinstance(record, Titled):
-        view.state = state.with_title(record)
-    elif isinstance(record, Pinned):
-        view.state = state.with_pin(record)
-    elif isinstance(record, Cursor):
-        view.state = state.with_cursor(record)
-    elif isinstance(record, CompactionFailed):
-        view.state = state.with_failure(record.trigger)
+    else:
+        view.state = view.state.after(record)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import anyio
 import msgspec
 
+from holdfast.context.anchor import PROVIDER_EDITED
 from holdfast.context.economics import usage_usd
 from holdfast.context.remedies import correction, window_after_cut, without_refused_media, without_refused_thinking
 from holdfast.context.replies import About, Delta, Partial, Reply
@@ -28,6 +29,7 @@ from holdfast.events import (
     WindowLearned,
 )
 from holdfast.ports import Model
+from holdfast.transcript.blocks import Block
 from holdfast.transcript.edits import Edit
 from holdfast.transcript.messages import Message
 from holdfast.transcript.records import Calibrated, Front, Noted
@@ -137,10 +139,13 @@ async def _keep(session: Session, about: About, partial: Partial) -> None:
         session.world.sink.emit(AnswerInterrupted(about.id, partial.response, len(kept), dropped))
 
 
-def _message(about: About, blocks: tuple[object, ...], reply: Reply | Partial, stop_reason: str) -> Message:
+def _message(
+    about: About, blocks: tuple[Block, ...], reply: Reply | Partial, stop_reason: str, *, note: str | None = None
+) -> Message:
     return Message.of(
         "assistant",
-        blocks,  # type: ignore[arg-type]
+        blocks,
+        note=note,
         response_id=reply.response or None,
         model=about.id,
         usage=reply.usage if isinstance(reply, Reply) else None,
@@ -148,9 +153,12 @@ def _message(about: About, blocks: tuple[object, ...], reply: Reply | Partial, s
     )
 
 
-async def append_reply(session: Session, about: About, reply: Reply) -> None:
+async def append_reply(session: Session, about: About, reply: Reply, request: Request) -> None:
     """The answer joins the conversation, with its usage and the id of its response (TURN-12)."""
-    await session.append(_message(about, reply.blocks, reply, reply.stop_reason))
+    is_edited = bool(reply.edits) or b'"type":"compaction"' in request.body
+    is_edited = is_edited or any(block.kind == "compaction" for block in reply.blocks)
+    note = PROVIDER_EDITED if is_edited else None
+    await session.append(_message(about, reply.blocks, reply, reply.stop_reason, note=note))
 
 
 async def apply(session: Session, about: About, remedy: Remedy, request: Request, source: str) -> str | None:

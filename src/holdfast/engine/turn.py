@@ -85,7 +85,7 @@ async def _ask(session: Session, model: Model, source: str, on_delta: OnDelta | 
         said = await call(session, model, Call(prepared.request, prepared.tokens), on_delta)
         ladder, action = step(ladder, _outcome(said))
         if isinstance(said, Reply) and (isinstance(action, Deliver) or said.stop_reason == WINDOW_STOP):
-            await append_reply(session, about, said)
+            await append_reply(session, about, said, prepared.request)
         if isinstance(action, Deliver) and isinstance(said, Reply):
             return said
         if isinstance(action, Deliver | GiveUp):

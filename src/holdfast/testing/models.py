@@ -87,6 +87,7 @@ class ScriptedModel:
     """`ports.Model` that says what you script, through a `FakeUpstream` that refuses invalid requests.
 
     A script holds texts, `say(...)` and errors, one for each call; when it is used up, every answer is "ok".
+    `window_tokens` is what it states of itself (None: nothing), and what the upstream has, unless one is given.
     `requests` are all that were sent; `upstream.statistics` tells what the cache and the rules made of them.
     """
 
@@ -96,9 +97,9 @@ class ScriptedModel:
         *,
         upstream: FakeUpstream | None = None,
         id: str = "scripted",
-        window_tokens: int = 200_000,
+        window_tokens: int | None = 200_000,
     ) -> None:
-        self.upstream = upstream or FakeUpstream(rules=ModelRules(window_tokens=window_tokens))
+        self.upstream = upstream or FakeUpstream(rules=ModelRules(window_tokens=window_tokens or 200_000))
         self.upstream.script.extend(script)
         self.requests: list[Request] = []
         self.is_closed = False

@@ -134,7 +134,7 @@ def test_matching_lines_come_with_their_numbers() -> None:
     got = shown(original(), Wanted(id="i", pattern=r"^line \d?7$"))
     assert got.body.splitlines()[:2] == ["7: line 7", "17: line 17"] and got.matches == 10
     some = shown(original(), Wanted(id="i", pattern="line", limit_chars=50))
-    assert "96 of 100 matching lines left out" in some.left_out and 'lines "5-"' in some.left_out
+    assert "95 of 100 matching lines left out" in some.left_out and 'lines "6-"' in some.left_out
     assert "no line matches" in shown(original(), Wanted(id="i", pattern="nowhere")).left_out
 
 

@@ -57,7 +57,6 @@ def test_the_reader_that_is_asked(data: bytes, form: str) -> None:
         (b"\x89PNG\r\n\x1a\n\xff\xfe" * 50, "binary"),
         (b'{"a":1}', "JSON, but not of a log"),
         (b"[1,2]", "JSON, but not of a log"),
-        (b'{"format":"holdfast-journal","version":1,"crc":"00000000"}\n', "Holdfast's own"),
     ],
 )
 def test_what_no_reader_knows_is_refused_in_one_line(data: bytes, like: str) -> None:
@@ -65,3 +64,9 @@ def test_what_no_reader_knows_is_refused_in_one_line(data: bytes, like: str) -> 
         read_recordings(data, "some.file")
     said = str(caught.value)
     assert like in said and "some.file" in said and "Claude Code" in said and "\n" not in said
+
+
+def test_a_damaged_journal_of_our_own_is_refused_by_what_is_wrong() -> None:
+    """ENG-3: its format is known, so the line and the damage are named."""
+    with pytest.raises(ForeignFormat, match="some.file: line 1: checksum mismatch"):
+        read_recordings(b'{"format":"holdfast-journal","version":1,"crc":"00000000"}\n', "some.file")

@@ -52,13 +52,16 @@ class ProjectFiles:
         place = self._project / Path(path).expanduser()
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
         fd = os.open(place, flags)
-        with open(fd, "rb") as file:
+        try:
             about = os.fstat(fd)
             if not stat.S_ISREG(about.st_mode):
                 return FileNow(path, None, "not a regular file")
             if about.st_size > limit_bytes:
                 return FileNow(path, None, f"too large ({about.st_size:,} bytes)")
-            data = file.read(limit_bytes + 1)
+            with open(fd, "rb", closefd=False) as file:
+                data = file.read(limit_bytes + 1)
+        finally:
+            os.close(fd)
         if len(data) > limit_bytes:
             return FileNow(path, None, "too large")
         if b"\0" in data[:_SNIFF_BYTES]:

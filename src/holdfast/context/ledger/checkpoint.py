@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast.context.ledger.evidence import Cover, Wanted
-from holdfast.context.ledger.memory import Kept, Memory, Spoken, Task, Test
+from holdfast.context.ledger.facts import facts_in
+from holdfast.context.ledger.memory import Kept, Memory, Spoken, Task
 from holdfast.context.ledger.sheet import clip
 
 # CMP-14: a boundary is read back at every resume (SPD-3), so the ledger in it stays below this.
 LIMIT_BYTES: Final = 40_000
 _LEVEL = 6
+_LEAST_FACTOR = 0.05
 T = TypeVar("T")
 
 
@@ -52,7 +54,10 @@ class Ledger(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         """The memory, to go on with; a fresh one each time."""
         if not self.data:
             return Memory()
-        return msgspec.json.decode(zlib.decompress(base64.b85decode(self.data)), type=Memory)
+        memory = msgspec.json.decode(zlib.decompress(base64.b85decode(self.data)), type=Memory)
+        for piece in memory.pieces:
+            piece.keys = tuple(facts_in(piece.text))
+        return memory
 
     @cached_property
     def words(self) -> tuple[str, ...]:
@@ -62,65 +67,88 @@ class Ledger(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
 def packed(memory: Memory) -> Ledger:
     """A memory as a checkpoint. Too large a one keeps less of everything but what is always named."""
+    ranked = _Ranked.of(memory)
     factor = 1.0
     while True:
-        data = base64.b85encode(zlib.compress(msgspec.json.encode(bounded(memory, factor)), _LEVEL)).decode()
-        if len(data) <= LIMIT_BYTES or factor < 0.05:
+        raw = msgspec.json.encode(_bounded(memory, ranked, _Caps().scaled(factor)))
+        data = base64.b85encode(zlib.compress(raw, _LEVEL)).decode()
+        if len(data) <= LIMIT_BYTES or factor < _LEAST_FACTOR:
             return Ledger(data)
-        factor *= max(0.3, min(0.9, LIMIT_BYTES / len(data)))
+        factor *= min(0.95, LIMIT_BYTES / len(data))
 
 
-def bounded(memory: Memory, factor: float = 1.0) -> Memory:
+class _Ranked(NamedTuple):
+    """Facts by weight and pieces by what they add, the best first."""
+
+    facts: list[str]
+    pieces: list[Kept]
+
+    @classmethod
+    def of(cls, memory: Memory) -> _Ranked:
+        weights = memory.weights()
+        lasts = {key: fact.last for key, fact in memory.facts.items()}
+        pieces = memory.pieces
+        units = _Caps().piece_units
+        if sum(map(_piece_units, pieces)) > units:
+            cover = Cover(pieces, Wanted(weights, lasts, frozenset(), frozenset()))
+            cover.take(units)
+            pieces = cover.chosen
+        return cls(sorted(weights, key=lambda key: (-weights[key], key)), pieces)
+
+
+def _bounded(memory: Memory, ranked: _Ranked, caps: _Caps) -> Memory:
     """The memory without what weighs least: every changed file, open todo and failing test stays."""
-    caps = _Caps().scaled(factor)
-    files = {path: file for path, file in memory.files.items() if file.edits}
-    read = [path for path, file in memory.files.items() if not file.edits][-caps.read_files :]
-    kept_files = files.keys() | set(read[:] if caps.read_files else [])
-    pieces = _pieces(memory, caps.piece_units)
+    read = [path for path, file in memory.files.items() if not file.edits]
+    forgotten = set(read[: max(0, len(read) - caps.read_files)])
+    pieces = _within(ranked.pieces, caps.piece_units)
     sources = {piece.source for piece in pieces}
-    weights = memory.weights()
-    facts = sorted(weights, key=lambda key: (-weights[key], key))[: caps.facts]
-    kept_facts = set(facts)
+    facts = set(ranked.facts[: caps.facts])
+    commands = _last(memory.commands, caps.commands)
+    failing = {name: test for name, test in memory.tests.items() if test.is_failing}
+    healed = _last({name: test for name, test in memory.tests.items() if not test.is_failing}, caps.healed)
     return Memory(
         tokens=memory.tokens,
         order=memory.order,
         words=_words(memory.words, caps.word_units),
         said=[_clipped(one, caps.said_units) for one in memory.said],
         decisions=_last(memory.decisions, caps.decisions),
-        files={path: file for path, file in memory.files.items() if path in kept_files},
-        commands={
-            clip(line, caps.command_units): known for line, known in _last(memory.commands, caps.commands).items()
-        },
+        files={path: file for path, file in memory.files.items() if path not in forgotten},
+        commands={clip(line, caps.command_units): known for line, known in commands.items()},
         errors=_last(memory.errors, caps.errors),
-        tests={**_last({n: t for n, t in memory.tests.items() if not t.is_failing}, caps.healed), **_failing(memory)},
+        tests={name: test for name, test in memory.tests.items() if name in failing or name in healed},
         todos=_todos(memory.todos, caps.done),
-        background=memory.background,
-        facts={key: fact for key, fact in memory.facts.items() if key in kept_facts},
-        pieces=pieces,
+        background=_last(memory.background, caps.done),
+        facts={key: fact for key, fact in memory.facts.items() if key in facts},
+        pieces=[msgspec.structs.replace(piece, keys=()) for piece in pieces],
         titles={source: title for source, title in memory.titles.items() if source in sources},
     )
 
 
-def _pieces(memory: Memory, units: int) -> list[Kept]:
-    lasts = {key: fact.last for key, fact in memory.facts.items()}
-    cover = Cover(memory.pieces, Wanted(memory.weights(), lasts, frozenset(), frozenset()))
-    cover.take(units)
-    return sorted(cover.chosen, key=lambda piece: piece.order)
+def _piece_units(piece: Kept) -> int:
+    return len(piece.text) + 20
+
+
+def _within(pieces: Sequence[Kept], units: int) -> list[Kept]:
+    """The first pieces that fit, in the order in which they stood."""
+    kept = []
+    for piece in pieces:
+        units -= _piece_units(piece)
+        if units < 0:
+            break
+        kept.append(piece)
+    return sorted(kept, key=lambda piece: piece.order)
 
 
 def _words(words: list[Spoken], units: int) -> list[Spoken]:
     """The first and the last always, then the newest; a very long one keeps its beginning and its end."""
     each = max(400, units // 3)
     kept: dict[int, Spoken] = {}
-    order = [len(words) - 1, 0, *range(len(words) - 2, 0, -1)] if words else []
-    for index in order:
-        if index in kept:
-            continue
-        one = _clipped(words[index], each if index in (0, len(words) - 1) else min(each, max(units, 0)))
-        if len(one.text) > units and index not in (0, len(words) - 1):
-            continue
-        kept[index] = one
-        units -= len(one.text) + 20
+    always = {0, len(words) - 1}
+    for index in [*sorted(always, reverse=True), *range(len(words) - 2, 0, -1)] if words else ():
+        one = _clipped(words[index], each)
+        if index in always or len(one.text) <= units:
+            kept[index] = one
+            units -= len(one.text) + 20
     return [kept[index] for index in sorted(kept)]
 
 
@@ -130,10 +158,6 @@ def _clipped(one: Spoken, units: int) -> Spoken:
 
 def _last(entries: Mapping[str, T], most: int) -> dict[str, T]:
     return dict(list(entries.items())[-most:]) if most else {}
-
-
-def _failing(memory: Memory) -> dict[str, Test]:
-    return {name: test for name, test in memory.tests.items() if test.is_failing}
 
 
 def _todos(todos: Mapping[str, Task], done: int) -> dict[str, Task]:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast.context.ledger.extract import SAID, USER
-from holdfast.context.ledger.facts import facts_in
 from holdfast.context.ledger.memory import Kept
 from holdfast.transcript.tokens import utf16_units
 
@@ -93,7 +92,7 @@ class Cover:
 
 def _candidate(piece: Kept, wanted: Wanted) -> _Candidate | None:
     gains: dict[str, float] = {}
-    for key in facts_in(piece.text):
+    for key in piece.keys:
         worth = wanted.weights.get(key, 0.0)
         if not worth or key in wanted.shown:
             continue

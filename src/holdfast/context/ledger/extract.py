@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from holdfast.context.ledger.facts import facts_in, kind_of, normal_path, short_path
 from holdfast.context.ledger.outcomes import Outcome, outcome, runner_of
 from holdfast.context.ledger.pieces import clipped, pieces, unnumbered, without_reminders
-from holdfast.context.ledger.todos import TodoChange, created_key, todo_change
+from holdfast.context.ledger.todos import Todo, TodoChange, created_key, todo_change
 from holdfast.context.ledger.tools import Deeds, Tools
-from holdfast.transcript.blocks import Text, Thinking, ToolResult, ToolUse
+from holdfast.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
 from holdfast.transcript.messages import Message
 from holdfast.transcript.tokens import base_tokens
 
@@ -135,8 +135,8 @@ class Extract:
 class Open:
     """A call whose result has not come."""
 
-    name: str
     deeds: Deeds
+    added: str  # an entry of the plan, whose id the result will tell
     about: str
     title: str
 
@@ -200,14 +200,17 @@ class Extractor:
             events.append(Touched(self._file, touch.deed, touch.span, names if touch.deed in ("edit", "write") else ()))
         if deeds.deed == "run" and deeds.command:
             events.append(Ran(use.id, message.at, deeds.command, runner_of(deeds.command)))
+        added = ""
         if deeds.deed == "todo":
             change = todo_change(use.name, arguments)
             if change is not None and (change.is_whole or change.todos[0].key):
                 events.append(Planned(change))
+            elif change is not None:
+                added = change.todos[0].text
         about = next((v for k in _ABOUT if isinstance(v := arguments.get(k), str) and v), deeds.command)
         subject = short_path(deeds.touches[0].path) if deeds.touches and not deeds.command else deeds.command or about
         title = " ".join(f"{use.name} {_AWAY.sub('', subject[:300])}".split())[:_TITLE_CHARS].rstrip()
-        self._calls[use.id] = Open(use.name, deeds, " ".join(about[:400].split())[:160], title)
+        self._calls[use.id] = Open(deeds, added, " ".join(about[:400].split())[:160], title)
         return base_tokens(text)
 
     def _result(self, result: ToolResult, found: list[Piece], events: list[Event]) -> int:
@@ -224,12 +227,22 @@ class Extractor:
         if is_run or what.errors:
             command = deeds.command if deeds.deed == "run" else ""
             events.append(Ended(result.tool_use_id, command, runner_of(command), what))
-        if call and deeds.deed == "todo" and (key := created_key(whole)):
-            change = todo_change("create", {"id": key, "title": call.about, "status": "open"})
-            events += [Planned(change)] if change else []
+        if call and call.added:
+            entry = Todo(created_key(whole) or call.added, call.added, "open")
+            events.append(Planned(TodoChange((entry,), is_whole=False)))
         if call:
             events += _background(call, whole)
         return base_tokens(whole)
+
+
+def block_text(block: Block) -> str:
+    """What a block says, as the ledger reads it."""
+    value = block.value
+    if isinstance(value, Text):
+        return value.text
+    if isinstance(value, ToolUse):
+        return "\n".join(_strings(value.arguments()))
+    return value.text() if isinstance(value, ToolResult) else ""
 
 
 def _background(call: Open, text: str) -> Iterator[Background]:

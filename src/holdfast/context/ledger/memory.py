@@ -47,13 +47,14 @@ class Spoken(msgspec.Struct, array_like=True, gc=False):
 
 
 class Kept(msgspec.Struct, array_like=True, gc=False):
-    """A piece of text that can serve as evidence."""
+    """A piece of text that can serve as evidence. Its facts are read anew behind a boundary."""
 
     last: int
     voice: int
     source: str
     text: str
     order: int
+    keys: tuple[str, ...] = ()
 
 
 class File(msgspec.Struct, array_like=True):
@@ -147,7 +148,7 @@ class Memory(msgspec.Struct):
                 end += 1
             self._count(keys, VOICES[first.voice], here)
             for piece in pieces[start:end]:
-                self.pieces.append(Kept(here, piece.voice, piece.source, piece.text, self.order))
+                self.pieces.append(Kept(here, piece.voice, piece.source, piece.text, self.order, piece.keys))
                 self.order += 1
             start = end
 

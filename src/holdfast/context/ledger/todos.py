@@ -33,8 +33,8 @@ def todo_change(name: str, arguments: Mapping[str, Any]) -> TodoChange | None:
     if whole is not None:
         return TodoChange(whole, is_whole=True)
     identity = next((str(arguments[key]) for key in ("taskId", "task_id", "id") if arguments.get(key)), "")
-    text = next((v for key in _TEXTS if isinstance(v := arguments.get(key), str) and v), "")
-    if identity and name:
+    text = _text(arguments)
+    if identity:
         state = str(arguments.get("status") or "")
         return TodoChange((Todo(identity, text, _status(state) if state else ""),), is_whole=False)
     if text and re.search("create|add|new", name, re.IGNORECASE):
@@ -61,8 +61,13 @@ def _whole(arguments: Mapping[str, Any]) -> tuple[Todo, ...] | None:
 def _entry(entry: Any) -> Todo | None:
     if not isinstance(entry, Mapping):
         return None
-    text = next((v for key in _TEXTS if isinstance(v := entry.get(key), str) and v), "")
+    text = _text(entry)
     return Todo(text, " ".join(text.split()), _status(str(entry.get("status") or "pending"))) if text else None
+
+
+def _text(entry: Mapping[str, Any]) -> str:
+    texts = (entry.get(key) for key in _TEXTS)
+    return next((text for text in texts if isinstance(text, str) and text), "")
 
 
 def _status(word: str) -> str:

@@ -7,7 +7,7 @@ same few deeds differently. A user adds a pattern for a tool of their own with `
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -89,12 +89,13 @@ class Tools:
     _seen: dict[str, Deed] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def of(cls, patterns: Mapping[str, str]) -> Tools:
-        """The registry with patterns from settings; a deed that nobody knows counts as `other`."""
+    def of(cls, entries: Iterable[str]) -> Tools:
+        """The registry with entries of settings, such as `deploy_.*=run`; an unknown deed counts as `other`."""
         own: list[tuple[str, Deed]] = []
-        for pattern, name in patterns.items():
-            deed: Deed = next((known for known in DEEDS if known == name), "other")
-            own.append((pattern, deed))
+        for entry in entries:
+            pattern, _, name = entry.rpartition("=")
+            deed: Deed = next((known for known in DEEDS if known == name.strip()), "other")
+            own.append((pattern.strip(), deed))
         return cls(tuple(own))
 
     def with_pattern(self, pattern: str, deed: Deed) -> Tools:

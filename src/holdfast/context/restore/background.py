@@ -33,6 +33,10 @@ _SUMMARY = re.compile(r"<summary>([^<\n]{1,300})")
 _EXITED = re.compile(r"^Process exited with code (-?\d+)$", re.MULTILINE)
 
 
+def _running(text: str) -> re.Match[str] | None:
+    return _RUNNING.search(text) if "unning " in text else None
+
+
 class Job(msgspec.Struct, frozen=True, omit_defaults=True):
     """One background job, as last heard. `is_fetched`: it ended and its result was seen."""
 
@@ -70,10 +74,10 @@ def track(state: Jobs, happened: Happened) -> Jobs:
 def _started(state: Jobs, used: Used) -> None:
     found = None
     if used.kind in SHELLS:
-        found = _RUNNING.search(used.text[:4_000])
+        found = _running(used.text[:4_000])
         what = f"command: {' '.join((command_of(used) or '').split())[:200]}"
     elif used.kind in _AGENTS and (used.arguments.get("run_in_background") or "launched" in used.text[:200]):
-        found = _AGENT.search(used.text) or _RUNNING.search(used.text[:4_000])
+        found = _AGENT.search(used.text) or _running(used.text[:4_000])
         what = f"agent: {(used.word('description', 'name', 'task') or used.word('prompt') or '')[:200]}"
     if found is None or len(found[1]) > 200:
         return
@@ -102,7 +106,7 @@ def _asked(state: Jobs, used: Used) -> None:
     exited = _EXITED.search(used.text[:2_000])
     if exited:
         word = "completed" if exited[1] == "0" else f"failed (exit {exited[1]})"
-    elif status is None and used.kind in ("writestdin",) and not _RUNNING.search(used.text[:2_000]):
+    elif status is None and used.kind in ("writestdin",) and not _running(used.text[:2_000]):
         word = "completed"
     _heard(state, used, word, is_fetched=word not in ("running", "pending"))
 

@@ -60,8 +60,8 @@ _SWE_FILE = re.compile(r"^\[File: (?P<path>.+?) \((?P<lines>\d+) lines total\)\]
 _SWE_OPEN = re.compile(r"^\(Open file: (?P<path>/.+)\)$", re.MULTILINE)
 _CODEX_HEAD = re.compile(r"\A(?:Chunk ID: .*\n)?(?:Exit code: (?P<a>-?\d+)\n)?Wall time: .*\n", re.MULTILINE)
 _CODEX_EXIT = re.compile(r"^Process exited with code (-?\d+)$", re.MULTILINE)
-_MINI = re.compile(r"\A\s*<returncode>\s*(-?\d+)\s*</returncode>\s*<output>\n?(.*?)\n?</output>\s*\Z", re.DOTALL)
-_TAIL = re.compile(r"\n*<system-reminder>.*?</system-reminder>\s*\Z", re.DOTALL)
+_MINI = re.compile(r"\A\s{0,9}<returncode>\s{0,9}(-?\d+)\s{0,9}</returncode>\s{0,9}<output>\n?")
+_REMINDER = "<system-reminder>"
 _FAILED = ("Error", "error:", "apply_patch verification failed", "Your proposed edit has introduced")
 
 
@@ -106,10 +106,17 @@ def _span(used: Used) -> Span | None:
     return (first, last or (first + limit - 1 if limit else 10**7))
 
 
+def _without_reminder(text: str) -> str:
+    """A result without the reminder that an agent hung on its end."""
+    if not text.rstrip().endswith("</system-reminder>"):
+        return text
+    return text[: text.rfind(_REMINDER)].rstrip("\n") if _REMINDER in text else text
+
+
 def _read(used: Used, cwd: str | None) -> list[Deed]:
     path = _path(used, cwd)
     span = _span(used)
-    text = _TAIL.sub("", used.text)
+    text = _without_reminder(used.text)
     run = numbered(text)
     if run is not None:
         is_whole = span is None and run.first == 1 and len(run.lines) < 2_000 and not is_cut(text)
@@ -193,9 +200,9 @@ def command_of(used: Used) -> str | None:
 def output_of(used: Used) -> tuple[int | None, str]:
     """Exit code (None: not said) and output of a command, without the frame that the agent put around it."""
     text = used.text
-    mini = _MINI.match(text)
-    if mini is not None:
-        return int(mini[1]), mini[2]
+    mini, end = _MINI.match(text), text.rfind("</output>")
+    if mini is not None and end >= mini.end():
+        return int(mini[1]), text[mini.end() : end].removesuffix("\n")
     head = _CODEX_HEAD.match(text)
     if head is not None:
         before, _, output = text.partition("\nOutput:\n")
@@ -219,7 +226,7 @@ def _shell(used: Used, cwd: str | None) -> list[Deed]:
     deeds: list[Deed] = []
     for deed in shell.deeds_of(command, where):
         if isinstance(deed, shell.Read):
-            deeds.append(_listed(deed, _TAIL.sub("", output)))
+            deeds.append(_listed(deed, _without_reminder(output)))
         elif isinstance(deed, shell.Wrote):
             deeds.append(Deed(deed.path, "written", text=deed.text))
         else:
@@ -244,7 +251,7 @@ def _listed(read: shell.Read, output: str) -> Deed:
 
 def _swe_window(used: Used) -> Deed | None:
     """SWE-agent shows the open file as a window after every step in it: `[File: PATH (N lines total)]`."""
-    found = _SWE_FILE.search(used.text)
+    found = _SWE_FILE.search(used.text) if "[File: " in used.text else None
     if found is None:
         return None
     run = numbered(used.text[found.end() :], colon=True)

@@ -9,10 +9,10 @@ from holdfast.context.restore.known import Edit
 
 _FILE = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$")
 _MOVE = "*** Move to: "
-_BLOCK = re.compile(
-    r"^[<-]{6,9} SEARCH[^\n]*\n(?::start_line:[^\n]*\n(?::end_line:[^\n]*\n)?-{5,}\n)?(.*?)^={6,9}[ \t]*\n(.*?)^[>+]{6,9} REPLACE",
-    re.DOTALL | re.MULTILINE,
-)
+_SEARCH = re.compile(r"[<-]{6,9} SEARCH")
+_DIVIDER = re.compile(r"={6,9}[ \t]{0,9}\Z")
+_REPLACE = re.compile(r"[>+]{6,9} REPLACE")
+_RULE = re.compile(r"-{5,}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,4 +75,31 @@ def _hunks(rows: list[str]) -> list[Edit]:
 
 def search_replace(diff: str) -> tuple[Edit, ...]:
     """The replacements of SEARCH/REPLACE blocks, as Cline, Roo and Aider write them."""
-    return tuple((old, new, False) for old, new in _BLOCK.findall(diff))
+    edits: list[Edit] = []
+    old: list[str] = []
+    new: list[str] = []
+    into: list[str] | None = None
+    for row in diff.split("\n"):
+        if _SEARCH.match(row):
+            old, new = [], []
+            into = old
+        elif into is old and _DIVIDER.match(row):
+            into = new
+        elif into is new and _REPLACE.match(row):
+            edits.append((_lines(_without_place(old)), _lines(new), False))
+            into = None
+        elif into is not None:
+            into.append(row)
+    return tuple(edits)
+
+
+def _without_place(rows: list[str]) -> list[str]:
+    """Roo writes `:start_line:7` and a rule before the text that it looks for."""
+    if not rows or not rows[0].startswith(":start_line:"):
+        return rows
+    rest = [row for row in rows[1:3] if not row.startswith(":end_line:") and not _RULE.match(row)]
+    return rest + rows[3:]
+
+
+def _lines(rows: list[str]) -> str:
+    return "".join(row + "\n" for row in rows)

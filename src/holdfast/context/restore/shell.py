@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-import shlex
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,7 +21,11 @@ _SED_IN_PLACE = re.compile(r"sed\s+(?:-[a-zA-Z]*i\S*|--in-place\S*)\s")
 _REDIRECT = re.compile(r"(?<![^\s])>>?[ \t]*([^\s&<>]+)")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _AWAY = re.compile(r"\0(\d+)\0")
+_READERS = ("cat ", "nl ", "head ", "sed ")
+# A quoted word in which nothing is filled in, or a bare one without anything that a shell looks at.
+_WORD = re.compile(r"('[^']*'|\"[^\"$`\\]*\"|[^\s;&|<>()$`*?{}!'\"\\]+)(?:\s+|\Z)")
 _HEAD_CHARS = 4_000
+_PLAIN_CHARS = 1_000  # a plain read of a file isn't longer
 _ODD = frozenset(";&|<>()$`*?{}!\n")
 
 
@@ -59,10 +62,9 @@ def deeds_of(command: str, cwd: str | None = None) -> list[Deed]:
     """What a command does to files, as far as it is certain."""
     where = cwd
     while (found := _CD.match(command)) is not None:
-        inner = shlex.split(found["dir"])
-        where = join(where, inner[0] if inner else ".")
+        where = join(where, found["dir"].strip("'\""))
         command = command[found.end() :]
-    heredoc = _heredoc(command)
+    heredoc = _heredoc(command) if "<<" in command else None
     if heredoc is not None:
         path, text = heredoc
         return [Wrote(join(where, path), text)] if text is not None else [Touched(join(where, path))]
@@ -97,6 +99,8 @@ def _heredoc(command: str) -> tuple[str, str | None] | None:
 
 def _read(command: str) -> Read | None:
     """`cat FILE`, `nl -ba FILE`, `head -n N FILE`, `sed -n 'A,Bp' FILE`, and `nl -ba FILE | sed -n 'A,Bp'`."""
+    if not command.startswith(_READERS):
+        return None
     first, bar, second = command.partition("|")
     words, others = _words(first), _words(second)
     if words is None or others is None:
@@ -110,13 +114,18 @@ def _read(command: str) -> Read | None:
 
 
 def _words(text: str) -> list[str] | None:
-    bare = re.sub(r"'[^']*'|\"[^\"$`\\]*\"", "", text)
-    if set(bare) & _ODD:
+    """The words of one plain command; None when it is more than that."""
+    if len(text) > _PLAIN_CHARS:
         return None
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return None
+    words: list[str] = []
+    at, text = 0, text.strip()
+    while at < len(text):
+        found = _WORD.match(text, at)
+        if found is None:
+            return None
+        words.append(found[1][1:-1] if found[1][0] in "'\"" else found[1])
+        at = found.end()
+    return words
 
 
 def _plain(words: list[str]) -> Read | None:

@@ -23,7 +23,7 @@ _BASE = re.compile(r"\ABase directory for this skill: (.+)\n")
 _FILE = re.compile(r"(?:^|[/\\])([^/\\]+)[/\\]SKILL\.md$")
 _LISTED = "<system-reminder>\nSkills in use in this session:\n"
 _LISTED_NAME = re.compile(r"^### (.+)$", re.MULTILINE)
-_ARGUMENTS = re.compile(r"\n+ARGUMENTS: .*\Z", re.DOTALL)
+_ARGUMENTS = "\nARGUMENTS: "
 
 
 class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -126,7 +126,7 @@ def _text(scene: Scene, name: str, skill: Skill) -> str | None:
     if said is None and skill.place is not None:
         said = next((u.text for u in scene.happened if isinstance(u, Used) and u.message == skill.place.message), None)
     if said is not None:
-        return _ARGUMENTS.sub("", said.removeprefix(_LISTED))
+        return said.removeprefix(_LISTED).split(_ARGUMENTS)[0].rstrip("\n")
     before = scene.text_at(scene.restored.get(KIND, {}).get(name))
     return restored(before.partition("\n")[2]) if before is not None else None
 

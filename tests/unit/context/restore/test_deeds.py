@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.calls import happened, numbered, used
 
 from holdfast.context.restore.deeds import Deed, deeds_of
 from holdfast.context.restore.happened import DENIED, Used
 from holdfast.context.restore.known import Known
-from tests.calls import happened, numbered, used
 
 pytestmark = pytest.mark.unit
 
@@ -26,7 +26,7 @@ PATCH = """*** Begin Patch
 *** End Patch"""
 SEARCH = "<<<<<<< SEARCH\nold\n=======\nnew\n>>>>>>> REPLACE\n"
 ROO = "<<<<<<< SEARCH\n:start_line:3\n-------\nold\n=======\nnew\n>>>>>>> REPLACE"
-SWE = "[File: /t/a.py (3 lines total)]\r\n1:import os\r\n2:\r\n3:print(os.name)\r\n(Open file: /t/a.py)\n(Current directory: /t)\nbash-$"
+SWE = "[File: /t/a.py (3 lines total)]\r\n1:import os\r\n2:\r\n3:print(os.name)\r\n(Open file: /t/a.py)\n(Current directory: /t)\nbash-$"  # noqa: E501
 CODEX = "Chunk ID: 1\nWall time: 0.1 seconds\nProcess exited with code 0\nOriginal token count: 9\nOutput:\n"
 MINI = "<returncode>0</returncode>\n<output>\nimport os\n\nprint(os.name)\n</output>"
 
@@ -39,13 +39,37 @@ def deeds(name: str, arguments: dict[str, Any], result: Any = "ok", *, is_error:
 
 READS = [
     ("Read", {"file_path": "/a.py"}, numbered(TEXT), "/a.py", True),
-    ("Read", {"file_path": "/a.py"}, numbered(TEXT, sign="\t") + "\n\n<system-reminder>\nx\n</system-reminder>", "/a.py", True),
+    (
+        "Read",
+        {"file_path": "/a.py"},
+        numbered(TEXT, sign="\t") + "\n\n<system-reminder>\nx\n</system-reminder>",
+        "/a.py",
+        True,
+    ),
     ("Read", {"file_path": "/a.py", "offset": 5, "limit": 3}, numbered(TEXT, 5), "/a.py", False),
     ("mcp__fs__read_file", {"path": "/a.py"}, TEXT, "/a.py", True),
-    ("read_file", {"path": "a.py"}, "<file><path>a.py</path>\n<content lines=\"1-3\">\n1 | import os\n2 | \n3 | print(os.name)\n</content></file>", "a.py", True),
+    (
+        "read_file",
+        {"path": "a.py"},
+        '<file><path>a.py</path>\n<content lines="1-3">\n1 | import os\n2 | \n3 | print(os.name)\n</content></file>',
+        "a.py",
+        True,
+    ),
     ("read", {"filePath": "/a.py"}, "<file>\n00001| import os\n00002| \n00003| print(os.name)\n</file>", "/a.py", True),
-    ("str_replace_editor", {"command": "view", "path": "/a.py"}, "Here's the result of running `cat -n` on /a.py:\n" + numbered(TEXT, sign="\t"), "/a.py", True),
-    ("str_replace_editor", {"command": "view", "path": "/a.py", "view_range": [4, 6]}, numbered(TEXT, 4, "\t"), "/a.py", False),
+    (
+        "str_replace_editor",
+        {"command": "view", "path": "/a.py"},
+        "Here's the result of running `cat -n` on /a.py:\n" + numbered(TEXT, sign="\t"),
+        "/a.py",
+        True,
+    ),
+    (
+        "str_replace_editor",
+        {"command": "view", "path": "/a.py", "view_range": [4, 6]},
+        numbered(TEXT, 4, "\t"),
+        "/a.py",
+        False,
+    ),
     ("open", {"path": "a.py"}, SWE, "/t/a.py", True),
     ("exec_command", {"cmd": "cat a.py", "workdir": "/w"}, CODEX + TEXT + "\n", "/w/a.py", True),
     ("exec_command", {"cmd": "sed -n '5,7p' a.py", "workdir": "/w"}, CODEX + TEXT + "\n", "/w/a.py", False),
@@ -53,7 +77,7 @@ READS = [
     ("Bash", {"command": "cd /w && cat a.py"}, MINI, "/w/a.py", True),
     ("bash", {"command": "nl -ba a.py | sed -n '2,4p'"}, numbered(TEXT, 2, "\t"), "a.py", False),
     ("Bash", {"command": "head -n 3 /a.py"}, TEXT, "/a.py", False),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "arguments", "result", "path", "is_whole"), READS)
@@ -71,18 +95,37 @@ CHANGES = [
     ("str_replace_editor", {"command": "create", "path": "/a", "file_text": "new\n"}, "new\n"),
     ("Edit", {"file_path": "/a", "old_string": "old", "new_string": "new"}, "new\nend\n"),
     ("replace", {"file_path": "/a", "old_string": "old", "new_string": "new"}, "new\nend\n"),
-    ("MultiEdit", {"file_path": "/a", "edits": [{"old_string": "old", "new_string": "new"}, {"old_string": "end", "new_string": "END"}]}, "new\nEND\n"),
-    ("str_replace_based_edit_tool", {"command": "str_replace", "path": "/a", "old_str": "old", "new_str": "new"}, "new\nend\n"),
+    (
+        "MultiEdit",
+        {
+            "file_path": "/a",
+            "edits": [{"old_string": "old", "new_string": "new"}, {"old_string": "end", "new_string": "END"}],
+        },
+        "new\nEND\n",
+    ),
+    (
+        "str_replace_based_edit_tool",
+        {"command": "str_replace", "path": "/a", "old_str": "old", "new_str": "new"},
+        "new\nend\n",
+    ),
     ("replace_in_file", {"path": "/a", "diff": SEARCH}, "new\nend\n"),
     ("apply_diff", {"path": "/a", "diff": ROO}, "new\nend\n"),
-    ("apply_patch", {"input": "*** Begin Patch\n*** Update File: /a\n@@\n-old\n+new\n end\n*** End Patch"}, "new\nend\n"),
-    ("exec_command", {"cmd": "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: /a\n@@\n-old\n+new\n*** End Patch\nEOF"}, "new\nend\n"),
+    (
+        "apply_patch",
+        {"input": "*** Begin Patch\n*** Update File: /a\n@@\n-old\n+new\n end\n*** End Patch"},
+        "new\nend\n",
+    ),
+    (
+        "exec_command",
+        {"cmd": "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: /a\n@@\n-old\n+new\n*** End Patch\nEOF"},
+        "new\nend\n",
+    ),
     ("Bash", {"command": "cat > /a <<'EOF'\nnew\nEOF"}, "new\n"),
     ("NotebookEdit", {"notebook_path": "/a", "new_source": "x"}, None),
     ("Bash", {"command": "sed -i 's/old/new/' /a"}, None),
     ("str_replace_editor", {"command": "insert", "path": "/a", "insert_line": 1, "new_str": "x"}, None),
     ("Bash", {"command": "cat > /a <<EOF\n$HOME\nEOF"}, None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "arguments", "text"), CHANGES)
@@ -96,17 +139,29 @@ def test_changes(name: str, arguments: dict[str, Any], text: str | None) -> None
 def test_a_patch_of_several_files() -> None:
     found = deeds("apply_patch", {"input": PATCH})
     assert [(deed.path, deed.how) for deed in found] == [
-        ("/a/new.py", "written"), ("/a/old.py", "edited"), ("/a/dead.py", "deleted")
-    ]  # fmt: skip
+        ("/a/new.py", "written"),
+        ("/a/old.py", "edited"),
+        ("/a/dead.py", "deleted"),
+    ]
     assert found[0].text == "x = 1\n"
     assert found[1].on(Known.whole("keep\ngone\n")) == Known.whole("keep\ncome\n")
 
 
 NOTHING = [
     ("Edit", {"file_path": "/a", "old_string": "old", "new_string": "new"}, DENIED + ".", True),
-    ("Edit", {"file_path": "/a", "old_string": "a", "new_string": "b"}, "<tool_use_error>not read</tool_use_error>", False),
+    (
+        "Edit",
+        {"file_path": "/a", "old_string": "a", "new_string": "b"},
+        "<tool_use_error>not read</tool_use_error>",
+        False,
+    ),
     ("apply_patch", {"input": PATCH}, "apply_patch verification failed: no lines", False),
-    ("exec_command", {"cmd": "cat /a"}, "Wall time: 1 s\nProcess exited with code 1\nOutput:\ncat: /a: No such file", False),
+    (
+        "exec_command",
+        {"cmd": "cat /a"},
+        "Wall time: 1 s\nProcess exited with code 1\nOutput:\ncat: /a: No such file",
+        False,
+    ),
     ("Bash", {"command": "cat /a | grep x"}, "x", False),
     ("Bash", {"command": "cat $FILE"}, "x", False),
     ("Bash", {"command": "for f in *; do cat $f; done"}, "x", False),
@@ -115,7 +170,7 @@ NOTHING = [
     ("get_user_details", {"user_id": "mia"}, "{}", False),
     ("Read", {"file_path": 7}, "x", False),
     ("Write", {"content": "no path"}, "x", False),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "arguments", "result", "is_error"), NOTHING)

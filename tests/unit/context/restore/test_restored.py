@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.calls import numbered, used, words
+from tests.worlds import World, done
 
 from holdfast.context.restore.files import shown_files
 from holdfast.context.restore.registry import Entry, FileNow, Registry, Restored, Restorer, Room, Scene, Tracker
@@ -19,8 +21,6 @@ from holdfast.settings import Settings
 from holdfast.transcript.blocks import Text
 from holdfast.transcript.edits import Compacted
 from holdfast.transcript.messages import Message
-from tests.calls import numbered, used, words
-from tests.worlds import World, done
 
 pytestmark = pytest.mark.unit
 
@@ -105,7 +105,9 @@ def test_what_was_restored_is_known_at_the_next_boundary_and_goes_on() -> None:
     """RST-1, RST-10: older than the boundary, found in the block that the last boundary restored it to."""
     world = world_of(read("/w/a.py"))
     compacted(world)
-    world.append(*used("Edit", {"file_path": "/w/a.py", "old_string": "value_3 = compute(3)", "new_string": "three = 3"}))
+    world.append(
+        *used("Edit", {"file_path": "/w/a.py", "old_string": "value_3 = compute(3)", "new_string": "three = 3"})
+    )
     for number in range(14):
         world.append(*used("Other", {"n": number}, "lorem ipsum dolor " * 350))
         world.append(*words(f"step {number} is done", "model"))
@@ -177,7 +179,11 @@ def test_instruction_plan_and_transcript_files_are_others_business() -> None:
 def test_a_long_file_comes_back_in_part_where_it_was_read_last() -> None:
     """RST-1: at most 5,000 tokens each, cut at lines, and said so."""
     text = "\n".join(f"line number {n} of a long file" for n in range(1, 3_001))
-    part = used("Read", {"file_path": "/w/a.py", "offset": 2000, "limit": 20}, numbered("\n".join(text.split("\n")[1999:2019]), 2000))  # fmt: skip
+    part = used(
+        "Read",
+        {"file_path": "/w/a.py", "offset": 2000, "limit": 20},
+        numbered("\n".join(text.split("\n")[1999:2019]), 2000),
+    )
     boundary = compacted(world_of(part), Disk({"/w/a.py": text}))
     shown = texts(boundary, "files")
     assert "2000\tline number 2000" in shown and "1\tline number 1 of" in shown and "2900\t" not in shown
@@ -221,7 +227,9 @@ def test_skills_without_their_arguments() -> None:
 
 def test_background_work_and_tools() -> None:
     """RST-5, RST-6"""
-    dev = used("Bash", {"command": "npm run dev", "run_in_background": True}, "Command running in background with ID: b1")
+    dev = used(
+        "Bash", {"command": "npm run dev", "run_in_background": True}, "Command running in background with ID: b1"
+    )
     told = words("<system-reminder>\nKinds of agents that can be called:\n- claude: all\n</system-reminder>")
     found = used("ToolSearch", {"query": "x"}, [{"type": "tool_reference", "tool_name": "TaskCreate"}])
     world = world_of(dev, told, found)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.calls import numbered, tracked, used, words
 
 from holdfast.context.restore import background, files, plan, skills, todos, tools
 from holdfast.context.restore.happened import DENIED
 from holdfast.transcript.messages import Message
-from tests.calls import numbered, tracked, used, words
 
 pytestmark = pytest.mark.unit
 
@@ -22,13 +22,22 @@ EXPECTED = [("one", "completed"), ("two", "in_progress")]
     [
         ("TodoWrite", {"todos": CLAUDE}),
         ("todo_write", {"todos": CLAUDE, "merge": False}),
-        ("write_todos", {"todos": [{"description": "one", "status": "completed"}, {"description": "two", "status": "in_progress"}]}),
+        (
+            "write_todos",
+            {"todos": [{"description": "one", "status": "completed"}, {"description": "two", "status": "in_progress"}]},
+        ),
         ("update_plan", {"plan": [{"step": "one", "status": "completed"}, {"step": "two", "status": "in_progress"}]}),
         ("update_todo_list", {"todos": "[x] one\n[-] two"}),
         ("attempt", {"task_progress": "- [x] one\n- [-] two"}),
-        ("task_tracker", {"command": "plan", "task_list": [{"title": "one", "status": "done"}, {"title": "two", "status": "in_progress"}]}),
+        (
+            "task_tracker",
+            {
+                "command": "plan",
+                "task_list": [{"title": "one", "status": "done"}, {"title": "two", "status": "in_progress"}],
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_todo_lists(name: str, arguments: dict[str, Any]) -> None:
     """RST-3"""
     state = tracked(todos.TRACKER, used(name, arguments))
@@ -53,7 +62,13 @@ def test_tasks_one_by_one() -> None:
 
 def test_a_list_that_is_merged() -> None:
     first = {"todos": [{"id": "a", "content": "one", "status": "pending"}]}
-    second = {"merge": True, "todos": [{"id": "a", "content": "one", "status": "completed"}, {"id": "b", "content": "two", "status": "in_progress"}]}  # fmt: skip
+    second = {
+        "merge": True,
+        "todos": [
+            {"id": "a", "content": "one", "status": "completed"},
+            {"id": "b", "content": "two", "status": "in_progress"},
+        ],
+    }
     state = tracked(todos.TRACKER, used("todo_write", first), used("todo_write", second))
     assert [(todo.text, todo.state) for todo in state.items] == EXPECTED
 
@@ -76,15 +91,40 @@ def test_skills() -> None:
     base = words("Base directory for this skill: /s/debugging\n\n# Debugging\n")
     state = tracked(skills.TRACKER, used("Skill", {"skill": "power:debugging"}, "Launching skill"), base)
     assert state.invoked["power:debugging"].path == "/s/debugging/SKILL.md"
-    codex = used("exec_command", {"cmd": "sed -n '1,240p' /s/github/SKILL.md"}, "Wall time: 0 s\nProcess exited with code 0\nOutput:\n# GitHub\n")  # fmt: skip
+    codex = used(
+        "exec_command",
+        {"cmd": "sed -n '1,240p' /s/github/SKILL.md"},
+        "Wall time: 0 s\nProcess exited with code 0\nOutput:\n# GitHub\n",
+    )
     assert tracked(skills.TRACKER, codex).invoked["github"].path == "/s/github/SKILL.md"
 
 
 STARTED = [
-    (used("Bash", {"command": "npm run dev", "run_in_background": True}, "Command running in background with ID: bash_1"), "bash_1"),
-    (used("exec_command", {"cmd": "make watch"}, "Chunk ID: 1\nWall time: 1 s\nProcess running with session ID 42\nOutput:\n"), "42"),
-    (used("Task", {"description": "look", "run_in_background": True}, "Async agent launched successfully.\nagentId: ab12 (internal)\noutput_file: /t/ab12.output"), "ab12"),
-]  # fmt: skip
+    (
+        used(
+            "Bash",
+            {"command": "npm run dev", "run_in_background": True},
+            "Command running in background with ID: bash_1",
+        ),
+        "bash_1",
+    ),
+    (
+        used(
+            "exec_command",
+            {"cmd": "make watch"},
+            "Chunk ID: 1\nWall time: 1 s\nProcess running with session ID 42\nOutput:\n",
+        ),
+        "42",
+    ),
+    (
+        used(
+            "Task",
+            {"description": "look", "run_in_background": True},
+            "Async agent launched successfully.\nagentId: ab12 (internal)\noutput_file: /t/ab12.output",
+        ),
+        "ab12",
+    ),
+]
 
 
 @pytest.mark.parametrize(("messages", "identity"), STARTED)
@@ -99,10 +139,14 @@ def test_background_work_that_ended() -> None:
     shell = STARTED[0][0]
     seen = used("BashOutput", {"bash_id": "bash_1"}, "<status>completed</status>")
     assert not tracked(background.TRACKER, shell, seen).jobs
-    assert tracked(background.TRACKER, shell, used("BashOutput", {"bash_id": "bash_1"}, "<status>running</status>")).jobs
+    assert tracked(
+        background.TRACKER, shell, used("BashOutput", {"bash_id": "bash_1"}, "<status>running</status>")
+    ).jobs
     assert not tracked(background.TRACKER, shell, used("KillBash", {"shell_id": "bash_1"})).jobs
     codex = STARTED[1][0]
-    polled = used("write_stdin", {"session_id": 42, "chars": ""}, "Wall time: 1 s\nProcess exited with code 0\nOutput:\n")
+    polled = used(
+        "write_stdin", {"session_id": 42, "chars": ""}, "Wall time: 1 s\nProcess exited with code 0\nOutput:\n"
+    )
     assert not tracked(background.TRACKER, codex, polled).jobs
     notice = "<task-notification>\n<task-id>ab12</task-id>\n<output-file>/t/o</output-file>\n<status>completed</status>"
     job = tracked(background.TRACKER, STARTED[2][0], words(notice)).jobs["ab12"]
@@ -144,8 +188,24 @@ def test_words_of_the_model_are_nobodys_announcement() -> None:
 
 
 @pytest.mark.parametrize("module", [files, todos, plan, skills, background, tools])
-@pytest.mark.parametrize("arguments", [{}, {"todos": 7, "plan": None, "command": [1], "path": 3, "id": {}}, {"todos": [None, 3, {}]}])  # fmt: skip
-@pytest.mark.parametrize("name", ["TodoWrite", "Read", "Bash", "ExitPlanMode", "Skill", "ToolSearch", "TaskUpdate", "BashOutput", "Edit", "apply_patch"])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments", [{}, {"todos": 7, "plan": None, "command": [1], "path": 3, "id": {}}, {"todos": [None, 3, {}]}]
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "TodoWrite",
+        "Read",
+        "Bash",
+        "ExitPlanMode",
+        "Skill",
+        "ToolSearch",
+        "TaskUpdate",
+        "BashOutput",
+        "Edit",
+        "apply_patch",
+    ],
+)
 def test_odd_calls_do_no_harm(module: Any, arguments: dict[str, Any], name: str) -> None:
     """A model can send anything."""
     tracked(module.TRACKER, used(name, arguments, ""), used(name, arguments, [{"type": "tool_reference"}]))

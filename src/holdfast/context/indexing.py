@@ -1,0 +1,24 @@
+"""The ledger's index of a view: it catches up when it is asked for, and costs a turn nothing (SPD-1, CMP-5)."""
+
+from __future__ import annotations
+
+from holdfast.context.ledger.index import Index
+from holdfast.context.ledger.tools import Tools
+from holdfast.context.view import View
+from holdfast.settings import Settings
+
+
+def index_of(view: View, settings: Settings) -> Index:
+    """The index of all messages of the view, by position, caught up.
+
+    Call it when the session rests, and the next compaction finds everything read; a compaction calls it in any case.
+    The view keeps it until a boundary or a rewind gives it other messages.
+    """
+    tools = Tools.of(settings.ledger_tools)
+    index = view.index
+    if not isinstance(index, Index) or index.tools != tools or len(index) > len(view.items):
+        index = Index(tools)
+    for item in view.items[len(index) :]:
+        index.take(item.message)
+    view.index = index
+    return index

@@ -1,0 +1,254 @@
+"""The commands about what left the view, from their door (RCL-1, RCL-2, CMP-11, SES-2, ENG-6, CLI-5)."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from holdfast.cli import main
+from holdfast.transcript.foreign.export import to_claude_code
+from holdfast.transcript.messages import Message, MessageId, ResponseId, Usage
+from holdfast.wiring import create_session
+
+pytestmark = pytest.mark.e2e
+
+
+def messages(turns: int = 12, words: int = 1_000) -> list[Message]:
+    found = [Message.of("user", "Find the bug in parser_main.py", id=MessageId("m-start"), at=1_750_000_000.0)]
+    size = 8_000
+    for turn in range(turns):
+        size += words * 4
+        use = {"type": "tool_use", "id": f"call-{turn}", "name": "Bash", "input": {"command": f"grep -n x file{turn}"}}
+        output = "\n".join(f"line {turn} {n} marker_{turn}_{n}" for n in range(words))
+        more: dict[str, Any] = {
+            "usage": Usage(input_tokens=size, output_tokens=20),
+            "response_id": ResponseId(f"r{turn}"),
+            "model": "claude-opus-4-5",
+        }
+        at = 1_750_000_000.0 + turn
+        found.append(Message.of("assistant", [use], id=MessageId(f"m-call-{turn}"), at=at, **more))
+        result = {"type": "tool_result", "tool_use_id": f"call-{turn}", "content": output}
+        found.append(Message.of("user", [result], id=MessageId(f"m-result-{turn}"), at=at))
+    found.append(Message.of("assistant", "It is in line 7.", id=MessageId("m-end"), at=1_750_001_000.0))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in list(os.environ):
+        if name.startswith(("HOLDFAST_", "CLAUDE_", "DISABLE_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def ours(place: Path) -> str:
+    async def make() -> None:
+        session = await create_session(place / "home", project=place, session="ours")
+        await session.append(*messages())
+        await session.close()
+
+    anyio.run(make)
+    return "ours"
+
+
+class Door:
+    """Runs commands; remembers what came out."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.out = self.err = ""
+
+    def __call__(self, *words: str) -> int:
+        code = main(words)
+        self.out, self.err = self._capsys.readouterr()
+        assert "Traceback" not in self.err
+        return code
+
+    def json(self, *words: str) -> Any:
+        assert self(*words, "--json") == 0, self.err
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Door:
+    return Door(capsys)
+
+
+def test_what_was_compacted_away_is_recalled_exactly(run: Door, ours: str) -> None:
+    said = {m.id: m for m in messages()}
+    assert run("compact", ours) == 0
+    assert run("recall", ours, "call-0") == 0
+    assert run.out == said[MessageId("m-result-0")].tool_results[0].text()
+    (told,) = run.json("recall", ours, "call-0", "--lines", "3-4")
+    assert told["text"] == "line 0 2 marker_0_2\nline 0 3 marker_0_3" and told["lines"] == [3, 4]
+    assert json.dumps(told["raw"][0]) == json.dumps(json.loads(said[MessageId("m-result-0")].blocks[0].raw))
+    assert run("recall", ours, "call-0", "--pattern", "marker_0_19[0-9]$") == 0
+    assert len(run.out.splitlines()) == 10 and run.out.startswith("191: ")
+    assert run("recall", ours, "m-start") == 0 and run.out == "Find the bug in parser_main.py"
+    assert run("recall", ours, "call-1", "--limit", "100") == 0
+    assert len(run.out) <= 100 and "left out" in run.err
+
+
+def test_boundaries_and_blobs_are_recalled(run: Door, ours: str) -> None:
+    (done,) = run.json("compact", ours)
+    (told,) = run.json("recall", ours, done["boundary"])
+    assert told["kind"] == "boundary" and "Find the bug" in told["text"]
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("recall", "ours", "nothing-like-it"), "search for what it says"),
+        (("recall", "ours", "m-result-1", "--lines", "x"), "--lines"),
+        (("recall", "ours", "m-call-"), "give more of it"),
+        (("uncompact", "ours"), "no compaction to undo"),
+    ],
+)
+def test_what_cannot_be_is_one_line(run: Door, ours: str, words: tuple[str, ...], what: str) -> None:
+    assert run(*words) == 1
+    assert what in run.err and len(run.err.splitlines()) == 1 and run.out == ""
+
+
+def test_no_such_session(run: Door, ours: str) -> None:
+    for words in (
+        ("recall", "none", "x"),
+        ("uncompact", "none"),
+        ("compact", "none"),
+        ("search", "x", "--session", "none"),
+    ):
+        assert run(*words) == 3, words
+
+
+def test_search_names_places(run: Door, ours: str) -> None:
+    assert run("compact", ours) == 0
+    (hit, *_) = run.json("search", "marker_3_77")
+    assert (hit["session"], hit["id"], hit["role"], hit["tool"], hit["line"]) == ("ours", "call-3", "tool", "Bash", 78)
+    assert "marker_3_77" in hit["snippet"] and hit["message"] == "m-result-3" and hit["at"].endswith("Z")
+    assert run("search", "parser_main.py") == 0 and "m-start" in run.out
+    assert run("search", "zebra") == 0 and "nothing" in run.out
+    assert run.json("search", "marker_3_77", "--session", "ours", "--limit", "1")[0]["id"] == "call-3"
+    assert run("search", "x", "--session", "ours", "--all") == 2
+
+
+def test_search_survives_the_loss_of_its_index(run: Door, ours: str, place: Path) -> None:
+    """REL-12."""
+    before = run.json("search", "marker_3_77")
+    (place / "home" / "index.db").write_bytes(b"\0" * 5_000)
+    assert run.json("search", "marker_3_77") == before
+    (place / "home" / "index.db").unlink()
+    assert run.json("search", "marker_3_77", "--rebuild") == before
+
+
+def test_other_projects_are_searched_on_request(
+    run: Door, ours: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir()
+
+    async def make() -> None:
+        session = await create_session(place / "home", project=elsewhere, session="theirs")
+        await session.append(Message.of("user", "a walrus"))
+        await session.close()
+
+    anyio.run(make)
+    assert run.json("search", "walrus") == []
+    assert run.json("search", "walrus", "--all")[0]["session"] == "theirs"
+    assert run.json("search", "walrus", "--project", "elsewhere")[0]["session"] == "theirs"
+
+
+def test_compact_and_uncompact(run: Door, ours: str) -> None:
+    (before,) = run.json("context", ours)
+    (dry,) = run.json("compact", ours, "--dry-run")
+    assert dry["dry_run"] and dry["record"] and dry["dropped"] and dry["kept"]
+    (done,) = run.json("compact", ours)
+    assert done["tokens_after"] == dry["tokens_after"] < done["tokens_before"]
+    assert [part["id"] for part in dry["kept"]] == done["kept"]
+    (undone,) = run.json("uncompact", ours)
+    assert undone["boundary"] == done["boundary"] and undone["messages"] == len(messages())
+    (after,) = run.json("context", ours)
+    assert {k: v for k, v in after.items() if k != "problems"}.keys() == before.keys()
+
+
+def test_a_preview_for_people(run: Door, ours: str) -> None:
+    assert run("compact", ours, "--dry-run", "--focus", "the parser bug") == 0
+    assert "would compact" in run.out and "dropped" in run.out and "the parser bug" in run.out
+    assert run("uncompact", ours) == 1, "nothing was done"
+
+
+def test_the_record_can_be_edited_first(run: Door, ours: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor = place / "editor.py"
+    editor.write_text("import sys; p = sys.argv[1]; t = open(p).read(); open(p, 'w').write('EDITED BY HAND\\n' + t)")
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {editor}")
+    (done,) = run.json("compact", ours, "--edit")
+    assert done["strategy"] == "supplied"
+    (told,) = run.json("recall", ours, f"summary-{done['boundary']}")
+    assert "EDITED BY HAND" in told["text"]
+
+
+def test_an_editor_that_fails_or_empties_the_record(
+    run: Door, ours: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empties = place / "empties.py"
+    empties.write_text("import sys; open(sys.argv[1], 'w').close()")
+    for editor, what in (
+        (f"{sys.executable} {empties}", "empty"),
+        ("false", "ended with 1"),
+        ("no-such-editor", "EDITOR"),
+    ):
+        monkeypatch.setenv("EDITOR", editor)
+        assert run("compact", ours, "--edit") == 1 and what in run.err
+    assert run("uncompact", ours) == 1, "nothing was committed"
+
+
+def test_a_record_from_a_file_has_to_pass_the_test(
+    run: Door, ours: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "good.md").write_text("Everything is done.")
+    (place / "huge.md").write_text("word " * 2_000_000)
+    assert run("compact", ours, "--summary", "huge.md") == 1 and "not compacted" in run.err
+    monkeypatch.setattr("sys.stdin", io.StringIO("  "))
+    assert run("compact", ours, "--summary", "-") == 1 and "empty" in run.err
+    assert run.json("compact", ours, "--summary", "good.md")[0]["strategy"] == "supplied"
+    assert run("compact", ours, "--summary", "good.md", "--edit") == 2
+
+
+def test_an_unchanged_import_is_exported_as_it_came(run: Door, place: Path) -> None:
+    """ENG-6."""
+    data = b"".join(to_claude_code(messages(3, 20), session="log-1", cwd="/project", version="2.1.0")) + b"not a line\n"
+    (place / "log.jsonl").write_bytes(data)
+    (told,) = run.json("import", "log.jsonl")
+    assert told["session"] == "log-1" and told["messages"] == 8
+    assert run("export", "log-1", "--out", "back.jsonl") == 0
+    assert (place / "back.jsonl").read_bytes() == data
+    assert run("recall", "log-1", "call-2") == 0 and "marker_2_19" in run.out
+    assert run.json("search", "marker_2_19")[0]["session"] == "log-1"
+    assert run("import", "log.jsonl") == 2 and "--as" in run.err
+    assert run("import", "log.jsonl", "--as", "again") == 0
+    assert run("import", "nothing.jsonl") == 3
+    assert run("import", "log.jsonl", "--session", "x") == 3
+
+
+def test_a_session_that_went_on_is_exported_with_what_was_said(run: Door, place: Path) -> None:
+    data = b"".join(to_claude_code(messages(3, 20), session="log-1", cwd="/project", version="2.1.0"))
+    (place / "log.jsonl").write_bytes(data)
+    assert run("import", "log.jsonl") == 0
+
+    async def go_on() -> None:
+        from holdfast.wiring import open_session
+
+        session = await open_session(place / "home", "log-1")
+        await session.append(Message.of("user", "one more thing"))
+        await session.close()
+
+    anyio.run(go_on)
+    assert run("export", "log-1", "--out", "-") == 0 and "one more thing" in run.out

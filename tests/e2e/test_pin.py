@@ -1,0 +1,58 @@
+"""`holdfast pin` (RST-8): set, list, remove, refuse."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from holdfast import Message, create_session
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    async def body() -> None:
+        session = await create_session(tmp_path / "home", project=tmp_path, session="pinned1")
+        await session.append(Message.of("user", "hello"))
+        await session.close()
+
+    anyio.run(body)
+    return tmp_path / "home"
+
+
+def holdfast(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {"HOLDFAST_HOME": str(home), "PATH": ""}
+    command = [sys.executable, "-m", "holdfast", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=home)
+
+
+def test_set_list_and_remove(home: Path) -> None:
+    done = json.loads(holdfast(home, "pin", "pinned1", "never touch prod", "--json").stdout)
+    identity = done["pinned"]["id"]
+    assert done["pins"] == [{"id": identity, "text": "never touch prod", "tokens": 4}]
+    assert "never touch prod" in holdfast(home, "pin", "pinned1", "--list").stdout
+    gone = holdfast(home, "pin", "pinned1", "--remove", identity, "--json")
+    assert json.loads(gone.stdout)["pins"] == []
+    assert holdfast(home, "pin", "pinned1", "--list").stdout.startswith("no pins")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("pin", "pinned1"), 2, "say one of the three"),
+        (("pin", "pinned1", "x", "--list"), 2, "say one of the three"),
+        (("pin", "pinned1", "x" * 4_000, "--set", "pins_tokens=10"), 1, "the pin takes 1,000 tokens, and 0 of the 10"),
+        (("pin", "pinned1", "--remove", "nope"), 1, "no pin 'nope'"),
+        (("pin", "nowhere", "x"), 3, "no session"),
+    ],
+)
+def test_what_is_refused(home: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    done = holdfast(home, *words)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert "Traceback" not in done.stderr
