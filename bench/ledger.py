@@ -1,10 +1,10 @@
-"""What the ledger costs: reading a message as it arrives, and a compaction, with the reading done and from cold (SPD-2).
+"""What the ledger costs: reading messages as they arrive, and a compaction, incremental and from cold (SPD-2).
 
     python bench/ledger.py [FILE...]
 
-Without files it makes a session of its own: reads, edits, test runs and talk, the same in every run. Prints milliseconds
-of CPU for each 1,000 tokens read, and for compacting 75,000 and 200,000 tokens to 12,000: the record alone (incremental:
-the index was kept up), the checkpoint that goes into the boundary, and everything from cold.
+Without files it makes a session of its own: reads, edits, test runs and talk, the same in every run. Prints CPU
+milliseconds for each 1,000 tokens read, and for compacting 75,000 and 200,000 tokens to 12,000: the record alone
+(incremental: the index was kept up), the checkpoint that goes into the boundary, and everything from cold.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def made(tokens: int) -> list[Message]:
 
     def say(role: str, blocks: list[dict[str, object]] | str) -> None:
         nonlocal total
-        message = Message.of("assistant" if role == "assistant" else "user", blocks, id=MessageId(f"message-{len(found)}"))
+        message = Message.of(
+            "assistant" if role == "assistant" else "user", blocks, id=MessageId(f"message-{len(found)}")
+        )
         found.append(message)
         total += sum(base_tokens(raw.decode()) for raw in map(bytes, message.content))
 
@@ -100,9 +102,7 @@ def row(name: str, messages: list[Message]) -> str:
     packing = cpu_ms(lambda: packed(memory))
     size = len(packed(memory).data)
     cold = reading + compacting + packing
-    return (
-        f"{name:24} {tokens:9,} {reading / tokens * 1_000:12.2f} {compacting:12.0f} {packing:12.0f} {cold:9.0f} {size:11,}"
-    )
+    return f"{name:24} {tokens:9,} {reading / tokens * 1_000:12.2f} {compacting:12.0f} {packing:12.0f} {cold:9.0f} {size:11,}"
 
 
 def up_to(messages: list[Message], tokens: int) -> list[Message]:
@@ -115,7 +115,9 @@ def up_to(messages: list[Message], tokens: int) -> list[Message]:
 
 
 def main(paths: list[str]) -> None:
-    print(f"{'session':24} {'tokens':>9} {'read ms/1k':>12} {'compact ms':>12} {'checkpoint':>12} {'cold ms':>9} {'bytes':>11}")
+    print(
+        f"{'session':24} {'tokens':>9} {'read ms/1k':>12} {'compact ms':>12} {'checkpoint':>12} {'cold ms':>9} {'bytes':>11}"
+    )
     for path in paths:
         print(row(Path(path).name[:24], recorded(Path(path))))
     if not paths:

@@ -20,6 +20,7 @@
         +-- StreamCut                the answer broke off
         +-- PromptTooLong            the request doesn't fit the window; numbers where the provider states them
         |   +-- PromptTruncated      the server said nothing and left out the beginning
+        +-- OutputTooLong            the answer asked for may not be that long; `maximum` is what may
         +-- BodyTooLarge             the request has too many bytes
         +-- MediaRefused             an image or document isn't taken; `path` names it
         +-- ThinkingRefused          a thinking block isn't taken back; `path` names it
@@ -165,6 +166,16 @@ class PromptTruncated(PromptTooLong):
     """The server answered, but to the end of the prompt only: it reported far fewer tokens than were sent."""
 
     reason = "prompt_truncated"
+
+
+class OutputTooLong(ModelError):
+    """The model never answers as long as we asked it to; `maximum` tokens are what it may."""
+
+    reason = "output_too_long"
+
+    def __init__(self, detail: str = "", *, maximum: int, status: int | None = None) -> None:
+        self.maximum = maximum
+        super().__init__(detail, status=status)
 
 
 class BodyTooLarge(ModelError):

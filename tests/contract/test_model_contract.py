@@ -376,8 +376,8 @@ def test_vllm_counts() -> None:
     [
         b'{"error":{"code":400,"message":"the request exceeds the available context size","type":'
         b'"exceed_context_size_error","n_prompt_tokens":1407,"n_ctx":256}}',
-        b'{"object":"error","message":"This model\'s maximum context length is 256 tokens. However, your request has 1407 '
-        b'input tokens.","code":400}',
+        b'{"object":"error","message":"This model\'s maximum context length is 256 tokens. However, your request '
+        b'has 1407 input tokens.","code":400}',
     ],
 )
 def test_an_error_that_calls_itself_a_success(body_bytes: bytes) -> None:

@@ -169,7 +169,7 @@ def test_other_projects_are_searched_on_request(
 def test_compact_and_uncompact(run: Door, ours: str) -> None:
     (before,) = run.json("context", ours)
     (dry,) = run.json("compact", ours, "--dry-run")
-    assert dry["dry_run"] and dry["record"] and dry["dropped"] and dry["kept"]
+    assert dry["dry_run"] and dry["record"] and dry["dropped"]
     (done,) = run.json("compact", ours)
     assert done["tokens_after"] == dry["tokens_after"] < done["tokens_before"]
     assert [part["id"] for part in dry["kept"]] == done["kept"]

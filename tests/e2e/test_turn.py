@@ -1,4 +1,4 @@
-"""The turn end to end: the ladder in the real loop, what an interruption leaves, small windows (TURN-8, TURN-11 to 13)."""
+"""The turn end to end (TURN-8, TURN-11, TURN-12, TURN-13): the ladder, what an interruption leaves, small windows."""
 
 from __future__ import annotations
 
@@ -255,6 +255,26 @@ def test_too_long_compacts_once_and_learns_the_window(has_numbers: bool) -> None
     run(body)
 
 
+def test_an_answer_that_may_not_be_that_long_is_asked_for_shorter() -> None:
+    async def body() -> None:
+        desk = await Desk.open()
+        model = ScriptedModel()
+        model.upstream.script.append(
+            UpstreamError(
+                400,
+                "invalid_request_error",
+                "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for old",
+            )
+        )
+        reply = await run_turn(desk.session, "hello", model)
+        assert reply.text == "ok" and not await desk.records(Compacted)
+        assert [msgspec.json.decode(r.body)["max_tokens"] for r in model.requests] == [32_000, 8_192]
+        await run_turn(desk.session, "more", model)
+        assert msgspec.json.decode(model.requests[-1].body)["max_tokens"] == 8_192, "learned for good"
+
+    run(body)
+
+
 def test_a_window_set_too_large_is_named_when_nothing_helps() -> None:
     async def body() -> None:
         desk = await Desk.open(window_tokens=150_000)
@@ -482,6 +502,8 @@ def test_another_model_is_recorded_and_brings_its_window() -> None:
         assert [r.window_tokens for r in await desk.records(Calibrated)] == [16_000, 500_000]
         await run_turn(desk.session, "three", ScriptedModel(id="large", window_tokens=500_000))
         assert len(await desk.records(Calibrated)) == 2
+        await run_turn(desk.session, "four", ScriptedModel(id="silent", window_tokens=None))
+        assert desk.session.limits.window_source == "model"
 
     run(body)
 

@@ -14,6 +14,7 @@ from holdfast.errors import (
     ModelError,
     ModelGaveUp,
     ModelUnknown,
+    OutputTooLong,
     Overloaded,
     PromptTooLong,
     RateLimited,
@@ -51,23 +52,24 @@ TOO_LONG: list[tuple[str, int | None, int | None, int | None, int]] = [
         300,
     ),
     (
-        "This model's maximum context length is 8192 tokens. However, your request has 9000 input tokens. Please reduce "
-        "the length of the input messages.",
+        "This model's maximum context length is 8192 tokens. However, your request has 9000 input tokens. Please "
+        "reduce the length of the input messages.",
         400,
         9_000,
         8_192,
         0,
     ),
     (
-        "'max_tokens' or 'max_completion_tokens' is too large: 32000. This model's maximum context length is 32768 tokens "
-        "and your request has 1000 input tokens (32000 > 32768 - 1000).",
+        "'max_tokens' or 'max_completion_tokens' is too large: 32000. This model's maximum context length is 32768 "
+        "tokens and your request has 1000 input tokens (32000 > 32768 - 1000).",
         400,
         1_000,
         32_768,
         0,
     ),
     (
-        "You passed 32769 input tokens and requested 0 output tokens. However, the model's context length is only 32768",
+        "You passed 32769 input tokens and requested 0 output tokens. However, the model's context length is "
+        "only 32768",
         400,
         32_769,
         32_768,
@@ -171,6 +173,25 @@ def test_numbers_of_llama_cpp_stand_beside_the_words() -> None:
     assert isinstance(error, PromptTooLong) and (error.tokens, error.maximum) == (1_407, 256)
 
 
+@pytest.mark.parametrize(
+    ("words", "maximum"),
+    [
+        (
+            "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for claude-3-5-haiku",
+            8_192,
+        ),
+        (
+            "max_tokens is too large: 128000. This model supports at most 16384 completion tokens, whereas you "
+            "provided 128000.",
+            16_384,
+        ),
+    ],
+)
+def test_an_answer_may_not_be_that_long(words: str, maximum: int) -> None:
+    error = classify(Said(status=400, message=words, kind="invalid_request_error"))
+    assert isinstance(error, OutputTooLong) and error.maximum == maximum
+
+
 def test_a_code_alone_is_enough() -> None:
     assert isinstance(classify(Said(status=400, message="No.", code="context_length_exceeded")), PromptTooLong)
 
@@ -198,7 +219,7 @@ OTHERS: list[tuple[Said, type[ModelError]]] = [
     (
         Said(
             status=400,
-            message="This model does not support assistant message prefill. The conversation must end with a user message.",
+            message="This model does not support assistant message prefill. The conversation must end with a user turn",
         ),
         BadRequest,
     ),

@@ -58,7 +58,7 @@ def recall_command(
         out_json(_shown_data(shown))
         return
     sys.stdout.write(shown.body)
-    if sys.stdout.isatty() and not shown.body.endswith("\n"):
+    if (sys.stdout.isatty() or shown.matches) and not shown.body.endswith("\n"):
         sys.stdout.write("\n")
     sys.stdout.flush()
     if sys.stdout.isatty() or shown.left_out:

@@ -30,7 +30,7 @@ CALIBRATION_RANGE = (0.5, 2.0)
 # goes on from another one), which a compaction leaves behind.
 OVERHEAD_MAX_TOKENS = 60_000
 
-# `Message.note` of an answer whose provider had read less than it was sent: its usage tells nothing of how tokens count.
+# `Message.note` of an answer whose provider had read less than was sent: its usage doesn't tell how tokens count.
 PROVIDER_EDITED = "provider edited"
 
 
@@ -68,8 +68,8 @@ def anchored(view: View, message: Message, before: Size, *, is_new: bool) -> Non
 def _learned(old: Calibration, usage: Usage, before: Size, model: str | None) -> Calibration:
     """The calibration after a report on a request whose messages were estimated at `before`."""
     if model is not None and old.model != model:
-        window = old.window_tokens if old.model is None else None  # what another model's provider stated is void
-        old = msgspec.structs.replace(old, ratio=model_facts(model).tokens_ratio, model=model, window_tokens=window)
+        old = old if old.model is None else old.forgotten()
+        old = msgspec.structs.replace(old, ratio=model_facts(model).tokens_ratio, model=model)
     if old.overhead_tokens is None:
         overhead = min(max(0, usage.prompt_tokens - round(old.ratio * before.live)), OVERHEAD_MAX_TOKENS)
         return msgspec.structs.replace(old, overhead_tokens=overhead)

@@ -19,6 +19,7 @@ from holdfast.errors import (
     ModelDown,
     ModelError,
     ModelUnknown,
+    OutputTooLong,
     Overloaded,
     PromptTooLong,
     RateLimited,
@@ -74,6 +75,12 @@ _TOO_LONG = tuple(
 )
 _NOT_TOO_LONG = re.compile(r"string_above_max_length", re.I)
 
+_OUTPUT_TOO_LONG = re.compile(
+    r"max_tokens: [\d,]+ > ([\d,]+), which is the maximum allowed number of output tokens|"  # Anthropic
+    r"supports at most ([\d,]+) completion tokens",  # OpenAI
+    re.I,
+)
+
 _PATH = re.compile(r"messages[.\[](\d+)\]?((?:\.content[.\[]\d+\]?)*)")
 _INDEX = re.compile(r"\d+")
 _THINKING = re.compile(
@@ -123,6 +130,8 @@ def classify(said: Said) -> ModelError:
         return RateLimited(said.message, status=status, retry_after_seconds=_wait(said))
     if status in (503, 529) or said.kind.lower() in _OVERLOADED_TYPES or said.code in _OVERLOADED_TYPES:
         return Overloaded(said.message, status=status, retry_after_seconds=_wait(said))
+    if (output := _OUTPUT_TOO_LONG.search(said.message)) is not None:
+        return OutputTooLong(said.message, status=status, maximum=_number(output[1] or output[2]) or 1)
     if (too_long := _too_long(said, text)) is not None:
         return too_long
     if status == 413:

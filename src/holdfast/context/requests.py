@@ -89,6 +89,7 @@ def _provider_compaction(facts: Facts) -> dict[str, Any]:
 def _output_tokens(view: View, facts: Facts, protocol: Protocol) -> int:
     """The longest answer to ask for. Most servers refuse one that doesn't fit behind the prompt; Anthropic's don't."""
     most = facts.settings.max_output_tokens or facts.model.max_output_tokens
+    most = min(most, view.state.calibration.output_tokens or most)
     limits = facts.limits
     if protocol == "anthropic" and limits.window_source != "provider":
         return most

@@ -22,6 +22,11 @@ class Calibration(msgspec.Struct, frozen=True, omit_defaults=True):
     overhead_tokens: int | None = None
     window_tokens: int | None = None
     model: str | None = None
+    output_tokens: int | None = None
+
+    def forgotten(self) -> Calibration:
+        """Without what the provider of a model stated of it."""
+        return msgspec.structs.replace(self, window_tokens=None, output_tokens=None)
 
 
 class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -100,11 +105,14 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, pins=(*others, pin) if pin.text else others)
 
     def with_calibrated(self, record: Calibrated) -> State:
-        """What a provider stated; the window of another model is forgotten (TOK-4)."""
-        old = self.calibration
-        before = old.window_tokens if old.model in (None, record.model) else None
+        """What a provider stated; what it stated of another model is forgotten (TOK-4)."""
+        old = self.calibration if self.calibration.model in (None, record.model) else self.calibration.forgotten()
         calibration = msgspec.structs.replace(
-            old, ratio=record.ratio, model=record.model, window_tokens=record.window_tokens or before
+            old,
+            ratio=record.ratio,
+            model=record.model,
+            window_tokens=record.window_tokens or old.window_tokens,
+            output_tokens=record.output_tokens or old.output_tokens,
         )
         return msgspec.structs.replace(self, calibration=calibration)
 

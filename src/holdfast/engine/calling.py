@@ -17,7 +17,7 @@ from holdfast.context.requests import Request
 from holdfast.engine.compaction import Failed, compact
 from holdfast.engine.ladder import Compact, Correct, DropMedia, DropThinking, Remedy, Retry
 from holdfast.engine.session import Session
-from holdfast.errors import CompactionRefused, ModelError, PromptTooLong, PromptTruncated
+from holdfast.errors import CompactionRefused, ModelError, OutputTooLong, PromptTooLong, PromptTruncated
 from holdfast.events import (
     AnswerInterrupted,
     LadderStepped,
@@ -53,13 +53,21 @@ async def introduce(session: Session, about: About) -> None:
     if front is None or front.model != about.id:
         await session.record(msgspec.structs.replace(front or Front(), model=about.id))
     limits, calibration = session.limits, session.view.state.calibration
-    stated = about.window_tokens
-    if stated is None or (calibration.model == about.id and calibration.window_tokens is not None):
+    is_same = calibration.model in (None, about.id)
+    window = about.window_tokens if not (is_same and calibration.window_tokens) else None
+    output = about.max_output_tokens if not (is_same and calibration.output_tokens) else None
+    if limits.window_source not in ("model", "default", "provider") or window == session.model.window_tokens:
+        window = None  # the user's word counts, and what the table says needn't be learned
+    if output is not None and output >= session.model.max_output_tokens:
+        output = None
+    was_other = not is_same and (calibration.window_tokens or calibration.output_tokens)
+    if window is None and output is None and not was_other:
         return
-    if stated != limits.window and limits.window_source in ("model", "default", "provider"):
-        ratio = calibration.ratio if calibration.model == about.id else session.model.tokens_ratio
-        await session.record(Calibrated(model=about.id, ratio=ratio, window_tokens=stated))
-        session.world.sink.emit(WindowLearned(about.id, stated, limits.window, "the model states it"))
+    ratio = calibration.ratio if is_same else session.model.tokens_ratio
+    learned = Calibrated(model=about.id, ratio=ratio, window_tokens=window, output_tokens=output)
+    await session.record(learned)
+    if window:
+        session.world.sink.emit(WindowLearned(about.id, window, limits.window, "the model states it"))
 
 
 async def call(session: Session, model: Model, asked: Call, on_delta: OnDelta | None = None) -> Reply | ModelError:
@@ -200,8 +208,12 @@ async def _compacted(session: Session, about: About, remedy: Compact, source: st
     return outcome.reason if isinstance(outcome, Failed) else None
 
 
-async def _learn(session: Session, about: About, error: PromptTooLong) -> None:
-    """Record what an overflow states of the window and of the size (TOK-4, PRS-8)."""
+async def _learn(session: Session, about: About, error: PromptTooLong | OutputTooLong) -> None:
+    """Record what an error states of the window, of the size, and of answers (TOK-4, PRS-8)."""
+    if isinstance(error, OutputTooLong):
+        ratio = session.view.state.calibration.ratio
+        await session.record(Calibrated(model=about.id, ratio=ratio, output_tokens=error.maximum))
+        return
     before = session.limits.window
     learned = correction(session.view, session.facts(), error, about.id)
     await session.record(learned)

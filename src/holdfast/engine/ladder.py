@@ -14,6 +14,7 @@ from holdfast.errors import (
     MediaRefused,
     ModelDown,
     ModelError,
+    OutputTooLong,
     Overloaded,
     PromptTooLong,
     StreamCut,
@@ -65,9 +66,9 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Correct:
-    """The prompt fits, the room for the answer doesn't: learn the window from the error, and ask again."""
+    """The prompt fits, the length of the answer doesn't: learn the limit from the error, and ask again."""
 
-    error: PromptTooLong
+    error: PromptTooLong | OutputTooLong
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,8 @@ def step(ladder: Ladder, outcome: Outcome) -> tuple[Ladder, Action]:
         case StreamCut():
             if ladder.cuts < rungs.cuts:
                 return _tried(ladder, "asked again after a cut stream", outcome, cuts=1), Retry(0.0, outcome.reason)
+        case OutputTooLong() if not ladder.corrections:
+            return _tried(ladder, "asked for a shorter answer", outcome, corrections=1), Correct(outcome)
         case PromptTooLong() if fits_already(outcome) and not ladder.corrections:
             return _tried(ladder, "asked for a shorter answer", outcome, corrections=1), Correct(outcome)
         case PromptTooLong() | BodyTooLarge():

@@ -42,12 +42,14 @@ class Calibrated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """What was learned about a model's counting (TOK-4): reported tokens per estimated one, its true window.
 
     `size_tokens` is what the provider stated of the context as it is here: from now on sizes start from it.
+    `output_tokens` is the longest answer that the model gives.
     """
 
     model: str
     ratio: float
     window_tokens: int | None = None
     size_tokens: int | None = None
+    output_tokens: int | None = None
 
 
 class Titled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="titled"):

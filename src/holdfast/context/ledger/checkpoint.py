@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.context.ledger.evidence import Cover, Wanted
+from holdfast.context.ledger.evidence import Cover, Wanted, most_pieces
 from holdfast.context.ledger.facts import facts_in
 from holdfast.context.ledger.memory import Kept, Memory, Spoken, Task
 from holdfast.context.ledger.sheet import clip
@@ -90,7 +90,7 @@ class _Ranked(NamedTuple):
         pieces = memory.pieces
         units = _Caps().piece_units
         if sum(map(_piece_units, pieces)) > units:
-            cover = Cover(pieces, Wanted(weights, lasts, frozenset(), frozenset()))
+            cover = Cover(pieces, Wanted(weights, lasts, frozenset(), frozenset()), most=most_pieces(units))
             cover.take(units)
             pieces = cover.chosen
         return cls(sorted(weights, key=lambda key: (-weights[key], key)), pieces)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.context.ledger import lists
-from holdfast.context.ledger.evidence import Cover, Wanted, goal_words
+from holdfast.context.ledger.evidence import Cover, Wanted, goal_words, most_pieces
 from holdfast.context.ledger.extract import Extractor
 from holdfast.context.ledger.facts import facts_in
 from holdfast.context.ledger.memory import Memory
@@ -144,7 +144,7 @@ def _facts(sheet: Sheet, memory: Memory, behind: str, share: float) -> None:
     shown = frozenset(facts_in("\n".join((*full, behind))))
     listed = frozenset(facts_in(sheet.text()))
     lasts = {key: fact.last for key, fact in memory.facts.items()}
-    cover = Cover(memory.pieces, Wanted(weights, lasts, listed, shown, _goal(memory)))
+    cover = Cover(memory.pieces, Wanted(weights, lasts, listed, shown, _goal(memory)), most=most_pieces(sheet.units))
     room = sheet.units - 160
     allowed = int(room * share)
     spare = cover.take(room - allowed)

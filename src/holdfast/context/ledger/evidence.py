@@ -6,6 +6,7 @@ import heapq
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 
 from holdfast.context.ledger.extract import SAID, USER
 from holdfast.context.ledger.memory import Kept
@@ -33,6 +34,11 @@ class Wanted:
     goal: frozenset[str] = frozenset()
 
 
+def most_pieces(units: int) -> int:
+    """How many pieces are worth looking at to fill so many units: several times what fits."""
+    return 500 + units // 20
+
+
 def goal_words(texts: Iterable[str]) -> frozenset[str]:
     """The words by which a piece is about the current goal."""
     return frozenset(word.lower() for text in texts for word in _WORD.findall(text[:2_000]))
@@ -47,11 +53,14 @@ class _Candidate:
 
 
 class Cover:
-    """Greedy choice of the pieces that together say most for their size; `take` may be called again for more."""
+    """Greedy choice of the pieces that together say most for their size; `take` may be called again for more.
 
-    def __init__(self, pieces: Iterable[Kept], wanted: Wanted) -> None:
+    No more than `most` pieces are looked at: those that would be worth most if they stood alone.
+    """
+
+    def __init__(self, pieces: list[Kept], wanted: Wanted, *, most: int) -> None:
         self.chosen: list[Kept] = []
-        self._candidates = [c for piece in pieces if (c := _candidate(piece, wanted)) is not None]
+        self._candidates = [c for piece in _best(pieces, wanted, most) if (c := _candidate(piece, wanted)) is not None]
         self._covered: dict[str, float] = {}
         self._opened: set[str] = set()
         self._heap = [(-self._ratio(c), index) for index, c in enumerate(self._candidates)]
@@ -88,6 +97,15 @@ class Cover:
         covered = self._covered
         gain = sum(worth * covered.get(key, 1.0) for key, worth in candidate.gains.items())
         return gain * (1 + candidate.extra) / self._cost(candidate)
+
+
+def _best(pieces: list[Kept], wanted: Wanted, most: int) -> list[Kept]:
+    if len(pieces) <= most:
+        return pieces
+    get = wanted.weights.get
+    alone = [sum(map(get, piece.keys, repeat(0.0))) / (len(piece.text) + _HEADER_UNITS) for piece in pieces]
+    least = heapq.nlargest(most, alone)[-1]
+    return [piece for piece, worth in zip(pieces, alone, strict=True) if worth >= least and worth > 0][:most]
 
 
 def _candidate(piece: Kept, wanted: Wanted) -> _Candidate | None:

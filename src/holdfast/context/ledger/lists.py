@@ -59,36 +59,37 @@ def must(sheet: Sheet, memory: Memory, known: Trail, whole: int) -> None:
     for index, (name, place, title, lines, names) in enumerate(parts):
         if lines:
             left = sum(_least(other[4]) for other in parts[index + 1 :] if other[3])
-            room -= _put_all(sheet, (name, place, title), lines, names, max(room - left, 0))
+            room -= _put_all(sheet, (name, place, title), lines, names, (room - left, sheet.units - left))
 
 
 def _least(names: Sequence[str]) -> int:
-    return utf16_units(trail.grouped(list(names))) + 40
+    return utf16_units(trail.grouped(list(names))) + 80
 
 
-def _put_all(sheet: Sheet, where: tuple[str, int, str], lines: list[Line], names: list[str], room: int) -> int:
-    """One of the forms of a section that names all: as many full lines as fit beside the short ones, else grouped."""
+def _put_all(
+    sheet: Sheet, where: tuple[str, int, str], lines: list[Line], names: list[str], rooms: tuple[int, int]
+) -> int:
+    """A section that names all; as many full lines as fit into the first room, if need be bare names in the second."""
     name, place, title = where
     before = sheet.units
     short = sum(utf16_units(line.short) + 1 for line in lines) + utf16_units(title) + 6
-    if short <= room:
-        texts = _longest(lines, room - short)
-        if sheet.put(name, place, title, "\n".join(texts)):
-            sheet.tell(name, lines, ())
-            return before - sheet.units
-    body = trail.grouped(names) if name == "edited" else ", ".join(names)
-    if utf16_units(body) + utf16_units(title) + 8 > sheet.units:
-        body = ", ".join(dict.fromkeys(one.rsplit("/", 1)[-1] for one in names)) if name == "edited" else body
-        each = max(8, (sheet.units - utf16_units(title) - 8) // max(1, len(names)) - 2)
-        body = (
-            body
-            if utf16_units(body) + utf16_units(title) + 8 <= sheet.units
-            else ", ".join(clip(n, each) for n in names)
-        )
-        body = clip(body, max(0, sheet.units - utf16_units(title) - 8))
+    if short <= rooms[0]:
+        body = "\n".join(_longest(lines, rooms[0] - short))
+    else:
+        body = _bare(names, max(0, min(sheet.units, rooms[1]) - utf16_units(title) - 8))
     if sheet.put(name, place, title, body):
         sheet.tell(name, lines, ())
+    else:
+        sheet.tell(name, (), lines)
     return before - sheet.units
+
+
+def _bare(names: list[str], units: int) -> str:
+    """All names, in the fullest form that fits: by directory, the last parts alone, or cut."""
+    last = list(dict.fromkeys(name.rpartition("/")[2] for name in names))
+    each = max(6, units // max(1, len(last)) - 2)
+    forms = (trail.grouped(names), ", ".join(last), ", ".join(clip(name, each) for name in last))
+    return next((form for form in forms if utf16_units(form) <= units), clip(forms[-1], units))
 
 
 def _longest(lines: list[Line], spare: int) -> list[str]:

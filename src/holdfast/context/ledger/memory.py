@@ -22,7 +22,7 @@ from holdfast.context.ledger.extract import (
 )
 from holdfast.context.ledger.outcomes import Outcome
 from holdfast.context.ledger.todos import Todo, TodoChange
-from holdfast.context.ledger.weights import VOICES, weight
+from holdfast.context.ledger.weights import VOICES, recency, weight
 
 _KEPT_NAMES, _KEPT_SPANS = 12, 4
 _LONGEST_SAID, _KEPT_SAID = 4_000, 8
@@ -249,8 +249,8 @@ class Memory(msgspec.Struct):
 
     def weights(self) -> dict[str, float]:
         """The weight of every fact, as of now."""
-        end = self.tokens
-        return {key: weight(key, fact.said, end - fact.last, fact.crowd) for key, fact in self.facts.items()}
+        ages = {last: recency(self.tokens - last) for last in {fact.last for fact in self.facts.values()}}
+        return {key: weight(key, fact.said, fact.crowd) * ages[fact.last] for key, fact in self.facts.items()}
 
 
 def _updated(known: Task | None, todo: Todo, here: int) -> Task:

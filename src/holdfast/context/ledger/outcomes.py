@@ -10,6 +10,7 @@ _EXIT = re.compile(
     r"exit status |with exit code )(-?\d{1,3})",
     re.IGNORECASE | re.MULTILINE,
 )
+_SUMMARY_CHARS = 3_000  # runners sum up at the end
 _LINES = 400  # of a long result, so many lines at each end are looked at
 _ERROR = re.compile(
     r"^\s*(?:E   +\S|\S*(?:Error|Exception|Fault)\b\s*[:(]|(?:error|fatal|panic|FATAL|ERROR|Error|ERR!)\b.{0,40}?[:\[]|"
@@ -17,6 +18,10 @@ _ERROR = re.compile(
     r"\S+\.\w+\(\d+,\d+\): error|Traceback|bash: .*: |.*(?:command not found|No such file or directory|"
     r"Permission denied|cannot find|is not defined|undefined:|assertion failed|String to replace not found|"
     r"has not been read|tool_use_error))",
+)
+_ERROR_HINT = re.compile(
+    r"[Ee]rror|Exception|Fault|[Ff]atal|FATAL|panic|ERROR|ERR!|FAIL|Traceback|not found|No such|denied|cannot|"
+    r"not defined|undefined|has not been|assertion failed"
 )
 _DULL = re.compile(r"^\s*(?:Traceback|FAIL$|exit status \d+$|Error: Exit code \d+$|Exit code \d+$)")
 _FAILED = (
@@ -89,9 +94,10 @@ def outcome(text: str, *, is_error: bool, is_run: bool) -> Outcome:
     ok = not is_error and (code is None or code == 0)
     lines = _ends(text)
     failed, passed = _tests(text, lines) if is_run else ((), ())
-    is_red = bool(failed) or (is_run and bool(_RED.search(text)))
-    is_green = is_run and ok and not is_red and bool(_GREEN.search(text))
-    errors = _errors(lines) if not is_green else ()
+    end = text[-_SUMMARY_CHARS:]
+    is_red = bool(failed) or (is_run and bool(_RED.search(end)))
+    is_green = is_run and ok and not is_red and bool(_GREEN.search(end))
+    errors = _errors(lines) if not is_green and _ERROR_HINT.search(text) else ()
     return Outcome(ok, code, _line(lines, errors, ok=ok), errors, failed, passed, is_green)
 
 
@@ -134,7 +140,13 @@ def _named(patterns: tuple[re.Pattern[str], ...], lines: list[str]) -> tuple[str
 def _errors(lines: list[str]) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for line in lines:
-        if len(line) > 6 and len(found) < 6 and _ERROR.match(line[:300]) and not _DULL.match(line):
+        if (
+            len(line) > 6
+            and len(found) < 6
+            and _ERROR_HINT.search(line, 0, 300)
+            and _ERROR.match(line[:300])
+            and not _DULL.match(line)
+        ):
             found[" ".join(line.split())[:220]] = None
     return tuple(found)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from math import sqrt
 
 from holdfast.context.ledger.facts import kind_of
 
@@ -20,13 +21,14 @@ _DIGITS, _SHORT_NUMBER, _SHORT_NAME, _COMMON = 0.45, 0.15, 0.5, 0.25
 # Every project has these, so they tell nothing of this one.
 _EVERYWHERE = frozenset(
     "README.md CLAUDE.md AGENTS.md package.json settings.json pyproject.toml go.mod Makefile __init__.py main.py "
-    "main.go index.js index.ts utf-8 UTF-8 GitHub TypeScript JavaScript node_modules file_path filePath old_string new_string "
-    "tool_use tool_result tool_use_error in_progress dev/null and/or yes/no true/false before/after read/write "
-    "input/output --version --help --stat --git --cached --oneline --short --quiet --no-verify console.log toString "
-    "isinstance startsWith endsWith toLowerCase writeFile readFile setTimeout Co-Authored-By 100644 100755 2024 2025 "
-    "2026 60000 120000 duration_ms agentId camelCase snake_case stdout/stderr client/server success/failure input_text "
-    "task-notification system-reminder task-id tool-use-id output-file local-command-stdout command-name "
-    "command-message command-args output_mode files_with_matches head_limit replace_all subagent_type application/json".split()
+    "main.go index.js index.ts utf-8 UTF-8 GitHub TypeScript JavaScript node_modules file_path filePath old_string "
+    "new_string tool_use tool_result tool_use_error in_progress dev/null and/or yes/no true/false before/after "
+    "read/write input/output --version --help --stat --git --cached --oneline --short --quiet --no-verify "
+    "console.log toString isinstance startsWith endsWith toLowerCase writeFile readFile setTimeout Co-Authored-By "
+    "100644 100755 2024 2025 2026 60000 120000 duration_ms agentId camelCase snake_case stdout/stderr client/server "
+    "success/failure input_text task-notification system-reminder task-id tool-use-id output-file "
+    "local-command-stdout command-name command-message command-args output_mode files_with_matches head_limit "
+    "replace_all subagent_type application/json".split()
 )
 _ENGLISH = re.compile(
     r"(?:non|pre|re|in|one|two|self|user|human|read|top|as|well|long|short|built|up|to|multi|end|real|high|low|back|follow|"
@@ -50,9 +52,12 @@ def worth_of(key: str) -> float:
     return worth
 
 
-def weight(key: str, said: int, age_tokens: int, crowd: int) -> float:
-    """The weight of a fact: `said` is the sum of its voices, `crowd` how many others stood in its thinnest event."""
-    recency: float = _FLOOR + (1 - _FLOOR) * 0.5 ** (age_tokens / HALF_LIFE_TOKENS)
-    spoken: float = said**0.5
-    thin: float = (3 + crowd) ** 0.5
-    return worth_of(key) * spoken * recency / thin
+def recency(age_tokens: int) -> float:
+    """What is left of a weight after so many tokens."""
+    left: float = 0.5 ** (age_tokens / HALF_LIFE_TOKENS)
+    return _FLOOR + (1 - _FLOOR) * left
+
+
+def weight(key: str, said: int, crowd: int) -> float:
+    """The weight of a fact that just stood there: `said` is the sum of its voices, `crowd` who stood beside it."""
+    return worth_of(key) * sqrt(said / (3 + crowd))

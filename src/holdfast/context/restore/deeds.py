@@ -119,7 +119,7 @@ def _read(used: Used, cwd: str | None) -> list[Deed]:
     text = _without_reminder(used.text)
     run = numbered(text)
     if run is not None:
-        is_whole = span is None and run.first == 1 and len(run.lines) < 2_000 and not is_cut(text)
+        is_whole = span is None and run.first <= 1 and len(run.lines) < 2_000 and not is_cut(text)
         return [Deed(path, "read", (run,), is_whole, span=(run.first, run.last) if span else None)]
     is_plain = used.kind in ("readfile", "readtextfile", "getfilecontents", "view") and not text.startswith("<")
     if is_plain and text and span is None and not is_cut(text):

@@ -128,14 +128,14 @@ def numbered(text: str, *, colon: bool = False) -> Run | None:
     start = next((i for i, row in enumerate(rows[:_LEAD_LINES]) if shape.match(row)), None)
     if start is None:
         return None
-    first, lines = 0, list[str]()
+    first, lines = -1, list[str]()
     for row in rows[start:]:
         found = shape.match(row)
         if found is None or (lines and int(found[1]) != first + len(lines)):
             break
-        first = first or int(found[1])
+        first = int(found[1]) if first < 0 else first
         lines.append(found[2])
-    return Run(first, tuple(lines)) if first else None
+    return Run(first, tuple(lines))
 
 
 def is_cut(text: str) -> bool:
