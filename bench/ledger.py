@@ -102,7 +102,8 @@ def row(name: str, messages: list[Message]) -> str:
     packing = cpu_ms(lambda: packed(memory))
     size = len(packed(memory).data)
     cold = reading + compacting + packing
-    return f"{name:24} {tokens:9,} {reading / tokens * 1_000:12.2f} {compacting:12.0f} {packing:12.0f} {cold:9.0f} {size:11,}"
+    cells = (f"{tokens:,}", f"{reading / tokens * 1_000:.2f}", *(f"{ms:.0f}" for ms in (compacting, packing, cold)))
+    return f"{name:24}" + "".join(f"{cell:>12}" for cell in (*cells, f"{size:,}"))
 
 
 def up_to(messages: list[Message], tokens: int) -> list[Message]:
@@ -115,9 +116,8 @@ def up_to(messages: list[Message], tokens: int) -> list[Message]:
 
 
 def main(paths: list[str]) -> None:
-    print(
-        f"{'session':24} {'tokens':>9} {'read ms/1k':>12} {'compact ms':>12} {'checkpoint':>12} {'cold ms':>9} {'bytes':>11}"
-    )
+    titles = ("tokens", "read ms/1k", "compact ms", "checkpoint", "cold ms", "bytes")
+    print(f"{'session':24}" + "".join(f"{title:>12}" for title in titles))
     for path in paths:
         print(row(Path(path).name[:24], recorded(Path(path))))
     if not paths:

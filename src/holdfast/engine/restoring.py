@@ -26,9 +26,10 @@ async def with_restored(session: Session, plan: Plan, facts: Facts, bare: Compac
     if not facts.settings.restore:
         return bare
     looked = await _looked(session, plan, facts)
-    room = room_tokens(session.view, bare, facts)
+    room, spare = room_tokens(session.view, bare, facts)
     for share in WHOLE_SHARES:
-        back, failed = put_back(looked, session.registry, int(room * share), identity=bare.id)
+        tokens, more = int(room * share), int(spare * share)
+        back, failed = put_back(looked, session.registry, tokens, identity=bare.id, spare_tokens=more)
         boundary = boundary_of(session.view, plan, facts, identity=bare.id, trigger=bare.trigger, back=back)
         if refusal(session.view, boundary, facts) is None:
             _tell(session, {**looked.failed, **failed}, boundary)
@@ -38,16 +39,19 @@ async def with_restored(session: Session, plan: Plan, facts: Facts, bare: Compac
     return boundary_of(session.view, plan, facts, identity=bare.id, trigger=bare.trigger, back=only_known)
 
 
-def room_tokens(view: View, bare: Compacted, facts: Facts) -> int:
+def room_tokens(view: View, bare: Compacted, facts: Facts) -> tuple[int, int]:
     """Tokens that may come back: half of the trigger may be filled afterwards (PRS-2), and it must stay a gain (CMP-9).
 
-    Where the kept messages alone fill the half, the little that a todo list needs still comes back.
+    The second number is what there is beyond the half, where the kept messages fill it alone: a todo list is short,
+    and nowhere else.
     """
     trigger = facts.limits.trigger
-    half = max(trigger // 2 - bare.tokens_after, trigger // 50)
+    half = max(0, trigger // 2 - bare.tokens_after)
+    spare = max(0, trigger // 50 - half)
     least = facts.settings.min_reduction_percent if bare.trigger != "manual" else 0
     gain = facts.size(view) * (100 - least) // 100 - bare.tokens_after - 1
-    return max(0, min(half, gain, trigger - 1 - bare.tokens_after))
+    most = max(0, min(gain, trigger - 1 - bare.tokens_after))
+    return min(half, most), min(spare, max(0, most - half))
 
 
 async def _looked(session: Session, plan: Plan, facts: Facts) -> Looked:

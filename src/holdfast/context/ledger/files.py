@@ -13,7 +13,10 @@ _LONG_PATH = 64
 
 
 def root_of(files: Mapping[str, File]) -> str:
-    """The deepest directory that holds most of the files named by an absolute path; empty when there is none."""
+    """The deepest directory that holds most of the files named in full, two parts above each; empty if there is none.
+
+    Two parts of every path stay in its line, so that it can be told from its namesakes.
+    """
     counts: Counter[str] = Counter()
     total = 0
     for path, file in files.items():
@@ -22,7 +25,7 @@ def root_of(files: Mapping[str, File]) -> str:
         weight = file.edits * 2 + file.reads + 1
         total += weight
         parts = path.split("/")
-        for depth in range(2, len(parts)):
+        for depth in range(2, len(parts) - 1):
             counts["/".join(parts[:depth])] += weight
     best = ""
     for directory, count in counts.items():

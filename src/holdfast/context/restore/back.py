@@ -20,6 +20,7 @@ from holdfast.transcript.sizes import text_size
 
 NAMES_SAID = 8  # of what was left out; the rest is a number
 NAMES_RECORDED = 20
+SHORT_RANK = 30  # up to this rank a restorer may use the spare tokens
 NOTICE_TOKENS = 100  # kept free in each restorer's share to say what it left out
 
 
@@ -46,18 +47,22 @@ def cost_of(view: View, facts: Facts) -> Cost:
     return cost
 
 
-def put_back(looked: Looked, registry: Registry, room_tokens: int, *, identity: str) -> tuple[Back, dict[str, str]]:
-    """What comes back within the room, and which restorers failed, with why.
+def put_back(
+    looked: Looked, registry: Registry, room_tokens: int, *, identity: str, spare_tokens: int = 0
+) -> tuple[Back, dict[str, str]]:
+    """What comes back within the room, and which restorers failed, with why. `spare_tokens` are there beyond it for
+    what is short and nowhere else: the todo list, the plan, background work.
 
     The more important (lower rank) take first; what is left is for the others, so that those give way in a fixed order.
     """
     scene, failed = looked.scene, dict[str, str]()
     cost = cost_of(scene.view, scene.facts)
     puts: dict[str, _Put] = {}
-    left = room_tokens
+    left = room_tokens + spare_tokens
     for restorer in sorted(registry.restorers, key=lambda one: one.rank):
+        room = left if restorer.rank <= SHORT_RANK else min(left, room_tokens)
         try:
-            put, spent = _one(restorer, scene, left, cost, identity)
+            put, spent = _one(restorer, scene, room, cost, identity)
         except Exception as e:  # a named boundary: a restorer of the user's must not fail the compaction
             failed[restorer.kind] = f"{type(e).__name__}: {e}"
             continue

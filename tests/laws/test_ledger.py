@@ -1,0 +1,167 @@
+"""Laws of the ledger: budget, what is always there, determinism, and the checkpoint (CMP-5, CMP-13, CMP-14, QLT-3)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis
+from hypothesis import strategies as st
+
+from holdfast.context.ledger import compacted
+from holdfast.context.ledger.checkpoint import LIMIT_BYTES, Ledger, packed
+from holdfast.context.ledger.compacted import Around, render
+from holdfast.context.ledger.index import Index
+from holdfast.transcript.messages import Message, MessageId
+from holdfast.transcript.tokens import base_tokens
+
+pytestmark = pytest.mark.laws
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=60).filter(str.strip)
+NAMES = st.from_regex(r"[a-z]{2,8}_[a-z]{2,8}", fullmatch=True)
+PATHS = st.builds("/home/u/{}/{}.py".format, NAMES, NAMES)
+STEPS = st.one_of(
+    st.tuples(st.just("user"), WORDS),
+    st.tuples(st.just("says"), WORDS),
+    st.tuples(st.just("edit"), PATHS),
+    st.tuples(st.just("read"), PATHS),
+    st.tuples(st.just("fail"), NAMES),
+    st.tuples(st.just("todo"), NAMES),
+    st.tuples(st.just("run"), NAMES),
+)
+HISTORIES = st.lists(STEPS, min_size=1, max_size=40)
+
+
+def history(steps: list[tuple[str, str]]) -> list[Message]:
+    found = [Message.of("user", "The very first request", id=MessageId("first"))]
+    todos: list[dict[str, str]] = []
+    for number, (kind, what) in enumerate(steps):
+        identity = f"call-{number}"
+        if kind in ("user", "says"):
+            role = "user" if kind == "user" else "assistant"
+            found.append(Message.of(role, what, id=MessageId(f"m{number}")))  # type: ignore[arg-type]
+            continue
+        todos += [{"content": what, "status": "pending"}] if kind == "todo" else []
+        name, arguments, result = {
+            "edit": ("Edit", {"file_path": what, "old_string": "a", "new_string": f"{what} changed"}, "done"),
+            "read": ("Read", {"file_path": what}, f"1→ {what}_inside = 12345"),
+            "fail": ("Bash", {"command": "pytest -q"}, f"FAILED tests/test_x.py::test_{what} - boom\n1 failed"),
+            "todo": ("TodoWrite", {"todos": list(todos)}, "ok"),
+            "run": ("Bash", {"command": f"make {what}"}, f"made {what}"),
+        }[kind]
+        use = {"type": "tool_use", "id": identity, "name": name, "input": arguments}
+        answer = {"type": "tool_result", "tool_use_id": identity, "content": result}
+        found.append(Message.of("assistant", [use], id=MessageId(f"a{number}")))
+        found.append(Message.of("user", [answer], id=MessageId(f"r{number}")))
+    found.append(Message.of("user", "The very last request", id=MessageId("last")))
+    return found
+
+
+@hypothesis(max_examples=150)
+@given(HISTORIES, st.integers(0, 3_000), st.integers(0, 500))
+def test_never_over_budget(steps: list[tuple[str, str]], budget: int, tail: int) -> None:
+    """CMP-5: the base estimate of the text is at most the budget, with the tail at most that and the tail."""
+    messages = history(steps)
+    done = compacted(messages, budget)
+    assert done.tokens == base_tokens(done.text) <= budget
+    assert compacted(messages, budget, tail).tokens <= budget + tail
+
+
+@hypothesis(max_examples=150)
+@given(HISTORIES, st.integers(1_200, 6_000))
+def test_what_is_always_there(steps: list[tuple[str, str]], budget: int) -> None:
+    """CMP-5, QLT-2: the first and last user message, pins, every changed file, open todo and failing test."""
+    done = compacted(history(steps), budget, pins=("pinned for good",))
+    assert "The very first request" in done.text and "The very last request" in done.text
+    assert "pinned for good" in done.text
+    for kind, what in steps:
+        if kind == "edit":
+            assert what.rpartition("/")[2] in done.text
+        elif kind == "todo":
+            assert what in done.text
+        elif kind == "fail":
+            assert f"test_{what}" in done.text
+
+
+@hypothesis(max_examples=100)
+@given(HISTORIES, HISTORIES, st.integers(300, 4_000))
+def test_a_checkpoint_goes_on_as_if_nothing_had_been(
+    before: list[tuple[str, str]], after: list[tuple[str, str]], budget: int
+) -> None:
+    """CMP-14, CMP-13, QLT-3: fold(checkpoint + tail) == fold(all), for a history that a checkpoint holds whole."""
+    index = Index()
+    messages = [*history(before), *history(after)[1:]]
+    for message in messages:
+        index.take(message)
+    cut = len(history(before))
+    checkpoint = packed(index.memory(Ledger(), 0, cut))
+    gone_on = index.memory(checkpoint, cut, len(messages))
+    whole = index.memory(Ledger(), 0, len(messages))
+    assert render(gone_on, budget, Around()).text == render(whole, budget, Around()).text
+    assert packed(gone_on) == packed(whole)
+
+
+@hypothesis(max_examples=60)
+@given(HISTORIES)
+def test_packing_is_idempotent_and_bounded(steps: list[tuple[str, str]]) -> None:
+    """CMP-14: a checkpoint of a checkpoint is the same bytes; none is larger than its limit."""
+    index = Index()
+    for message in history(steps):
+        index.take(message)
+    once = packed(index.memory(Ledger(), 0, len(index)))
+    assert packed(once.memory()) == once
+    assert len(once.data) <= LIMIT_BYTES
+
+
+def large() -> list[Message]:
+    """More than a checkpoint holds: 300,000 tokens of names that no two results share."""
+    found = [Message.of("user", "Start", id=MessageId("u"))]
+    for number in range(250):
+        text = "\n".join(f"value_{number}_{line} = compute_{number}_{line}({number * line})" for line in range(110))
+        use = {"type": "tool_use", "id": f"c{number}", "name": "Read", "input": {"file_path": f"/a/b/f{number}.py"}}
+        answer = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text}
+        found.append(Message.of("assistant", [use], id=MessageId(f"a{number}")))
+        found.append(Message.of("user", [answer], id=MessageId(f"r{number}")))
+    return found
+
+
+def test_a_large_history_is_bounded_too() -> None:
+    """CMP-14: at most 40 KB in a boundary, and stable once it is bounded."""
+    index = Index()
+    for message in large():
+        index.take(message)
+    once = packed(index.memory(Ledger(), 0, len(index)))
+    assert len(once.data) <= LIMIT_BYTES
+    assert packed(once.memory()) == once
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from tests.laws.test_ledger import compacted, history, large
+from holdfast.context.ledger.checkpoint import packed
+from holdfast.context.ledger.compacted import gathered
+steps = [(k, w) for w in ("foo_bar", "baz_qux") for k in ("user", "says", "todo", "run", "fail")]
+for messages in (history(steps), large()[:120]):
+    print(compacted(messages, 900).text, packed(gathered(messages)).data)
+"""
+
+
+def test_the_same_bytes_in_every_process() -> None:
+    """CMP-5, REL-5: whatever the hash seed."""
+    root = str(Path(__file__).parents[2])
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT, root],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"},
+            capture_output=True,
+            check=True,
+            cwd=root,
+        ).stdout
+        for seed in ("0", "1", "4242")
+    ]
+    assert said[0] == said[1] == said[2] and len(said[0]) > 1_000

@@ -1,0 +1,97 @@
+"""CMP-5, CMP-12, QLT-2: what the compacted view holds, in which order, and what gives way."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.context.ledger import compacted
+from holdfast.transcript.messages import Message, MessageId
+from holdfast.transcript.tokens import base_tokens
+from tests.unit.ledger.talk import Talk
+
+pytestmark = pytest.mark.unit
+
+
+def busy() -> Talk:
+    talk = Talk().user("Make the parser read lists")
+    for number in range(40):
+        path = f"/home/me/app/src/part_{number % 7}.py"
+        talk.ran("Read", {"file_path": path}, "\n".join(f"{n:6}→def name_{number}_{n}(x): pass" for n in range(30)))
+        talk.ran("Edit", {"file_path": path, "old_string": "x", "new_string": f"def edited_name_{number}(): pass"})
+        talk.bash(f"pytest -q -k part_{number}", f"{number} passed in 1s")
+    return talk.says("I decided to keep the tokenizer because the lexer is slow.").user("Now write the docs")
+
+
+def test_a_view_for_people_and_models() -> None:
+    """CMP-12: framing, the words of the user, open and done apart, commands as a record, where to recall the rest."""
+    text = busy().text(3_000)
+    assert text.startswith("Record of earlier work") and "the latest message of the user decides" in text
+    assert "All tools remain available" in text and "recall" in text.split("\n")[0]
+    order = ["What the user said", "Files changed (below /home/me/app)", "a record, not a request", "Excerpts"]
+    places = [text.index(heading) for heading in order]
+    assert places == sorted(places)
+    assert "Make the parser read lists" in text and "Now write the docs" in text
+    assert "I decided to keep the tokenizer because the lexer is slow." in text
+
+
+def test_the_budget_holds_and_the_tail_stands_outside() -> None:
+    messages = busy().messages
+    for budget in (50, 200, 500, 2_000, 8_000):
+        done = compacted(messages, budget)
+        assert done.tokens == base_tokens(done.text) <= budget
+        assert compacted(messages, budget, 1_000).tokens <= budget + 1_000
+    tailed = compacted(messages, 500, 1_000).text
+    assert tailed.rstrip().endswith("Now write the docs") and tailed.count("Now write the docs") == 1
+
+
+def test_what_was_kept_and_dropped_is_told_with_ids() -> None:
+    done = compacted(busy().messages, 1_500)
+    assert {"words", "edited", "commands"} <= {entry["section"] for entry in done.kept}
+    assert done.dropped["commands"]["count"] and all(one.startswith("call-") for one in done.dropped["commands"]["recall"])
+
+
+def test_commands_stand_once_with_count_and_outcome() -> None:
+    talk = Talk().user("Go").bash("make test", "Exit code 1\n3 failed", is_error=True).bash("make test", "5 passed")
+    assert "- make test → ok (2×): 5 passed" in talk.says("done").user("x" * 9_000).text()
+
+
+def test_windows_paths_are_one_trail() -> None:
+    """Windows paths must be normalised or the file trail is lost."""
+    talk = Talk().user("Go")
+    talk.ran("Edit", {"file_path": "D:\\site\\src\\pages\\index.js", "old_string": "a", "new_string": "b"})
+    talk.ran("Read", {"file_path": "d:/site/src/pages/index.js"}).ran("Read", {"file_path": "D:\\site\\src\\app.js"})
+    text = talk.text()
+    assert "Files changed (below D:/site/src)" in text and "- pages/index.js (changed; read 1×)" in text
+
+
+def test_many_changed_files_are_all_named_when_room_is_scarce() -> None:
+    talk = Talk().user("Go")
+    for number in range(60):
+        talk.ran("Write", {"file_path": f"/home/me/app/src/deep/folder/module_{number}.py", "content": "x"})
+    done = compacted(talk.messages, 400)
+    assert done.tokens <= 400 and all(f"module_{number}.py" in done.text for number in range(60))
+
+
+def test_pins_stand_first_word_for_word() -> None:
+    done = compacted(busy().messages, 600, pins=("never touch main",))
+    assert "## Pinned by the user, word for word\nnever touch main\n" in done.text
+
+
+def test_summaries_and_restored_content_are_no_source() -> None:
+    """CMP-13: built from what was said, never from the last summary."""
+    talk = busy()
+    before = talk.text()
+    summary = Message.of("user", "the_secret_of_the_summary", id=MessageId("s"), origin="summary")
+    restored = Message.of("user", "the_restored_thing", id=MessageId("r"), origin="restored")
+    assert compacted([summary, restored, *talk.messages], 4_000).text == before
+
+
+def test_what_a_person_typed_as_a_command_is_kept_as_typed() -> None:
+    talk = Talk().user("<command-name>/review</command-name><command-args>the parser</command-args>")
+    talk.user("<local-command-stdout>gone</local-command-stdout>").user("<bash-input>git status</bash-input>")
+    assert [one.text for one in talk.memory.words] == ["/review the parser", "! git status"]
+
+
+def test_an_empty_history_and_no_budget() -> None:
+    assert compacted([], 1_000).tokens <= 1_000
+    assert compacted(busy().messages, 0).text == ""
