@@ -61,7 +61,7 @@ def test_windows_paths_are_one_trail() -> None:
     talk.ran("Edit", {"file_path": "D:\\site\\src\\pages\\index.js", "old_string": "a", "new_string": "b"})
     talk.ran("Read", {"file_path": "d:/site/src/pages/index.js"}).ran("Read", {"file_path": "D:\\site\\src\\app.js"})
     text = talk.text()
-    assert "Files changed (below D:/site/src)" in text and "- pages/index.js (changed; read 1×)" in text
+    assert "Files changed (below D:/site)" in text and "- src/pages/index.js (changed; read 1×)" in text
 
 
 def test_many_changed_files_are_all_named_when_room_is_scarce() -> None:

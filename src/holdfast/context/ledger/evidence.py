@@ -102,7 +102,7 @@ class Cover:
 def _best(pieces: list[Kept], wanted: Wanted, most: int) -> list[Kept]:
     if len(pieces) <= most:
         return pieces
-    get = wanted.weights.get
+    get = {key: worth for key, worth in wanted.weights.items() if key not in wanted.shown}.get
     alone = [sum(map(get, piece.keys, repeat(0.0))) / (len(piece.text) + _HEADER_UNITS) for piece in pieces]
     least = heapq.nlargest(most, alone)[-1]
     return [piece for piece, worth in zip(pieces, alone, strict=True) if worth >= least and worth > 0][:most]

@@ -262,7 +262,7 @@ def _add(found: list[Piece], voice: int, text: str, source: str) -> None:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Every string and number of an input, in its order."""
+    """Every string of an input, in its order."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -271,8 +271,6 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from _strings(inner)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield str(value)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ def root_of(files: Mapping[str, File]) -> str:
             counts["/".join(parts[:depth])] += weight
     best = ""
     for directory, count in counts.items():
-        if count * 10 >= total * 6 and len(directory) > max(len(best), 2):
+        if count * 20 >= total * 17 and len(directory) > max(len(best), 2):
             best = directory
     return best
 

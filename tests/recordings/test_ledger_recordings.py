@@ -1,0 +1,70 @@
+"""The ledger on real recordings: what is always there, budgets, places of compaction (CMP-5, CMP-14, QLT-2, QLT-3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.compacting import said_before
+from holdfast.context.ledger import Index, compacted
+from holdfast.context.ledger.checkpoint import LIMIT_BYTES, Ledger, packed
+from holdfast.context.ledger.facts import normal_path
+from holdfast.transcript.foreign.detect import read_recordings
+from holdfast.transcript.messages import Message
+from tests.recordings.conftest import ABSENT, DATA
+
+FILES = sorted(
+    path for folder in ("claude_code", "codex", "mini_swe_agent") for path in (DATA / folder).rglob("*.json*")
+)
+pytestmark = [pytest.mark.unit, pytest.mark.skipif(not FILES, reason=ABSENT)]
+
+
+@pytest.fixture(scope="module", params=FILES, ids=lambda path: path.name[:12])
+def messages(request: pytest.FixtureRequest) -> list[Message]:
+    path: Path = request.param
+    recordings = read_recordings(path.read_bytes(), path.name)
+    return max((said_before(one, 10**9)[0] for one in recordings), key=len)
+
+
+@pytest.mark.parametrize(("budget", "tail"), [(1_500, 0), (3_000, 1_000), (10_000, 0), (12_000, 10_000)])
+def test_what_is_always_there(messages: list[Message], budget: int, tail: int) -> None:
+    """QLT-2: changed files, open todos and failing tests are all named; the budget holds."""
+    done = compacted(messages, budget, tail)
+    assert done.tokens <= budget + tail
+    index = Index()
+    for message in messages:
+        index.take(message)
+    memory = index.memory(Ledger(), 0, len(index))
+    for path, file in memory.files.items():
+        assert not file.edits or normal_path(path).rpartition("/")[2] in done.text
+    assert all(task.text[:40] in done.text for task in memory.todos.values() if task.status != "done")
+    assert all(name in done.text for name, test in memory.tests.items() if test.is_failing)
+
+
+def test_first_and_last_words(messages: list[Message]) -> None:
+    """QLT-2: the first and the last user message have their own reserve; at 10k no user word is lost here."""
+    text = " ".join(compacted(messages, 10_000).text.split())
+    index = Index()
+    for message in messages:
+        index.take(message)
+    words = index.memory(Ledger(), 0, len(index)).words
+    for one in (words[0], words[-1]) if words else ():
+        assert " ".join(one.text.split())[:150] in text
+
+
+def test_checkpoints_in_a_row(messages: list[Message]) -> None:
+    """CMP-14, QLT-3: a boundary's ledger is small, stable, and forgets no changed file, todo or failing test."""
+    index = Index()
+    for message in messages:
+        index.take(message)
+    ledger, start = Ledger(), 0
+    for part in range(1, 6):
+        end = len(index) * part // 5
+        ledger, start = packed(index.memory(ledger, start, end)), end
+        assert len(ledger.data) <= LIMIT_BYTES and packed(ledger.memory()) == ledger
+    whole, chained = index.memory(Ledger(), 0, len(index)), ledger.memory()
+    assert {p for p, f in whole.files.items() if f.edits} == {p for p, f in chained.files.items() if f.edits}
+    assert whole.todos.keys() >= chained.todos.keys() and len(whole.words) == len(chained.words)
+    failing = {name for name, test in whole.tests.items() if test.is_failing}
+    assert failing == {name for name, test in chained.tests.items() if test.is_failing}
