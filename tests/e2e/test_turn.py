@@ -28,6 +28,7 @@ from holdfast.events import (
     ModelCalled,
     ModelFailed,
     ModelFellBack,
+    PrefixMoved,
     PromptCutByServer,
     ProviderEdited,
     RetryWaited,
@@ -629,6 +630,7 @@ def test_sixty_calls_in_a_small_window(kind: str) -> None:
         boundaries = await desk.records(Compacted)
         assert len(boundaries) >= 3 and all(b.trigger == "auto" for b in boundaries)
         assert desk.session.limits.window_source == "provider"
+        assert len(statistics.prefix_moves) <= len(desk.events(PrefixMoved)), "the prefix moves with a reason only"
         calls = desk.events(ModelCalled)
         assert len(calls) == 60 and all(c.prompt_tokens < 32_000 for c in calls)
         if kind == "anthropic":

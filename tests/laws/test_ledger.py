@@ -21,7 +21,9 @@ from holdfast.transcript.tokens import base_tokens
 
 pytestmark = pytest.mark.laws
 
-WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=60).filter(str.strip)
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=60).filter(
+    str.strip
+)
 NAMES = st.from_regex(r"[a-z]{2,8}_[a-z]{2,8}", fullmatch=True)
 PATHS = st.builds("/home/u/{}/{}.py".format, NAMES, NAMES)
 STEPS = st.one_of(

@@ -202,11 +202,11 @@ def test_ids_that_are_missing_or_repeated_become_unique() -> None:
         call("{}", index=2, id="call_1", name="C"),
         call("{}", index=3, id="call_1", name="D"),
         chunk(finish="tool_calls"),
-        taken={"call_0"},
+        taken=lambda: {"call_0"},
     )
     ids = [one["id"] for one in raws(reply)]
     assert len(set(ids)) == 4 and ids[2] == "call_1" and "call_0" not in ids and "" not in ids
-    again = chat(call("{}", index=0, id="", name="A"), chunk(finish="tool_calls"), taken={"call_0"})
+    again = chat(call("{}", index=0, id="", name="A"), chunk(finish="tool_calls"), taken=lambda: {"call_0"})
     assert raws(again)[0]["id"] == ids[0], "the same stream gives the same ids"
 
 

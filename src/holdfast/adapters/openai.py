@@ -82,7 +82,9 @@ class OpenAIModel:
             return None
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
-        taken = {call for group in request.groups for call in group.calls}
+        def taken() -> set[str]:
+            return {call for group in request.groups for call in group.calls}
+
         assembly = Assembly(self._about.id, window_tokens=self._about.window_tokens, taken=taken)
         try:
             response: Any = await self._client.post(

@@ -7,7 +7,7 @@ What a conversation needs is made up for; what the model said is kept as it came
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,12 +35,14 @@ class _Call:
 
 
 class Assembly:
-    """One answer in the making. `taken` are the ids of calls that the conversation holds already."""
+    """One answer in the making. `taken` gives the ids of calls that the conversation holds, when asked."""
 
-    def __init__(self, model: str, *, window_tokens: int | None = None, taken: Collection[str] = ()) -> None:
+    def __init__(
+        self, model: str, *, window_tokens: int | None = None, taken: Callable[[], Collection[str]] = tuple
+    ) -> None:
         self._model = model
         self._window = window_tokens
-        self._taken = set(taken)
+        self._taken_before = taken
         self._response = ""
         self._thought: list[str] = []
         self._text: list[str] = []
@@ -116,22 +118,23 @@ class Assembly:
             yield block_of({"type": "thinking", "thinking": "".join(self._thought), "signature": ""})
         if self._text:
             yield text_block("".join(self._text))
+        taken = set(self._taken_before()) if self._calls else set()
         for index in sorted(self._calls):
             call = self._calls[index]
             arguments = _arguments("".join(call.pieces))
             is_cut = self._finish == "length" and index == max(self._calls) and isinstance(arguments, dict)
             if not is_cut:
                 yield block_of(
-                    {"type": "tool_use", "id": self._unique(call, index), "name": call.name, "input": arguments}
+                    {"type": "tool_use", "id": self._unique(call, index, taken), "name": call.name, "input": arguments}
                 )
 
-    def _unique(self, call: _Call, index: int) -> str:
+    def _unique(self, call: _Call, index: int, taken: set[str]) -> str:
         """The call's id; one of our own when it has none, or one that stands in the conversation already."""
         identity = call.identity
-        if not identity or identity in self._taken:
-            seed = f"{self._response} {index} {identity} {len(self._taken)}"
+        if not identity or identity in taken:
+            seed = f"{self._response} {index} {identity} {len(taken)}"
             identity = f"call_{hashlib.sha256(seed.encode()).hexdigest()[:24]}"
-        self._taken.add(identity)
+        taken.add(identity)
         return identity
 
     def _stop_reason(self, usage: Usage | None) -> str:

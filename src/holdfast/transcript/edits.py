@@ -126,9 +126,10 @@ class Returned(msgspec.Struct, frozen=True, omit_defaults=True):
 class Compacted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="compacted"):
     """A boundary: old history gave way to a summary (CMP-8), and a checkpoint of the fold (CMP-14).
 
-    `summary` stands first (with what was restored behind it), then the messages named in `kept`, as `changes` shows them. `state` is everything else that
-    the fold needs from before; `kept_from` is the byte offset in the journal of the first kept message's line (or of
-    the boundary itself when nothing was kept), so that opening a session reads back no further (SPD-3).
+    `summary` stands first (with what was restored behind it), then the messages named in `kept`, as `changes` shows
+    them. `state` is everything else that the fold needs from before; `kept_from` is the byte offset in the journal of
+    the first kept message's line (or of the boundary itself when nothing was kept), so that opening a session reads
+    back no further (SPD-3).
     """
 
     id: str

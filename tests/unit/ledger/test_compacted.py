@@ -47,7 +47,9 @@ def test_the_budget_holds_and_the_tail_stands_outside() -> None:
 def test_what_was_kept_and_dropped_is_told_with_ids() -> None:
     done = compacted(busy().messages, 1_500)
     assert {"words", "edited", "commands"} <= {entry["section"] for entry in done.kept}
-    assert done.dropped["commands"]["count"] and all(one.startswith("call-") for one in done.dropped["commands"]["recall"])
+    assert done.dropped["commands"]["count"] and all(
+        one.startswith("call-") for one in done.dropped["commands"]["recall"]
+    )
 
 
 def test_commands_stand_once_with_count_and_outcome() -> None:

@@ -12,8 +12,14 @@ pytestmark = pytest.mark.unit
 @pytest.mark.parametrize(
     ("name", "given"),
     [
-        ("TodoWrite", {"todos": [{"content": "write", "status": "completed"}, {"content": "test", "status": "pending"}]}),
-        ("update_plan", {"plan": [{"step": "write", "status": "completed"}, {"step": "test", "status": "in_progress"}]}),
+        (
+            "TodoWrite",
+            {"todos": [{"content": "write", "status": "completed"}, {"content": "test", "status": "pending"}]},
+        ),
+        (
+            "update_plan",
+            {"plan": [{"step": "write", "status": "completed"}, {"step": "test", "status": "in_progress"}]},
+        ),
         ("update_todo_list", {"todos": "[x] write\n[-] test"}),
         ("task_tracker", {"command": "plan", "task_list": [{"title": "write", "status": "done"}, {"title": "test"}]}),
     ],

@@ -22,6 +22,7 @@ HEAD = (
     "user decides. What is listed as done is done; commands are listed as what happened. All tools remain available."
 )
 RECALL = "Anything named here can be had whole with recall, by its id, or by the end of it that stands after “…”."
+_ROOM_TOKENS = (6_500, 9_000)  # left for names and evidence: scarce up to the first, plenty from the second
 _TAIL_HEADING = "The latest messages, word for word"
 _SEEN_IN_FULL = frozenset({"words", "work", "raw tail", "pins", "decisions"})
 
@@ -39,7 +40,14 @@ class Shares:
     read: float = 0.05
     errors: float = 0.04
     decisions: float = 0.04
-    names: float = 0.35  # of what is left for names and evidence
+    names: float = 0.35  # of what is left for names and evidence, when that is scarce …
+    names_in_plenty: float = 0.60  # … and when it is plenty: more excerpts then repeat what others say
+
+    def of_names(self, units: int) -> float:
+        """The share of the names in so much room."""
+        scarce, plenty = (tokens * UNITS_PER_TOKEN for tokens in _ROOM_TOKENS)
+        plentiful = min(max((units - scarce) / (plenty - scarce), 0.0), 1.0)
+        return self.names + (self.names_in_plenty - self.names) * plentiful
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,7 @@ def render(memory: Memory, budget_tokens: int, around: Around, shares: Shares | 
     lists.read(sheet, memory, files, shares.read * whole)
     lists.errors(sheet, memory, shares.errors * whole)
     lists.decisions(sheet, memory, around.known, shares.decisions * whole)
-    _facts(sheet, memory, around.behind, shares.names)
+    _facts(sheet, memory, around.behind, shares)
     text = sheet.text()
     return CompactedText(text, base_tokens(text), tuple(sheet.kept), sheet.dropped)
 
@@ -134,7 +142,7 @@ def _told(tail: Tail) -> list[dict[str, Any]]:
     return [{"section": "raw tail", "messages": sorted(tail.whole)}] if tail.text else []
 
 
-def _facts(sheet: Sheet, memory: Memory, behind: str, share: float) -> None:
+def _facts(sheet: Sheet, memory: Memory, behind: str, shares: Shares) -> None:
     """Evidence and names share what is left: evidence first, then the names that nothing showed yet.
 
     What the names turn out not to need is handed back to the evidence, once more each time.
@@ -146,7 +154,7 @@ def _facts(sheet: Sheet, memory: Memory, behind: str, share: float) -> None:
     lasts = {key: fact.last for key, fact in memory.facts.items()}
     cover = Cover(memory.pieces, Wanted(weights, lasts, listed, shown, _goal(memory)), most=most_pieces(sheet.units))
     room = sheet.units - 160
-    allowed = int(room * share)
+    allowed = int(room * shares.of_names(room))
     spare = cover.take(room - allowed)
     for _ in range(2):
         body, _sources = lists.excerpts(cover.chosen, memory.titles)
