@@ -171,6 +171,14 @@ class Ids(Protocol):
     def new(self, kind: str) -> str: ...
 
 
+class Calibrations(Protocol):
+    """What sessions before this one learned about a model's counting (TOK-4). A cache; it never raises."""
+
+    def ratio(self, model: str) -> float | None: ...
+
+    def learn(self, model: str, ratio: float) -> None: ...
+
+
 class Sink(Protocol):
     """Takes events; must not raise for long, and never blocks the turn (OBS-1)."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from holdfast.adapters.connecting import OFFLINE, connect, default_names
 from holdfast.adapters.files import SessionFiles, SessionStore
+from holdfast.adapters.files.calibrations import Calibrations
 from holdfast.adapters.files.store import PROJECTS
 from holdfast.adapters.files.texts import ProjectFiles
 from holdfast.adapters.machine import RandomIds, SystemClock
@@ -90,6 +91,7 @@ async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, re
         sink=parts.sink,
         files=parts.files or ProjectFiles(files.journal.header.project or "."),
         archive=_archive(files),
+        calibrations=_calibrations(files),
     )
     try:
         opened = await Session.open(
@@ -100,6 +102,12 @@ async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, re
         raise
     opened.registry = parts.registry
     return opened
+
+
+def _calibrations(files: SessionFiles) -> Calibrations | None:
+    """What sessions of the same home learned; a session that stands outside a store starts from the table."""
+    folder = files.directory.parent
+    return Calibrations(folder.parent.parent) if folder.parent.name == PROJECTS else None
 
 
 def _archive(files: SessionFiles) -> Archive:

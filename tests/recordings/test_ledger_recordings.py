@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.recordings.conftest import ABSENT, DATA
 
 from holdfast.cli.compacting import said_before
 from holdfast.context.ledger import Index, compacted
@@ -12,7 +13,6 @@ from holdfast.context.ledger.checkpoint import LIMIT_BYTES, Ledger, packed
 from holdfast.context.ledger.facts import normal_path
 from holdfast.transcript.foreign.detect import read_recordings
 from holdfast.transcript.messages import Message
-from tests.recordings.conftest import ABSENT, DATA
 
 FILES = sorted(
     path for folder in ("claude_code", "codex", "mini_swe_agent") for path in (DATA / folder).rglob("*.json*")

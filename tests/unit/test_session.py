@@ -149,3 +149,28 @@ def test_a_clearing_reads_what_lies_before_it_from_the_cache() -> None:
         assert upstream.statistics.writes_per_content_token < 1.45  # 1.54 without it
 
     anyio.run(run)
+
+
+def test_the_next_session_starts_from_the_learned_ratio(tmp_path: Path) -> None:
+    """TOK-4: what one session learned about a model's counting stands in the next one's journal from the start."""
+
+    async def one(name: str, reports: int) -> float:
+        session = await create_session(tmp_path, project=tmp_path, session=name)
+        await session.record(Front(model="some-model"))
+        for number in range(reports):
+            await session.append(Message.of("user", "words and more words. " * 800))
+            prompt = 2 * session.view.size.live
+            usage = Usage(input_tokens=prompt, output_tokens=10)
+            answer = Message.of(
+                "assistant", "ok", usage=usage, model="some-model", response_id=ResponseId(f"r{number}")
+            )
+            await session.append(answer)
+        ratio = session.view.state.calibration.ratio
+        await session.close()
+        return ratio
+
+    learned = anyio.run(one, "first", 12)
+    assert learned > 1.2
+    assert anyio.run(one, "second", 0) == learned
+    (tmp_path / "calibration.json").write_bytes(b"{broken")
+    assert anyio.run(one, "third", 0) == 1.0

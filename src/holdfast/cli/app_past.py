@@ -29,9 +29,7 @@ def compact(
     ],
     *,
     focus: Annotated[str, typer.Option(metavar="TEXT", help="What the record should look at.")] = "",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be kept and dropped.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be kept and dropped.")] = False,
     edit: Annotated[bool, typer.Option("--edit", help="Open the record in $EDITOR before it is committed.")] = False,
     summary: Annotated[
         Path | None, typer.Option("--summary", metavar="FILE", help="Commit this text as the record; - for stdin.")

@@ -30,12 +30,12 @@ from holdfast.events import (
     ResultOffloaded,
     ResultsCleared,
 )
-from holdfast.ports import Archive, Blobs, Clock, Files, Ids, Journal, Loaded, Sink
+from holdfast.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journal, Loaded, Sink
 from holdfast.settings import Settings
 from holdfast.transcript.blocks import Text
 from holdfast.transcript.edits import Cleared, Compacted, Edit, Offloaded
 from holdfast.transcript.messages import Message, MessageId
-from holdfast.transcript.records import Record, Titled
+from holdfast.transcript.records import Calibrated, Front, Record, Titled
 
 if TYPE_CHECKING:
     from holdfast.engine.strategies import Strategy
@@ -55,6 +55,7 @@ class World:
     sink: Sink
     archive: Archive | None = None  # where everything that was said can be searched
     files: Files | None = None  # None: nothing can be read now, as in a replay
+    calibrations: Calibrations | None = None  # what earlier sessions learned; None: each starts from the model table
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ class Session:
         batch: list[Record] = []
         moves: list[tuple[Record, int, economics.Move | None]] = []
         for record in records:
-            batch.append(record)
+            batch += [record, *self._known_of(record)]
             position = economics.moved_by(self.view, record)
             if position is None or position >= self.view.sent:
                 continue
@@ -181,6 +182,21 @@ class Session:
         for record, position, known in moves:
             move = known or economics.move_at(self.view, position, facts)
             self.world.sink.emit(PrefixMoved(_name(record), move.position, move.tokens_rewritten, move.usd))
+
+    def _known_of(self, record: Record) -> Iterable[Calibrated]:
+        """What earlier sessions learned about the model that a front names, so that this one starts right (TOK-4)."""
+        known = self.world.calibrations
+        if known is None or not isinstance(record, Front) or record.model is None:
+            return
+        ratio = known.ratio(record.model)
+        if ratio is not None and self.view.state.calibration.model != record.model:
+            yield Calibrated(model=record.model, ratio=ratio)
+
+    def _learned(self) -> None:
+        calibration = self.view.state.calibration
+        was_reported = self.view.anchor is not None and calibration.overhead_tokens is not None
+        if self.world.calibrations is not None and calibration.model and was_reported:
+            self.world.calibrations.learn(calibration.model, calibration.ratio)
 
     async def commit(self, edits: Iterable[Edit], facts: Facts) -> tuple[Edit, ...]:
         """Store what leaves the view, record the edits, and show the view as they say. Returns what was committed.
@@ -212,6 +228,7 @@ class Session:
         """Re-append the metadata, so that listings find it in the tail, and let go of the journal (ENG-5)."""
         try:
             if self.view.state.messages and not self.is_read_only:
+                self._learned()
                 await self._record((self._title(),))
         finally:
             await self.world.journal.close()

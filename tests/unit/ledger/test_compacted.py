@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.ledger.talk import Talk
 
 from holdfast.context.ledger import compacted
 from holdfast.transcript.messages import Message, MessageId
 from holdfast.transcript.tokens import base_tokens
-from tests.unit.ledger.talk import Talk
 
 pytestmark = pytest.mark.unit
 

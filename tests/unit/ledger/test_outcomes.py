@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.ledger.talk import Talk
 
 from holdfast.context.ledger.outcomes import outcome, runner_of
-from tests.unit.ledger.talk import Talk
 
 pytestmark = pytest.mark.unit
 

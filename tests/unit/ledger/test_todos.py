@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.unit.ledger.talk import Talk
 
 pytestmark = pytest.mark.unit
