@@ -5,9 +5,9 @@ Usage: python bench/turn.py [--tokens 5000000] [--window 1000000]
 A made agent session (prompts, parallel calls, results of 0.3 to 40 KB out of the standard library's sources, seeded)
 is driven through a memory session, without usage reports, so that everything is estimated; its messages are made
 outside what is timed. Printed at each size: CPU milliseconds per turn for appending (decoding, counting, folding) and
-for preparing (passes, compactions when due, the request body), and one `orjson.dumps` of the request, the mean of
-samples over the same stretch; at the end, how the cost of the session grows with its length once the window has filled
-(1.0 is linear).
+for preparing (passes, compactions when due, the request body), for resting (reading for the ledger while nobody waits,
+no part of the turn), and one `orjson.dumps` of the request, the mean of samples over the same stretch; at the end, how
+the cost of the session grows with its length once the window has filled (1.0 is linear).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast import Message, memory_session, prepare
 from holdfast.engine.session import Session, Window
 from holdfast.wiring import Parts
 
-WIDTHS = (9, 8, 6, 7, 8, 7, 14, 10)
+WIDTHS = (9, 8, 6, 7, 8, 7, 7, 14, 10)
 TOOLS = ("Read", "Bash", "Grep")
 
 
@@ -73,10 +73,12 @@ class Spent:
 
     append: float = 0.0
     prepare: float = 0.0
+    rest: float = 0.0
     turns: int = 0
 
     def __sub__(self, other: Spent) -> Spent:
-        return Spent(self.append - other.append, self.prepare - other.prepare, self.turns - other.turns)
+        rest = self.rest - other.rest
+        return Spent(self.append - other.append, self.prepare - other.prepare, rest, self.turns - other.turns)
 
 
 async def turn(session: Session, talk: Talk, spent: Spent) -> None:
@@ -90,8 +92,11 @@ async def turn(session: Session, talk: Talk, spent: Spent) -> None:
     prepared = time.process_time()
     await session.append(answer)
     await session.append(results)
-    spent.append += middle - started + time.process_time() - prepared
+    said = time.process_time()
+    session.rest()
+    spent.append += middle - started + said - prepared
     spent.prepare += prepared - middle
+    spent.rest += time.process_time() - said
     spent.turns += 1
 
 
@@ -103,7 +108,7 @@ async def measure(total: int, window: int) -> None:
     points = []
     samples: list[float] = []
     print(f"window {window:,} tokens; CPU milliseconds per turn, over the stretch since the row above")
-    heads = ("said", "view", "turns", "append", "prepare", "dumps", "prepare/dumps", "all/dumps")
+    heads = ("said", "view", "turns", "append", "prepare", "rest", "dumps", "prepare/dumps", "all/dumps")
     print(" ".join(f"{head:>{width}}" for head, width in zip(heads, WIDTHS, strict=True)))
     while marks:
         await turn(session, talk, spent)
@@ -118,10 +123,10 @@ async def measure(total: int, window: int) -> None:
         samples.append(_dumps_seconds(prepared.request.body))
         dumps = sum(samples) / len(samples)
         stretch = spent - last
-        one, two = stretch.append / stretch.turns, stretch.prepare / stretch.turns
-        points.append((said, spent.append + spent.prepare))
+        one, two, three = (part / stretch.turns for part in (stretch.append, stretch.prepare, stretch.rest))
+        points.append((said, spent.append + spent.prepare + spent.rest))
         ratios = (f"{two / dumps:.2f}", f"{(one + two) / dumps:.2f}")
-        times = tuple(f"{seconds * 1e3:.3f}" for seconds in (one, two, dumps))
+        times = tuple(f"{seconds * 1e3:.3f}" for seconds in (one, two, three, dumps))
         cells = (f"{said:,}", f"{prepared.tokens:,}", str(spent.turns), *times, *ratios)
         print(" ".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True)))
         marks.pop(0)

@@ -27,6 +27,7 @@ from holdfast.engine.compaction import Failed
 from holdfast.engine.session import Window
 from holdfast.errors import ContextBlocked
 from holdfast.testing import FakeUpstream, ModelRules, say, tool_use
+from holdfast.testing.doubles import CountingIds, FixedClock
 from holdfast.transcript.blocks import encode
 from holdfast.transcript.messages import ResponseId
 from holdfast.transcript.records import CompactionFailed
@@ -174,3 +175,21 @@ def test_the_next_session_starts_from_the_learned_ratio(tmp_path: Path) -> None:
     assert anyio.run(one, "second", 0) == learned
     (tmp_path / "calibration.json").write_bytes(b"{broken")
     assert anyio.run(one, "third", 0) == 1.0
+
+
+def test_a_rest_reads_for_the_ledger_and_changes_nothing() -> None:
+    """CMP-5, SPD-1: what was said is read while nobody waits; the compaction is the same with and without."""
+
+    async def run(rests: bool) -> tuple[str, View]:
+        ids = CountingIds()
+        session = await memory_session(parts=Parts(window=Window(40_000, "setting"), ids=ids, clock=FixedClock()))
+        for number in range(30):
+            await session.append(Message.of("user", f"Look at src/module_{number}.py and its tests. " * 120))
+            await prepare(session)
+            await session.append(Message.of("assistant", f"module_{number} exports function_{number}."))
+            if rests:
+                session.rest()
+        assert session.view.boundary is not None
+        return (await prepare(session)).request.body.decode(), session.view
+
+    assert anyio.run(run, True) == anyio.run(run, False)

@@ -11,7 +11,7 @@ from holdfast.settings import Settings
 def index_of(view: View, settings: Settings) -> Index:
     """The index of all messages of the view, by position, caught up.
 
-    Call it when the session rests, and the next compaction finds everything read; a compaction calls it in any case.
+    `Session.rest` calls it while nobody waits, so that a compaction finds everything read; that calls it in any case.
     The view keeps it until a boundary or a rewind gives it other messages.
     """
     tools = Tools.of(settings.ledger_tools)

@@ -77,6 +77,7 @@ class Live:
         await self._say(_answer(reply.message))
         if uses:
             await self._say(Message.of("user", [_result(use) for use in uses]))
+        self.session.rest()
 
     async def _say(self, message: Message) -> None:
         await self.session.append(message)

@@ -64,6 +64,7 @@ async def run_turn(
         await keepers.collect(session)
     await session.append(*_messages(prompt))
     reply = await _ask(session, model, source, on_delta)
+    session.rest()
     if keepers is not None:
         keepers.after_reply(session)
     return reply

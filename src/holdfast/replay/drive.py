@@ -139,6 +139,7 @@ class Drive:
         started = time.process_time()
         try:
             await self.session.append(message)
+            self.session.rest()
         except HoldfastError as e:
             self.problems.append({"line": line, "what": str(e)})
         self.cpu_seconds += time.process_time() - started
