@@ -25,7 +25,7 @@ from holdfast.context import wire
 from holdfast.context.view import View, project
 from holdfast.engine.compaction import Failed
 from holdfast.engine.session import Window
-from holdfast.errors import ContextBlocked
+from holdfast.errors import ContextBlocked, HoldfastError, MalformedBlock
 from holdfast.testing import FakeUpstream, ModelRules, say, tool_use
 from holdfast.testing.doubles import CountingIds, FixedClock
 from holdfast.transcript.blocks import encode
@@ -193,3 +193,53 @@ def test_a_rest_reads_for_the_ledger_and_changes_nothing() -> None:
         return (await prepare(session)).request.body.decode(), session.view
 
     assert anyio.run(run, True) == anyio.run(run, False)
+
+
+CALL = {"type": "tool_use", "id": "call_0", "name": "Read", "input": {}}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [Message.of("user", "a", id="m1"), Message.of("user", "b", id="m1")],
+        [Message.of("assistant", [CALL]), Message.of("assistant", [CALL])],
+        [Message.of("assistant", [CALL, CALL])],
+    ],
+)
+def test_ids_are_refused_before_anything_is_written(messages: list[Message]) -> None:
+    """ENG-2, REL-4: said twice in one append or in two, an id would make a message vanish or a request invalid."""
+
+    async def run() -> None:
+        session = await memory_session()
+        with pytest.raises(HoldfastError, match="already: give each"):
+            await session.append(*messages)
+        assert not session.view.items
+        if len(messages) > 1:
+            await session.append(messages[0])
+            with pytest.raises(HoldfastError, match="already: give each"):
+                await session.append(messages[1])
+
+    anyio.run(run)
+
+
+def test_fields_of_a_message_are_read_before_it_is_said() -> None:
+    """ENG-1: a usage as the API reports it is taken; text that is no Unicode is refused by name."""
+    message = Message.of("assistant", "x", usage={"input_tokens": 5, "output_tokens": 1, "service_tier": "standard"})
+    assert message.usage == Usage(input_tokens=5, output_tokens=1)
+    with pytest.raises(MalformedBlock, match="surrogate"):
+        Message.of("user", "\ud800")
+
+
+def test_the_record_says_how_many_of_the_users_messages_it_leaves_out() -> None:
+    """CMP-5: no word leaves the record in silence."""
+
+    async def run() -> str:
+        session = await memory_session(parts=Parts(window=Window(60_000, "setting")))
+        for number in range(80):
+            await session.append(Message.of("user", f"REQ{number}: " + "please do this part as well. " * 60))
+            await prepare(session)
+            await session.append(Message.of("assistant", f"Done {number}."))
+        assert session.view.boundary is not None
+        return session.view.items[0].visible[0].raw.decode()
+
+    assert "more, earlier, left out here" in anyio.run(run)

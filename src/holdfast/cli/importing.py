@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from holdfast.adapters.files import SessionStore
 from holdfast.cli.door import note, out, out_json
 from holdfast.cli.tables import plural
 from holdfast.engine.imports import import_recording
-from holdfast.errors import BadSetting, ForeignFormat, SessionNotFound
+from holdfast.errors import BadSetting, ForeignFormat, HoldfastError, SessionNotFound
 from holdfast.transcript.foreign.detect import read_recordings
 from holdfast.transcript.foreign.recording import Recording
 from holdfast.wiring import Parts, create_session
@@ -61,8 +62,14 @@ async def _import(
     )
     try:
         done = await import_recording(opened, recording, data, file=file.name, is_whole=is_whole)
-    finally:
         await opened.close()
+    except BaseException:
+        # Half an import is no session; the file is still there to begin again with.
+        with contextlib.suppress(HoldfastError, OSError):
+            await opened.world.journal.close()
+        with contextlib.suppress(HoldfastError, OSError):
+            SessionStore(config.home).delete(session)
+        raise
     return {
         "session": session,
         "file": str(file),

@@ -6,7 +6,7 @@ events. Nothing else changes a view.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -143,9 +143,11 @@ class Session:
     async def append(self, *messages: Message) -> None:
         """Say something: durable when this returns, in the view, and counted. Malformed blocks raise first.
 
-        A message without an id or a time gets them here; one whose id the view holds already is refused.
+        A message without an id or a time gets them here; one whose id, or whose call's id, the view holds already is
+        refused: requests name calls by their ids, and results find them so.
         """
         complete = tuple(self._complete(message) for message in messages)
+        self._refuse_repeated(complete)
         await self._record(complete)
         for message in complete:
             item = self.view.item(message.id)
@@ -161,13 +163,22 @@ class Session:
 
     def _complete(self, message: Message) -> Message:
         message.check()
-        if message.id in self.view.positions:
-            raise HoldfastError(f"message {message.id} was said already: give each message an id of its own")
         if message.id and message.at is not None:
             return message
         identity = message.id or MessageId(self.world.ids.new("message"))
         at = self.world.clock.now() if message.at is None else message.at
         return msgspec.structs.replace(message, id=identity, at=at)
+
+    def _refuse_repeated(self, messages: Sequence[Message]) -> None:
+        view, said, called = self.view, set[str](), set[str]()
+        for message in messages:
+            if message.id in view.positions or message.id in said:
+                raise HoldfastError(f"message {message.id} was said already: give each message an id of its own")
+            said.add(message.id)
+            for use in message.tool_uses if message.agent_id is None else ():
+                if use.id in view.calls or use.id in called:
+                    raise HoldfastError(f"tool_use {use.id} was called already: give each call an id of its own")
+                called.add(use.id)
 
     async def record(self, *records: Record) -> None:
         """Append records that aren't messages or edits: a front, metadata, pins, cursors, an undone collapse.

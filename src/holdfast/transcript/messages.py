@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, NewType
 
 import msgspec
 
+from holdfast.errors import MalformedBlock
 from holdfast.transcript.blocks import Block, ToolResult, ToolUse, block_of, one_line, text_block
 
 MessageId = NewType("MessageId", str)
@@ -65,13 +66,20 @@ class Message(
         """A message from a text, or from blocks and plain objects; `fields` are any others of a message.
 
         Without an origin, the user's tool results come from tools, other words of the user from a person, and the
-        assistant's from the model. Without an id or a time, the session gives them when it is appended.
+        assistant's from the model. Without an id or a time, the session gives them when it is appended. A `usage` may
+        be a plain object as the API reports it. A message of the role system is kept but not sent: the system prompt
+        is part of the `Front`. Raises `MalformedBlock` for content that is no block, or no valid text.
 
         >>> Message.of("user", "Hello").blocks[0].value.text
         'Hello'
         """
-        given = [text_block(content)] if isinstance(content, str) else content
-        blocks = [one if isinstance(one, Block) else block_of(one) for one in given]
+        try:
+            given = [text_block(content)] if isinstance(content, str) else content
+            blocks = [one if isinstance(one, Block) else block_of(one) for one in given]
+        except UnicodeEncodeError as e:
+            raise MalformedBlock("text", f"half a surrogate pair at character {e.start}; replace it") from None
+        if isinstance(fields.get("usage"), Mapping):
+            fields["usage"] = msgspec.convert(fields["usage"], Usage, strict=False)
         if "origin" not in fields:
             answers = any(block.kind == "tool_result" for block in blocks)
             fields["origin"] = {"assistant": "model", "system": "system"}.get(role, "tool" if answers else "user")

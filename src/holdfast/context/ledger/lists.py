@@ -106,13 +106,16 @@ def _longest(lines: list[Line], spare: int) -> list[str]:
 # --- what people said ----------------------------------------------------------------------------------------------
 
 
+_LEFT_OUT_UNITS = 80  # the line that says how many of the user's messages had no room
+
+
 def words(sheet: Sheet, memory: Memory, tail: frozenset[str], shares: tuple[float, float, float], whole: int) -> None:
     """What the user said, word for word: the last and the first from their own reserves, then the newest first."""
     said = [one for one in memory.words if one.id not in tail]
     if not said:
         return
     first, last, rest = (int(share * whole) for share in shares)
-    room = min(first + last + rest, sheet.units - 80)
+    room = min(first + last + rest, sheet.units - 80) - _LEFT_OUT_UNITS
     chosen: dict[int, str] = {}
     newest = len(said) - 1
     for index, reserve in ((newest, max(last, room // 2)), (0, max(first, room // 2))):
@@ -130,6 +133,9 @@ def words(sheet: Sheet, memory: Memory, tail: frozenset[str], shares: tuple[floa
             chosen[index] = text
             room -= utf16_units(text) + 1
     body = "\n".join(chosen[index] for index in sorted(chosen))
+    if chosen and len(chosen) < len(said):
+        gone = len(said) - len(chosen)
+        body += f"\n- ({gone} more, earlier, left out here; recall or search has {'them' if gone > 1 else 'it'})"
     if sheet.put("words", 10, "What the user said, word for word (the last decides)", body):
         lines = [Line(one.text[:100], 0, one.id) for one in said]
         sheet.tell("words", [lines[i] for i in sorted(chosen)], [lines[i] for i in range(len(said)) if i not in chosen])

@@ -61,13 +61,16 @@ def _cut(line: str) -> list[str]:
     """A long line, between sentences where it has any, else where it must."""
     found, held = [], ""
     for part in _SENTENCE.split(line):
-        while len(part) > _MOST:
-            at = part.rfind(" ", PIECE_CHARS // 2, PIECE_CHARS)
-            at = at if at > 0 else PIECE_CHARS
-            found.append(f"{held} {part[:at]}".strip() if len(held) < PIECE_CHARS // 4 else part[:at])
+        start = 0
+        while len(part) - start > _MOST:
+            at = part.rfind(" ", start + PIECE_CHARS // 2, start + PIECE_CHARS)
+            at = at if at > 0 else start + PIECE_CHARS
             if len(held) >= PIECE_CHARS // 4:
-                found.insert(-1, held)
-            held, part = "", part[at:]
+                found += [held, part[start:at]]
+            else:
+                found.append(f"{held} {part[start:at]}".strip())
+            held, start = "", at
+        part = part[start:]
         if held and len(held) + len(part) > PIECE_CHARS:
             found.append(held)
             held = part
