@@ -252,3 +252,43 @@ def test_a_session_that_went_on_is_exported_with_what_was_said(run: Door, place:
 
     anyio.run(go_on)
     assert run("export", "log-1", "--out", "-") == 0 and "one more thing" in run.out
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("compact", "ours", "--strategy", "ledger"), "--strategy goes only with --at"),
+        (("compact", "ours", "--budget", "5k"), "--budget goes only with --at"),
+        (("compact", "log.jsonl", "--at", "3", "--dry-run"), "--dry-run goes not with --at"),
+    ],
+)
+def test_flags_that_would_do_nothing_are_refused(
+    words: tuple[str, ...], what: str, ours: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CLI-5: a flag is never ignored in silence."""
+    assert main(words) == 2
+    assert what in capsys.readouterr().err
+
+
+def test_the_bare_command_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """CLI-5: line by line, as with --help."""
+    assert main([]) == 2
+    shown = capsys.readouterr().out
+    assert shown.startswith("Usage: holdfast") and shown.count("\n") > 10
+
+
+def test_an_import_that_fails_leaves_nothing_behind(
+    run: Door, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ENG-6: half an import is no session, and the next try isn't in its way."""
+    log = place / "log.jsonl"
+    log.write_bytes(b"\n".join(to_claude_code(messages(2), session="s", cwd="/app", version="2.1.0")))
+
+    async def fails(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.cli.importing.import_recording", fails)
+        assert main(["import", str(log)]) == 1
+    assert not list((place / "home").rglob("journal.jsonl"))
+    assert main(["import", str(log)]) == 0

@@ -56,7 +56,7 @@ def _options(
 
 @app.command()
 def replay(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs, or folders of logs.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", readable=False, help="Logs, or folders of logs.")],
     *,
     window: Annotated[str | None, typer.Option(metavar="TOKENS", help="The model's window, e.g. 200k or 1M.")] = None,
     max_output: Annotated[str | None, typer.Option(metavar="TOKENS", help="The model's output limit.")] = None,

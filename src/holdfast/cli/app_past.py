@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.door import configured
+from holdfast.errors import BadSetting
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated.")]
@@ -35,9 +36,9 @@ def compact(
         Path | None, typer.Option("--summary", metavar="FILE", help="Commit this text as the record; - for stdin.")
     ] = None,
     at: Annotated[int | None, typer.Option(min=1, metavar="LINE", help="Measure on a log: compact before it.")] = None,
-    strategy: Annotated[str, typer.Option(metavar="NAME", help="With --at: the strategy.")] = "ledger",
-    budget: Annotated[str, typer.Option(metavar="TOKENS", help="With --at: what the whole may cost.")] = "10k",
-    tail: Annotated[str, typer.Option(metavar="TOKENS", help="With --at: a raw tail outside the budget.")] = "0",
+    strategy: Annotated[str | None, typer.Option(metavar="NAME", help="With --at: the strategy; ledger.")] = None,
+    budget: Annotated[str | None, typer.Option(metavar="TOKENS", help="With --at: what all may cost; 10k.")] = None,
+    tail: Annotated[str | None, typer.Option(metavar="TOKENS", help="With --at: a raw tail outside it; 0.")] = None,
     sets: Sets = None,
     json: Json = False,
 ) -> None:
@@ -45,9 +46,15 @@ def compact(
 
     Nothing is lost: recall and search bring back what left, and uncompact undoes it.
     """
+    measured = {"--strategy": strategy, "--budget": budget, "--tail": tail}
+    live = {"--focus": focus, "--dry-run": dry_run, "--edit": edit, "--summary": summary}
+    odd = [flag for flag, value in (measured if at is None else live).items() if value]
+    if odd:
+        raise BadSetting(f"{odd[0]} goes {'only' if at is None else 'not'} with --at, which measures on a log")
     if at is not None:
         from holdfast.cli.compacting import measure_command
 
+        strategy, budget, tail = strategy or "ledger", budget or "10k", tail or "0"
         raise typer.Exit(
             measure_command(Path(reference), at=at, strategy=strategy, budget=budget, tail=tail, is_json=json)
         )
@@ -77,7 +84,10 @@ def recall(
     limit: Annotated[int | None, typer.Option(min=1, metavar="CHARS", help="Show no more than this.")] = None,
     json: Json = False,
 ) -> None:
-    """Show the exact original of something that was said, compacted away or not."""
+    """Show the original of something that was said.
+
+    Byte for byte, whether it is in the window, cleared, offloaded or compacted away.
+    """
     from holdfast.cli.recalling import recall_command
 
     recall_command(
@@ -95,9 +105,9 @@ def search(
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the index anew first.")] = False,
     json: Json = False,
 ) -> None:
-    """Find what was said, in this project's sessions, best and newest first.
+    """Find what was said in this project's sessions.
 
-    Each result names its place and the id with which recall brings back the whole.
+    Best and newest first; each names its place and the id with which recall brings back the whole.
     """
     from holdfast.cli.recalling import Scope, search_command
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    with contextlib.suppress(ValueError):  # not the main thread: then it isn't ours to handle
+        signal.signal(signal.SIGTERM, _interrupt)  # workers end with us, as on Ctrl-C
     try:
         code = app(args=list(arguments), prog_name="holdfast", standalone_mode=False, obj=door)
         sys.stdout.flush()
@@ -36,6 +39,10 @@ def run(arguments: Sequence[str]) -> int:
         return code if isinstance(code, int) else EXIT_OK
     except BaseException as error:  # the outermost boundary: whatever happens is one line
         return _ended(error, door)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _ended(error: BaseException, door: Door) -> int:
@@ -49,6 +56,9 @@ def _ended(error: BaseException, door: Door) -> int:
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
         _say(_INTERRUPTED)
         return EXIT_INTERRUPTED
+    if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help, line by line
+        sys.stdout.write(f"{getattr(error, 'message', error)}\n")
+        return EXIT_USAGE
     if door.debug:
         traceback.print_exception(error)
     code, line = _told(error)
