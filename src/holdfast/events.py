@@ -63,6 +63,16 @@ class CompactionAttemptFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class SummaryInputDropped:
+    """The oldest API rounds were left out of the request for a summary, since it was too long (CMP-4)."""
+
+    model: str
+    dropped: int
+    rounds: int
+    gap_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class FileReadBack:
     """A file was read from disk to be restored; `why` says why not (RST-1). Never its name."""
 
@@ -238,6 +248,7 @@ Event = (
     | CompactionChecked
     | CompactionDone
     | CompactionAttemptFailed
+    | SummaryInputDropped
     | FileReadBack
     | Restored
     | RestoreFailed

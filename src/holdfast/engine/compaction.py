@@ -7,7 +7,7 @@ has changed. An outcome is a value, not an exception.
 from __future__ import annotations
 
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.context.compaction import Plan, Trigger, boundary_of, refusal
 from holdfast.context.economics import move_price
@@ -73,7 +73,7 @@ async def proposal(
     session: Session, *, trigger: Trigger, source: str = "user", record: str | None = None, focus: str = ""
 ) -> Proposal | Failed:
     """What `compact` would commit now. Changes nothing."""
-    facts = session.facts(source)
+    facts = replace(session.facts(source), instructions=focus)
     view, emit = session.view, session.world.sink.emit
     reason = "nothing_to_compact: no message stands before the messages to keep"
     plans = proposed(session, facts) if record is None else supplied(session, facts, record)
@@ -83,7 +83,11 @@ async def proposal(
                 plan = focused(plan, focus)
                 identity = session.world.ids.new("boundary")
                 boundary = boundary_of(view, plan, facts, identity=identity, trigger=trigger)
-                why = refusal(view, boundary, facts) if plan.record.strip() else "empty: the record holds no text"
+                why = (
+                    refusal(view, boundary, facts, plan.promised)
+                    if plan.record.strip()
+                    else "empty: the record holds no text"
+                )
                 if why is None:
                     return Proposal(plan, await with_restored(session, plan, facts, boundary))
             else:

@@ -79,7 +79,8 @@ class Session:
     is_compacting: bool = False
     registry: Registry = STANDARD  # what is tracked, and what comes back behind a boundary (RST-10)
     sources: dict[str, Source] = field(default_factory=dict)  # texts that the host gives again then (RST-7, RST-9)
-    strategies: tuple[Strategy, ...] = ()  # how to compact, before the ledger (CMP-1)
+    strategies: tuple[Strategy, ...] = ()  # how to compact, before a model and the ledger (CMP-1)
+    summarizing: Strategy | None = None  # how to compact with a model; without one the ledger is all there is
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
     _limits: tuple[object, Thresholds] | None = None
 
