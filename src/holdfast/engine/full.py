@@ -20,7 +20,6 @@ from holdfast.engine.strategies import Strategy, tails
 from holdfast.errors import BodyTooLarge, ModelError, ModelGaveUp, PromptTooLong
 from holdfast.events import SummaryInputDropped
 from holdfast.ports import Model
-from holdfast.settings import Settings
 
 OFFLINE = "offline"  # the name of the model that says it is none
 DROPS = 3  # CMP-4: how often a request may lose its oldest rounds
@@ -44,11 +43,10 @@ def full(models: Sequence[Model]) -> Strategy:
     return Strategy("full", propose)
 
 
-def summarizing(settings: Settings, models: Sequence[Model]) -> Strategy | None:
-    """How to compact with these models; None when there is no model to ask, or the settings want none."""
-    named = settings.summarizer_models
+def summarizing(models: Sequence[Model]) -> Strategy | None:
+    """How to compact with these models; None when there is no model to ask."""
     asked = tuple(model for model in models if model.about.id != OFFLINE)
-    return None if not asked or (named and named[0].strip() == OFFLINE) else full(asked)
+    return full(asked) if asked else None
 
 
 async def _summary(session: Session, facts: Facts, model: Model) -> Summary | str:

@@ -12,7 +12,7 @@ from holdfast.context.requests import Protocol, Request, to_request
 from holdfast.context.wire import CONTINUES, lacks_turn
 from holdfast.engine.calling import Call, OnDelta, append_reply, apply, call, introduce
 from holdfast.engine.compaction import Done, Failed, Outcome, compact
-from holdfast.engine.full import summarizing
+from holdfast.engine.full import OFFLINE, summarizing
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.ladder import (
     Action,
@@ -65,7 +65,9 @@ async def run_turn(
     """
     if keepers is not None:
         await keepers.collect(session)
-    session.summarizing = summarizing(session.settings, (model,) if summarizer is None else summarizer)
+    if summarizer is None:
+        summarizer = () if session.settings.summarizer_models[:1] == (OFFLINE,) else (model,)
+    session.summarizing = summarizing(summarizer)
     await session.append(*_messages(prompt))
     reply = await _ask(session, model, source, on_delta)
     if keepers is not None:
