@@ -63,6 +63,33 @@ class CompactionAttemptFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionBlocked:
+    """A hook didn't want it; nothing changed (CMP-10)."""
+
+    trigger: str
+    hook: str
+
+
+@dataclass(frozen=True, slots=True)
+class HookFailed:
+    """A hook raised, ended badly or took too long; `reason` is the type of the error. It went on without it."""
+
+    hook: str
+    event: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryInputDropped:
+    """The oldest API rounds were left out of the request for a summary, since it was too long (CMP-4)."""
+
+    model: str
+    dropped: int
+    rounds: int
+    gap_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class FileReadBack:
     """A file was read from disk to be restored; `why` says why not (RST-1). Never its name."""
 
@@ -238,6 +265,9 @@ Event = (
     | CompactionChecked
     | CompactionDone
     | CompactionAttemptFailed
+    | CompactionBlocked
+    | HookFailed
+    | SummaryInputDropped
     | FileReadBack
     | Restored
     | RestoreFailed

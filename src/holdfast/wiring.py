@@ -7,7 +7,8 @@ session = await memory_session()                    # nothing survives the proce
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -156,3 +157,14 @@ def connect_models(settings: Settings, environ: Mapping[str, str], *, known: tup
         names: tuple[str, ...] = getattr(settings, f"{job}_models") or main
         helpers[job] = chain(tuple(takewhile(lambda name: name.strip() != OFFLINE, names)))
     return Models(main=chain(main or (OFFLINE,)), **helpers)
+
+
+@asynccontextmanager
+async def connected(names: Sequence[str], environ: Mapping[str, str]) -> AsyncIterator[tuple[Model, ...]]:
+    """The models of these names, up to the first `offline`, closed afterwards."""
+    models = tuple(connect(name, environ) for name in takewhile(lambda name: name.strip() != OFFLINE, names))
+    try:
+        yield models
+    finally:
+        for model in models:
+            await model.close()

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from holdfast.cli import main
+from holdfast.testing import FakeServer, FakeUpstream
 from holdfast.transcript.foreign.export import to_claude_code
 from holdfast.transcript.messages import Message, MessageId, ResponseId, Usage
 from holdfast.wiring import create_session
@@ -73,6 +75,11 @@ class Door:
         self.out, self.err = self._capsys.readouterr()
         assert "Traceback" not in self.err
         return code
+
+    def read(self) -> tuple[str, str]:
+        """What came out since the last command that was run here."""
+        out, err = self._capsys.readouterr()
+        return out, err
 
     def json(self, *words: str) -> Any:
         assert self(*words, "--json") == 0, self.err
@@ -292,3 +299,26 @@ def test_an_import_that_fails_leaves_nothing_behind(
         assert main(["import", str(log)]) == 1
     assert not list((place / "home").rglob("journal.jsonl"))
     assert main(["import", str(log)]) == 0
+
+
+def test_a_model_writes_the_record(run: Door, ours: str) -> None:
+    """CMP-1, CMP-3: `--model` asks it once; what it writes that is no record is said, and code writes it."""
+    names: list[str] = []
+
+    async def compacted(*script: str, words: tuple[str, ...] = ()) -> None:
+        async with FakeServer(FakeUpstream(script=list(script))) as server:
+            names.append(f"ollama:any@{server.url}/v1")
+            arguments = ("compact", ours, "--model", names[-1], "--json", *words)
+            assert await anyio.to_thread.run_sync(main, arguments) == 0
+            assert len(server.received) == 1
+
+    anyio.run(lambda: compacted("Let me look.", words=("--dry-run",)))
+    anyio.run(lambda: compacted("<summary>1. Primary request: THE BUG</summary>"))
+    shown, err = run.read()
+    dry, done = [json.loads(line) for line in shown.splitlines()]
+    assert dry["strategy"] == "ledger" and done["strategy"] == "full"
+    assert "1. Primary request: THE BUG" not in dry["record"] and "Traceback" not in err
+    (told,) = run.json("recall", ours, f"summary-{done['boundary']}")
+    assert "1. Primary request: THE BUG" in told["text"] and "Find the bug in parser_main.py" in told["text"]
+    assert run("compact", ours, "--model", "nobody:x") == 2 and "names no model" in run.err
+    assert run("compact", ours, "--model", names[-1], "--summary", "x") == 2 and "--model" in run.err

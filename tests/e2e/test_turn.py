@@ -333,7 +333,7 @@ def test_an_error_with_nothing_to_drop_ends_at_once() -> None:
 
 def test_an_answer_that_meets_the_window_is_kept_and_goes_on_after_a_compaction() -> None:
     async def body() -> None:
-        desk = await Desk.open()
+        desk = await Desk.open(summarizer_models=("offline",))
         model = ScriptedModel()
         await filled(desk, model)
         model.upstream.script.extend([say("The answer would", stop_reason="model_context_window_exceeded"), "be 42."])
@@ -586,7 +586,7 @@ def test_a_server_that_cuts_the_prompt_is_found_out() -> None:
     """LIB-3: Ollama reads the end of a long prompt only, and reports fewer tokens than were sent."""
 
     async def body() -> None:
-        desk = await Desk.open()
+        desk = await Desk.open(summarizer_models=("offline",))
         async with FakeServer(FakeUpstream(script=["I forgot", "I know"]), cuts_at=4_090) as server:
             model = OpenAIModel("qwen", base_url=server.url + "/v1")
             await filled(desk, model, reads=4, words=600)
@@ -606,7 +606,7 @@ def test_sixty_calls_in_a_small_window(kind: str) -> None:
     """TURN-8: a session that never ends at the window, over the wire, without one refused request."""
 
     async def body() -> None:
-        desk = await Desk.open()
+        desk = await Desk.open(summarizer_models=("offline",))
         chance = random.Random(3)
         tools = ("Read", "QueryDatabase", "AskColleague")  # results of the last two are never cleared
         script = [say(f"Step {n}.", tool_use(tools[n % 3], {"path": f"src/file{n}.py"})) for n in range(60)]

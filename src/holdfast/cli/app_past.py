@@ -35,6 +35,9 @@ def compact(
     summary: Annotated[
         Path | None, typer.Option("--summary", metavar="FILE", help="Commit this text as the record; - for stdin.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The model that writes the record; else code does.")
+    ] = None,
     at: Annotated[int | None, typer.Option(min=1, metavar="LINE", help="Measure on a log: compact before it.")] = None,
     strategy: Annotated[str | None, typer.Option(metavar="NAME", help="With --at: the strategy; ledger.")] = None,
     budget: Annotated[str | None, typer.Option(metavar="TOKENS", help="With --at: what all may cost; 10k.")] = None,
@@ -60,7 +63,7 @@ def compact(
         )
     from holdfast.cli.undoing import Asked, compact_command
 
-    asked = Asked(focus=focus, is_dry=dry_run, edits=edit, summary=summary)
+    asked = Asked(focus=focus, is_dry=dry_run, edits=edit, summary=summary, model=model)
     raise typer.Exit(compact_command(reference, configured(sets or ()), asked, is_json=json))
 
 

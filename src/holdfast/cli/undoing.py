@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from holdfast.adapters.sinks import ListSink
 from holdfast.cli.door import EXIT_FAILED, EXIT_OK, cut, note, out, out_json
 from holdfast.cli.recalling import reference_of
 from holdfast.cli.tables import plural, table
 from holdfast.engine.compaction import Done, Failed, compact
+from holdfast.engine.full import summarizing
 from holdfast.engine.session import Session
 from holdfast.engine.undo import Part, Preview, preview, uncompact
 from holdfast.errors import BadSetting, HoldfastError
+from holdfast.events import CompactionAttemptFailed
 from holdfast.transcript.edits import Compacted
-from holdfast.wiring import Parts, open_session
+from holdfast.wiring import Parts, connected, open_session
 
 if TYPE_CHECKING:
     from holdfast.adapters.config import Config
@@ -32,38 +35,54 @@ _SHOWN = 12  # of the messages dropped, in a table for people
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How to compact: what to look at, only to look, a record to edit, or one that is there already."""
+    """How to compact: what to look at, only to look, a record to edit or one that is there, the model to write it."""
 
     focus: str = ""
     is_dry: bool = False
     edits: bool = False
     summary: Path | None = None
+    model: str | None = None
 
 
 def compact_command(reference: str, config: Config, asked: Asked, *, is_json: bool) -> int:
     """Compact a session, or show what that would do."""
     if asked.edits and asked.summary is not None:
         raise BadSetting("--edit: goes without --summary; edit the file first")
+    if asked.model is not None and asked.summary is not None:
+        raise BadSetting("--model: goes without --summary; there is nothing left to write")
     record = _read(asked.summary) if asked.summary is not None else None
     return anyio.run(_compact, reference, config, asked, record, is_json)
 
 
 async def _compact(reference: str, config: Config, asked: Asked, record: str | None, is_json: bool) -> int:
+    sink = ListSink()
     session = await open_session(
-        config.home, reference_of(reference), read_only=asked.is_dry, parts=Parts(settings=config.settings)
+        config.home, reference_of(reference), read_only=asked.is_dry, parts=Parts(settings=config.settings, sink=sink)
     )
+    names = (asked.model,) if asked.model else config.settings.summarizer_models
     try:
-        if asked.is_dry or asked.edits:
-            looked = await preview(session, record=record, focus=asked.focus)
-            if isinstance(looked, Failed):
-                return _failed(looked, is_json=is_json)
-            if asked.is_dry:
-                _show_preview(looked, is_json=is_json)
-                return EXIT_OK
-            record = _edited(looked.plan.record)
-        return await _commit(session, asked, record, is_json=is_json)
+        async with connected(names, os.environ) as models:
+            session.summarizing = summarizing(models) if record is None else None
+            code = await _compacted(session, asked, record, is_json=is_json)
+        for event in sink.events:
+            if isinstance(event, CompactionAttemptFailed) and event.strategy == "full":
+                note(f"the model's record was not taken: {event.reason}")
+        return code
     finally:
         await session.world.journal.close()
+
+
+async def _compacted(session: Session, asked: Asked, record: str | None, *, is_json: bool) -> int:
+    """Preview, edit, commit, as asked."""
+    if asked.is_dry or asked.edits:
+        looked = await preview(session, record=record, focus=asked.focus)
+        if isinstance(looked, Failed):
+            return _failed(looked, is_json=is_json)
+        if asked.is_dry:
+            _show_preview(looked, is_json=is_json)
+            return EXIT_OK
+        record = _edited(looked.plan.record)
+    return await _commit(session, asked, record, is_json=is_json)
 
 
 async def _commit(session: Session, asked: Asked, record: str | None, *, is_json: bool) -> int:

@@ -39,13 +39,18 @@ WHERE_TO_LOOK = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a strategy proposes: a record of everything before `keep_from`, and where the kept messages start."""
+    """What a strategy proposes: a record of everything before `keep_from`, and where the kept messages start.
+
+    `promised` are words of the user that the record holds, byte for byte; `prompts` made it.
+    """
 
     strategy: Strategy
     record: str
     how: str
     keep_from: int
     ledger: Ledger
+    promised: tuple[str, ...] = ()
+    prompts: tuple[str, ...] = ()
 
 
 Strategist = Callable[[View, Facts], "Plan | str"]
@@ -104,7 +109,7 @@ def boundary_of(
         tokens_before=facts.size(view),
         summary_tokens=text_size(text).base,
         kept_tokens=sum(item.size.base for item in kept if not item.is_hidden),
-        prompts={name: prompts.version(name) for name in ("continuation", *back.prompts)},
+        prompts={name: prompts.version(name) for name in ("continuation", *plan.prompts, *back.prompts)},
         restored=back.rows,
     )
     after = size_tokens(project([boundary], onto=view), facts.settings)
@@ -164,10 +169,11 @@ def _state_after(view: View, plan: Plan, facts: Facts, back: Back) -> State:
     return msgspec.structs.replace(state, breaker=breaker, ledger=plan.ledger, in_play=in_play)
 
 
-def refusal(view: View, boundary: Compacted, facts: Facts) -> str | None:
+def refusal(view: View, boundary: Compacted, facts: Facts, promised: tuple[str, ...] = ()) -> str | None:
     """Why a boundary must not be committed; None when it may (CMP-9).
 
-    Strictly smaller (automatic: by at least 10 %), under the trigger, and with every pin and kept message in place.
+    Strictly smaller (automatic: by at least 10 %), under the trigger, and with each pin, kept message and promised word
+    in place.
     """
     after = boundary.tokens_after
     before = facts.size(view)
@@ -182,6 +188,8 @@ def refusal(view: View, boundary: Compacted, facts: Facts) -> str | None:
     texts = [block.value.text for block in new.items[0].visible if isinstance(block.value, Text)]
     if any(pin.text not in text for pin in view.state.pins for text in texts[:1]):
         return "pins: a pinned text is missing"
+    if any(words not in text for words in promised for text in texts[:1]):
+        return "words: what the user said is not there word for word"
     return None
 
 

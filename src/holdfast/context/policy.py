@@ -94,6 +94,7 @@ class Facts:
     """Everything beside the view that a pass may look at; a decision can be reproduced from the two.
 
     `now` is in seconds since the epoch (None: unknown, so nothing is idle). `source` says who asks: user, or a helper.
+    `instructions` are what a person, or a hook, wants a record to look at.
     """
 
     settings: Settings
@@ -101,6 +102,7 @@ class Facts:
     model: ModelFacts = UNKNOWN
     now: float | None = None
     source: str = "user"
+    instructions: str = ""
 
     def size(self, view: View) -> int:
         """The view's size in tokens (TOK-3)."""

@@ -7,7 +7,7 @@ what is hashed or counted.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,10 +48,19 @@ class Request:
 
 
 def to_request(
-    view: View, facts: Facts, *, protocol: Protocol = "anthropic", stream: bool = False, model: str | None = None
+    view: View,
+    facts: Facts,
+    *,
+    protocol: Protocol = "anthropic",
+    stream: bool = False,
+    model: str | None = None,
+    groups: list[Group] | None = None,
 ) -> Request:
-    """The request that the next model call sends; to `model`, when it isn't the one of the conversation."""
-    groups = flatten(view)
+    """The request that the next model call sends; to `model`, when it isn't the one of the conversation.
+
+    With `groups`, what a helper asks once in the place of the view's own: it reads the cache, but writes nothing to it.
+    """
+    once, groups = groups is not None, flatten(view) if groups is None else groups
     front = view.front or Front()
     settings = facts.settings
     model = model or front.model or view.state.calibration.model
@@ -77,7 +86,9 @@ def to_request(
         betas.append(_BINDING_BETA)
     if stream:
         head["stream"] = True
-    return Request(protocol, _anthropic(head, front, groups, view, facts), _still(groups), tuple(betas), stream)
+    marks = _breakpoints(groups, view, clearing_frontier(view, lambda: frontier(view, facts)), once=once)
+    runs = _runs(groups, marks, _marker(facts), None if once else view)
+    return Request(protocol, _anthropic(head, front, runs, facts), _still(groups), tuple(betas), stream)
 
 
 def _provider_compaction(facts: Facts) -> dict[str, Any]:
@@ -113,9 +124,14 @@ def _provider_clearing(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _anthropic(head: dict[str, Any], front: Front, groups: list[Group], view: View, facts: Facts) -> bytes:
+def _marker(facts: Facts) -> bytes:
+    """What ends a block that carries a breakpoint."""
     lifetime = b',"ttl":"1h"' if facts.settings.cache_ttl == "1h" else b""
-    marker = b',"cache_control":{"type":"ephemeral"%b}}' % lifetime
+    return b',"cache_control":{"type":"ephemeral"%b}}' % lifetime
+
+
+def _anthropic(head: dict[str, Any], front: Front, runs: Iterable[bytes | bytearray], facts: Facts) -> bytes:
+    marker = _marker(facts)
     pieces = [encode(head)[:-1]]
     tools = [_unmarked(bytes(raw)) for raw in front.tools]
     system = [_unmarked(bytes(raw)) for raw in front.system]
@@ -128,22 +144,21 @@ def _anthropic(head: dict[str, Any], front: Front, groups: list[Group], view: Vi
         if stable:
             system[stable - 1] = _marked(system[stable - 1], marker)
         pieces.append(b',"system":[' + b",".join(system) + b"]")
-    marks = _breakpoints(groups, view, clearing_frontier(view, lambda: frontier(view, facts)))
-    pieces += [b',"messages":[', b",".join(_runs(groups, marks, marker, view)), b"]}"]
+    pieces += [b',"messages":[', b",".join(runs), b"]}"]
     return b"".join(pieces)
 
 
-def _runs(groups: list[Group], marks: dict[int, int], marker: bytes, view: View) -> Iterator[bytes | bytearray]:
+def _runs(groups: list[Group], marks: dict[int, int], marker: bytes, view: View | None) -> Iterator[bytes | bytearray]:
     """The messages in pieces: runs of finished groups, joined already but for what the last turn brought, and the rest.
 
-    The last two groups may still be said into, so they are never part of a run.
+    The last two groups may still be said into, so they are never part of a run. Without a view nothing is kept joined.
     """
     start = 0
     for number in sorted(marks):
         end = min(number, len(groups) - 2)
-        if end > start:
+        if view is not None and end > start:
             yield joined(view, start, end, groups, _plain)
-        for index in range(max(start, end), number + 1):
+        for index in range(start if view is None else max(start, end), number + 1):
             yield _encoded(groups[index], marks.get(index), marker)
         start = number + 1
     for index in range(start, len(groups)):
@@ -183,25 +198,26 @@ def _message(role: str, raws: list[bytes]) -> bytes:
     return b'{"role":"%b","content":[' % role.encode() + b",".join(raws) + b"]}"
 
 
-def _breakpoints(groups: list[Group], view: View, kept_from: int) -> dict[int, int]:
+def _breakpoints(groups: list[Group], view: View, kept_from: int, *, once: bool) -> dict[int, int]:
     """Group number to block number of each breakpoint in the messages: at most three (the front has one).
 
     The end of the request, to write it to the cache; the end of what the cache holds (all that was sent, or after an
     edit what lies before it), to read it; and the frontier, before which nothing will be cleared any more: written
     once, it is what is left to read when the next clearing moves the prefix. Where a turn brings more blocks than a
-    breakpoint looks back over, one on the way takes the frontier's place.
+    breakpoint looks back over, one on the way takes the frontier's place. What is asked `once` only reads.
     """
     marks: dict[int, int] = {}
     tail = _last_cacheable(groups, len(groups) - 1)
     if tail is None:
         return marks
-    marks[tail[0]] = tail[1]
+    if not once:
+        marks[tail[0]] = tail[1]
     stable = _last_cacheable(groups, _group_before(groups, view.sent if view.moved is None else view.moved))
     if stable is not None:
         marks.setdefault(*stable)
     start = stable[0] if stable else 0
     between = sum(len(g.blocks) + len(g.results) for g in groups[start + 1 : tail[0] + 1])
-    is_long = view.moved is None and between >= LOOKBACK_BLOCKS
+    is_long = not once and view.moved is None and between >= LOOKBACK_BLOCKS
     third = _last_cacheable(groups, tail[0] - 1 if is_long else _group_before(groups, kept_from))
     if third is not None:
         marks.setdefault(*third)

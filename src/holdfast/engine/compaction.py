@@ -7,15 +7,16 @@ has changed. An outcome is a value, not an exception.
 from __future__ import annotations
 
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.context.compaction import Plan, Trigger, boundary_of, refusal
 from holdfast.context.economics import move_price
+from holdfast.engine.hooks import after, before
 from holdfast.engine.restoring import with_restored
 from holdfast.engine.session import Session
 from holdfast.engine.strategies import focused, proposed, supplied
 from holdfast.errors import CompactionRefused
-from holdfast.events import CompactionAttemptFailed, CompactionDone, PrefixMoved
+from holdfast.events import CompactionAttemptFailed, CompactionBlocked, CompactionDone, PrefixMoved
 from holdfast.transcript.edits import Compacted
 from holdfast.transcript.records import CompactionFailed
 
@@ -32,6 +33,11 @@ class Failed:
     """Nothing changed; `reason` starts with a reason code."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked(Failed):
+    """A hook didn't want it. That is no failure of compaction, so the breaker doesn't count it (CMP-10)."""
 
 
 Outcome = Done | Failed
@@ -60,20 +66,46 @@ async def compact(
         raise CompactionRefused("a compaction of this session is already running; wait for it to end")
     session.is_compacting = True
     try:
-        found = await proposal(session, trigger=trigger, source=source, record=record, focus=focus)
+        found = await _hooked(session, trigger=trigger, source=source, record=record, focus=focus)
         if isinstance(found, Proposal):
-            return await _committed(session, found.boundary)
+            done = await _committed(session, found.boundary)
+            await after(session, found.boundary)
+            return done
+        if isinstance(found, Blocked):
+            return found
         await session.record(CompactionFailed(trigger=trigger, reason=found.reason))
         return found
     finally:
         session.is_compacting = False
 
 
-async def proposal(
-    session: Session, *, trigger: Trigger, source: str = "user", record: str | None = None, focus: str = ""
+async def _hooked(
+    session: Session, *, trigger: Trigger, source: str, record: str | None, focus: str
 ) -> Proposal | Failed:
-    """What `compact` would commit now. Changes nothing."""
-    facts = session.facts(source)
+    """The proposal that the hooks agree with. One that they supply and that fails the test isn't the last word."""
+    hooked = await before(session, trigger, focus)
+    if hooked.blocked is not None:
+        session.world.sink.emit(CompactionBlocked(trigger, hooked.blocked.split(":")[0]))
+        return Blocked(f"blocked: {hooked.blocked}")
+    if record is None and hooked.summary is not None:
+        found = await proposal(session, trigger=trigger, source=source, record=hooked.summary, focus=focus)
+        if isinstance(found, Proposal):
+            return found
+    wanted = hooked.instructions
+    return await proposal(session, trigger=trigger, source=source, record=record, focus=focus, instructions=wanted)
+
+
+async def proposal(
+    session: Session,
+    *,
+    trigger: Trigger,
+    source: str = "user",
+    record: str | None = None,
+    focus: str = "",
+    instructions: str | None = None,
+) -> Proposal | Failed:
+    """What `compact` would commit now. Changes nothing. `instructions` are for a model, `focus` for the record, too."""
+    facts = replace(session.facts(source), instructions=focus if instructions is None else instructions)
     view, emit = session.view, session.world.sink.emit
     reason = "nothing_to_compact: no message stands before the messages to keep"
     plans = proposed(session, facts) if record is None else supplied(session, facts, record)
@@ -83,7 +115,11 @@ async def proposal(
                 plan = focused(plan, focus)
                 identity = session.world.ids.new("boundary")
                 boundary = boundary_of(view, plan, facts, identity=identity, trigger=trigger)
-                why = refusal(view, boundary, facts) if plan.record.strip() else "empty: the record holds no text"
+                why = (
+                    refusal(view, boundary, facts, plan.promised)
+                    if plan.record.strip()
+                    else "empty: the record holds no text"
+                )
                 if why is None:
                     return Proposal(plan, await with_restored(session, plan, facts, boundary))
             else:

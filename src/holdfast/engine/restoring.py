@@ -31,7 +31,7 @@ async def with_restored(session: Session, plan: Plan, facts: Facts, bare: Compac
         tokens, more = int(room * share), int(spare * share)
         back, failed = put_back(looked, session.registry, tokens, identity=bare.id, spare_tokens=more)
         boundary = boundary_of(session.view, plan, facts, identity=bare.id, trigger=bare.trigger, back=back)
-        if refusal(session.view, boundary, facts) is None:
+        if refusal(session.view, boundary, facts, plan.promised) is None:
             _tell(session, {**looked.failed, **failed}, boundary)
             return boundary
     _tell(session, {**looked.failed, "all": "no room for what was to be restored"}, bare)

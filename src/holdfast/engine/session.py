@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.context import economics
 from holdfast.context.indexing import index_of
+from holdfast.context.hooked import Hook
 from holdfast.context.models import ModelFacts, model_facts
 from holdfast.context.passes import with_thinking
 from holdfast.context.policy import Facts, Thresholds, WindowSource, thresholds
@@ -80,7 +81,10 @@ class Session:
     is_compacting: bool = False
     registry: Registry = STANDARD  # what is tracked, and what comes back behind a boundary (RST-10)
     sources: dict[str, Source] = field(default_factory=dict)  # texts that the host gives again then (RST-7, RST-9)
-    strategies: tuple[Strategy, ...] = ()  # how to compact, before the ledger (CMP-1)
+    strategies: tuple[Strategy, ...] = ()  # how to compact, before a model and the ledger (CMP-1)
+    name: str = ""  # the id of the session, as its journal has it
+    hooks: tuple[Hook, ...] = ()  # asked before a compaction, and told after it (CMP-10)
+    summarizing: Strategy | None = None  # how to compact with a model; without one the ledger is all there is
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
     _limits: tuple[object, Thresholds] | None = None
 
@@ -105,6 +109,7 @@ class Session:
         for repair in loaded.repairs:
             world.sink.emit(JournalRepaired(repair.line, repair.what))
         session = cls(world, settings or Settings(), view, model, window, is_read_only, offsets=_offsets(loaded))
+        session.name = loaded.header.session
         session._prune_offsets()
         return session
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, replace
 
-from holdfast.context.compaction import Plan, ledger_plan
+from holdfast.context.compaction import Plan, first_said, ledger_plan
 from holdfast.context.cuts import legal_cuts
 from holdfast.context.keep import keep_from
 from holdfast.context.policy import Facts
+from holdfast.context.view import View
 from holdfast.engine.session import Session
 
 Propose = Callable[[Session, Facts], AsyncIterator["Plan | str"]]
@@ -26,7 +27,8 @@ class Strategy:
 
 async def proposed(session: Session, facts: Facts) -> AsyncGenerator[tuple[str, Plan | str], None]:
     """All proposals for the view as it is, each with its strategy's name; an exception ends only its own strategy."""
-    for strategy in (*session.strategies, LEDGER):
+    with_model = (session.summarizing,) if session.summarizing else ()
+    for strategy in (*session.strategies, *with_model, LEDGER):
         try:
             async for plan in strategy.propose(session, facts):
                 yield strategy.name, plan
@@ -35,14 +37,15 @@ async def proposed(session: Session, facts: Facts) -> AsyncGenerator[tuple[str, 
 
 
 async def _ledger(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
-    """With the usual raw tail, then with none, when even that doesn't fit."""
-    view = session.view
-    start = len(view.boundary.summary) if view.boundary else 0
+    for position in tails(session.view, facts):
+        yield ledger_plan(session.view, facts, position)
+
+
+def tails(view: View, facts: Facts) -> list[int]:
+    """Where the kept messages may start: the usual raw tail, then none, for when even that doesn't fit."""
     last = legal_cuts(view, loops=False)[-1]  # not the end while a call is open
-    tails = dict.fromkeys((min(keep_from(view, facts), last), last))
-    for position in tails:
-        if position > start:
-            yield ledger_plan(view, facts, position)
+    starts = dict.fromkeys((min(keep_from(view, facts), last), last))
+    return [position for position in starts if position > first_said(view)]
 
 
 LEDGER = Strategy("ledger", _ledger)

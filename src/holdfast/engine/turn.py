@@ -12,6 +12,7 @@ from holdfast.context.requests import Protocol, Request, to_request
 from holdfast.context.wire import CONTINUES, lacks_turn
 from holdfast.engine.calling import Call, OnDelta, append_reply, apply, call, introduce
 from holdfast.engine.compaction import Done, Failed, Outcome, compact
+from holdfast.engine.full import OFFLINE, summarizing
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.ladder import (
     Action,
@@ -45,12 +46,14 @@ async def run_turn(
     *,
     source: str = "user",
     on_delta: OnDelta | None = None,
+    summarizer: Sequence[Model] | None = None,
 ) -> Reply:
     """Say something, ask the model, and append what it answers (TURN-8, TURN-11, TURN-12).
 
     `prompt` is what a person says, or messages (results of tools, with what was said along); None asks again with what
     is there. `on_delta` sees the answer as it comes: a second `Started` means that the first try was lost. Keepers run
-    in the background afterwards; they never delay the turn and never fail it.
+    in the background afterwards; they never delay the turn and never fail it. `summarizer` are the models that write a
+    record when the context has to be compacted: None for the conversation's own, () to do it without a model (CMP-1).
 
     Raises `ContextBlocked` when the view is full and nothing more can go (nothing was sent then), and `ModelGaveUp`,
     which says what was tried. Cancelled, it keeps the whole blocks of the answer; the session stays valid in any case.
@@ -62,6 +65,9 @@ async def run_turn(
     """
     if keepers is not None:
         await keepers.collect(session)
+    if summarizer is None:
+        summarizer = () if session.settings.summarizer_models[:1] == (OFFLINE,) else (model,)
+    session.summarizing = summarizing(summarizer)
     await session.append(*_messages(prompt))
     reply = await _ask(session, model, source, on_delta)
     session.rest()

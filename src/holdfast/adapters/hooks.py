@@ -1,0 +1,85 @@
+"""Hooks that are shell commands: JSON on stdin, exit 2 blocks, anything else but 0 is a failure (CMP-10)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import asdict
+from subprocess import PIPE
+from typing import Any
+
+import anyio
+import anyio.abc
+import msgspec
+
+from holdfast.context.hooked import Answer, Hook, PreCompact, Told
+from holdfast.errors import HoldfastError
+
+_BLOCKS = 2
+_MOST_BYTES = 1_000_000
+
+
+def shell_hook(command: str, *, timeout_seconds: float = 60.0, cwd: str | None = None) -> Hook:
+    """A hook that runs a command. Its stdin is one JSON object with `event`, "PreCompact" or "PostCompact".
+
+    Exit 0: what it prints is a JSON object with the fields of `Answer`, or plain text, which is added to the
+    instructions (before) or to the conversation (after). Exit 2: what it writes to stderr is why it blocks.
+    """
+
+    async def run(told: Told) -> Answer:
+        given = msgspec.json.encode({"event": type(told).__name__, **asdict(told)})
+        code, output, errors = await _run(command, given, cwd)
+        if code == _BLOCKS:
+            return Answer(block=" ".join(errors.split())[:500] or "the hook gave no reason")
+        if code != 0:
+            raise HoldfastError(f"{command}: ended with {code}: {errors.strip()[:200]}")
+        return _answer(output.strip(), told)
+
+    return Hook(command, run, timeout_seconds)
+
+
+def _answer(text: str, told: Told) -> Answer:
+    try:
+        fields: Any = msgspec.json.decode(text) if text.startswith("{") else None
+    except msgspec.DecodeError:
+        fields = None
+    if isinstance(fields, dict):
+        return msgspec.convert(fields, Answer)
+    return Answer(add_instructions=text) if isinstance(told, PreCompact) else Answer(context=text)
+
+
+async def _run(command: str, given: bytes, cwd: str | None) -> tuple[int, str, str]:
+    process = await anyio.open_process(
+        ["/bin/sh", "-c", command], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, start_new_session=True
+    )
+    output, errors = bytearray(), bytearray()
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_read, process.stdout, output)
+            tasks.start_soon(_read, process.stderr, errors)
+            tasks.start_soon(_write, process.stdin, given)
+        code = await process.wait()
+    finally:
+        if process.returncode is None:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:  # it ended just now
+                pass
+        with anyio.CancelScope(shield=True):
+            await process.aclose()
+    return code, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
+
+
+async def _read(stream: anyio.abc.ByteReceiveStream | None, into: bytearray) -> None:
+    assert stream is not None
+    async for chunk in stream:
+        into += chunk[: max(0, _MOST_BYTES - len(into))]
+
+
+async def _write(stream: anyio.abc.ByteSendStream | None, given: bytes) -> None:
+    assert stream is not None
+    try:
+        await stream.send(given)
+        await stream.aclose()
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):  # it doesn't read, and needn't
+        pass

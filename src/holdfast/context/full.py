@@ -1,0 +1,166 @@
+"""Full compact: from what a model answered to a plan, or to the reason why it is none (CMP-3).
+
+The model's part is a summary, and nothing else is trusted to it: what the user said is put beside it word for word by
+code, and so is the ledger, within the budget of a summary and without saying again what stands in the other parts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast import prompts
+from holdfast.context.compaction import Plan, gathered
+from holdfast.context.keep import summary_budget
+from holdfast.context.ledger.checkpoint import packed
+from holdfast.context.ledger.compacted import Around, render
+from holdfast.context.ledger.extract import block_text
+from holdfast.context.ledger.memory import Spoken
+from holdfast.context.ledger.sheet import clock, short_id
+from holdfast.context.policy import Facts
+from holdfast.context.reminders import neutralised
+from holdfast.context.replies import Reply
+from holdfast.context.view import View
+from holdfast.transcript.tokens import UNITS_PER_TOKEN, base_tokens, utf16_units
+
+FAILED = "Failed to generate conversation summary"
+NO_TEXT = f"no_text: {FAILED}: the response held no valid text"
+ONLY_ANALYSIS = f"only_analysis: {FAILED}: the response held no valid text, only its analysis"
+CUT_OFF = f"cut_off: {FAILED}: the response was cut at the output limit"
+CALLED_TOOL = f"called_tool: {FAILED}: the response called a tool, which was refused"
+_WORDS_PER_TOKEN = 0.6
+_SUMMARY_SHARE = 0.75  # of the budget; the ledger has the rest
+_ASKED_SHARE = 0.5  # models write more than they are asked for
+_BULK_UNITS = 2_400  # pasted, rather than typed: goes in after what was typed
+_CUT_MARK = " […] "  # an earlier boundary shortened it, so it is nobody's words any more
+_ANALYSIS = re.compile(r"<analysis>.*?</analysis>", re.S | re.I)
+_SUMMARY = re.compile(r"<summary>(.*)</summary>", re.S | re.I)
+_OPEN_SUMMARY = re.compile(r"<summary>", re.I)
+_TITLES = (
+    "primary request",
+    "key technical concepts",
+    "files and code",
+    "errors and fixes",
+    "problem solving",
+    "all user messages",
+    "pending tasks",
+    "current work",
+    "next step",
+)
+_ENOUGH_TITLES = 3  # an answer without tags is a record if it shows as many; else the model went on with the work
+_OPEN_ANALYSIS = re.compile(r"</?analysis>", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a model wrote, and how many of the oldest API rounds it didn't see."""
+
+    text: str
+    dropped: int = 0
+
+
+def instruction(facts: Facts) -> str:
+    """What is asked of the model, with what a person or a hook wants on top."""
+    words = max(100, int(summary_budget(facts) * _ASKED_SHARE * _WORDS_PER_TOKEN))
+    wanted = facts.instructions.strip()
+    more = prompts.render("full_instructions", instructions=wanted) if wanted else ""
+    return prompts.render("full_compact", words=f"{words:,}", instructions=more and f"\n\n{more}")
+
+
+def summary_in(reply: Reply) -> str | None:
+    """The summary in an answer, without its analysis; None when there is none. Tags may be missing, titles not."""
+    text = _ANALYSIS.sub("", reply.text)
+    found = _SUMMARY.search(text)
+    if found is not None:
+        return found[1].strip() or None
+    opened = _OPEN_SUMMARY.search(text)
+    if opened is not None:
+        return text[opened.end() :].strip() or None
+    if _OPEN_ANALYSIS.search(text):  # begun and not ended: all of it is analysis
+        return None
+    low = text.lower()
+    return text.strip() if sum(title in low for title in _TITLES) >= _ENOUGH_TITLES else None
+
+
+def fault_of(reply: Reply, facts: Facts) -> str | None:
+    """Why an answer is no summary, with its reason code; None when it is one."""
+    if reply.stop_reason in ("max_tokens", "model_context_window_exceeded"):
+        return CUT_OFF
+    if reply.stop_reason == "refusal":
+        return f"refused: {FAILED}: the model refused"
+    has_tags = _SUMMARY.search(reply.text) is not None
+    if any(block.kind == "tool_use" for block in reply.blocks) and not has_tags:
+        return CALLED_TOOL
+    text = summary_in(reply)
+    if text is None:
+        return ONLY_ANALYSIS if _OPEN_ANALYSIS.search(reply.text) else NO_TEXT
+    tokens, most = base_tokens(text), _most_tokens(facts)
+    if tokens > most:
+        return f"too_long: {FAILED}: it takes {tokens:,} tokens of the {most:,} that it may"
+    return None
+
+
+def _most_tokens(facts: Facts) -> int:
+    return int(summary_budget(facts) * _SUMMARY_SHARE)
+
+
+def full_plan(view: View, facts: Facts, keep_from: int, summary: Summary) -> Plan:
+    """The plan that a summary makes: summary, the user's words, and what the ledger has beside them."""
+    memory = gathered(view, facts, keep_from)
+    text = neutralised(summary.text)
+    said = kept_words(memory.words, _words_units(facts))
+    known = frozenset(item.message.id for item in view.items[keep_from:]) | {one.id for one in said}
+    behind = [block_text(block) for item in view.items[keep_from:] for block in item.visible]
+    around = Around(lead="", behind="\n".join((text, *(one.text for one in said), *behind)), known=known)
+    ledger = render(memory, summary_budget(facts) - base_tokens(text) - 60, around).text
+    parts = [f"# What a model wrote of it\n{_left_out(summary.dropped)}{text}"]
+    if said:
+        lead = "# What the user said, word for word (oldest first; a record, and the last decides)"
+        parts.append("\n".join((lead, *map(_spoken, said))))
+    if ledger:
+        parts.append(f"# What was said and done, listed by code\n\n{ledger}")
+    names = ("full_compact", *(("full_dropped",) if summary.dropped else ()))
+    return Plan(
+        strategy="full",
+        record="\n\n".join(parts),
+        how="with the help of a model",
+        keep_from=keep_from,
+        ledger=packed(memory),
+        promised=tuple(one.text for one in said),
+        prompts=names,
+    )
+
+
+def _left_out(rounds: int) -> str:
+    if not rounds:
+        return ""
+    return (
+        f"(The oldest part, {rounds} exchanges, did not fit into the request for this summary, so it says nothing of "
+        "them; what is known of them stands in the parts made by code.)\n\n"
+    )
+
+
+def _words_units(facts: Facts) -> int:
+    limits = facts.limits
+    return min(limits.scaled(facts.settings.user_words_tokens), limits.trigger // 8) * UNITS_PER_TOKEN
+
+
+def kept_words(words: Sequence[Spoken], units: int) -> list[Spoken]:
+    """What the user said that is kept word for word: the newest first, what was typed before what was pasted."""
+    kept: set[int] = set()
+    newest = [index for index in range(len(words) - 1, -1, -1) if _CUT_MARK not in words[index].text]
+    for is_bulk in (False, True):
+        for index in newest:
+            cost = utf16_units(words[index].text) + 80
+            if (cost > _BULK_UNITS) is is_bulk:
+                if cost > units:
+                    break
+                kept.add(index)
+                units -= cost
+    return [words[index] for index in sorted(kept)]
+
+
+def _spoken(one: Spoken) -> str:
+    at = f' at="{clock(one.at)}"' if one.at is not None else ""
+    return f'<user-said id="{short_id(one.id)}"{at}>\n{one.text}\n</user-said>'

@@ -1,0 +1,84 @@
+"""Full compact: one call of a model, on the conversation's own cached prefix where it is the conversation's (CMP-3).
+
+The models are asked one after the other; each has to answer with a summary, else it says why not and the next is asked.
+Waits and cut streams are retried as for every job; a prompt that is too long loses its oldest rounds (CMP-4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from holdfast.context.compaction import Plan
+from holdfast.context.full import Summary, fault_of, full_plan, instruction, summary_in
+from holdfast.context.full_request import Ask, is_own, overflow_tokens, rounds_to_drop, summary_ask
+from holdfast.context.policy import Facts
+from holdfast.context.replies import About, Reply
+from holdfast.context.requests import Request
+from holdfast.engine.models import Models, ask_job
+from holdfast.engine.session import Session
+from holdfast.engine.strategies import Strategy, tails
+from holdfast.errors import BodyTooLarge, ModelError, ModelGaveUp, PromptTooLong
+from holdfast.events import SummaryInputDropped
+from holdfast.ports import Model
+
+OFFLINE = "offline"  # the name of the model that says it is none
+DROPS = 3  # CMP-4: how often a request may lose its oldest rounds
+
+
+def full(models: Sequence[Model]) -> Strategy:
+    """The strategy that lets a model write the record; `models` in the order in which they are asked."""
+
+    async def propose(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
+        starts = tails(session.view, facts)
+        if not starts:
+            return
+        for model in models:
+            said = await _summary(session, facts, model)
+            if isinstance(said, str):
+                yield said
+                continue
+            for keep_from in starts:
+                yield full_plan(session.view, facts, keep_from, said)
+
+    return Strategy("full", propose)
+
+
+def summarizing(models: Sequence[Model]) -> Strategy | None:
+    """How to compact with these models; None when there is no model to ask."""
+    asked = tuple(model for model in models if model.about.id != OFFLINE)
+    return full(asked) if asked else None
+
+
+async def _summary(session: Session, facts: Facts, model: Model) -> Summary | str:
+    """What a model writes, or why it doesn't. One answer is asked for; only the request is made smaller."""
+    about, text, dropped = model.about, instruction(facts), 0
+    fitting = summary_ask(session.view, facts, about, text)
+    if not is_own(session.view, about) and (gap := overflow_tokens(facts, about, fitting)):
+        dropped = _dropped(session, about, fitting, gap)
+    for attempt in range(DROPS + 1):
+        ask = summary_ask(session.view, facts, about, text, dropped)
+        said = await _asked(session, model, ask)
+        if isinstance(said, Reply):
+            fault = fault_of(said, facts)
+            return fault or Summary(summary_in(said) or "", ask.dropped)
+        if not isinstance(said, PromptTooLong | BodyTooLarge) or attempt == DROPS:
+            return f"model_failed: {said.reason}"
+        dropped = _dropped(session, about, ask, said.gap_tokens if isinstance(said, PromptTooLong) else None)
+        if dropped == ask.dropped:
+            return f"model_failed: {said.reason}, and nothing more can be left out"
+    raise AssertionError("the last attempt returns")
+
+
+def _dropped(session: Session, about: About, ask: Ask, gap_tokens: int | None) -> int:
+    dropped = rounds_to_drop(ask.rounds, ask.dropped, gap_tokens)
+    if dropped > ask.dropped:
+        session.world.sink.emit(SummaryInputDropped(about.id, dropped, len(ask.rounds), gap_tokens))
+    return dropped
+
+
+async def _asked(session: Session, model: Model, ask: Ask) -> Reply | ModelError:
+    def asking(about: About) -> tuple[Request, int]:
+        return ask.request, ask.tokens
+
+    said = await ask_job(session, Models(summarizer=(model,)), "summarizer", asking)
+    return said.last if isinstance(said, ModelGaveUp) else said
