@@ -38,6 +38,7 @@ from holdfast.transcript.messages import Message, MessageId
 from holdfast.transcript.records import Calibrated, Front, Record, Titled
 
 if TYPE_CHECKING:
+    from holdfast.engine.keepers import Keeper
     from holdfast.engine.strategies import Strategy
 
 Source = Callable[[], Awaitable["str | None"]]
@@ -80,6 +81,7 @@ class Session:
     registry: Registry = STANDARD  # what is tracked, and what comes back behind a boundary (RST-10)
     sources: dict[str, Source] = field(default_factory=dict)  # texts that the host gives again then (RST-7, RST-9)
     strategies: tuple[Strategy, ...] = ()  # how to compact, before the ledger (CMP-1)
+    keepers: tuple[Keeper, ...] = ()  # work in the background that belongs to the session (TURN-12)
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
     _limits: tuple[object, Thresholds] | None = None
 

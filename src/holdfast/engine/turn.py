@@ -65,7 +65,7 @@ async def run_turn(
     await session.append(*_messages(prompt))
     reply = await _ask(session, model, source, on_delta)
     if keepers is not None:
-        keepers.after_reply(session)
+        keepers.after_reply(session, source)
     return reply
 
 
