@@ -177,16 +177,7 @@ class SessionNotes:
     # --- the file ---------------------------------------------------------------------------------------------------
 
     async def found(self) -> Found:
-        """Look at the file, and at the user's template."""
-        form = form_of(await self.file.custom(TEMPLATE), where=TEMPLATE)
-        data = await self.file.read()
-        try:
-            text = None if data is None else data.decode("utf-8")
-        except UnicodeDecodeError:
-            return Found(data, "broken", form, form)
-        state = standing(text, form)
-        is_readable = text is not None and state in ("template", "written")
-        return Found(data, state, parse(text) if is_readable and text else form, form)
+        return await look(self.file)
 
     async def _mended(self, found: Found) -> Notes:
         """Where an update starts: from what is there; a file that is none any more is put aside, and said (SM-6)."""
@@ -212,6 +203,19 @@ class SessionNotes:
         if left > 0:
             with anyio.move_on_after(min(settings.notes_wait_seconds, left)):
                 await self._done.wait()
+
+
+async def look(file: NotesFile) -> Found:
+    """The file as it is, beside the template: the user's, else the one that ships."""
+    form = form_of(await file.custom(TEMPLATE), where=TEMPLATE)
+    data = await file.read()
+    try:
+        text = None if data is None else data.decode("utf-8")
+    except UnicodeDecodeError:
+        return Found(data, "broken", form, form)
+    state = standing(text, form)
+    is_readable = text is not None and state in ("template", "written")
+    return Found(data, state, parse(text) if is_readable and text else form, form)
 
 
 def limits_of(facts: Facts) -> Limits:
