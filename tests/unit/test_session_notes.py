@@ -14,7 +14,8 @@ import pytest
 from holdfast import Message, Session, Settings, compact, create_session, open_session
 from holdfast.adapters.files.notes import notes_path
 from holdfast.adapters.sinks import ListSink
-from holdfast.context.noted import CURSOR
+from holdfast.context.compaction import Plan
+from holdfast.context.noted import CURSOR, noted_plan
 from holdfast.engine.compaction import Done, Failed
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.notes import SessionNotes, digest
@@ -427,5 +428,26 @@ def test_a_running_update(tmp_path: Path, age: float, is_awaited: bool) -> None:
             notes._done.set()
         assert isinstance(outcomes[0], Done) and not isinstance(outcomes[0], Failed)
         notes._began = None
+
+    run(tmp_path, do)
+
+
+def test_a_compaction_finds_its_work_prepared(tmp_path: Path) -> None:
+    """CMP-2, SPD-2: the same window and words as from cold, and nothing prepared is used for another view."""
+
+    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+        await filled(session, keepers, 14)
+        [notes] = session.keepers
+        assert isinstance(notes, SessionNotes) and notes.prepared is not None and notes.cursor is not None
+        found, facts, whence = await notes.found(), session.facts(), (notes.cursor, notes.file.path)
+        cold = noted_plan(session.view, facts, found.notes, whence)
+        warm = noted_plan(session.view, facts, found.notes, whence, notes.prepared)
+        assert isinstance(cold, Plan) and isinstance(warm, Plan)
+        assert notes.prepared.fits(session.view, warm.keep_from)
+        assert warm.keep_from == cold.keep_from and warm.ledger.words == cold.ledger.words
+        assert warm.ledger.memory().commands == cold.ledger.memory().commands
+        assert warm.ledger.memory().tokens == cold.ledger.memory().tokens
+        assert isinstance(await compact(session, trigger="auto"), Done)
+        assert not notes.prepared.fits(session.view, len(session.view.items))
 
     run(tmp_path, do)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from holdfast.context.compaction import Plan, first_said, gathered
 from holdfast.context.cuts import legal_cuts
 from holdfast.context.keep import keep_from, summary_budget
-from holdfast.context.ledger.checkpoint import packed
+from holdfast.context.ledger.checkpoint import Ledger, packed
 from holdfast.context.ledger.compacted import Around, render
 from holdfast.context.ledger.extract import block_text
+from holdfast.context.ledger.index import Index
 from holdfast.context.policy import Facts
 from holdfast.context.state import from_checkpoint
 from holdfast.context.view import View
@@ -62,8 +65,48 @@ def keep_behind(view: View, facts: Facts, after: int) -> int:
     return start
 
 
-def noted_plan(view: View, facts: Facts, notes: Notes, cursor: Cursor, path: str) -> Plan | str:
-    """The plan, or why there is none (CMP-2)."""
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is known of the messages before `position`, bounded as a boundary there would have it (SPD-2).
+
+    `index` goes on from there: it holds everything that the notes cover.
+    """
+
+    index: Index
+    ledger: Ledger
+    boundary: str | None
+    position: int
+    message: str  # the last one before the position
+
+    def fits(self, view: View, position: int) -> bool:
+        """Whether it can be gone on with up to a position of this view."""
+        boundary = view.boundary.id if view.boundary else None
+        if boundary != self.boundary or not self.position <= position <= min(len(self.index), len(view.items)):
+            return False
+        return view.items[self.position - 1].message.id == self.message
+
+
+def prepare(view: View, facts: Facts, index: Index, covers: int) -> Prepared | None:
+    """Do in the background what a compaction would do; None while it is far off, or nothing would leave.
+
+    `index` has read all of the view. A later compaction keeps messages from here on, or from further on.
+    """
+    if facts.size(view) * 2 < facts.limits.trigger:
+        return None
+    first = first_said(view)
+    position = keep_behind(view, facts, covers)
+    if position <= first:
+        return None
+    ledger = packed(index.memory(view.state.ledger, first, position))
+    boundary = view.boundary.id if view.boundary else None
+    return Prepared(index, ledger, boundary, position, view.items[position - 1].message.id)
+
+
+def noted_plan(
+    view: View, facts: Facts, notes: Notes, whence: tuple[Cursor, str], prepared: Prepared | None = None
+) -> Plan | str:
+    """The plan, or why there is none (CMP-2). `whence`: what the notes cover, and the path of their file."""
+    cursor, path = whence
     after = covered(view, cursor)
     if isinstance(after, str):
         return after
@@ -71,7 +114,10 @@ def noted_plan(view: View, facts: Facts, notes: Notes, cursor: Cursor, path: str
     if position <= first_said(view):
         return "nothing_to_compact: no message stands before those that came after the notes"
     text = f"{_HEADING}\n{for_record(notes, budget_of(facts), path)}"
-    memory = gathered(view, facts, position)
+    if prepared is not None and prepared.fits(view, position):
+        memory = prepared.index.memory(prepared.ledger, prepared.position, position)
+    else:
+        memory = gathered(view, facts, position)
     kept = view.items[position:]
     shown = "\n".join(block_text(block) for item in kept for block in item.visible)
     around = Around(lead="", behind=f"{shown}\n{text}", known=frozenset(item.message.id for item in kept))

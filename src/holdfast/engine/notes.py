@@ -19,7 +19,7 @@ from holdfast.context.keep import tokens_from
 from holdfast.context.ledger.index import Index
 from holdfast.context.ledger.notes import note_lines
 from holdfast.context.ledger.tools import Tools
-from holdfast.context.noted import CURSOR, noted_plan
+from holdfast.context.noted import CURSOR, Prepared, noted_plan, prepare
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.engine.session import Session
@@ -69,6 +69,7 @@ class SessionNotes:
         self.file = file
         self.pace: Pace | None = None
         self.cursor: Cursor | None = None  # of the last update here; in the journal a little later
+        self.prepared: Prepared | None = None  # for the next compaction
         self._session = session
         self._began: float | None = None
         self._done = anyio.Event()
@@ -157,6 +158,7 @@ class SessionNotes:
 
     def _lines(self, view: View, facts: Facts, last: int) -> dict[str, tuple[str, ...]]:
         index = self._index(view, facts)
+        self.prepared = prepare(view, facts, index, last)
         return note_lines(index.memory(view.state.ledger, first_said(view), last))
 
     def _index(self, view: View, facts: Facts) -> Index:
@@ -281,7 +283,7 @@ def from_notes(notes: SessionNotes) -> Strategy:
         elif cursor is None:
             yield "id_not_found: no update of the notes is in the journal"
         else:
-            yield noted_plan(session.view, facts, found.notes, cursor, notes.file.path)
+            yield noted_plan(session.view, facts, found.notes, (cursor, notes.file.path), notes.prepared)
 
     return Strategy("session_memory", propose)
 
