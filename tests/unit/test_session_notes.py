@@ -159,7 +159,8 @@ def test_edits_of_the_user_stay(tmp_path: Path) -> None:
         await talk(session, keepers)
         path = notes_file(tmp_path)
         text = path.read_text()
-        text = text.replace(f"{MARK}\n", f"Only the user decides on prices.\n{MARK}\n- below the mark\n", 1)
+        text = text.replace(MARK, f"Only the user decides on prices.\n{MARK}", 1)
+        text = text.replace("\n- ", "\n- below the mark\n- ", 1)
         path.write_text(text + "\n# My own section\nkeep me\n")
         await talk(session, keepers, 1)
         after = path.read_text()
@@ -236,6 +237,31 @@ def test_a_failed_update_moves_no_cursor(tmp_path: Path) -> None:
     run(tmp_path, do)
 
 
+def test_after_a_crash_between_the_file_and_the_journal(tmp_path: Path) -> None:
+    """SM-5, SM-6: the notes know more than the id says, never less; code still knows its own lines."""
+
+    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+        await talk(session, keepers)
+        await talk(session, None, 1)
+        [notes] = session.keepers
+        await notes.keep(session.view.copy(), session.facts())  # what it gives is never recorded
+
+    run(tmp_path, do)
+
+    async def again() -> None:
+        session, keepers, _ = await resumed(tmp_path)
+        cursor, path = session.view.state.cursors[CURSOR], notes_file(tmp_path)
+        assert session.view.positions[cursor.message] == 3 and "step 1 of" in path.read_text()
+        assert cursor.digest != digest(path.read_bytes())
+        await talk(session, keepers, 2)
+        assert all(not one.own for one in parse(path.read_text()).sections) and "step 2 of" in path.read_text()
+        assert session.view.state.cursors[CURSOR].digest == digest(path.read_bytes())
+        await keepers.close(session)
+        await session.close()
+
+    anyio.run(again)
+
+
 def test_a_save_while_we_write_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SM-6: what was saved in between is read again first."""
 
@@ -291,7 +317,7 @@ def test_compaction_from_the_notes(tmp_path: Path) -> None:
     async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
         await filled(session, keepers)
         path = notes_file(tmp_path)
-        path.write_text(path.read_text().replace(f"{MARK}\n", f"The customer is Ada.\n{MARK}\n", 1))
+        path.write_text(path.read_text().replace(MARK, f"The customer is Ada.\n{MARK}", 1))
         outcome = await compact(session, trigger="auto")
         assert isinstance(outcome, Done) and outcome.boundary.strategy == "session_memory"
         assert [event.strategy for event in events(sink, CompactionDone)] == ["session_memory"]

@@ -137,8 +137,7 @@ class SessionNotes:
         for _ in range(_TRIES):
             found = await self.found()
             start = await self._mended(found)
-            before = self._before(found, view)
-            notes = filled(start, lines, before)
+            notes = filled(start, lines, self._written)
             data = render(notes).encode("utf-8", "replace")
             instead_of = found.data if found.state not in ("emptied", "broken") else None
             if data == instead_of or await self.file.write(data, instead_of=instead_of):
@@ -147,14 +146,6 @@ class SessionNotes:
                     self.cursor = Cursor(name=CURSOR, message=view.items[last - 1].message.id, digest=digest(data))
                 return _updated(found.notes, notes, facts)
         raise HoldfastError(f"{self.file.path}: it kept changing while the notes were written; the next update tries")
-
-    def _before(self, found: Found, view: View) -> Notes | None:
-        """What code left in the file; None when that isn't known, so that every line counts as somebody's."""
-        if self._written is not None:
-            return self._written
-        cursor = view.state.cursors.get(CURSOR)
-        is_ours = cursor is not None and found.data is not None and cursor.digest == digest(found.data)
-        return found.notes if is_ours else None
 
     def _lines(self, view: View, facts: Facts, last: int) -> dict[str, tuple[str, ...]]:
         index = self._index(view, facts)

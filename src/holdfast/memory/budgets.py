@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.memory.notes import Notes, Section
+from holdfast import prompts
+from holdfast.memory.notes import Notes, Section, fill, render
 from holdfast.transcript.tokens import UNITS_PER_TOKEN, base_tokens
 
 LAST_TO_GO = ("Current State", "Errors & Corrections")
@@ -42,6 +43,20 @@ def oversized(notes: Notes, budget: Budget) -> str:
 
 def _pairs(sizes: dict[str, int]) -> list[tuple[int, str]]:
     return [(size, title) for title, size in sizes.items()]
+
+
+def update_prompt(notes: Notes, budget: Budget, path: str, custom: str | None = None) -> str:
+    """What a model is asked that updates the notes: our prompt, or the user's `prompt.md` with its variables filled."""
+    values = {
+        "currentNotes": render(notes).rstrip("\n"),
+        "notesPath": path,
+        "sectionTokens": f"{budget.section_tokens:,}",
+        "fileTokens": f"{budget.file_tokens:,}",
+        "oversized": oversized(notes, budget),
+    }
+    if custom is not None:
+        return fill(custom, values, where="prompt.md")
+    return prompts.render("notes_update", **values).rstrip()
 
 
 def for_record(notes: Notes, budget: Budget, path: str) -> str:

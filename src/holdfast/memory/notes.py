@@ -7,26 +7,28 @@
     <!-- filled … -->
     - what code fills in anew each time
 
-Everything above the mark belongs to whoever wrote it; code only ever replaces what stands below.
+Everything above the mark belongs to whoever wrote it; code only ever replaces what stands below. The mark carries a
+checksum of the lines below it, so that it shows in the file itself whether somebody else wrote there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
 from holdfast import prompts
 from holdfast.errors import BadSetting
 
-MARK = "<!-- filled by Holdfast from the session; lines of your own go above this one -->"
-VARIABLES = ("currentNotes", "notesPath", "sectionTokens", "fileTokens", "oversized")
+MARK = "<!-- filled by Holdfast from the session; lines of your own go above this one"
 
 _VARIABLE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _HEADING = re.compile(r"# +(\S.*?)\s*#*\s*")
 _ITALIC = re.compile(r"_[^_].*_|\*[^*\s].*\*")
+_MARKED = re.compile(re.escape(MARK) + r"(?: \((\w+)\))? -->")
 _FENCE = re.compile(r"\s{0,3}(```|~~~)")
 
 Standing = Literal["missing", "emptied", "broken", "template", "written"]
@@ -40,6 +42,7 @@ class Section:
     about: str = ""
     own: str = ""
     filled: tuple[str, ...] = ()
+    seal: str = field(default="", compare=False)  # the checksum in the mark, as it was read
 
     @property
     def body(self) -> str:
@@ -96,10 +99,10 @@ def _section(lines: list[str]) -> Section:
         rest = rest[1:]
     about = rest[0].strip() if rest and _ITALIC.fullmatch(rest[0].strip()) else ""
     rest = rest[1:] if about else rest
-    stripped = [line.strip() for line in rest]
-    mark = stripped.index(MARK) if MARK in stripped else len(rest)
-    filled = tuple(line for line in rest[mark + 1 :] if line.strip() and line.strip() != MARK)
-    return Section(found[1], about, _trimmed(rest[:mark]), filled)
+    marks = [(index, match) for index, line in enumerate(rest) if (match := _MARKED.fullmatch(line.strip()))]
+    mark, seal = (marks[0][0], marks[0][1][1] or "") if marks else (len(rest), "")
+    filled = tuple(line for line in rest[mark + 1 :] if line.strip() and not _MARKED.fullmatch(line.strip()))
+    return Section(found[1], about, _trimmed(rest[:mark]), filled, seal)
 
 
 def _trimmed(lines: list[str]) -> str:
@@ -112,9 +115,15 @@ def render(notes: Notes) -> str:
     for one in notes.sections:
         lines = [f"# {one.title}", *([one.about] if one.about else [])]
         lines += ["", one.own] if one.own else []
-        lines += ["", MARK, *one.filled] if one.filled else []
+        lines += ["", f"{MARK} ({sealed(one.filled)}) -->", *one.filled] if one.filled else []
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
+
+
+def sealed(lines: Sequence[str]) -> str:
+    """The checksum of lines below a mark."""
+    text = "\n".join(lines)
+    return f"{zlib.crc32(text.encode('utf-8', 'replace')):08x}"
 
 
 # --- what state a file is in ----------------------------------------------------------------------------------------
@@ -176,7 +185,8 @@ def filled(notes: Notes, lines: Mapping[str, tuple[str, ...]], before: Notes | N
 def _filled(one: Section, lines: tuple[str, ...], before: Notes | None) -> Section:
     old = before.section(one.title) if before is not None else None
     known = {*lines, *(old.filled if old is not None else ())}
-    strange = [line for line in one.filled if line not in known]
+    is_ours = one.seal == sealed(one.filled)
+    strange = [] if is_ours else [line for line in one.filled if line not in known]
     own = "\n".join(part for part in (one.own, *strange) if part)
     said = set(own.split("\n"))
     return replace(one, own=own, filled=tuple(line for line in lines if line not in said))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import BadSetting
-from holdfast.memory.budgets import Budget, for_record, oversized
+from holdfast.memory.budgets import Budget, for_record, oversized, update_prompt
 from holdfast.memory.notes import MARK, Notes, Section, fill, filled, form_of, parse, render, standing, template, whole
 from holdfast.transcript.tokens import base_tokens
 
@@ -92,6 +92,8 @@ def test_code_replaces_only_what_code_wrote() -> None:
     second = filled(parse(text), {"Worklog": ("- three",)}, first)
     log = second.section("Worklog")
     assert log is not None and log.own == "mine\n- by hand" and log.filled == ("- three",)
+    untouched = filled(parse(render(first)), {"Worklog": ("- three",)}, None).section("Worklog")
+    assert untouched is not None and untouched.own == "" and untouched.filled == ("- three",)
     unknown = filled(parse(text), {"Worklog": ("- three",)}, None).section("Worklog")
     assert unknown is not None and unknown.own == "mine\n- one\n- two\n- by hand"
 
@@ -122,6 +124,17 @@ def test_the_update_prompt_names_what_is_too_long() -> None:
     assert "Worklog: 5,000 tokens, allowed 2,000" in told and "Current State and Errors & Corrections last" in told
     many = dict.fromkeys(("Workflow", "Learnings", "Worklog", "Key_Results", "Current_State"), "word " * 1500)
     assert "the whole file" in oversized(written(**many), Budget(2_000, 9_000))
+
+
+def test_the_prompt_of_an_update() -> None:
+    """SM-1, SM-4: notes, path, budgets and what is too long; the user's own knows the same variables."""
+    notes = written(Worklog="word " * 4_000, Current_State="half done {{notesPath}}")
+    ours = update_prompt(notes, Budget(), "/s/summary.md")
+    assert "/s/summary.md" in ours and "half done {{notesPath}}" in ours and "Worklog: 5,000 tokens" in ours
+    theirs = "{{currentNotes}}|{{notesPath}}|{{sectionTokens}}|{{fileTokens}}|{{oversized}}"
+    assert update_prompt(FORM, Budget(), "/p", theirs) == f"{template().rstrip()}|/p|2,000|12,000|"
+    with pytest.raises(BadSetting, match=r"prompt.md: unknown variable \{\{notes\}\}"):
+        update_prompt(FORM, Budget(), "/p", "{{notes}}")
 
 
 def test_variables() -> None:
