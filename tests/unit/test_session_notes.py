@@ -424,9 +424,14 @@ def test_a_resumed_session_finds_its_notes(tmp_path: Path) -> None:
         [strategy] = session.strategies
         [why] = [one async for one in strategy.propose(session, session.facts())]
         assert isinstance(why, str) and why.startswith("resumed_without_notes")
+        [notes] = session.keepers
+        assert isinstance(notes, SessionNotes) and await notes.offered(session.facts()) is None
         path.write_text(text)
+        offered = await notes.offered(session.facts())  # SM-10
+        assert offered is not None and "### Current State" in offered and str(path) in offered and MARK not in offered
         outcome = await compact(session, trigger="auto")
         assert isinstance(outcome, Done) and outcome.boundary.strategy == "session_memory", sink.events
+        assert await notes.offered(session.facts()) is None
         await keepers.close(session)
         await session.close()
 

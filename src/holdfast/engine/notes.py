@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import anyio
 import anyio.to_thread
 
+from holdfast import prompts
 from holdfast.context.compaction import Plan, first_said
 from holdfast.context.cuts import legal_cuts
 from holdfast.context.keep import tokens_from
 from holdfast.context.ledger.index import Index
 from holdfast.context.ledger.notes import note_lines
 from holdfast.context.ledger.tools import Tools
-from holdfast.context.noted import CURSOR, Prepared, noted_plan, prepare
+from holdfast.context.noted import CURSOR, Prepared, budget_of, noted_plan, prepare
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.engine.session import Session
@@ -27,7 +28,7 @@ from holdfast.engine.strategies import Strategy
 from holdfast.errors import HoldfastError
 from holdfast.events import NotesFailed, NotesMended, NotesSkipped, NotesStarted, NotesUpdated
 from holdfast.memory import pace as pacing
-from holdfast.memory.budgets import section_tokens
+from holdfast.memory.budgets import for_record, section_tokens
 from holdfast.memory.notes import Notes, Standing, filled, form_of, parse, render, standing, whole
 from holdfast.memory.pace import Answered, Limits, Pace
 from holdfast.ports import NotesFile
@@ -186,6 +187,18 @@ class SessionNotes:
         if back:
             emit(NotesMended("sections", "", len(back)))
         return notes
+
+    async def offered(self, facts: Facts) -> str | None:
+        """The notes as context for a session that is resumed, within the budgets; None when they say nothing (SM-10).
+
+        Whoever resumes decides whether to say it: behind a boundary made from the notes it stands there already.
+        """
+        found = await self.found()
+        boundary = self._session.view.boundary
+        is_there = boundary is not None and boundary.strategy == "session_memory"
+        if not facts.settings.notes or found.state != "written" or is_there:
+            return None
+        return prompts.render("notes_offered", notes=for_record(found.notes, budget_of(facts), self.file.path))
 
     async def settled(self, facts: Facts) -> None:
         """Wait for a running update; one that has run for too long is left alone (CMP-2)."""
