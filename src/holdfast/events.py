@@ -257,6 +257,49 @@ class KeeperDeferred:
     keeper: str
 
 
+@dataclass(frozen=True, slots=True)
+class NotesStarted:
+    engine: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotesUpdated:
+    """Session notes were brought up to date (SM-8). Tokens and price are those of a model; code has none."""
+
+    engine: str
+    sections_changed: int
+    file_tokens: int
+    first_tokens: int
+    growth_tokens: int
+    calls: int
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotesSkipped:
+    """No update now, and why; said when the reason changes (SM-8)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotesFailed:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotesMended:
+    """The file was emptied, broken or removed, or lost sections; `aside` is the new name of what stood there (SM-6)."""
+
+    what: str
+    aside: str
+    sections: int
+
+
 Event = (
     MessageAppended
     | ResultOffloaded
@@ -288,4 +331,9 @@ Event = (
     | KeeperDone
     | KeeperFailed
     | KeeperDeferred
+    | NotesStarted
+    | NotesUpdated
+    | NotesSkipped
+    | NotesFailed
+    | NotesMended
 )

@@ -157,6 +157,25 @@ class Files(Protocol):
     async def read(self, paths: tuple[str, ...], *, limit_bytes: int) -> tuple[FileNow, ...]: ...
 
 
+class NotesFile(Protocol):
+    """The file of a session's notes, and what the user put beside it (SM-1, SM-6). Failures are `JournalError`.
+
+    `read` gives the bytes, None when there is no file. `write` replaces it in one step, private to the user, and only
+    while its bytes are still `instead_of` (None: no file): False when somebody else wrote meanwhile. `set_aside` gives
+    the file another name beside it, which it returns. `custom` is `template.md` or `prompt.md` of the user.
+    """
+
+    path: str
+
+    async def read(self) -> bytes | None: ...
+
+    async def write(self, data: bytes, *, instead_of: bytes | None) -> bool: ...
+
+    async def set_aside(self) -> str: ...
+
+    async def custom(self, name: str) -> str | None: ...
+
+
 class Clock(Protocol):
     """Wall time in seconds since the epoch; used for ages only, never for order (REL-13). `sleep` lets it pass."""
 

@@ -100,6 +100,18 @@ class Settings:
     user_words_tokens: int = 20_000  # CMP-3
     ledger_tools: tuple[str, ...] = ()  # CMP-5: what other tools do, as PATTERN=DEED: read, edit, write, run, todo, …
 
+    # Session notes (SM-2, SM-4, SM-9, CMP-2)
+    notes: bool = True
+    notes_first_tokens: int = 5_000  # SM-2: not before so much was said
+    notes_growth_tokens: int = 5_000  # SM-2
+    notes_calls: int = 10  # SM-2: tool calls since the last update, unless the agent pauses
+    notes_section_tokens: int = 2_000  # SM-4
+    notes_file_tokens: int = 12_000  # SM-4
+    notes_runs_per_hour: int = 60  # SM-9
+    notes_tokens_per_hour: int = 2_000_000  # SM-9: of a model, read and written; code spends none
+    notes_wait_seconds: float = 15.0  # CMP-2: a compaction waits so long for a running update …
+    notes_stale_seconds: float = 60.0  # CMP-2: … unless that has run for longer than this already
+
     # What comes back behind a boundary (RST-1 to RST-9); all of it shrinks with the window (PRS-2)
     restore: bool = True
     restore_files: int = 5  # RST-1

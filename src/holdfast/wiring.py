@@ -16,8 +16,10 @@ from pathlib import Path
 from holdfast.adapters.connecting import OFFLINE, connect, default_names
 from holdfast.adapters.files import SessionFiles, SessionStore
 from holdfast.adapters.files.calibrations import Calibrations
+from holdfast.adapters.files.notes import FileNotes
 from holdfast.adapters.files.store import PROJECTS
 from holdfast.adapters.files.texts import ProjectFiles
+from holdfast.adapters.jobs import TaskJobs
 from holdfast.adapters.machine import RandomIds, SystemClock
 from holdfast.adapters.memory import MemoryBlobs, MemoryJournal
 from holdfast.adapters.search import JournalArchive, StoreArchive
@@ -25,9 +27,11 @@ from holdfast.adapters.sinks import NullSink
 from holdfast.context.models import ModelFacts
 from holdfast.context.restore.registry import Registry
 from holdfast.context.restore.standard import STANDARD
+from holdfast.engine.keepers import Keepers
 from holdfast.engine.models import JOBS, Job, Models
+from holdfast.engine.notes import SessionNotes, from_notes
 from holdfast.engine.session import Session, Window, World
-from holdfast.ports import Archive, Clock, Files, Ids, Journal, Model, Sink
+from holdfast.ports import Archive, Clock, Files, Ids, Journal, Model, NotesFile, Sink
 from holdfast.settings import Settings
 from holdfast.transcript.codec import FORMAT, VERSION
 from holdfast.transcript.records import Header
@@ -102,13 +106,32 @@ async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, re
         await files.journal.close()
         raise
     opened.registry = parts.registry
-    return opened
+    return with_notes(opened, FileNotes(files.directory, _home(files)))
+
+
+def with_notes(session: Session, file: NotesFile) -> Session:
+    """The session with notes in this file: a keeper that writes them, and a way to compact from them (CMP-1, SM-2)."""
+    notes = SessionNotes(session, file)
+    session.keepers = (*session.keepers, notes)
+    session.strategies = (*session.strategies, from_notes(notes))
+    return session
+
+
+def background(session: Session) -> Keepers:
+    """The session's keepers as tasks of this process, for `run_turn`; close them before the session."""
+    return Keepers(TaskJobs(), session.keepers)
+
+
+def _home(files: SessionFiles) -> Path | None:
+    """The home of the store that a session stands in; None for one that stands outside."""
+    folder = files.directory.parent
+    return folder.parent.parent if folder.parent.name == PROJECTS else None
 
 
 def _calibrations(files: SessionFiles) -> Calibrations | None:
     """What sessions of the same home learned; a session that stands outside a store starts from the table."""
-    folder = files.directory.parent
-    return Calibrations(folder.parent.parent) if folder.parent.name == PROJECTS else None
+    home = _home(files)
+    return None if home is None else Calibrations(home)
 
 
 def _archive(files: SessionFiles) -> Archive:

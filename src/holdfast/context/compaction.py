@@ -28,6 +28,7 @@ from holdfast.context.view import View, project
 from holdfast.transcript.blocks import Text, text_block
 from holdfast.transcript.edits import Change, Compacted, Marks
 from holdfast.transcript.messages import Message, MessageId, content_of
+from holdfast.transcript.records import Cursor
 from holdfast.transcript.sizes import text_size
 
 Trigger = Literal["auto", "manual", "reactive", "model"]
@@ -51,6 +52,7 @@ class Plan:
     ledger: Ledger
     promised: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
+    cursor: Cursor | None = None  # of the notes that the record is made of
 
 
 Strategist = Callable[[View, Facts], "Plan | str"]
@@ -166,6 +168,8 @@ def _state_after(view: View, plan: Plan, facts: Facts, back: Back) -> State:
         waits=False,
     )
     in_play = state.in_play if back.in_play is None else back.in_play
+    if plan.cursor is not None:
+        state = state.after(plan.cursor)
     return msgspec.structs.replace(state, breaker=breaker, ledger=plan.ledger, in_play=in_play)
 
 

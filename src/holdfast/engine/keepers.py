@@ -77,9 +77,9 @@ class Keepers:
         self._states = {name: KeeperState() for name in self._keepers}
         self._records: list[Record] = []
 
-    def after_reply(self, session: Session) -> None:
-        """Start what is due. Returns at once."""
-        facts = session.facts()
+    def after_reply(self, session: Session, source: str = "user") -> None:
+        """Start what is due after an answer to `source`. Returns at once."""
+        facts = session.facts(source)
         for name, keeper in self._keepers.items():
             if self._is_due(session, keeper, facts):
                 self._on(session, name, "asked")

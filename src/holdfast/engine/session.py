@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from holdfast.context import economics
-from holdfast.context.indexing import index_of
 from holdfast.context.hooked import Hook
+from holdfast.context.indexing import index_of
 from holdfast.context.models import ModelFacts, model_facts
 from holdfast.context.passes import with_thinking
 from holdfast.context.policy import Facts, Thresholds, WindowSource, thresholds
@@ -40,6 +40,7 @@ from holdfast.transcript.messages import Message, MessageId
 from holdfast.transcript.records import Calibrated, Front, Record, Titled
 
 if TYPE_CHECKING:
+    from holdfast.engine.keepers import Keeper
     from holdfast.engine.strategies import Strategy
 
 Source = Callable[[], Awaitable["str | None"]]
@@ -85,6 +86,7 @@ class Session:
     name: str = ""  # the id of the session, as its journal has it
     hooks: tuple[Hook, ...] = ()  # asked before a compaction, and told after it (CMP-10)
     summarizing: Strategy | None = None  # how to compact with a model; without one the ledger is all there is
+    keepers: tuple[Keeper, ...] = ()  # work in the background that belongs to the session (TURN-12)
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
     _limits: tuple[object, Thresholds] | None = None
 

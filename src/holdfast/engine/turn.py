@@ -72,7 +72,7 @@ async def run_turn(
     reply = await _ask(session, model, source, on_delta)
     session.rest()
     if keepers is not None:
-        keepers.after_reply(session)
+        keepers.after_reply(session, source)
     return reply
 
 

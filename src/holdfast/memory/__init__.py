@@ -1,0 +1,1 @@
+"""What outlives the window: notes of a session. Pure: no clock, disk, network or async."""

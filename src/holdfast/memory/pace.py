@@ -1,0 +1,169 @@
+"""When notes are updated: a frozen value and one pure step; all transitions stand here (SM-2, SM-9).
+
+Answered     the model of the main loop answered: start, wait (a follow-up), or skip with a reason
+PutOff       a run found a compaction in its way: it is wanted, and starts at the next answer
+Ended        a run ended: a follow-up starts if one is wanted; one that changed nothing makes the next ones rarer
+Failed       a run failed: nothing is wanted any more, and the next ones are rarer
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+HOUR_SECONDS = 3_600.0
+MOST_DOUBLINGS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The three settings that trigger an update, and the quiet budget of an hour (0: none)."""
+
+    first_tokens: int = 5_000
+    growth_tokens: int = 5_000
+    calls: int = 10
+    runs_per_hour: int = 30
+    tokens_per_hour: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """What the machine knows. `base` is the size at the last update, `calls` the tool calls since then.
+
+    `idle` are the runs in a row that brought nothing; `spent` the times and tokens of the runs of the last hour.
+    """
+
+    is_running: bool = False
+    is_wanted: bool = False
+    has_begun: bool = False
+    seen: str = ""
+    tokens: int = 0
+    base: int = 0
+    calls: int = 0
+    idle: int = 0
+    spent: tuple[tuple[float, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """An answer: its id, the size of the conversation with it, its tool calls, who asked, and what else runs."""
+
+    message: str
+    tokens: int
+    calls: int
+    at: float = 0.0
+    is_main: bool = True
+    is_compacting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PutOff:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    at: float = 0.0
+    tokens: int = 0
+    is_changed: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    at: float = 0.0
+    tokens: int = 0
+
+
+Event = Answered | PutOff | Ended | Failed
+Reason = Literal[
+    "not_main", "seen", "too_small", "not_grown", "backing_off", "no_pause", "quiet_budget", "compacting", "over"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Update now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One runs: another follows when it is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    reason: Reason
+
+
+Action = Start | Wait | Skip
+
+
+def step(pace: Pace, event: Event, limits: Limits) -> tuple[Pace, Action]:
+    """The one transition."""
+    match event:
+        case Answered():
+            return _answered(pace, event, limits)
+        case PutOff():
+            return replace(pace, is_running=False, is_wanted=True), Skip("compacting")
+        case Ended():
+            idle = 0 if event.is_changed else pace.idle + 1
+            done = replace(pace, is_running=False, is_wanted=False, idle=idle, spent=_paid(pace, event))
+            return _started(done, event.at) if pace.is_wanted else (done, Skip("over"))
+        case Failed():
+            done = replace(pace, is_running=False, is_wanted=False, idle=pace.idle + 1, spent=_paid(pace, event))
+            return done, Skip("over")
+
+
+def _answered(pace: Pace, event: Answered, limits: Limits) -> tuple[Pace, Action]:
+    if not event.is_main:
+        return pace, Skip("not_main")
+    if event.message == pace.seen:
+        return pace, Skip("seen")
+    pace = replace(
+        pace,
+        seen=event.message,
+        tokens=event.tokens,
+        base=min(pace.base, event.tokens),  # a compaction or a cleared result made it smaller
+        calls=pace.calls + event.calls,
+        has_begun=pace.has_begun or event.tokens >= limits.first_tokens,
+        spent=tuple(one for one in pace.spent if event.at - one[0] < HOUR_SECONDS),
+    )
+    why = None if pace.is_wanted and not pace.is_running else _why_not(pace, event, limits)
+    if why is not None:
+        return pace, Skip(why)
+    if pace.is_running:
+        return replace(pace, is_wanted=True), Wait()
+    if event.is_compacting:
+        return replace(pace, is_wanted=True), Skip("compacting")
+    return _started(pace, event.at)
+
+
+def _why_not(pace: Pace, event: Answered, limits: Limits) -> Reason | None:
+    grown = pace.tokens - pace.base
+    if not pace.has_begun:
+        return "too_small"
+    if grown < limits.growth_tokens:
+        return "not_grown"
+    if grown < limits.growth_tokens * 2 ** min(pace.idle, MOST_DOUBLINGS):
+        return "backing_off"
+    if pace.calls < limits.calls and event.calls:
+        return "no_pause"
+    return "quiet_budget" if _is_spent(pace, limits) else None
+
+
+def _is_spent(pace: Pace, limits: Limits) -> bool:
+    tokens = sum(one[1] for one in pace.spent)
+    return bool(
+        (limits.runs_per_hour and len(pace.spent) >= limits.runs_per_hour)
+        or (limits.tokens_per_hour and tokens >= limits.tokens_per_hour)
+    )
+
+
+def _started(pace: Pace, at: float) -> tuple[Pace, Action]:
+    started = replace(pace, is_running=True, is_wanted=False, base=pace.tokens, calls=0, spent=(*pace.spent, (at, 0)))
+    return started, Start()
+
+
+def _paid(pace: Pace, event: Ended | Failed) -> tuple[tuple[float, int], ...]:
+    """What the run cost, entered at its start."""
+    return (*pace.spent[:-1], (pace.spent[-1][0], event.tokens)) if pace.spent else ()

@@ -1,0 +1,67 @@
+"""SM-10, SM-6: `holdfast notes show|edit|path`."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from holdfast import create_session
+from holdfast.memory.notes import parse, template
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    async def make() -> None:
+        session = await create_session(tmp_path, project=tmp_path, session="s1")
+        await session.close()
+
+    anyio.run(make)
+    return tmp_path
+
+
+def holdfast(home: Path, *words: str, editor: str | None = None) -> subprocess.CompletedProcess[str]:
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(home), "HOLDFAST_HOME": str(home)}
+    if editor is not None:
+        environ["EDITOR"] = editor
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast", "notes", *words], capture_output=True, text=True, env=environ, check=False
+    )
+
+
+def test_show_edit_and_path(home: Path) -> None:
+    path = Path(holdfast(home, "path", "s1").stdout.strip())
+    assert path.parts[-2:] == ("session-memory", "summary.md") and not path.exists()
+    none = holdfast(home, "show", "s1")
+    assert none.returncode == 0 and "no notes yet" in none.stderr and not none.stdout
+    assert "no editor" in holdfast(home, "edit", "s1").stderr
+    assert path.read_text() == template() and stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "say nothing yet" in holdfast(home, "show", "s1").stderr
+
+    done = holdfast(
+        home, "edit", "s1", editor=f"{sys.executable} -c \"open(__import__('sys').argv[1],'a').write('- x')\""
+    )
+    assert done.returncode == 0, done.stderr
+    assert holdfast(home, "show", "s1").stdout.endswith("- x\n")
+    told = json.loads(holdfast(home, "show", "s1", "--json").stdout)
+    assert told["state"] == "written" and told["path"] == str(path) and told["sections"][-1]["text"] == "- x"
+    assert [one["title"] for one in told["sections"]] == [one.title for one in parse(template()).sections]
+    assert "Worklog" in holdfast(home, "show", "s1", "--sizes").stdout
+
+
+def test_what_an_editor_broke_is_said(home: Path) -> None:
+    """SM-6."""
+    wipe = f"{sys.executable} -c \"open(__import__('sys').argv[1],'w')\""
+    done = holdfast(home, "edit", "s1", editor=wipe)
+    assert done.returncode == 1 and "put" in done.stderr
+    less = f"{sys.executable} -c \"open(__import__('sys').argv[1],'w').write('# Worklog\\\\n- y')\""
+    done = holdfast(home, "edit", "s1", editor=less)
+    assert done.returncode == 0 and "will come back: Session Title" in done.stderr
+    assert holdfast(home, "show", "nobody").returncode == 3
