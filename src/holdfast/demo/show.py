@@ -25,6 +25,11 @@ from holdfast.wiring import Parts, create_session, open_session
 SAID_TOKENS = 700_000
 ACKNOWLEDGED = 12  # messages that the doomed process gets to write
 _BAR = 40
+_NEXT = (
+    ("context FILE", "what the window holds, as a grid"),
+    ("replay FILE --window 100000", "the same session in a smaller window"),
+    ("replay ~/.claude/projects", "your own Claude Code sessions"),
+)
 
 
 def tell(line: str = "") -> None:
@@ -167,9 +172,8 @@ def _ending(journal: Path, is_ok: bool) -> None:
     tell(f"   {'Every promise shown above was kept.' if is_ok else 'A promise was broken; see above.'}")
     tell(f"   The journal ({size / 1e6:.1f} MB): {journal}")
     tell("\n   Next, with that path as FILE:")
-    tell("     .venv/bin/holdfast context FILE                   what the window holds, as a grid")
-    tell("     .venv/bin/holdfast replay FILE --window 100000   the session in a smaller window")
-    tell("     .venv/bin/holdfast replay ~/.claude/projects      your own Claude Code sessions")
+    for command, what in _NEXT:
+        tell(f"     .venv/bin/holdfast {command:<30}{what}")
 
 
 def main() -> None:
