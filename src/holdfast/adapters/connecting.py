@@ -10,13 +10,13 @@ A key is only ever named: it is read from the environment when the model is made
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast.adapters.offline import OfflineModel
 from holdfast.adapters.values import nearest
 from holdfast.context.models import ModelFacts, model_facts
-from holdfast.errors import BadSetting, ModelError
+from holdfast.errors import BadSetting
 from holdfast.ports import Model
 
 
@@ -111,17 +111,3 @@ def default_names(environ: Mapping[str, str]) -> tuple[str, ...]:
     if environ.get("OPENAI_API_KEY"):
         return ("openai:gpt-6-sol",)
     return ()
-
-
-async def discovered(models: Sequence[Model]) -> tuple[str, ...]:
-    """Let every model ask its server for its window (PRS-8). Gives the ids of those that couldn't."""
-    failed = []
-    for model in models:
-        discover = getattr(model, "discover", None)
-        if discover is None:
-            continue
-        try:
-            await discover()
-        except ModelError:  # the table, or the first overflow, will tell
-            failed.append(model.about.id)
-    return tuple(failed)

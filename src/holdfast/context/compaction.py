@@ -5,7 +5,6 @@ Pure. The transaction around it (lease, strategies, commit) is the engine's (CMP
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,16 +15,17 @@ from holdfast.context.anchor import size_tokens
 from holdfast.context.cuts import THINKING, open_loop
 from holdfast.context.indexing import index_of
 from holdfast.context.items import item_has_results
-from holdfast.context.keep import summary_budget
+from holdfast.context.keep import first_said, summary_budget
 from holdfast.context.ledger.checkpoint import Ledger, packed
 from holdfast.context.ledger.compacted import Around, render
 from holdfast.context.ledger.extract import block_text
 from holdfast.context.ledger.memory import Memory
+from holdfast.context.pins import missing_pins, summary_texts
 from holdfast.context.policy import Facts
 from holdfast.context.restore.play import NOTHING_BACK, Back
 from holdfast.context.state import State, to_checkpoint
 from holdfast.context.view import View, project
-from holdfast.transcript.blocks import Text, text_block
+from holdfast.transcript.blocks import text_block
 from holdfast.transcript.edits import Change, Compacted, Marks
 from holdfast.transcript.messages import Message, MessageId, content_of
 from holdfast.transcript.records import Cursor
@@ -53,14 +53,6 @@ class Plan:
     promised: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
     cursor: Cursor | None = None  # of the notes that the record is made of
-
-
-Strategist = Callable[[View, Facts], "Plan | str"]
-
-
-def first_said(view: View) -> int:
-    """The position of the first message that was said, behind the summary of an earlier boundary (CMP-13)."""
-    return len(view.boundary.summary) if view.boundary else 0
 
 
 def gathered(view: View, facts: Facts, keep_from: int) -> Memory:
@@ -189,10 +181,9 @@ def refusal(view: View, boundary: Compacted, facts: Facts, promised: tuple[str, 
     new = project([boundary], onto=view)
     if len(new.items) != len(boundary.summary) + len(boundary.kept):
         return "law: a kept message is missing"
-    texts = [block.value.text for block in new.items[0].visible if isinstance(block.value, Text)]
-    if any(pin.text not in text for pin in view.state.pins for text in texts[:1]):
+    if missing_pins(new):
         return "pins: a pinned text is missing"
-    if any(words not in text for words in promised for text in texts[:1]):
+    if any(words not in text for words in promised for text in summary_texts(new)[:1]):
         return "words: what the user said is not there word for word"
     return None
 

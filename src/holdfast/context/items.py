@@ -52,9 +52,10 @@ def is_new_response(items: list[Item], message: Message, position: int) -> bool:
     """One API response may span several messages, with results between them; only its first marks what was sent."""
     if message.response_id is None:
         return True
-    for item in reversed(items[:position]):
-        if item.message.role == "assistant":
-            return item.message.response_id != message.response_id
+    for before in range(position - 1, -1, -1):
+        said = items[before].message
+        if said.role == "assistant":
+            return said.response_id != message.response_id
     return True
 
 

@@ -27,7 +27,7 @@ def keep_from(view: View, facts: Facts, *, after: int | None = None) -> int:
     limits, settings = facts.limits, facts.settings
     least = limits.scaled(settings.keep_min_tokens)
     most = min(limits.scaled(settings.keep_max_tokens), max(least, _room(view, facts)))
-    start = _first_said(view)
+    start = first_said(view)
     bounds = _Bounds(least, most, settings.keep_min_texts, after)
     for loops in (True, False):
         cuts = [c for c in legal_cuts(view, loops=loops) if c >= start]
@@ -50,8 +50,8 @@ def summary_budget(facts: Facts) -> int:
     return min(facts.limits.scaled(facts.settings.summary_budget_tokens), facts.limits.trigger // 4)
 
 
-def _first_said(view: View) -> int:
-    """Behind the summary of the last boundary; a summary is never kept as a message."""
+def first_said(view: View) -> int:
+    """The position of the first message that was said: a summary is never kept, nor compacted again (CMP-13)."""
     return len(view.boundary.summary) if view.boundary else 0
 
 

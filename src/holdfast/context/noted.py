@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.context.compaction import Plan, first_said, gathered
+from holdfast.context.compaction import Plan, gathered
 from holdfast.context.cuts import legal_cuts
-from holdfast.context.keep import keep_from, summary_budget
+from holdfast.context.keep import first_said, keep_from, summary_budget
 from holdfast.context.ledger.checkpoint import Ledger, packed
 from holdfast.context.ledger.compacted import Around, render
 from holdfast.context.ledger.extract import block_text

@@ -42,9 +42,14 @@ def pin_refusal(view: View, text: str, facts: Facts) -> str | None:
     )
 
 
+def summary_texts(view: View) -> list[str]:
+    """The texts of the first message: behind a boundary its summary."""
+    return [block.value.text for block in view.items[0].visible if isinstance(block.value, Text)]
+
+
 def missing_pins(view: View) -> tuple[Pinned, ...]:
     """Pins that the summary of the last boundary doesn't hold word for word; those set since are in no summary yet."""
     if view.boundary is None or not view.items:
         return ()
-    texts = [block.value.text for block in view.items[0].visible if isinstance(block.value, Text)]
+    texts = summary_texts(view)
     return tuple(pin for pin in view.state.pins if not any(pin.text in text for text in texts))

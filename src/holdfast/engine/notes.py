@@ -14,9 +14,9 @@ import anyio
 import anyio.to_thread
 
 from holdfast import prompts
-from holdfast.context.compaction import Plan, first_said
+from holdfast.context.compaction import Plan
 from holdfast.context.cuts import legal_cuts
-from holdfast.context.keep import tokens_from
+from holdfast.context.keep import first_said, tokens_from
 from holdfast.context.ledger.index import Index
 from holdfast.context.ledger.notes import note_lines
 from holdfast.context.ledger.tools import Tools

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, replace
 
-from holdfast.context.compaction import Plan, first_said, ledger_plan
+from holdfast.context.compaction import Plan, ledger_plan
 from holdfast.context.cuts import legal_cuts
-from holdfast.context.keep import keep_from
+from holdfast.context.keep import first_said, keep_from
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.engine.session import Session

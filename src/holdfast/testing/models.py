@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from typing import Literal
 
-import msgspec
-
 from holdfast.context.recovery import Said, classify
 from holdfast.context.replies import (
     About,
@@ -292,9 +290,3 @@ def _odd_answer(fault: Fault) -> tuple[tuple[Block, ...], StopReason] | None:
             return (text_block("The answer would have been"),), "model_context_window_exceeded"
         case _:
             return None
-
-
-def body_of(request: Request) -> dict[str, object]:
-    """A request's body as plain data, for assertions."""
-    fields: dict[str, object] = msgspec.json.decode(request.body)
-    return fields

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from holdfast.transcript.tokens import UNITS_PER_TOKEN, utf16_units
+from holdfast.transcript.tokens import utf16_units
 
 _SHORT_ID = 12
 _SHOWN_IDS = 20
@@ -42,10 +42,6 @@ class Sheet:
     sections: list[Section] = field(default_factory=list)
     kept: list[dict[str, Any]] = field(default_factory=list)
     dropped: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    @property
-    def tokens_left(self) -> int:
-        return self.units // UNITS_PER_TOKEN
 
     def put(self, name: str, place: int, heading: str, body: str) -> bool:
         """Add a section if it fits, whole."""

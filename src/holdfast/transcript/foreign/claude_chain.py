@@ -39,9 +39,6 @@ class Chain:
         self._alive[uuid] = None
         self._round.add(uuid)
 
-    def id_of(self, uuid: str) -> MessageId | None:
-        return self._ids.get(uuid)
-
     def boundary(self) -> None:
         """A compaction: nobody goes back behind it."""
         self._alive = {}

@@ -170,9 +170,6 @@ class Ids:
         self._messages[name] = number
         return MessageId(name)
 
-    def line_of(self, message: str | None) -> int | None:
-        return self._messages.get(message) if message else None
-
     def call(self, wanted: str) -> ToolUseId:
         """A tool_use id that no earlier call has."""
         name, again = wanted, 1
