@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -446,14 +448,40 @@ def test_a_closed_pipe_is_quiet(log: Path) -> None:
     assert started.returncode == 0 and err == b""
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell is needed")
+def test_an_output_that_is_full_or_closed_is_one_line_or_nothing(log: Path) -> None:
+    """CLI-5: no traceback, and a place."""
+    command = shlex.join([sys.executable, "-m", "holdfast", "inspect", str(log)])
+    closed = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, check=False)
+    assert closed.returncode == 0 and closed.stderr == b""
+    if Path("/dev/full").exists():
+        full = subprocess.run(["sh", "-c", f"{command} >/dev/full"], capture_output=True, check=False)
+        assert full.returncode == 1
+        assert full.stderr.decode().strip() == "holdfast: standard output: No space left on device"
+
+
+def test_a_home_that_cannot_be_made_is_a_problem(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """CLI-5: doctor says so before the first session fails."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "file" / "home"))
+    ran = run("doctor")
+    assert ran.code == 1 and "can't be made" in ran.out and "all is well" not in ran.out
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo terminals")
-@pytest.mark.parametrize("no_color", ["", "1"])
-def test_colours_on_a_terminal_only_and_never_with_no_color(log: Path, no_color: str) -> None:
+def test_on_a_narrow_terminal_a_table_is_a_list(log: Path) -> None:
+    """CLI-5: numbers are never cut or folded."""
+    wide, narrow = (seen_on_a_terminal(["inspect", str(log)], columns) for columns in ("120", "30"))
+    assert "\u2500" in wide and "\u2500" not in narrow
+    assert re.search(r"(?m)^tokens +[\d,]+\r?$", narrow)
+
+
+def seen_on_a_terminal(arguments: list[str], columns: str, no_color: str = "") -> str:
     import pty
 
     leader, follower = pty.openpty()
-    environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "NO_COLOR": no_color}
-    command = [sys.executable, "-m", "holdfast", "context", str(log)]
+    environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": columns, "NO_COLOR": no_color}
+    command = [sys.executable, "-m", "holdfast", *arguments]
     with subprocess.Popen(command, stdout=follower, stderr=follower, env=environ) as started:
         os.close(follower)
         seen = b""
@@ -467,8 +495,15 @@ def test_colours_on_a_terminal_only_and_never_with_no_color(log: Path, no_color:
             seen += piece
     os.close(leader)
     assert started.returncode == 0
-    assert (b"\x1b[" in seen) == (not no_color)
-    assert ("■".encode() in seen) == (not no_color)
+    return seen.decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo terminals")
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_colours_on_a_terminal_only_and_never_with_no_color(log: Path, no_color: str) -> None:
+    seen = seen_on_a_terminal(["context", str(log)], "120", no_color)
+    assert ("\x1b[" in seen) == (not no_color)
+    assert ("■" in seen) == (not no_color)
 
 
 def test_help_and_version(place: Path) -> None:

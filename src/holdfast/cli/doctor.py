@@ -106,7 +106,11 @@ def _settings() -> Iterator[Finding]:
 
 def _home(place: Path) -> Iterator[Finding]:
     if not place.exists():
-        yield Finding("home", "ok", f"{place}: not made yet; the first session makes it")
+        first = next(parent for parent in place.absolute().parents if parent.exists())
+        if first.is_dir() and os.access(first, os.W_OK | os.X_OK) and not _is_virtual(first):
+            yield Finding("home", "ok", f"{place}: not made yet; the first session makes it")
+        else:
+            yield Finding("home", "problem", f"{place}: can't be made in {first}; set HOLDFAST_HOME to another folder")
         return
     if not place.is_dir():
         yield Finding("home", "problem", f"{place}: is no folder; set HOLDFAST_HOME to one")
@@ -115,6 +119,11 @@ def _home(place: Path) -> Iterator[Finding]:
         yield Finding("home", "problem", trouble)
     else:
         yield Finding("home", "ok", str(place))
+
+
+def _is_virtual(folder: Path) -> bool:
+    """Folders that the kernel makes up take no new ones, whatever their rights say."""
+    return folder.parts[:2] in {("/", "proc"), ("/", "sys")}
 
 
 def _too_open(path: Path) -> str | None:
