@@ -14,7 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from holdfast.adapters.connecting import OFFLINE, connect, default_names
-from holdfast.adapters.files import SessionFiles, SessionStore
+from holdfast.adapters.files import SessionFiles, SessionStore, fork
 from holdfast.adapters.files.calibrations import Calibrations
 from holdfast.adapters.files.notes import FileNotes
 from holdfast.adapters.files.store import PROJECTS
@@ -85,6 +85,14 @@ async def open_session(
     parts = parts or Parts()
     files = await SessionStore(home).open(reference, durability=parts.settings.durability, read_only=read_only)
     return await _session(files, parts, whole=whole, read_only=read_only)
+
+
+async def fork_session(home: Path, reference: str | Path, *, parts: Parts | None = None) -> Session:
+    """A new session that goes on from another, which stays as it is; open for writing (SES-1)."""
+    parts = parts or Parts()
+    identity = parts.ids.new("session")
+    directory = await fork(SessionStore(home), reference, identity, created=parts.clock.now())
+    return await open_session(home, directory, parts=parts)
 
 
 async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, read_only: bool = False) -> Session:

@@ -390,6 +390,57 @@ def test_doctor_finds_damage(run: Any, kept: str, place: Path) -> None:
     assert run("doctor", place / "nothing").code == 3
 
 
+def test_doctor_mends_what_it_finds(run: Any, kept: str, place: Path) -> None:
+    """SES-1: damage is set aside, nothing readable is lost, files are the owner's alone; a second run finds nothing."""
+    journal = next((place / "home").rglob("journal.jsonl"))
+    journal.write_bytes(journal.read_bytes() + b'{"torn')
+    os.chmod(journal, 0o644)
+    (before,) = run("sessions", "show", "ours", "--json").json
+    ran = run("doctor", "--repair")
+    assert ran.code == 0 and "1 damaged piece set aside" in ran.out and "closed to others" in ran.out
+    assert run("doctor").code == 0 and "repaired" not in run("doctor", "--repair").out
+    (after,) = run("sessions", "show", "ours", "--json").json
+    assert after["title"] == before["title"] and len(after["beside"]) == 1
+    assert journal.stat().st_mode & 0o077 == 0
+
+
+def test_a_session_that_is_written_is_not_mended(run: Any, kept: str, place: Path) -> None:
+    journal = next((place / "home").rglob("journal.jsonl"))
+    journal.write_bytes(journal.read_bytes() + b'{"torn')
+    lock = SessionLock.acquire(journal.parent)
+    try:
+        ran = run("doctor", "--repair")
+        assert ran.code == 1 and "not repaired" in ran.out and journal.read_bytes().endswith(b'{"torn')
+    finally:
+        lock.release()
+
+
+def test_sessions_are_renamed_and_tagged(run: Any, kept: str) -> None:
+    """SES-1, ENG-5: the listing shows it; what can't be is said."""
+    assert run("sessions", "rename", "our", " A new  name ").out == "ours is now 'A new name'\n"
+    assert run("sessions", "tag", "our", "red", "blue", "red").out == "ours: red, blue\n"
+    assert run("sessions", "tag", "our", "--remove", "red", "--json").json == [{"session": "ours", "tags": ["blue"]}]
+    (info,) = run("sessions", "--json").json
+    assert (info["title"], info["tags"]) == ("A new name", ["blue"])
+    assert run("sessions", "tag", "our", "two words").code == 2
+    assert "has no tag 'red'; it has: blue" in run("sessions", "tag", "our", "--remove", "red").err
+    assert run("sessions", "rename", "our", " ").code == 2 and run("sessions", "rename", "nobody", "x").code == 3
+
+
+def test_a_fork_goes_on_alone(run: Any, kept: str, place: Path) -> None:
+    """SES-1: a new id, the same view to the byte, and the original untouched whatever happens to the fork."""
+    journal = next((place / "home").rglob("journal.jsonl"))
+    before = journal.read_bytes()
+    (made,) = run("sessions", "fork", "ours", "--title", "Another way", "--json").json
+    assert made["forked_from"] == "ours" and made["title"] == "Another way"
+    contexts = [run("context", name, "--json").json[0] for name in ("ours", made["session"])]
+    assert contexts[0]["categories"] == contexts[1]["categories"]
+    assert run("compact", made["session"]).code == 0 and run("doctor").code == 0
+    assert journal.read_bytes() == before
+    assert run("sessions", "delete", made["session"], "--yes").code == 0
+    assert [info["session"] for info in run("sessions", "--json").json] == ["ours"]
+
+
 # --- every way to end
 
 
