@@ -441,6 +441,24 @@ def test_a_fork_goes_on_alone(run: Any, kept: str, place: Path) -> None:
     assert [info["session"] for info in run("sessions", "--json").json] == ["ours"]
 
 
+# --- a page
+
+
+def test_a_report_of_a_log_and_of_a_session(run: Any, log: Path, kept: str, place: Path) -> None:
+    """CLI-4: one file that needs nothing else; ours says how to recall, a log what its own system did."""
+    ran = run("report", log, "-o", "log.html", "--json")
+    (made,) = ran.json
+    page = (place / "log.html").read_text()
+    assert made["turns"] == 5 and made["bytes"] == len(page.encode())
+    assert "as Holdfast would have managed it" in page and "what the log itself paid" in page
+    assert run("report", "ours", "-o", place / "ours.html").out.strip().endswith("open it in a browser")
+    page = (place / "ours.html").read_text()
+    assert "holdfast recall ours ID" in page and "Find the bug in parser.py" in page and "manual" in page
+    assert run("report", log, "-o", "log.html").code == 2, "nothing is written over"
+    assert run("report", log, "-o", "log.html", "--force").code == 0
+    assert run("report", log, "-o", log, "--force").code == 2 and run("report", "nobody", "-o", "x.html").code == 3
+
+
 # --- every way to end
 
 

@@ -146,6 +146,26 @@ def export(
 
 
 @app.command()
+def report(
+    file: Reference,
+    *,
+    output: Annotated[Path, typer.Option("--out", "-o", metavar="OUT", help="The page to write; - for stdout.")],
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    session: Which = None,
+    sets: Sets = None,
+    json: Json = False,
+) -> None:
+    """Write a session as one page for a browser.
+
+    Tokens over turns, what fired, what it cost, and what each compaction dropped and where it is. The page holds parts
+    of the conversation and loads nothing from anywhere.
+    """
+    from holdfast.cli.reporting import report_command
+
+    report_command(file, output, configured(sets or ()), force=force, session=session, is_json=json)
+
+
+@app.command()
 def config(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this setting.")] = None,
     *,
