@@ -95,6 +95,9 @@ def context(
     session: Reference,
     *,
     which: Which = None,
+    exact: Annotated[
+        str | None, typer.Option(metavar="MODEL|FILE", help="Have the provider count it too, or a tokenizer.json.")
+    ] = None,
     sets: Sets = None,
     json: Json = False,
 ) -> None:
@@ -104,7 +107,7 @@ def context(
     """
     from holdfast.cli.window import context_command
 
-    context_command(session, configured(sets or ()), session=which, is_json=json)
+    context_command(session, configured(sets or ()), session=which, exact=exact, is_json=json)
 
 
 @app.command()
