@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.calls import numbered, used
 from tests.worlds import World, done
 
-from holdfast.context.compaction import Plan, gathered
+from holdfast.context.compaction import Plan, left_of
 from holdfast.context.cuts import legal_cuts
 from holdfast.context.keep import keep_from
 from holdfast.context.pins import missing_pins, pin_budget
@@ -63,7 +63,7 @@ def hostile(make: Callable[[Session], str], calls: list[int]) -> Strategy:
         calls.append(1)
         last = legal_cuts(session.view, loops=False)[-1]
         cut = min(keep_from(session.view, facts), last)
-        yield Plan("full", make(session), "by a model", cut, gathered(session.view, cut))
+        yield Plan("full", make(session), "by a model", cut, left_of(session.view, facts, cut).ledger)
 
     return Strategy("full", propose)
 

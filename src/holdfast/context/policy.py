@@ -94,7 +94,8 @@ class Facts:
     """Everything beside the view that a pass may look at; a decision can be reproduced from the two.
 
     `now` is in seconds since the epoch (None: unknown, so nothing is idle). `source` says who asks: user, or a helper.
-    `instructions` are what a person, or a hook, wants a record to look at.
+    `instructions` are what a person, or a hook, wants a record to look at. `span` is the part of the view to summarise,
+    from one position to before another; None for all that isn't kept (CMP-6).
     """
 
     settings: Settings
@@ -103,6 +104,7 @@ class Facts:
     now: float | None = None
     source: str = "user"
     instructions: str = ""
+    span: tuple[int, int] | None = None
 
     def size(self, view: View) -> int:
         """The view's size in tokens (TOK-3)."""

@@ -88,9 +88,9 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         breaker = msgspec.structs.replace(self.breaker, failures=self.breaker.failures + 1)
         return msgspec.structs.replace(self, breaker=breaker)
 
-    def with_compaction_undone(self, latest: State) -> State:
+    def with_compaction_undone(self, latest: State, *, waits: bool) -> State:
         """This is the state without the last compaction; what was learned about the model since is in `latest`."""
-        breaker = msgspec.structs.replace(self.breaker, waits=True)
+        breaker = msgspec.structs.replace(self.breaker, waits=waits or self.breaker.waits)
         return msgspec.structs.replace(
             self, calibration=latest.calibration, answered_at=latest.answered_at, breaker=breaker
         )

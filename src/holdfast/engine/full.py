@@ -51,7 +51,7 @@ def summarizing(models: Sequence[Model]) -> Strategy | None:
 
 async def _summary(session: Session, facts: Facts, model: Model) -> Summary | str:
     """What a model writes, or why it doesn't. One answer is asked for; only the request is made smaller."""
-    about, text, dropped = model.about, instruction(facts), 0
+    about, text, dropped = model.about, instruction(facts, session.view), 0
     fitting = summary_ask(session.view, facts, about, text)
     if not is_own(session.view, about) and (gap := overflow_tokens(facts, about, fitting)):
         dropped = _dropped(session, about, fitting, gap)

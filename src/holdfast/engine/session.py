@@ -21,8 +21,9 @@ from holdfast.context.policy import Facts, Thresholds, WindowSource, thresholds
 from holdfast.context.replacements import original
 from holdfast.context.restore.registry import Registry
 from holdfast.context.restore.standard import STANDARD
+from holdfast.context.state import from_checkpoint
 from holdfast.context.thinking import dropped_thinking
-from holdfast.context.view import View, advance, is_uncompact, project
+from holdfast.context.view import View, advance, is_uncompact, project, reaches_back
 from holdfast.errors import HoldfastError
 from holdfast.events import (
     CalibrationLearned,
@@ -205,7 +206,14 @@ class Session:
             first = economics.rebound_from(self.view, record, position)
             dropped = dropped_thinking(self.view, first, facts) if facts.model.thinking_is_bound else None
             batch += [dropped] if dropped else []
+        boundary, front = self.view.boundary, self.view.front
+        was_behind = boundary if any(reaches_back(self.view, record) for record in records) else None
         await self._record(batch)
+        if was_behind is not None and from_checkpoint(was_behind.state).front != front:
+            # What came back was thought behind another front; one more record, since only now it is in the view.
+            dropped = dropped_thinking(self.view, 0, facts) if facts.model.thinking_is_bound else None
+            if dropped is not None:
+                await self._record((dropped,))
         for record, position, known in moves:
             move = known or economics.move_at(self.view, position, facts)
             self.world.sink.emit(PrefixMoved(_name(record), move.position, move.tokens_rewritten, move.usd))
@@ -275,7 +283,7 @@ class Session:
         batch = tuple(records)
         receipt = await self.world.journal.append(batch)
         ratio = self.view.state.calibration.ratio
-        if any(is_uncompact(self.view, record) for record in batch):
+        if any(reaches_back(self.view, record) for record in batch):
             await self._read_back()
         else:
             self._apply(batch, receipt.offset)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.context.compaction import Plan, ledger_plan
 from holdfast.context.cuts import legal_cuts
-from holdfast.context.keep import first_said, keep_from
+from holdfast.context.keep import can_leave, keep_from
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.engine.session import Session
@@ -28,7 +28,8 @@ class Strategy:
 async def proposed(session: Session, facts: Facts) -> AsyncGenerator[tuple[str, Plan | str], None]:
     """All proposals for the view as it is, each with its strategy's name; an exception ends only its own strategy."""
     with_model = (session.summarizing,) if session.summarizing else ()
-    for strategy in (*session.strategies, *with_model, LEDGER):
+    own = session.strategies if facts.span is None else ()  # those choose for themselves what leaves
+    for strategy in (*own, *with_model, LEDGER):
         try:
             async for plan in strategy.propose(session, facts):
                 yield strategy.name, plan
@@ -42,10 +43,15 @@ async def _ledger(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
 
 
 def tails(view: View, facts: Facts) -> list[int]:
-    """Where the kept messages may start: the usual raw tail, then none, for when even that doesn't fit."""
+    """Where the kept messages may start: the usual raw tail, then none, for when even that doesn't fit.
+
+    Where only a part is to be summarised, they start behind it (CMP-6).
+    """
+    if facts.span is not None:
+        return [facts.span[1]]
     last = legal_cuts(view, loops=False)[-1]  # not the end while a call is open
     starts = dict.fromkeys((min(keep_from(view, facts), last), last))
-    return [position for position in starts if position > first_said(view)]
+    return [position for position in starts if can_leave(view, position)]
 
 
 LEDGER = Strategy("ledger", _ledger)

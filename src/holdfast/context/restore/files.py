@@ -107,7 +107,12 @@ def shown_files(scene: Scene, *, since: int | None = None) -> set[str]:
     start = scene.keep_from if since is None else since
     found: set[str] = set()
     for used in scene.happened:
-        if not isinstance(used, Used) or scene.view.positions.get(used.message, -1) < start:
+        if not isinstance(used, Used):
+            continue
+        position = scene.view.positions.get(used.message, -1)
+        if position < start and (since is not None or position >= scene.start):
+            if since is None:  # what is kept before the part that leaves may be out of date by then
+                found -= {deed.path for deed in deeds_of(used) if deed.how != "read"}
             continue
         for deed in deeds_of(used):
             if deed.how == "deleted":
