@@ -19,6 +19,7 @@ from holdfast.adapters.files.calibrations import Calibrations
 from holdfast.adapters.files.notes import FileNotes
 from holdfast.adapters.files.store import PROJECTS
 from holdfast.adapters.files.texts import ProjectFiles
+from holdfast.adapters.hooks import hooks_of
 from holdfast.adapters.jobs import TaskJobs
 from holdfast.adapters.machine import RandomIds, SystemClock
 from holdfast.adapters.memory import MemoryBlobs, MemoryJournal
@@ -27,6 +28,7 @@ from holdfast.adapters.sinks import NullSink
 from holdfast.context.models import ModelFacts
 from holdfast.context.restore.registry import Registry
 from holdfast.context.restore.standard import STANDARD
+from holdfast.engine.ahead import AheadOfTime
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.models import JOBS, Job, Models
 from holdfast.engine.notes import SessionNotes, from_notes
@@ -106,6 +108,9 @@ async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, re
         await files.journal.close()
         raise
     opened.registry = parts.registry
+    project = files.journal.header.project
+    opened.hooks = hooks_of(parts.settings, cwd=project)
+    opened.keepers = (AheadOfTime(opened),)
     return with_notes(opened, FileNotes(files.directory, _home(files)))
 
 
@@ -160,6 +165,8 @@ async def memory_session(
     )
     opened = await Session.open(world, parts.settings, model=parts.model, window=parts.window)
     opened.registry = parts.registry
+    opened.hooks = hooks_of(parts.settings)
+    opened.keepers = (AheadOfTime(opened),)
     return opened
 
 

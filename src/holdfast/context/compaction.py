@@ -126,7 +126,7 @@ def made(view: View, plan: Plan, facts: Facts, *, identity: str, trigger: Trigge
         changes=_changes(view, plan, facts),
         collapses=tuple(c for c in view.collapses.values() if not _leaves(plan, view.positions[c.first])),
         marks=_marks(view, plan),
-        state=to_checkpoint(_state_after(view, plan, facts, back)),
+        state=to_checkpoint(_state_after(view, plan, facts, back, trigger)),
         at=facts.now,
         tokens_before=facts.size(view),
         summary_tokens=text_size(text).base,
@@ -219,14 +219,14 @@ def _frozen(view: View, position: int, *, drops_thinking: bool) -> list[Change]:
     return changes
 
 
-def _state_after(view: View, plan: Plan, facts: Facts, back: Back) -> State:
+def _state_after(view: View, plan: Plan, facts: Facts, back: Back, trigger: Trigger) -> State:
     """The state behind the boundary: the breaker closes, unless the window refilled too soon again (PRS-5, PRS-6)."""
     state = view.state
     soon = state.breaker.boundaries > 0 and state.breaker.responses_since_boundary <= facts.settings.thrash_turns
     breaker = msgspec.structs.replace(
         state.breaker,
         failures=0,
-        refills=state.breaker.refills + 1 if soon else 0,
+        refills=state.breaker.refills + 1 if soon and trigger in ("auto", "reactive") else 0,
         responses_since_boundary=0,
         boundaries=state.breaker.boundaries + 1,
         waits=False,
@@ -234,7 +234,9 @@ def _state_after(view: View, plan: Plan, facts: Facts, back: Back) -> State:
     in_play = state.in_play if back.in_play is None else back.in_play
     if plan.cursor is not None:
         state = state.after(plan.cursor)
-    return msgspec.structs.replace(state, breaker=breaker, ledger=plan.ledger, in_play=in_play)
+    return msgspec.structs.replace(
+        state, breaker=breaker, ledger=plan.ledger, in_play=in_play, held=None, requested=None
+    )
 
 
 def ledger_plan(view: View, facts: Facts, keep_from: int) -> Plan:

@@ -17,9 +17,16 @@ from holdfast.context.view import View
 from holdfast.engine.hooks import after, before
 from holdfast.engine.restoring import with_restored
 from holdfast.engine.session import Session
-from holdfast.engine.strategies import focused, proposed, supplied
+from holdfast.engine.strategies import AHEAD, focused, proposed, supplied
 from holdfast.errors import CompactionRefused
-from holdfast.events import CompactionAttemptFailed, CompactionBlocked, CompactionDone, PrefixMoved
+from holdfast.events import (
+    BoundaryListenerFailed,
+    CompactionAttemptFailed,
+    CompactionBlocked,
+    CompactionDone,
+    HeldSummaryUsed,
+    PrefixMoved,
+)
 from holdfast.transcript.edits import Compacted
 from holdfast.transcript.records import CompactionFailed
 
@@ -52,6 +59,7 @@ class Proposal:
 
     plan: Plan
     boundary: Compacted
+    strategy: str  # whose plan it is; "precomputed" for one that a model wrote ahead of time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +102,7 @@ async def compact(
     try:
         found = await _hooked(session, wish)
         if isinstance(found, Proposal):
-            done = await _committed(session, found.boundary)
+            done = await _committed(session, found)
             await after(session, found.boundary)
             return done
         if isinstance(found, Blocked):
@@ -129,7 +137,7 @@ async def proposal(session: Session, wish: Wish) -> Proposal | Failed:
     async with aclosing(plans) as proposals:
         async for name, plan in proposals:
             if isinstance(plan, Plan):
-                plan = focused(plan, wish.focus)
+                plan = focused(plan, wish.focus, "model" if wish.trigger == "model" else "user")
                 identity = session.world.ids.new("boundary")
                 bare = made(view, plan, facts, identity=identity, trigger=wish.trigger)
                 why = (
@@ -138,7 +146,7 @@ async def proposal(session: Session, wish: Wish) -> Proposal | Failed:
                     else "empty: the record holds no text"
                 )
                 if why is None:
-                    return Proposal(plan, await with_restored(session, plan, facts, bare))
+                    return Proposal(plan, await with_restored(session, plan, facts, bare), name)
             else:
                 why = plan
             reason = why
@@ -146,12 +154,19 @@ async def proposal(session: Session, wish: Wish) -> Proposal | Failed:
     return Failed(reason)
 
 
-async def _committed(session: Session, boundary: Compacted) -> Done:
-    emit = session.world.sink.emit
+async def _committed(session: Session, found: Proposal) -> Done:
+    boundary, emit, held = found.boundary, session.world.sink.emit, session.view.state.held
     rewritten = _rewritten_tokens(session.view, boundary)
     await session.commit_boundary(boundary)
     emit(_done(boundary))
+    if held is not None and found.strategy == AHEAD.name:
+        emit(HeldSummaryUsed(held.model))
     emit(PrefixMoved("compacted", boundary.in_front, rewritten, move_price(rewritten, session.model)))
+    for tell in session.on_boundary:
+        try:
+            tell(boundary)
+        except Exception as e:  # a named boundary: whoever forgets what was loaded must not fail the compaction
+            emit(BoundaryListenerFailed(type(e).__name__))
     return Done(boundary)
 
 

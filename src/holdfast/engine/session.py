@@ -85,7 +85,9 @@ class Session:
     sources: dict[str, Source] = field(default_factory=dict)  # texts that the host gives again then (RST-7, RST-9)
     strategies: tuple[Strategy, ...] = ()  # how to compact, before a model and the ledger (CMP-1)
     name: str = ""  # the id of the session, as its journal has it
+    agent: str | None = None  # of which sub-agent this is the conversation; hooks are told (CMP-10)
     hooks: tuple[Hook, ...] = ()  # asked before a compaction, and told after it (CMP-10)
+    on_boundary: tuple[Callable[[Compacted], None], ...] = ()  # told of each boundary: what was loaded may be gone
     summarizing: Strategy | None = None  # how to compact with a model; without one the ledger is all there is
     keepers: tuple[Keeper, ...] = ()  # work in the background that belongs to the session (TURN-12)
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
