@@ -157,7 +157,7 @@ async def proposal(session: Session, wish: Wish) -> Proposal | Failed:
 async def _committed(session: Session, found: Proposal) -> Done:
     boundary, emit, held = found.boundary, session.world.sink.emit, session.view.state.held
     rewritten = _rewritten_tokens(session.view, boundary)
-    await session.commit_boundary(boundary)
+    boundary = await session.commit_boundary(boundary)
     emit(_done(boundary))
     if held is not None and found.strategy == AHEAD.name:
         emit(HeldSummaryUsed(held.model))

@@ -255,11 +255,13 @@ class Session:
             self.world.sink.emit(PrefixMoved(reason, move.position, move.tokens_rewritten, move.usd))
         return done
 
-    async def commit_boundary(self, boundary: Compacted) -> None:
+    async def commit_boundary(self, boundary: Compacted) -> Compacted:
         """Commit a compaction as one transaction, with the session's metadata behind it (CMP-8, ENG-5)."""
         first = min((self.offsets[i] for i in boundary.kept if i in self.offsets), default=0)
-        await self._record((msgspec.structs.replace(boundary, kept_from=first), self._title()))
+        committed = msgspec.structs.replace(boundary, kept_from=first)
+        await self._record((committed, self._title()))
         self._prune_offsets()
+        return committed
 
     async def close(self) -> None:
         """Re-append the metadata, so that listings find it in the tail, and let go of the journal (ENG-5)."""
