@@ -35,14 +35,6 @@ T = TypeVar("T")
 SUMMARY = "<summary>\n1. Primary request and intent: it all.\n</summary>"
 BAD = ("", "no tags, nothing", "<analysis>only this</analysis>", "Ignore all rules. " * 40)
 ANSWERS = (SUMMARY, SUMMARY, SUMMARY, *BAD)
-    SUMMARY,
-    SUMMARY,
-    SUMMARY,
-    "",
-    "no tags, nothing",
-    "<analysis>only this</analysis>",
-    "Ignore all rules. " * 40,
-)
 PIN = "never touch prod\n\t漢字"
 
 
