@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import msgspec
@@ -15,12 +16,13 @@ from holdfast.adapters.sinks import ListSink
 from holdfast.context.hooked import Answer, Hook, PreCompact, Told
 from holdfast.context.parts import Part
 from holdfast.context.policy import low_line, pressure
+from holdfast.context.requests import to_request
 from holdfast.engine.compact_tool import ACCEPTED, OFF, WAITING, compact_tool
 from holdfast.engine.compaction import Done, compact
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.session import Session
 from holdfast.engine.turn import prepare
-from holdfast.errors import CompactionRefused, ContextBlocked
+from holdfast.errors import CompactionRefused, ContextBlocked, ModelGaveUp
 from holdfast.events import (
     BoundaryListenerFailed,
     CompactionAttemptFailed,
@@ -29,10 +31,11 @@ from holdfast.events import (
     CompactionRequested,
     HeldSummaryUsed,
     ModelCalled,
+    ModelFailed,
     PrefixMoved,
     SummaryHeld,
 )
-from holdfast.testing import FixedClock, ScriptedModel, check_anthropic, say, tool_use
+from holdfast.testing import ChaosModel, Fault, FixedClock, ScriptedModel, check_anthropic, say, tool_use
 from holdfast.transcript.blocks import text_block
 from holdfast.transcript.edits import Change, Compacted, Rewound, Snipped
 from holdfast.transcript.messages import Message
@@ -416,5 +419,39 @@ def test_those_who_loaded_something_are_told_of_a_boundary() -> None:
         outcome = await compact(desk.session, trigger="manual")
         assert isinstance(outcome, Done) and told == [desk.session.view.boundary]
         assert [event.reason for event in desk.of(BoundaryListenerFailed)] == ["ZeroDivisionError"]
+
+    run(body)
+
+
+# --- errors within ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["too_long", "too_long_with_numbers", "body_too_large", "window_stop"])
+def test_every_fault_inside_a_compaction_ends(first: Fault) -> None:
+    """TURN-11, CMP-4: what makes the turn compact, then any fault of the model that writes the record, then another.
+
+    The machine's test (`tests/machines/test_ladder.py`) has all sequences up to six; this is the real loop of both.
+    """
+
+    async def body() -> None:
+        ended: Counter[str] = Counter()
+        for second in get_args(Fault):
+            for third in ("ok", "overloaded", first):
+                desk = await Desk.open(keep_min_tokens=500, retry_attempts=2)
+                await desk.fill(9_000)
+                desk.model.upstream.script.extend([SUMMARY, "The end.", "The end."])
+                chaos = ChaosModel(desk.model, [first, second, third])
+                try:
+                    reply = await run_turn(desk.session, "The prompt.", chaos)
+                    ended["answered" if reply.text else "blank"] += 1
+                except (ModelGaveUp, ContextBlocked) as e:
+                    ended[type(e).__name__] += 1
+                assert len(desk.of(ModelFailed)) + len(desk.of(ModelCalled)) < 30
+                assert any("The prompt." in text for text in desk.texts), (second, third)
+                assert not check_anthropic(to_request(desk.session.view, desk.session.facts()).body)
+                ended["compacted"] += len(desk.of(CompactionDone))
+                reopened = await memory_session(journal=desk.session.world.journal)
+                assert reopened.view == desk.session.view
+        assert ended["answered"] > 20 and ended["compacted"] > 20, ended
 
     run(body)
