@@ -110,7 +110,6 @@ async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, re
     opened.registry = parts.registry
     project = files.journal.header.project
     opened.hooks = hooks_of(parts.settings, cwd=project)
-    opened.keepers = (AheadOfTime(opened),)
     return with_notes(opened, FileNotes(files.directory, _home(files)))
 
 
@@ -124,7 +123,7 @@ def with_notes(session: Session, file: NotesFile) -> Session:
 
 def background(session: Session) -> Keepers:
     """The session's keepers as tasks of this process, for `run_turn`; close them before the session."""
-    return Keepers(TaskJobs(), session.keepers)
+    return Keepers(TaskJobs(), (*session.keepers, AheadOfTime(session)))
 
 
 def _home(files: SessionFiles) -> Path | None:
@@ -166,7 +165,6 @@ async def memory_session(
     opened = await Session.open(world, parts.settings, model=parts.model, window=parts.window)
     opened.registry = parts.registry
     opened.hooks = hooks_of(parts.settings)
-    opened.keepers = (AheadOfTime(opened),)
     return opened
 
 

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from holdfast import Settings, memory_session, run_turn
-from holdfast.adapters.jobs import TaskJobs
 from holdfast.adapters.sinks import ListSink
 from holdfast.context.hooked import Answer, Hook, PreCompact, Told
 from holdfast.context.parts import Part
@@ -172,7 +171,7 @@ def test_a_part_between_two_messages_and_what_cannot_be() -> None:
 
 async def warned(desk: Desk, summary: Any = SUMMARY) -> Keepers:
     """A session at the warning, with a summary made in the background and collected."""
-    keepers = Keepers(TaskJobs(), desk.session.keepers)
+    keepers = background(desk.session)
     await desk.fill(desk.session.limits.warning - 500)
     desk.model.upstream.script.append("value = call() " * 200)
     desk.model.upstream.script.append(summary)

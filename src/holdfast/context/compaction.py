@@ -20,7 +20,7 @@ from holdfast.context.keep import first_said, summary_budget
 from holdfast.context.ledger.checkpoint import Ledger, packed
 from holdfast.context.ledger.compacted import Around, render
 from holdfast.context.ledger.extract import block_text
-from holdfast.context.ledger.memory import Memory
+from holdfast.context.ledger.memory import Memory, Spoken
 from holdfast.context.policy import Facts
 from holdfast.context.restore.play import NOTHING_BACK, Back
 from holdfast.context.state import State, to_checkpoint
@@ -45,6 +45,7 @@ class Left(NamedTuple):
     memory: Memory
     ledger: Ledger
     start: int
+    latest: tuple[Spoken, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class Plan:
     ledger: Ledger
     promised: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
+    latest: tuple[Spoken, ...] | None = None  # the latest words of a person; None: they are looked up in the ledger
     cursor: Cursor | None = None  # of the notes that the record is made of
     start: int = 0
 
@@ -88,7 +90,7 @@ def left_of(view: View, facts: Facts, keep_from: int) -> Left:
     """
     if facts.span is None:
         whole = gathered(view, facts, keep_from)
-        return Left(whole, packed(whole), 0)
+        return Left(whole, packed(whole), 0, tuple(whole.words[-1:]))
     start, end = facts.span
     ledger = view.state.ledger if end <= first_said(view) else packed(gathered(view, facts, end))
     if any(item.message.origin == "summary" for item in view.items[start:end]):
@@ -174,7 +176,7 @@ def _summary_text(view: View, plan: Plan, kept: Sequence[Item]) -> str:
 
 def _with_request(view: View, plan: Plan) -> str:
     """The latest request goes in whole, by code, when its message isn't kept: it decides what to do now."""
-    spoken = plan.ledger.spoken[-1:]
+    spoken = plan.ledger.spoken[-1:] if plan.latest is None else plan.latest
     is_kept = any(item.message.origin == "user" and not item_has_results(item) for item in view.items[plan.keep_from :])
     if is_kept or not spoken or spoken[0].text in plan.record:
         return plan.record
@@ -252,4 +254,4 @@ def ledger_plan(view: View, facts: Facts, keep_from: int) -> Plan:
     )
     record = render(left.memory, summary_budget(facts), around).text
     how = "without a model, from what was said and done"
-    return Plan("ledger", record, how, keep_from, left.ledger, start=left.start)
+    return Plan("ledger", record, how, keep_from, left.ledger, start=left.start, latest=left.latest)

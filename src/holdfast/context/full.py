@@ -151,6 +151,7 @@ def full_plan(view: View, facts: Facts, keep_from: int, summary: Summary) -> Pla
         keep_from=keep_from,
         start=left.start,
         ledger=left.ledger,
+        latest=left.latest,
         promised=tuple(one.text for one in said),
         prompts=names,
     )
