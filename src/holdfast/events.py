@@ -71,6 +71,37 @@ class CompactionBlocked:
 
 
 @dataclass(frozen=True, slots=True)
+class SummaryHeld:
+    """A model wrote a summary ahead of time; it covers so many messages (CMP-6)."""
+
+    model: str
+    messages: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSummaryUsed:
+    """A compaction took the summary that a model had written ahead of time."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRequested:
+    """The model asked for a compaction with its tool: put off once, or accepted (CMP-6)."""
+
+    is_accepted: bool
+    percent: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryListenerFailed:
+    """Something that wanted to know of boundaries failed; the compaction stands."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class HookFailed:
     """A hook raised, ended badly or took too long; `reason` is the type of the error. It went on without it."""
 
@@ -309,6 +340,10 @@ Event = (
     | CompactionDone
     | CompactionAttemptFailed
     | CompactionBlocked
+    | SummaryHeld
+    | HeldSummaryUsed
+    | CompactionRequested
+    | BoundaryListenerFailed
     | HookFailed
     | SummaryInputDropped
     | FileReadBack

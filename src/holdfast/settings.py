@@ -92,7 +92,13 @@ class Settings:
     max_media_bytes: int = 20_000_000
     cache_ttl: Literal["5m", "1h"] = "5m"
 
-    # Compaction (CMP-2, CMP-5)
+    # Compaction (CMP-2, CMP-5, CMP-6, CMP-7, CMP-10)
+    compact_timing: Literal["eager", "boundary", "manual"] = "eager"  # CMP-7: boundary waits for a tool loop to end
+    precompute: bool = True  # CMP-6: from warning on, a model that is there anyway writes its summary ahead of time
+    request_floor_percent: int = 60  # CMP-6: of the trigger; a model that asks for a compaction below is put off once
+    pre_compact_hooks: tuple[str, ...] = ()  # CMP-10: shell commands; never from a project's file (SEC-1)
+    post_compact_hooks: tuple[str, ...] = ()
+    hook_timeout_seconds: float = 60.0
     keep_min_tokens: int = 10_000
     keep_max_tokens: int = 40_000
     keep_min_texts: int = 5

@@ -19,6 +19,7 @@ from holdfast.adapters.files.calibrations import Calibrations
 from holdfast.adapters.files.notes import FileNotes
 from holdfast.adapters.files.store import PROJECTS
 from holdfast.adapters.files.texts import ProjectFiles
+from holdfast.adapters.hooks import hooks_of
 from holdfast.adapters.jobs import TaskJobs
 from holdfast.adapters.machine import RandomIds, SystemClock
 from holdfast.adapters.memory import MemoryBlobs, MemoryJournal
@@ -27,6 +28,7 @@ from holdfast.adapters.sinks import sink_of
 from holdfast.context.models import ModelFacts
 from holdfast.context.restore.registry import Registry
 from holdfast.context.restore.standard import STANDARD
+from holdfast.engine.ahead import AheadOfTime
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.models import JOBS, Job, Models
 from holdfast.engine.notes import SessionNotes, from_notes
@@ -114,6 +116,8 @@ async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, re
         await files.journal.close()
         raise
     opened.registry = parts.registry
+    project = files.journal.header.project
+    opened.hooks = hooks_of(parts.settings, cwd=project)
     return with_notes(opened, FileNotes(files.directory, _home(files)))
 
 
@@ -127,7 +131,7 @@ def with_notes(session: Session, file: NotesFile) -> Session:
 
 def background(session: Session) -> Keepers:
     """The session's keepers as tasks of this process, for `run_turn`; close them before the session."""
-    return Keepers(TaskJobs(), session.keepers)
+    return Keepers(TaskJobs(), (*session.keepers, AheadOfTime(session)))
 
 
 def _home(files: SessionFiles) -> Path | None:
@@ -172,6 +176,7 @@ async def memory_session(
     )
     opened = await Session.open(world, parts.settings, model=parts.model, window=parts.window)
     opened.registry = parts.registry
+    opened.hooks = hooks_of(parts.settings)
     return opened
 
 

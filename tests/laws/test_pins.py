@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.calls import numbered, used
 from tests.worlds import World, done
 
-from holdfast.context.compaction import Plan, gathered
+from holdfast.context.compaction import Plan, left_of
 from holdfast.context.cuts import legal_cuts
 from holdfast.context.keep import keep_from
 from holdfast.context.pins import missing_pins, pin_budget
@@ -63,7 +63,7 @@ def hostile(make: Callable[[Session], str], calls: list[int]) -> Strategy:
         calls.append(1)
         last = legal_cuts(session.view, loops=False)[-1]
         cut = min(keep_from(session.view, facts), last)
-        yield Plan("full", make(session), "by a model", cut, gathered(session.view, cut))
+        yield Plan("full", make(session), "by a model", cut, left_of(session.view, facts, cut).ledger)
 
     return Strategy("full", propose)
 
@@ -78,7 +78,7 @@ def talk(world: World, number: int) -> None:
 @pytest.mark.parametrize("kind", RECORDS)
 def test_pins_are_byte_identical_after_twenty_compactions(kind: str) -> None:
     """REL-14: byte-identical, the view stays under the trigger, the session goes on."""
-    calls: list[int] = []
+    calls, taken = list[int](), set[str]()
     world = World(Settings(window_tokens=32_000, offload=False, thrash_refills=99))
     world.session.strategies = (hostile(RECORDS[kind], calls),)
     for text in PINS:
@@ -88,6 +88,7 @@ def test_pins_are_byte_identical_after_twenty_compactions(kind: str) -> None:
         talk(world, number)
         outcome = done(compact(world.session, trigger="auto"))
         assert isinstance(outcome, Done), outcome
+        taken.add(outcome.boundary.strategy)
         view = world.session.view
         assert not missing_pins(view)
         shown = view.items[0].visible[0].value
@@ -96,6 +97,7 @@ def test_pins_are_byte_identical_after_twenty_compactions(kind: str) -> None:
         assert outcome.boundary.tokens_after < world.session.limits.trigger
         assert world.prepare() is not None
     assert len(calls) == 20
+    assert ("full" in taken) == (kind in ("garbage", "ignore", "no tags")), "a record is taken when it is one at all"
     if kind in ("empty", "blank", "exception", "megabyte", "echo"):
         failed = [e for e in world.events if isinstance(e, CompactionAttemptFailed) and e.strategy == "full"]
         assert failed

@@ -475,7 +475,7 @@ def test_a_compaction_finds_its_work_prepared(tmp_path: Path) -> None:
         warm = noted_plan(session.view, facts, found.notes, whence, notes.prepared)
         assert isinstance(cold, Plan) and isinstance(warm, Plan)
         assert notes.prepared.fits(session.view, warm.keep_from)
-        assert warm.keep_from == cold.keep_from and warm.ledger.words == cold.ledger.words
+        assert warm.keep_from == cold.keep_from and warm.ledger.spoken == cold.ledger.spoken
         assert warm.ledger.memory().commands == cold.ledger.memory().commands
         assert warm.ledger.memory().tokens == cold.ledger.memory().tokens
         assert isinstance(await compact(session, trigger="auto"), Done)

@@ -12,7 +12,7 @@ from holdfast.transcript.records import Record
 
 def is_overtaken(boundary: Compacted, after: Iterable[Record]) -> bool:
     """Whether a later record reaches behind the boundary: it was undone, or the session was rewound to before it."""
-    within = {*boundary.kept, *(message.id for message in boundary.summary)}
+    within = {*boundary.kept[boundary.read :], *(message.id for message in boundary.summary)}
     for record in after:
         match record:
             case Message():

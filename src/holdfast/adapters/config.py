@@ -37,6 +37,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 # PRS-4: true-ish values of these switch a setting off for good.
 SWITCHES: dict[str, str] = {"compact": "DISABLE_COMPACT", "auto_compact": "DISABLE_AUTO_COMPACT"}
+# SEC-1: what runs commands isn't taken from a project's file, which comes with whatever was checked out.
+_ONLY_THE_USERS = frozenset({"pre_compact_hooks", "post_compact_hooks"})
 _NOT_SETTINGS = frozenset({"HOLDFAST_HOME"})
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
@@ -122,6 +124,9 @@ class _Layers:
         for name, value in content.items():
             if name not in NAMES:
                 raise BadSetting(f"{path}: unknown setting {name!r}{nearest(name, NAMES)}; `holdfast config` lists all")
+            if name in _ONLY_THE_USERS and source.startswith("project"):
+                self.warnings.append(SettingIgnored(name, f"a project's file may not run commands: {path}"))
+                continue
             self._put(name, value, source, where=f"{path}: ")
         if not isinstance(models, dict):
             raise BadSetting(f'{path}: models has to be tables, as in [models."my-model"]')

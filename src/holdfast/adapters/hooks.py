@@ -12,21 +12,41 @@ import anyio
 import anyio.abc
 import msgspec
 
-from holdfast.context.hooked import Answer, Hook, PreCompact, Told
+from holdfast.context.hooked import Answer, Hook, PostCompact, PreCompact, Told
 from holdfast.errors import HoldfastError
+from holdfast.settings import Settings
 
 _BLOCKS = 2
 _MOST_BYTES = 1_000_000
 
 
-def shell_hook(command: str, *, timeout_seconds: float = 60.0, cwd: str | None = None) -> Hook:
-    """A hook that runs a command. Its stdin is one JSON object with `event`, "PreCompact" or "PostCompact".
+EVENTS = (PreCompact.__name__, PostCompact.__name__)
+
+
+def hooks_of(settings: Settings, *, cwd: str | None = None) -> tuple[Hook, ...]:
+    """The hooks that the settings name: commands that run in `cwd`, the project's folder (CMP-10)."""
+    seconds = settings.hook_timeout_seconds
+    cwd = cwd if cwd and os.path.isdir(cwd) else None  # a session may come from another machine
+    named = ((settings.pre_compact_hooks, EVENTS[:1]), (settings.post_compact_hooks, EVENTS[1:]))
+    return tuple(
+        shell_hook(command, timeout_seconds=seconds, cwd=cwd, events=events)
+        for commands, events in named
+        for command in commands
+    )
+
+
+def shell_hook(
+    command: str, *, timeout_seconds: float = 60.0, cwd: str | None = None, events: tuple[str, ...] = EVENTS
+) -> Hook:
+    """A hook that runs a command at these events. Its stdin is one JSON object with `event`, one of their names.
 
     Exit 0: what it prints is a JSON object with the fields of `Answer`, or plain text, which is added to the
     instructions (before) or to the conversation (after). Exit 2: what it writes to stderr is why it blocks.
     """
 
-    async def run(told: Told) -> Answer:
+    async def run(told: Told) -> Answer | None:
+        if type(told).__name__ not in events:
+            return None
         given = msgspec.json.encode({"event": type(told).__name__, **asdict(told)})
         code, output, errors = await _run(command, given, cwd)
         if code == _BLOCKS:

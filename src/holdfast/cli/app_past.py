@@ -38,6 +38,12 @@ def compact(
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="The model that writes the record; else code does.")
     ] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="MESSAGE", help="Only this message and what follows it.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--up-to", metavar="MESSAGE", help="Only what stands before this message.")
+    ] = None,
     at: Annotated[int | None, typer.Option(min=1, metavar="LINE", help="Measure on a log: compact before it.")] = None,
     strategy: Annotated[str | None, typer.Option(metavar="NAME", help="With --at: the strategy; ledger.")] = None,
     budget: Annotated[str | None, typer.Option(metavar="TOKENS", help="With --at: what all may cost; 10k.")] = None,
@@ -47,10 +53,18 @@ def compact(
 ) -> None:
     """Replace the older part of a session by a record of it.
 
-    Nothing is lost: recall and search bring back what left, and uncompact undoes it.
+    With --from or --up-to a part gives way and all else stays word for word. Nothing is lost: recall and search bring
+    back what left, and uncompact undoes it.
     """
     measured = {"--strategy": strategy, "--budget": budget, "--tail": tail}
-    live = {"--focus": focus, "--dry-run": dry_run, "--edit": edit, "--summary": summary}
+    live = {
+        "--focus": focus,
+        "--dry-run": dry_run,
+        "--edit": edit,
+        "--summary": summary,
+        "--from": start,
+        "--up-to": end,
+    }
     odd = [flag for flag, value in (measured if at is None else live).items() if value]
     if odd:
         raise BadSetting(f"{odd[0]} goes {'only' if at is None else 'not'} with --at, which measures on a log")
@@ -63,7 +77,7 @@ def compact(
         )
     from holdfast.cli.undoing import Asked, compact_command
 
-    asked = Asked(focus=focus, is_dry=dry_run, edits=edit, summary=summary, model=model)
+    asked = Asked(focus=focus, is_dry=dry_run, edits=edit, summary=summary, model=model, start=start, end=end)
     raise typer.Exit(compact_command(reference, configured(sets or ()), asked, is_json=json))
 
 

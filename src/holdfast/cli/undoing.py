@@ -18,6 +18,7 @@ from holdfast.adapters.sinks import ListSink
 from holdfast.cli.door import EXIT_FAILED, EXIT_OK, cut, note, out, out_json
 from holdfast.cli.recalling import reference_of
 from holdfast.cli.tables import plural, table
+from holdfast.context.parts import Part as Chosen
 from holdfast.engine.compaction import Done, Failed, compact
 from holdfast.engine.full import summarizing
 from holdfast.engine.session import Session
@@ -42,6 +43,13 @@ class Asked:
     edits: bool = False
     summary: Path | None = None
     model: str | None = None
+    start: str | None = None
+    end: str | None = None
+
+    @property
+    def part(self) -> Chosen | None:
+        """What to summarise, when not all that isn't recent (CMP-6)."""
+        return Chosen(start=self.start, end=self.end) if self.start or self.end else None
 
 
 def compact_command(reference: str, config: Config, asked: Asked, *, is_json: bool) -> int:
@@ -75,7 +83,7 @@ async def _compact(reference: str, config: Config, asked: Asked, record: str | N
 async def _compacted(session: Session, asked: Asked, record: str | None, *, is_json: bool) -> int:
     """Preview, edit, commit, as asked."""
     if asked.is_dry or asked.edits:
-        looked = await preview(session, record=record, focus=asked.focus)
+        looked = await preview(session, record=record, focus=asked.focus, part=asked.part)
         if isinstance(looked, Failed):
             return _failed(looked, is_json=is_json)
         if asked.is_dry:
@@ -86,7 +94,7 @@ async def _compacted(session: Session, asked: Asked, record: str | None, *, is_j
 
 
 async def _commit(session: Session, asked: Asked, record: str | None, *, is_json: bool) -> int:
-    outcome = await compact(session, trigger="manual", record=record, focus=asked.focus)
+    outcome = await compact(session, trigger="manual", record=record, focus=asked.focus, part=asked.part)
     if not isinstance(outcome, Done):
         return _failed(outcome, is_json=is_json)
     boundary = outcome.boundary

@@ -5,8 +5,9 @@ Pure. The transaction around it (lease, strategies, commit) is the engine's (CMP
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -14,17 +15,16 @@ from holdfast import prompts
 from holdfast.context.anchor import size_tokens
 from holdfast.context.cuts import THINKING, open_loop
 from holdfast.context.indexing import index_of
-from holdfast.context.items import item_has_results
+from holdfast.context.items import Item, item_has_results
 from holdfast.context.keep import first_said, summary_budget
 from holdfast.context.ledger.checkpoint import Ledger, packed
 from holdfast.context.ledger.compacted import Around, render
 from holdfast.context.ledger.extract import block_text
-from holdfast.context.ledger.memory import Memory
-from holdfast.context.pins import missing_pins, summary_texts
+from holdfast.context.ledger.memory import Memory, Spoken
 from holdfast.context.policy import Facts
 from holdfast.context.restore.play import NOTHING_BACK, Back
 from holdfast.context.state import State, to_checkpoint
-from holdfast.context.view import View, project
+from holdfast.context.view import View, behind
 from holdfast.transcript.blocks import text_block
 from holdfast.transcript.edits import Change, Compacted, Marks
 from holdfast.transcript.messages import Message, MessageId, content_of
@@ -33,15 +33,35 @@ from holdfast.transcript.sizes import text_size
 
 Trigger = Literal["auto", "manual", "reactive", "model"]
 Strategy = Literal["session_memory", "full", "ledger", "supplied"]
+_BROUGHT = ("summary", "restored")
 WHERE_TO_LOOK = (
     "What a preview, a cleared result or this record names can be had again with the recall tool, by its id."
 )
+
+
+class Left(NamedTuple):
+    """What is known of what leaves, the ledger for the checkpoint, and where what leaves starts."""
+
+    memory: Memory
+    ledger: Ledger
+    start: int
+    latest: tuple[Spoken, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A boundary, and the view that it makes: what its test looks at, before anything is committed."""
+
+    boundary: Compacted
+    view: View
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a strategy proposes: a record of everything before `keep_from`, and where the kept messages start.
 
+    With a `start`, the messages before it are kept as well, and the record is of those between (CMP-6). `ledger` is
+    everything known up to `keep_from`, or up to where the last checkpoint had read.
     `promised` are words of the user that the record holds, byte for byte; `prompts` made it.
     """
 
@@ -52,22 +72,41 @@ class Plan:
     ledger: Ledger
     promised: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
+    latest: tuple[Spoken, ...] | None = None  # the latest words of a person; None: they are looked up in the ledger
     cursor: Cursor | None = None  # of the notes that the record is made of
+    start: int = 0
 
 
 def gathered(view: View, facts: Facts, keep_from: int) -> Memory:
     """What the ledger knows of everything that left so far and would leave now: from what was said, no summary."""
-    return index_of(view, facts.settings).memory(view.state.ledger, first_said(view), keep_from)
+    first = first_said(view)
+    return index_of(view, facts.settings).memory(view.state.ledger, first, max(first, keep_from))
 
 
-def boundary_of(
-    view: View, plan: Plan, facts: Facts, *, identity: str, trigger: Trigger, back: Back = NOTHING_BACK
-) -> Compacted:
-    """The boundary record that a plan makes, with what comes back and the checkpoint of the fold (CMP-14)."""
-    kept = view.items[plan.keep_from :]
-    record = _with_pins(view, _with_request(view, plan))
-    text = prompts.render("continuation", how=plan.how, where=WHERE_TO_LOOK, record=record)
-    text = text.encode("utf-8", "replace").decode("utf-8")  # a model can write half a surrogate pair; JSON can't
+def left_of(view: View, facts: Facts, keep_from: int) -> Left:
+    """What the ledger knows of what leaves now: of all that left so far, or of a part only (CMP-6).
+
+    A part that holds an earlier summary has that summary's messages no more, so what is known of everything stands in.
+    """
+    if facts.span is None:
+        whole = gathered(view, facts, keep_from)
+        return Left(whole, packed(whole), 0, tuple(whole.words[-1:]))
+    start, end = facts.span
+    ledger = view.state.ledger if end <= first_said(view) else packed(gathered(view, facts, end))
+    if any(item.message.origin == "summary" for item in view.items[start:end]):
+        return Left(gathered(view, facts, end), ledger, start)
+    return Left(index_of(view, facts.settings).memory(Ledger(), start, end), ledger, start)
+
+
+def kept_items(view: View, start: int, keep_from: int) -> list[Item]:
+    """The items that stay as they are: those before the part that leaves, and those behind it."""
+    return [*view.items[:start], *view.items[keep_from:]]
+
+
+def made(view: View, plan: Plan, facts: Facts, *, identity: str, trigger: Trigger, back: Back = NOTHING_BACK) -> Made:
+    """The boundary that a plan makes, with what comes back and the checkpoint of the fold (CMP-14)."""
+    kept = kept_items(view, plan.start, plan.keep_from)
+    text = _summary_text(view, plan, kept)
     summary = Message(
         id=MessageId(f"summary-{identity}"),
         role="user",
@@ -75,56 +114,84 @@ def boundary_of(
         origin="summary",
         at=facts.now,
     )
-    ids = {item.message.id for item in kept}
-    results = [r.id for r in view.results.values() if view.items[r.position].message.id in ids]
-    loop = _kept_loop(view, facts)
-    changes = tuple(
-        change
-        for position in range(plan.keep_from, len(view.items))
-        for change in _frozen(view, position, drops_thinking=position < loop)
-    )
+    names = (_frame(plan), *plan.prompts, *back.prompts)
+    first = first_said(view)
     boundary = Compacted(
         id=identity,
         trigger=trigger,
         strategy=plan.strategy,
         summary=(summary, *back.messages),
         kept=tuple(item.message.id for item in kept),
-        changes=changes,
-        collapses=tuple(c for c in view.collapses.values() if c.first in ids),
-        marks=Marks(
-            offloaded=tuple(i for i in results if i in view.frozen),
-            cleared=tuple(i for i in results if i in view.cleared),
-            snipped=tuple(i for i in results if i in view.snipped),
-            settled=tuple(sorted(i for i in view.settled if view.items[view.calls[i].position].message.id in ids)),
-            sent=max(0, view.sent - plan.keep_from),
-        ),
-        state=to_checkpoint(_state_after(view, plan, facts, back)),
+        in_front=plan.start,
+        read=plan.start + max(0, first - plan.keep_from),
+        carried=_carried(view, kept),
+        changes=_changes(view, plan, facts),
+        collapses=tuple(c for c in view.collapses.values() if not _leaves(plan, view.positions[c.first])),
+        marks=_marks(view, plan),
+        state=to_checkpoint(_state_after(view, plan, facts, back, trigger)),
         at=facts.now,
         tokens_before=facts.size(view),
         summary_tokens=text_size(text).base,
         kept_tokens=sum(item.size.base for item in kept if not item.is_hidden),
-        prompts={name: prompts.version(name) for name in ("continuation", *plan.prompts, *back.prompts)},
+        prompts={name: prompts.version(name) for name in names},
         restored=back.rows,
     )
-    after = size_tokens(project([boundary], onto=view), facts.settings)
-    return msgspec.structs.replace(boundary, tokens_after=after)
+    after = behind(view, boundary)
+    return Made(msgspec.structs.replace(boundary, tokens_after=size_tokens(after, facts.settings)), after)
+
+
+def _leaves(plan: Plan, position: int) -> bool:
+    return plan.start <= position < plan.keep_from
+
+
+def _carried(view: View, kept: Sequence[Item]) -> tuple[Message, ...]:
+    """The kept messages that an earlier boundary brought, and no line of the journal holds."""
+    if view.boundary is None or not kept:
+        return ()
+    brought = {message.id for message in (*view.boundary.summary, *view.boundary.carried)}
+    return tuple(item.message for item in kept if item.message.id in brought)
+
+
+def _marks(view: View, plan: Plan) -> Marks:
+    results = [r.id for r in view.results.values() if not _leaves(plan, r.position)]
+    return Marks(
+        offloaded=tuple(i for i in results if i in view.frozen),
+        cleared=tuple(i for i in results if i in view.cleared),
+        snipped=tuple(i for i in results if i in view.snipped),
+        settled=tuple(sorted(i for i in view.settled if not _leaves(plan, view.calls[i].position))),
+        sent=min(view.sent, plan.start) + max(0, view.sent - plan.keep_from),
+    )
+
+
+def _frame(plan: Plan) -> str:
+    """The prompt that tells what the record is."""
+    return "continuation_part" if plan.start else "continuation"
+
+
+def _summary_text(view: View, plan: Plan, kept: Sequence[Item]) -> str:
+    record = _with_pins(view, _with_request(view, plan), kept)
+    text = prompts.render(_frame(plan), how=plan.how, where=WHERE_TO_LOOK, record=record)
+    return text.encode("utf-8", "replace").decode("utf-8")  # a model can write half a surrogate pair; JSON can't
 
 
 def _with_request(view: View, plan: Plan) -> str:
     """The latest request goes in whole, by code, when its message isn't kept: it decides what to do now."""
-    words = plan.ledger.words[-1:]
+    spoken = plan.ledger.spoken[-1:] if plan.latest is None else plan.latest
     is_kept = any(item.message.origin == "user" and not item_has_results(item) for item in view.items[plan.keep_from :])
-    if is_kept or not words or words[0] in plan.record:
+    if is_kept or not spoken or spoken[0].text in plan.record:
         return plan.record
-    return f"## The latest request of the user, word for word\n{words[0]}\n\n{plan.record}"
+    if view.positions.get(MessageId(spoken[0].id), plan.start) < plan.start:
+        return plan.record  # it stands before the part that leaves
+    return f"## The latest request of the user, word for word\n{spoken[0].text}\n\n{plan.record}"
 
 
-def _with_pins(view: View, record: str) -> str:
-    """Pins go in verbatim, by code, whatever the record says."""
+def _with_pins(view: View, record: str, kept: Sequence[Item]) -> str:
+    """Pins go in verbatim, by code, whatever the record says; unless an earlier summary that stays has them."""
     if not view.state.pins:
         return record
-    pins = "\n".join(pin.text for pin in view.state.pins)
-    return f"## Pinned by the user, word for word\n{pins}\n\n{record}"
+    told = [block_text(b) for item in kept if item.message.origin == "summary" for b in item.visible]
+    pins = "\n".join(pin.text for pin in view.state.pins if not any(pin.text in text for text in told))
+    return f"## Pinned by the user, word for word\n{pins}\n\n{record}" if pins else record
 
 
 def _kept_loop(view: View, facts: Facts) -> int:
@@ -133,6 +200,13 @@ def _kept_loop(view: View, facts: Facts) -> int:
         return len(view.items)
     loop = open_loop(view)
     return len(view.items) if loop is None else loop
+
+
+def _changes(view: View, plan: Plan, facts: Facts) -> tuple[Change, ...]:
+    """How the kept messages show. Before the part that leaves nothing moves, so that their thinking holds."""
+    loop = _kept_loop(view, facts)
+    positions = (*range(plan.start), *range(plan.keep_from, len(view.items)))
+    return tuple(change for p in positions for change in _frozen(view, p, drops_thinking=plan.keep_from <= p < loop))
 
 
 def _frozen(view: View, position: int, *, drops_thinking: bool) -> list[Change]:
@@ -147,14 +221,14 @@ def _frozen(view: View, position: int, *, drops_thinking: bool) -> list[Change]:
     return changes
 
 
-def _state_after(view: View, plan: Plan, facts: Facts, back: Back) -> State:
+def _state_after(view: View, plan: Plan, facts: Facts, back: Back, trigger: Trigger) -> State:
     """The state behind the boundary: the breaker closes, unless the window refilled too soon again (PRS-5, PRS-6)."""
     state = view.state
     soon = state.breaker.boundaries > 0 and state.breaker.responses_since_boundary <= facts.settings.thrash_turns
     breaker = msgspec.structs.replace(
         state.breaker,
         failures=0,
-        refills=state.breaker.refills + 1 if soon else 0,
+        refills=state.breaker.refills + 1 if soon and trigger in ("auto", "reactive") else 0,
         responses_since_boundary=0,
         boundaries=state.breaker.boundaries + 1,
         waits=False,
@@ -162,42 +236,22 @@ def _state_after(view: View, plan: Plan, facts: Facts, back: Back) -> State:
     in_play = state.in_play if back.in_play is None else back.in_play
     if plan.cursor is not None:
         state = state.after(plan.cursor)
-    return msgspec.structs.replace(state, breaker=breaker, ledger=plan.ledger, in_play=in_play)
-
-
-def refusal(view: View, boundary: Compacted, facts: Facts, promised: tuple[str, ...] = ()) -> str | None:
-    """Why a boundary must not be committed; None when it may (CMP-9).
-
-    Strictly smaller (automatic: by at least 10 %), under the trigger, and with each pin, kept message and promised word
-    in place.
-    """
-    after = boundary.tokens_after
-    before = facts.size(view)
-    least = facts.settings.min_reduction_percent if boundary.trigger != "manual" else 0
-    if after >= before or (before - after) * 100 < before * least:
-        return f"too_little: {before:,} to {after:,} tokens"
-    if after >= facts.limits.trigger:
-        return f"over_trigger: {after:,} tokens, trigger {facts.limits.trigger:,}"
-    new = project([boundary], onto=view)
-    if len(new.items) != len(boundary.summary) + len(boundary.kept):
-        return "law: a kept message is missing"
-    if missing_pins(new):
-        return "pins: a pinned text is missing"
-    if any(words not in text for words in promised for text in summary_texts(new)[:1]):
-        return "words: what the user said is not there word for word"
-    return None
+    return msgspec.structs.replace(
+        state, breaker=breaker, ledger=plan.ledger, in_play=in_play, held=None, requested=None
+    )
 
 
 def ledger_plan(view: View, facts: Facts, keep_from: int) -> Plan:
     """The plan that needs no model (CMP-5). What stands in the kept messages isn't said again."""
-    memory = gathered(view, facts, keep_from)
-    kept = view.items[keep_from:]
-    left = [item.message for item in view.items[first_said(view) : keep_from]]
+    left = left_of(view, facts, keep_from)
+    kept = kept_items(view, left.start, keep_from)
+    gone = [item.message for item in view.items[left.start : keep_from] if item.message.origin not in _BROUGHT]
     around = Around(
         lead="",
         behind="\n".join(block_text(block) for item in kept for block in item.visible),
         known=frozenset(item.message.id for item in kept),
-        messages=() if kept else left,
+        messages=() if kept else gone,
     )
-    record = render(memory, summary_budget(facts), around).text
-    return Plan("ledger", record, "without a model, from what was said and done", keep_from, packed(memory))
+    record = render(left.memory, summary_budget(facts), around).text
+    how = "without a model, from what was said and done"
+    return Plan("ledger", record, how, keep_from, left.ledger, start=left.start, latest=left.latest)

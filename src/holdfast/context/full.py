@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast import prompts
-from holdfast.context.compaction import Plan, gathered
+from holdfast.context.compaction import Plan, kept_items, left_of
+from holdfast.context.cuts import THINKING
 from holdfast.context.keep import summary_budget
-from holdfast.context.ledger.checkpoint import packed
 from holdfast.context.ledger.compacted import Around, render
 from holdfast.context.ledger.extract import block_text
 from holdfast.context.ledger.memory import Spoken
@@ -33,6 +33,7 @@ _WORDS_PER_TOKEN = 0.6
 _SUMMARY_SHARE = 0.75  # of the budget; the ledger has the rest
 _ASKED_SHARE = 0.5  # models write more than they are asked for
 _BULK_UNITS = 2_400  # pasted, rather than typed: goes in after what was typed
+_QUOTED_CHARS = 160
 _CUT_MARK = " […] "  # an earlier boundary shortened it, so it is nobody's words any more
 _ANALYSIS = re.compile(r"<analysis>.*?</analysis>", re.S | re.I)
 _SUMMARY = re.compile(r"<summary>(.*)</summary>", re.S | re.I)
@@ -60,12 +61,33 @@ class Summary:
     dropped: int = 0
 
 
-def instruction(facts: Facts) -> str:
-    """What is asked of the model, with what a person or a hook wants on top."""
+def instruction(facts: Facts, view: View | None = None) -> str:
+    """What is asked of the model, with what a person or a hook wants on top.
+
+    When only a part is to be summarised, that part of the `view` is named by how it begins and ends (CMP-6): the
+    request stays the conversation's own, so that it is read from the cache.
+    """
     words = max(100, int(summary_budget(facts) * _ASKED_SHARE * _WORDS_PER_TOKEN))
     wanted = facts.instructions.strip()
     more = prompts.render("full_instructions", instructions=wanted) if wanted else ""
+    if view is not None and facts.span is not None:
+        more = f"{_scope(view, facts.span)}\n{more}"
     return prompts.render("full_compact", words=f"{words:,}", instructions=more and f"\n\n{more}")
+
+
+def _scope(view: View, span: tuple[int, int]) -> str:
+    start, end = span
+    first = "the beginning" if start == 0 else f"the message that begins with {_quoted(view, start)}"
+    last = "the end" if end == len(view.items) else f"just before the message that begins with {_quoted(view, end)}"
+    return prompts.render("full_part", first=first, last=last).rstrip()
+
+
+def _quoted(view: View, position: int) -> str:
+    """How a message begins, for the model to find it by; what it says is said before, and can order nothing here."""
+    item = view.items[position]
+    texts = (" ".join(block_text(block).split()) for block in item.visible if block.kind not in THINKING)
+    text = next((text for text in texts if text), item.message.role)
+    return f"“{text[:_QUOTED_CHARS]}”"
 
 
 def summary_in(reply: Reply) -> str | None:
@@ -107,11 +129,12 @@ def _most_tokens(facts: Facts) -> int:
 
 def full_plan(view: View, facts: Facts, keep_from: int, summary: Summary) -> Plan:
     """The plan that a summary makes: summary, the user's words, and what the ledger has beside them."""
-    memory = gathered(view, facts, keep_from)
+    left = left_of(view, facts, keep_from)
+    memory, kept = left.memory, kept_items(view, left.start, keep_from)
     text = neutralised(summary.text)
     said = kept_words(memory.words, _words_units(facts))
-    known = frozenset(item.message.id for item in view.items[keep_from:]) | {one.id for one in said}
-    behind = [block_text(block) for item in view.items[keep_from:] for block in item.visible]
+    known = frozenset(item.message.id for item in kept) | {one.id for one in said}
+    behind = [block_text(block) for item in kept for block in item.visible]
     around = Around(lead="", behind="\n".join((text, *(one.text for one in said), *behind)), known=known)
     ledger = render(memory, summary_budget(facts) - base_tokens(text) - 60, around).text
     parts = [f"# What a model wrote of it\n{_left_out(summary.dropped)}{text}"]
@@ -120,13 +143,15 @@ def full_plan(view: View, facts: Facts, keep_from: int, summary: Summary) -> Pla
         parts.append("\n".join((lead, *map(_spoken, said))))
     if ledger:
         parts.append(f"# What was said and done, listed by code\n\n{ledger}")
-    names = ("full_compact", *(("full_dropped",) if summary.dropped else ()))
+    names = ("full_compact", *(("full_part",) if facts.span else ()), *(("full_dropped",) if summary.dropped else ()))
     return Plan(
         strategy="full",
         record="\n\n".join(parts),
         how="with the help of a model",
         keep_from=keep_from,
-        ledger=packed(memory),
+        start=left.start,
+        ledger=left.ledger,
+        latest=left.latest,
         promised=tuple(one.text for one in said),
         prompts=names,
     )

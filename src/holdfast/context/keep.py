@@ -51,8 +51,22 @@ def summary_budget(facts: Facts) -> int:
 
 
 def first_said(view: View) -> int:
-    """The position of the first message that was said: a summary is never kept, nor compacted again (CMP-13)."""
-    return len(view.boundary.summary) if view.boundary else 0
+    """The position of the first message that the checkpoint hasn't read: behind the last summary.
+
+    A compaction that keeps the latest messages keeps none from before it, as a summary isn't summarised with what came
+    after it unless it stands first (CMP-13).
+    """
+    boundary = view.boundary
+    if boundary is None:
+        return 0
+    known = (*boundary.kept[boundary.read - 1 : boundary.read], *(message.id for message in boundary.summary))
+    return max((view.positions[identity] + 1 for identity in known if identity in view.positions), default=0)
+
+
+def can_leave(view: View, position: int) -> bool:
+    """Whether anything that was said stands before a position, other than the last boundary's summary."""
+    first = first_said(view)
+    return position > first or (position == first and view.boundary is not None and view.boundary.read > 0)
 
 
 def _choose(view: View, cuts: list[int], bounds: _Bounds) -> int | None:

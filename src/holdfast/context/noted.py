@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.context.compaction import Plan, gathered
 from holdfast.context.cuts import legal_cuts
@@ -11,6 +11,7 @@ from holdfast.context.ledger.checkpoint import Ledger, packed
 from holdfast.context.ledger.compacted import Around, render
 from holdfast.context.ledger.extract import block_text
 from holdfast.context.ledger.index import Index
+from holdfast.context.ledger.memory import Memory
 from holdfast.context.policy import Facts
 from holdfast.context.state import from_checkpoint
 from holdfast.context.view import View
@@ -77,6 +78,12 @@ class Prepared:
     boundary: str | None
     position: int
     message: str  # the last one before the position
+    unpacked: list[Memory] = field(default_factory=list, compare=False)  # the ledger, for whoever comes first
+
+    def memory(self, last: int) -> Memory:
+        """What is known up to a position."""
+        known = self.unpacked.pop() if self.unpacked else self.ledger.memory()
+        return known.absorb(self.index.extracts(self.position, last))
 
     def fits(self, view: View, position: int) -> bool:
         """Whether it can be gone on with up to a position of this view."""
@@ -99,7 +106,7 @@ def prepare(view: View, facts: Facts, index: Index, covers: int) -> Prepared | N
         return None
     ledger = packed(index.memory(view.state.ledger, first, position))
     boundary = view.boundary.id if view.boundary else None
-    return Prepared(index, ledger, boundary, position, view.items[position - 1].message.id)
+    return Prepared(index, ledger, boundary, position, view.items[position - 1].message.id, [ledger.memory()])
 
 
 def noted_plan(
@@ -115,7 +122,7 @@ def noted_plan(
         return "nothing_to_compact: no message stands before those that came after the notes"
     text = f"{_HEADING}\n{for_record(notes, budget_of(facts), path)}"
     if prepared is not None and prepared.fits(view, position):
-        memory = prepared.index.memory(prepared.ledger, prepared.position, position)
+        memory = prepared.memory(position)
     else:
         memory = gathered(view, facts, position)
     kept = view.items[position:]
@@ -123,5 +130,8 @@ def noted_plan(
     around = Around(lead="", behind=f"{shown}\n{text}", known=frozenset(item.message.id for item in kept))
     room = summary_budget(facts)
     ledger = render(memory, max(room - base_tokens(text), round(room * _LEDGER_LEAST)), around).text
+    latest = tuple(memory.words[-1:])
     how = "from the notes kept during the session, and from what was said and done"
-    return Plan("session_memory", f"{text}\n\n{ledger}".strip(), how, position, packed(memory), cursor=cursor)
+    return Plan(
+        "session_memory", f"{text}\n\n{ledger}".strip(), how, position, packed(memory), latest=latest, cursor=cursor
+    )

@@ -43,13 +43,14 @@ def pin_refusal(view: View, text: str, facts: Facts) -> str | None:
 
 
 def summary_texts(view: View) -> list[str]:
-    """The texts of the first message: behind a boundary its summary."""
-    return [block.value.text for block in view.items[0].visible if isinstance(block.value, Text)]
+    """The texts of all summaries in the view."""
+    blocks = [block for item in view.items if item.message.origin == "summary" for block in item.visible]
+    return [block.value.text for block in blocks if isinstance(block.value, Text)]
 
 
 def missing_pins(view: View) -> tuple[Pinned, ...]:
-    """Pins that the summary of the last boundary doesn't hold word for word; those set since are in no summary yet."""
-    if view.boundary is None or not view.items:
+    """Pins that no summary holds word for word, behind a boundary; those set since it are in none yet."""
+    if view.boundary is None:
         return ()
     texts = summary_texts(view)
     return tuple(pin for pin in view.state.pins if not any(pin.text in text for text in texts))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.context.anchor import size_tokens
+from holdfast.context.items import item_has_results
 from holdfast.context.models import UNKNOWN, ModelFacts
 from holdfast.context.view import View
 from holdfast.settings import Settings
@@ -43,6 +44,7 @@ class Thresholds:
     error: int
     limit: int
     auto: bool
+    by_hand: bool = False  # compaction is there, but only when somebody asks for it (CMP-7)
 
     @property
     def scale(self) -> float:
@@ -67,7 +69,8 @@ def thresholds(settings: Settings, model: ModelFacts, window: int, source: Windo
     percent = settings.auto_compact_percent
     if percent is not None and 0 < percent <= 100:
         trigger = min(int(counted_usable * percent / 100), trigger)
-    auto = settings.compact and settings.auto_compact
+    is_manual = settings.compact_timing == "manual"
+    auto = settings.compact and settings.auto_compact and not is_manual
     high = trigger if auto else usable
     block = usable - min(settings.block_offset_tokens, usable // 50)
     return Thresholds(
@@ -81,6 +84,7 @@ def thresholds(settings: Settings, model: ModelFacts, window: int, source: Windo
         error=high - min(settings.error_offset_tokens, high * 15 // 100),
         limit=trigger if auto else block,
         auto=auto,
+        by_hand=settings.compact and is_manual,
     )
 
 
@@ -94,7 +98,8 @@ class Facts:
     """Everything beside the view that a pass may look at; a decision can be reproduced from the two.
 
     `now` is in seconds since the epoch (None: unknown, so nothing is idle). `source` says who asks: user, or a helper.
-    `instructions` are what a person, or a hook, wants a record to look at.
+    `instructions` are what a person, or a hook, wants a record to look at. `span` is the part of the view to summarise,
+    from one position to before another; None for all that isn't kept (CMP-6).
     """
 
     settings: Settings
@@ -103,6 +108,7 @@ class Facts:
     now: float | None = None
     source: str = "user"
     instructions: str = ""
+    span: tuple[int, int] | None = None
 
     def size(self, view: View) -> int:
         """The view's size in tokens (TOK-3)."""
@@ -148,7 +154,7 @@ def low_line(size: int, limits: Thresholds) -> str | None:
     if size < limits.warning:
         return None
     left = int(percent_left(size, limits))
-    if limits.auto:
+    if limits.auto or limits.by_hand:
         return f"Context low ({left}% left): run /compact to compact and continue"
     return f"Context low ({left}% left): compaction is off; use /clear, or trim the conversation by hand"
 
@@ -162,7 +168,7 @@ class Need:
 
 
 def compaction_need(view: View, facts: Facts) -> Need | None:
-    """Whether automatic compaction has to start now (TURN-8, PRS-4, PRS-5, PRS-6)."""
+    """Whether automatic compaction has to start now (TURN-8, PRS-4, PRS-5, PRS-6, CMP-7)."""
     if not facts.limits.auto or facts.source in HELPER_SOURCES:
         return None
     breaker = view.state.breaker
@@ -170,4 +176,18 @@ def compaction_need(view: View, facts: Facts) -> Need | None:
         return None
     size = facts.size(view)
     due = facts.limits.block if breaker.waits else facts.limits.trigger  # CMP-11: not what was just undone
-    return Need(size) if size >= due else None
+    if size < due or (facts.settings.compact_timing == "boundary" and size < facts.limits.block and in_tool_loop(view)):
+        return None
+    return Need(size)
+
+
+def in_tool_loop(view: View) -> bool:
+    """Whether the model owes an answer to results of its calls, or results are still to come (CMP-7)."""
+    if view.open_calls:
+        return True
+    for item in reversed(view.items):
+        if item.message.role == "assistant":
+            return False
+        if item_has_results(item):
+            return True
+    return False

@@ -9,7 +9,9 @@ import msgspec
 
 from holdfast.context.ledger.checkpoint import Ledger
 from holdfast.context.restore.play import InPlay
-from holdfast.transcript.records import Calibrated, CompactionFailed, Cursor, Front, Pinned, Record, Titled
+from holdfast.transcript.records import Calibrated, CompactionFailed, Cursor, Front, Noted, Pinned, Record, Titled
+
+HELD, REQUESTED = "summary_held", "compaction_requested"  # kinds of notes that the fold remembers
 
 
 class Calibration(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,6 +41,27 @@ class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
     waits: bool = False  # a compaction was undone: the next automatic one waits for the block threshold (CMP-11)
 
 
+class Held(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A summary that was made ahead of time: of everything up to `message`, as it was when `digest` was taken (CMP-6).
+
+    `instructions` were followed; `dropped` is how many of the oldest API rounds the model didn't see.
+    """
+
+    message: str
+    digest: str
+    text: str
+    model: str = ""
+    dropped: int = 0
+    instructions: str = ""
+
+
+class Requested(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The model asked for a compaction: put off once, or to be done at the next legal point (CMP-6)."""
+
+    focus: str = ""
+    is_accepted: bool = False
+
+
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything that outlives a boundary; persisted whole in its checkpoint."""
 
@@ -52,6 +75,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     responses: int = 0  # API responses so far
     answered_at: float | None = None  # when the model last answered: how cold the cache is
     ledger: Ledger = Ledger()  # what was gathered from the messages before the boundary
+    held: Held | None = None
+    requested: Requested | None = None
     in_play: InPlay = InPlay()  # what the trackers learned from the messages before the boundary (RST-10)
 
     def with_message(self) -> State:
@@ -79,18 +104,33 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
             return self.with_pin(record)
         if isinstance(record, Cursor):
             return msgspec.structs.replace(self, cursors={**self.cursors, record.name: record})
+        if isinstance(record, Noted):
+            return self.with_note(record)
         return self.with_failure(record.trigger) if isinstance(record, CompactionFailed) else self
+
+    def with_note(self, note: Noted) -> State:
+        """A summary is held, or a compaction was asked for; other notes, and what can't be read, tell nothing."""
+        try:
+            if note.kind == HELD:
+                return msgspec.structs.replace(self, held=msgspec.convert(note.data, Held))
+            if note.kind == REQUESTED:
+                return msgspec.structs.replace(self, requested=msgspec.convert(note.data, Requested))
+        except msgspec.ValidationError:
+            pass
+        return self
 
     def with_failure(self, trigger: str) -> State:
         """An attempt to compact failed; one by hand closes the breaker all the same, since somebody looked (PRS-5)."""
+        if trigger == "model":  # it asked too early, perhaps; that is no failure of the automatic one
+            return msgspec.structs.replace(self, requested=None)
         if trigger == "manual":
             return msgspec.structs.replace(self, breaker=msgspec.structs.replace(self.breaker, failures=0))
         breaker = msgspec.structs.replace(self.breaker, failures=self.breaker.failures + 1)
         return msgspec.structs.replace(self, breaker=breaker)
 
-    def with_compaction_undone(self, latest: State) -> State:
+    def with_compaction_undone(self, latest: State, *, waits: bool) -> State:
         """This is the state without the last compaction; what was learned about the model since is in `latest`."""
-        breaker = msgspec.structs.replace(self.breaker, waits=True)
+        breaker = msgspec.structs.replace(self.breaker, waits=waits or self.breaker.waits)
         return msgspec.structs.replace(
             self, calibration=latest.calibration, answered_at=latest.answered_at, breaker=breaker
         )

@@ -43,11 +43,7 @@ from holdfast.transcript.edits import (
     Undone,
 )
 from holdfast.transcript.messages import Message, MessageId, ToolUseId
-from holdfast.transcript.records import (
-    Calibrated,
-    Front,
-    Record,
-)
+from holdfast.transcript.records import Calibrated, Front, Record
 from holdfast.transcript.sizes import NOTHING, Size
 
 
@@ -85,9 +81,7 @@ class View:
     def copy(self) -> View:
         """An independent view of the same records."""
         fresh = replace(self, dirty=0, flat=None, index=None)
-        for name in ("items", "positions", "calls", "results", "open_calls", "settled", "frozen", "cleared", "snipped"):
-            setattr(fresh, name, getattr(self, name).copy())
-        for name in ("worth", "result_tokens", "collapses", "since"):
+        for name in _OWNED:
             setattr(fresh, name, getattr(self, name).copy())
         return fresh
 
@@ -107,6 +101,12 @@ class View:
         return value if isinstance(value, ToolResult) else None
 
 
+_OWNED = (
+    *("items", "positions", "calls", "results", "open_calls", "settled", "frozen", "cleared", "snipped"),
+    *("worth", "result_tokens", "collapses", "since"),
+)
+
+
 def project(records: Iterable[Record], onto: View | None = None) -> View:
     """Fold records onto a view (an empty one by default) and return the new view; `onto` stays as it was."""
     view = onto.copy() if onto is not None else View()
@@ -118,10 +118,12 @@ def project(records: Iterable[Record], onto: View | None = None) -> View:
 def advance(view: View, record: Record) -> None:
     """Fold one record onto a view in place. Only the view's single owner may call this; others use `project`."""
     if isinstance(record, Compacted):
-        _compacted(view, record)
+        _become(view, behind(view, record))
         return
-    if is_uncompact(view, record):
-        _uncompacted(view)
+    if reaches_back(view, record):
+        _uncompacted(view, waits=isinstance(record, Undone))
+        if isinstance(record, Rewound):
+            advance(view, record)
         return
     if isinstance(record, Message):
         _said(view, record)
@@ -131,8 +133,12 @@ def advance(view: View, record: Record) -> None:
         _undone(view, record)
     elif isinstance(record, Rewound):
         _rewound(view, record)
+    elif isinstance(record, Front):
+        anchors.fronted(view, record)
+    elif isinstance(record, Calibrated):
+        anchors.calibrated(view, record)
     else:
-        _kept(view, record)
+        view.state = view.state.after(record)  # not shown, but remembered
     if view.past is not None:
         view.since.append(record)
 
@@ -140,6 +146,13 @@ def advance(view: View, record: Record) -> None:
 def is_uncompact(view: View, record: Record) -> bool:
     """Whether a record undoes the compaction that the view stands on (CMP-11)."""
     return isinstance(record, Undone) and view.boundary is not None and record.id == view.boundary.id
+
+
+def reaches_back(view: View, record: Record) -> bool:
+    """Whether a record needs what stood before the view's boundary: an undo, or a rewind to before its end (CMP-6)."""
+    if isinstance(record, Rewound):
+        return view.boundary is not None and record.to in view.boundary.kept[: view.boundary.read]
+    return is_uncompact(view, record)
 
 
 def _said(view: View, message: Message) -> None:
@@ -324,29 +337,30 @@ def _rewound(view: View, record: Rewound) -> None:
     _become(view, fresh)
 
 
-def _compacted(view: View, boundary: Compacted) -> None:
-    """A boundary resets the fold: its summary, then the kept messages as its own changes show them (CMP-14)."""
-    kept = [view.items[view.positions[i]].message for i in boundary.kept if i in view.positions]
+def behind(view: View, boundary: Compacted) -> View:
+    """What a boundary makes of a view: its summary among the kept messages, shown as its changes say (CMP-14)."""
+    here = {i: view.items[view.positions[i]].message for i in boundary.kept if i in view.positions}
+    here |= {message.id: message for message in (*boundary.carried, *boundary.summary)}
     state = from_checkpoint(boundary.state)
     past = replace(view, dirty=0, flat=None, index=None)
     fresh = View(boundary=boundary, state=state, front_size=anchors.front_size(state.front), past=past)
     marks = boundary.marks
     fresh.settled = set(marks.settled)
-    _restore(fresh, [item_of(message) for message in (*boundary.summary, *kept)])
+    _restore(fresh, [item_of(here[i]) for i in boundary.order if i in here])
     _change(fresh, boundary.changes)
     for identity in marks.cleared:
         if identity in fresh.results:
             _count_result(fresh, identity, -1)
     fresh.frozen, fresh.cleared, fresh.snipped = set(marks.offloaded), set(marks.cleared), set(marks.snipped)
     fresh.worth.taken(fresh.cleared | fresh.snipped)
-    fresh.sent = len(boundary.summary) + marks.sent if marks.sent else 0
+    fresh.sent = marks.sent + (len(boundary.summary) if marks.sent > boundary.in_front else 0)
     for collapse in boundary.collapses:
         _hide(fresh, collapse)
     fresh.anchor = anchors.estimated(fresh)
-    _become(view, fresh)
+    return fresh
 
 
-def _uncompacted(view: View) -> None:
+def _uncompacted(view: View, *, waits: bool = True) -> None:
     """The view as if the last compaction had never been: what it replaced, and all that came after it (CMP-11).
 
     What was learned and told about the model since then stays known. The whole prefix is another one.
@@ -356,7 +370,7 @@ def _uncompacted(view: View) -> None:
     fresh = view.past.copy()
     for record in view.since:
         advance(fresh, record)
-    fresh.state = fresh.state.with_compaction_undone(view.state)
+    fresh.state = fresh.state.with_compaction_undone(view.state, waits=waits)
     is_known = view.past.anchor is not None and view.past.front_size == fresh.front_size
     fresh.anchor = view.past.anchor if is_known else anchors.estimated(fresh)
     fresh.moved = 0 if fresh.sent else None
@@ -383,13 +397,3 @@ def _restore(view: View, items: list[Item]) -> None:
 def _become(view: View, fresh: View) -> None:
     for name in View.__dataclass_fields__:
         setattr(view, name, getattr(fresh, name))
-
-
-def _kept(view: View, record: Record) -> None:
-    """Records that the view doesn't show but the fold remembers."""
-    if isinstance(record, Front):
-        anchors.fronted(view, record)
-    elif isinstance(record, Calibrated):
-        anchors.calibrated(view, record)
-    else:
-        view.state = view.state.after(record)

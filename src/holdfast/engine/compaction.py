@@ -9,14 +9,24 @@ from __future__ import annotations
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from holdfast.context.compaction import Plan, Trigger, boundary_of, refusal
+from holdfast.context.acceptance import refusal
+from holdfast.context.compaction import Plan, Trigger, made
 from holdfast.context.economics import move_price
+from holdfast.context.parts import Part, span_of
+from holdfast.context.view import View
 from holdfast.engine.hooks import after, before
 from holdfast.engine.restoring import with_restored
 from holdfast.engine.session import Session
-from holdfast.engine.strategies import focused, proposed, supplied
+from holdfast.engine.strategies import AHEAD, focused, proposed, supplied
 from holdfast.errors import CompactionRefused
-from holdfast.events import CompactionAttemptFailed, CompactionBlocked, CompactionDone, PrefixMoved
+from holdfast.events import (
+    BoundaryListenerFailed,
+    CompactionAttemptFailed,
+    CompactionBlocked,
+    CompactionDone,
+    HeldSummaryUsed,
+    PrefixMoved,
+)
 from holdfast.transcript.edits import Compacted
 from holdfast.transcript.records import CompactionFailed
 
@@ -49,14 +59,37 @@ class Proposal:
 
     plan: Plan
     boundary: Compacted
+    strategy: str  # whose plan it is; "precomputed" for one that a model wrote ahead of time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is asked of a compaction. `record` is a text to commit instead of what a strategy would write.
+
+    `focus` is what a person wants the record to look at; `part` is what to summarise, when not all that isn't recent.
+    """
+
+    trigger: Trigger
+    source: str = "user"
+    record: str | None = None
+    focus: str = ""
+    part: Part | None = None
+    instructions: str | None = None  # for a model; None: the focus
 
 
 async def compact(
-    session: Session, *, trigger: Trigger, source: str = "user", record: str | None = None, focus: str = ""
+    session: Session,
+    *,
+    trigger: Trigger,
+    source: str = "user",
+    record: str | None = None,
+    focus: str = "",
+    part: Part | None = None,
 ) -> Outcome:
-    """Replace old history by a record of it. Raises `CompactionRefused` when compaction is off or already runs.
+    """Replace old history, or a `part` of the view, by a record of it (CMP-6, CMP-8).
 
-    `record` is a text to commit instead of what a strategy would write; it has to pass the same test.
+    `record` is a text to commit instead of what a strategy would write; it has to pass the same test. Raises
+    `CompactionRefused` when compaction is off or already runs, or when nothing of the part can leave.
     """
     if not session.settings.compact:
         raise CompactionRefused(
@@ -64,11 +97,12 @@ async def compact(
         )
     if session.is_compacting:
         raise CompactionRefused("a compaction of this session is already running; wait for it to end")
+    wish = Wish(trigger=trigger, source=source, record=record, focus=focus, part=part)
     session.is_compacting = True
     try:
-        found = await _hooked(session, trigger=trigger, source=source, record=record, focus=focus)
+        found = await _hooked(session, wish)
         if isinstance(found, Proposal):
-            done = await _committed(session, found.boundary)
+            done = await _committed(session, found)
             await after(session, found.boundary)
             return done
         if isinstance(found, Blocked):
@@ -79,63 +113,70 @@ async def compact(
         session.is_compacting = False
 
 
-async def _hooked(
-    session: Session, *, trigger: Trigger, source: str, record: str | None, focus: str
-) -> Proposal | Failed:
+async def _hooked(session: Session, wish: Wish) -> Proposal | Failed:
     """The proposal that the hooks agree with. One that they supply and that fails the test isn't the last word."""
-    hooked = await before(session, trigger, focus)
+    hooked = await before(session, wish.trigger, wish.focus)
     if hooked.blocked is not None:
-        session.world.sink.emit(CompactionBlocked(trigger, hooked.blocked.split(":")[0]))
+        session.world.sink.emit(CompactionBlocked(wish.trigger, hooked.blocked.split(":")[0]))
         return Blocked(f"blocked: {hooked.blocked}")
-    if record is None and hooked.summary is not None:
-        found = await proposal(session, trigger=trigger, source=source, record=hooked.summary, focus=focus)
+    if wish.record is None and hooked.summary is not None:
+        found = await proposal(session, replace(wish, record=hooked.summary))
         if isinstance(found, Proposal):
             return found
-    wanted = hooked.instructions
-    return await proposal(session, trigger=trigger, source=source, record=record, focus=focus, instructions=wanted)
+    return await proposal(session, replace(wish, instructions=hooked.instructions))
 
 
-async def proposal(
-    session: Session,
-    *,
-    trigger: Trigger,
-    source: str = "user",
-    record: str | None = None,
-    focus: str = "",
-    instructions: str | None = None,
-) -> Proposal | Failed:
-    """What `compact` would commit now. Changes nothing. `instructions` are for a model, `focus` for the record, too."""
-    facts = replace(session.facts(source), instructions=focus if instructions is None else instructions)
+async def proposal(session: Session, wish: Wish) -> Proposal | Failed:
+    """What `compact` would commit now. Changes nothing."""
+    instructions = wish.focus if wish.instructions is None else wish.instructions
+    span = span_of(session.view, wish.part) if wish.part is not None else None
+    facts = replace(session.facts(wish.source), instructions=instructions, span=span)
     view, emit = session.view, session.world.sink.emit
     reason = "nothing_to_compact: no message stands before the messages to keep"
-    plans = proposed(session, facts) if record is None else supplied(session, facts, record)
+    plans = proposed(session, facts) if wish.record is None else supplied(session, facts, wish.record)
     async with aclosing(plans) as proposals:
         async for name, plan in proposals:
             if isinstance(plan, Plan):
-                plan = focused(plan, focus)
+                plan = focused(plan, wish.focus, "model" if wish.trigger == "model" else "user")
                 identity = session.world.ids.new("boundary")
-                boundary = boundary_of(view, plan, facts, identity=identity, trigger=trigger)
+                bare = made(view, plan, facts, identity=identity, trigger=wish.trigger)
                 why = (
-                    refusal(view, boundary, facts, plan.promised)
+                    refusal(view, bare, facts, plan.promised)
                     if plan.record.strip()
                     else "empty: the record holds no text"
                 )
                 if why is None:
-                    return Proposal(plan, await with_restored(session, plan, facts, boundary))
+                    return Proposal(plan, await with_restored(session, plan, facts, bare), name)
             else:
                 why = plan
             reason = why
-            emit(CompactionAttemptFailed(trigger, name, why))
+            emit(CompactionAttemptFailed(wish.trigger, name, why))
     return Failed(reason)
 
 
-async def _committed(session: Session, boundary: Compacted) -> Done:
-    emit = session.world.sink.emit
-    await session.commit_boundary(boundary)
+async def _committed(session: Session, found: Proposal) -> Done:
+    boundary, emit, held = found.boundary, session.world.sink.emit, session.view.state.held
+    rewritten = _rewritten_tokens(session.view, boundary)
+    boundary = await session.commit_boundary(boundary)
     emit(_done(boundary))
-    price = move_price(boundary.tokens_after, session.model, session.settings.cache_ttl)
-    emit(PrefixMoved("compacted", 0, boundary.tokens_after, price))
+    if held is not None and found.strategy == AHEAD.name:
+        emit(HeldSummaryUsed(held.model))
+    price = move_price(rewritten, session.model, session.settings.cache_ttl)
+    emit(PrefixMoved("compacted", boundary.in_front, rewritten, price))
+    for tell in session.on_boundary:
+        try:
+            tell(boundary)
+        except Exception as e:  # a named boundary: whoever forgets what was loaded must not fail the compaction
+            emit(BoundaryListenerFailed(type(e).__name__))
     return Done(boundary)
+
+
+def _rewritten_tokens(view: View, boundary: Compacted) -> int:
+    """The tokens that are written to the cache again: all, but what stays in front."""
+    items = view.items[: boundary.in_front]
+    front = sum(item.size.live for item in items if not item.is_hidden) if items else 0
+    stays = view.front_size.live + front if items else 0
+    return max(0, boundary.tokens_after - round(stays * view.state.calibration.ratio))
 
 
 def _done(boundary: Compacted) -> CompactionDone:

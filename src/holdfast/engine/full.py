@@ -14,6 +14,7 @@ from holdfast.context.full_request import Ask, is_own, overflow_tokens, rounds_t
 from holdfast.context.policy import Facts
 from holdfast.context.replies import About, Reply
 from holdfast.context.requests import Request
+from holdfast.context.view import View
 from holdfast.engine.models import Models, ask_job
 from holdfast.engine.session import Session
 from holdfast.engine.strategies import Strategy, tails
@@ -33,14 +34,14 @@ def full(models: Sequence[Model]) -> Strategy:
         if not starts:
             return
         for model in models:
-            said = await _summary(session, facts, model)
+            said = await written(session, session.view, facts, model)
             if isinstance(said, str):
                 yield said
                 continue
             for keep_from in starts:
                 yield full_plan(session.view, facts, keep_from, said)
 
-    return Strategy("full", propose)
+    return Strategy("full", propose, tuple(models))
 
 
 def summarizing(models: Sequence[Model]) -> Strategy | None:
@@ -49,14 +50,14 @@ def summarizing(models: Sequence[Model]) -> Strategy | None:
     return full(asked) if asked else None
 
 
-async def _summary(session: Session, facts: Facts, model: Model) -> Summary | str:
-    """What a model writes, or why it doesn't. One answer is asked for; only the request is made smaller."""
-    about, text, dropped = model.about, instruction(facts), 0
-    fitting = summary_ask(session.view, facts, about, text)
-    if not is_own(session.view, about) and (gap := overflow_tokens(facts, about, fitting)):
+async def written(session: Session, view: View, facts: Facts, model: Model) -> Summary | str:
+    """What a model writes of a view, or why it doesn't. One answer is asked for; only the request is made smaller."""
+    about, text, dropped = model.about, instruction(facts, view), 0
+    fitting = summary_ask(view, facts, about, text)
+    if not is_own(view, about) and (gap := overflow_tokens(facts, about, fitting)):
         dropped = _dropped(session, about, fitting, gap)
     for attempt in range(DROPS + 1):
-        ask = summary_ask(session.view, facts, about, text, dropped)
+        ask = summary_ask(view, facts, about, text, dropped)
         said = await _asked(session, model, ask)
         if isinstance(said, Reply):
             fault = fault_of(said, facts)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.context.compaction import Plan, boundary_of, refusal
+from holdfast.context.acceptance import refusal
+from holdfast.context.compaction import Made, Plan, made
 from holdfast.context.policy import Facts
 from holdfast.context.restore.back import counted, put_back
 from holdfast.context.restore.play import Back, InPlay
@@ -21,8 +22,9 @@ from holdfast.transcript.edits import Compacted
 WHOLE_SHARES = (1.0, 0.5, 0.25)  # of the room, tried in turn: a boundary that is still refused comes back with less
 
 
-async def with_restored(session: Session, plan: Plan, facts: Facts, bare: Compacted) -> Compacted:
-    """The boundary with what comes back behind its summary. `bare` is the same one without, and may be committed."""
+async def with_restored(session: Session, plan: Plan, facts: Facts, without: Made) -> Compacted:
+    """The boundary with what comes back behind its summary. `without` is the one that may be committed as it is."""
+    bare = without.boundary
     if not facts.settings.restore:
         return bare
     looked = await _looked(session, plan, facts)
@@ -30,13 +32,13 @@ async def with_restored(session: Session, plan: Plan, facts: Facts, bare: Compac
     for share in WHOLE_SHARES:
         tokens, more = int(room * share), int(spare * share)
         back, failed = put_back(looked, session.registry, tokens, identity=bare.id, spare_tokens=more)
-        boundary = boundary_of(session.view, plan, facts, identity=bare.id, trigger=bare.trigger, back=back)
-        if refusal(session.view, boundary, facts, plan.promised) is None:
-            _tell(session, {**looked.failed, **failed}, boundary)
-            return boundary
+        whole = made(session.view, plan, facts, identity=bare.id, trigger=bare.trigger, back=back)
+        if refusal(session.view, whole, facts, plan.promised) is None:
+            _tell(session, {**looked.failed, **failed}, whole.boundary)
+            return whole.boundary
     _tell(session, {**looked.failed, "all": "no room for what was to be restored"}, bare)
     only_known = Back(in_play=InPlay(states=looked.saved))
-    return boundary_of(session.view, plan, facts, identity=bare.id, trigger=bare.trigger, back=only_known)
+    return made(session.view, plan, facts, identity=bare.id, trigger=bare.trigger, back=only_known).boundary
 
 
 def room_tokens(view: View, bare: Compacted, facts: Facts) -> tuple[int, int]:

@@ -21,8 +21,9 @@ from holdfast.context.policy import Facts, Thresholds, WindowSource, thresholds
 from holdfast.context.replacements import original
 from holdfast.context.restore.registry import Registry
 from holdfast.context.restore.standard import STANDARD
+from holdfast.context.state import from_checkpoint
 from holdfast.context.thinking import dropped_thinking
-from holdfast.context.view import View, advance, is_uncompact, project
+from holdfast.context.view import View, advance, is_uncompact, project, reaches_back
 from holdfast.errors import HoldfastError
 from holdfast.events import (
     CalibrationLearned,
@@ -84,7 +85,9 @@ class Session:
     sources: dict[str, Source] = field(default_factory=dict)  # texts that the host gives again then (RST-7, RST-9)
     strategies: tuple[Strategy, ...] = ()  # how to compact, before a model and the ledger (CMP-1)
     name: str = ""  # the id of the session, as its journal has it
+    agent: str | None = None  # of which sub-agent this is the conversation; hooks are told (CMP-10)
     hooks: tuple[Hook, ...] = ()  # asked before a compaction, and told after it (CMP-10)
+    on_boundary: tuple[Callable[[Compacted], None], ...] = ()  # told of each boundary: what was loaded may be gone
     summarizing: Strategy | None = None  # how to compact with a model; without one the ledger is all there is
     keepers: tuple[Keeper, ...] = ()  # work in the background that belongs to the session (TURN-12)
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
@@ -205,7 +208,14 @@ class Session:
             first = economics.rebound_from(self.view, record, position)
             dropped = dropped_thinking(self.view, first, facts) if facts.model.thinking_is_bound else None
             batch += [dropped] if dropped else []
+        boundary, front = self.view.boundary, self.view.front
+        was_behind = boundary if any(reaches_back(self.view, record) for record in records) else None
         await self._record(batch)
+        if was_behind is not None and from_checkpoint(was_behind.state).front != front:
+            # What came back was thought behind another front; one more record, since only now it is in the view.
+            dropped = dropped_thinking(self.view, 0, facts) if facts.model.thinking_is_bound else None
+            if dropped is not None:
+                await self._record((dropped,))
         for record, position, known in moves:
             move = known or economics.move_at(self.view, position, facts)
             self.world.sink.emit(PrefixMoved(_name(record), move.position, move.tokens_rewritten, move.usd))
@@ -245,11 +255,13 @@ class Session:
             self.world.sink.emit(PrefixMoved(reason, move.position, move.tokens_rewritten, move.usd))
         return done
 
-    async def commit_boundary(self, boundary: Compacted) -> None:
+    async def commit_boundary(self, boundary: Compacted) -> Compacted:
         """Commit a compaction as one transaction, with the session's metadata behind it (CMP-8, ENG-5)."""
         first = min((self.offsets[i] for i in boundary.kept if i in self.offsets), default=0)
-        await self._record((msgspec.structs.replace(boundary, kept_from=first), self._title()))
+        committed = msgspec.structs.replace(boundary, kept_from=first)
+        await self._record((committed, self._title()))
         self._prune_offsets()
+        return committed
 
     async def close(self) -> None:
         """Re-append the metadata, so that listings find it in the tail, and let go of the journal (ENG-5)."""
@@ -275,7 +287,7 @@ class Session:
         batch = tuple(records)
         receipt = await self.world.journal.append(batch)
         ratio = self.view.state.calibration.ratio
-        if any(is_uncompact(self.view, record) for record in batch):
+        if any(reaches_back(self.view, record) for record in batch):
             await self._read_back()
         else:
             self._apply(batch, receipt.offset)

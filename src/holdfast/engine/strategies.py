@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 
 from holdfast.context.compaction import Plan, ledger_plan
 from holdfast.context.cuts import legal_cuts
-from holdfast.context.keep import first_said, keep_from
+from holdfast.context.held import held_plan
+from holdfast.context.keep import can_leave, keep_from
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.engine.session import Session
+from holdfast.ports import Model
 
 Propose = Callable[[Session, Facts], AsyncIterator["Plan | str"]]
 
@@ -23,17 +25,28 @@ class Strategy:
 
     name: str
     propose: Propose
+    models: tuple[Model, ...] = ()  # those that it asks, in their order
 
 
 async def proposed(session: Session, facts: Facts) -> AsyncGenerator[tuple[str, Plan | str], None]:
     """All proposals for the view as it is, each with its strategy's name; an exception ends only its own strategy."""
     with_model = (session.summarizing,) if session.summarizing else ()
-    for strategy in (*session.strategies, *with_model, LEDGER):
+    own = session.strategies if facts.span is None else ()  # those choose for themselves what leaves
+    for strategy in (*own, AHEAD, *with_model, LEDGER):
         try:
             async for plan in strategy.propose(session, facts):
                 yield strategy.name, plan
         except Exception as e:  # a named boundary: the next strategy is tried, and the reason is an event
             yield strategy.name, f"error: {type(e).__name__}"
+
+
+async def _ahead(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
+    held = session.view.state.held
+    if held is not None and facts.span is None:
+        yield held_plan(session.view, facts, held)
+
+
+AHEAD = Strategy("precomputed", _ahead)
 
 
 async def _ledger(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
@@ -42,10 +55,15 @@ async def _ledger(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
 
 
 def tails(view: View, facts: Facts) -> list[int]:
-    """Where the kept messages may start: the usual raw tail, then none, for when even that doesn't fit."""
+    """Where the kept messages may start: the usual raw tail, then none, for when even that doesn't fit.
+
+    Where only a part is to be summarised, they start behind it (CMP-6).
+    """
+    if facts.span is not None:
+        return [facts.span[1]]
     last = legal_cuts(view, loops=False)[-1]  # not the end while a call is open
     starts = dict.fromkeys((min(keep_from(view, facts), last), last))
-    return [position for position in starts if position > first_said(view)]
+    return [position for position in starts if can_leave(view, position)]
 
 
 LEDGER = Strategy("ledger", _ledger)
@@ -59,9 +77,9 @@ async def supplied(session: Session, facts: Facts, record: str) -> AsyncGenerato
         yield "supplied", plan
 
 
-def focused(plan: Plan, focus: str) -> Plan:
-    """The plan with what the user asked it to look at, in the user's words (CMP-6)."""
+def focused(plan: Plan, focus: str, who: str = "user") -> Plan:
+    """The plan with what somebody asked it to look at, in their own words (CMP-6)."""
     focus = " ".join(focus.split())
     if not focus or focus in plan.record:
         return plan
-    return replace(plan, record=f"## The user asked this record to focus on\n{focus}\n\n{plan.record}")
+    return replace(plan, record=f"## The {who} asked this record to focus on\n{focus}\n\n{plan.record}")

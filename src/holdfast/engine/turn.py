@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from holdfast.context.passes import CHEAP_PASSES, CLOSING_PASSES
 from holdfast.context.policy import Facts, Pressure, compaction_need, pressure_at
 from holdfast.context.replies import About, Reply
+from holdfast.context.requested import is_due
 from holdfast.context.requests import Protocol, Request, to_request
+from holdfast.context.state import REQUESTED
 from holdfast.context.wire import CONTINUES, lacks_turn
 from holdfast.engine.calling import Call, OnDelta, append_reply, apply, call, introduce
-from holdfast.engine.compaction import Done, Failed, Outcome, compact
+from holdfast.engine.compaction import Blocked, Done, Failed, Outcome, compact
 from holdfast.engine.full import OFFLINE, summarizing
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.ladder import (
@@ -32,6 +34,7 @@ from holdfast.events import CompactionChecked, LadderGaveUp
 from holdfast.ports import Model
 from holdfast.settings import Settings
 from holdfast.transcript.messages import Message
+from holdfast.transcript.records import Noted
 from holdfast.transcript.sizes import NOTHING
 from holdfast.transcript.tokens import base_tokens
 
@@ -168,9 +171,15 @@ async def _compact_if_due(session: Session, facts: Facts) -> Outcome | None:
     size = facts.size(session.view)
     level = pressure_at(size, facts.limits)
     session.world.sink.emit(CompactionChecked(size, level.value, facts.limits.usable, facts.source))
-    if compaction_need(session.view, facts) is None:
+    wanted = session.view.state.requested if is_due(session.view, facts) else None
+    if wanted is not None:
+        outcome = await compact(session, trigger="model", source=facts.source, focus=wanted.focus)
+        if isinstance(outcome, Blocked):
+            await session.record(Noted(kind=REQUESTED, data={}))  # put off: asking at each turn would be no answer
+    elif compaction_need(session.view, facts) is not None:
+        outcome = await compact(session, trigger="auto", source=facts.source)
+    else:
         return None
-    outcome = await compact(session, trigger="auto", source=facts.source)
     if isinstance(outcome, Done):
         for shrink in CLOSING_PASSES:
             await session.commit(shrink(session.view, facts), facts)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from holdfast.context.anchor import size_tokens
 from holdfast.context.compaction import Plan, Trigger
+from holdfast.context.parts import Part as Chosen
 from holdfast.context.view import View
-from holdfast.engine.compaction import Failed, Proposal, proposal
+from holdfast.engine.compaction import Failed, Proposal, Wish, proposal
 from holdfast.engine.session import Session
 from holdfast.errors import CompactionRefused
 from holdfast.events import Event
@@ -65,11 +66,16 @@ class _Silent:
 
 
 async def preview(
-    session: Session, *, trigger: Trigger = "manual", record: str | None = None, focus: str = ""
+    session: Session,
+    *,
+    trigger: Trigger = "manual",
+    record: str | None = None,
+    focus: str = "",
+    part: Chosen | None = None,
 ) -> Preview | Failed:
     """What `compact` would do now. Changes nothing, records nothing, tells nobody."""
     quiet = replace(session, world=replace(session.world, sink=_Silent()))
-    found = await proposal(quiet, trigger=trigger, record=record, focus=focus)
+    found = await proposal(quiet, Wish(trigger=trigger, record=record, focus=focus, part=part))
     return _preview(session.view, found) if isinstance(found, Proposal) else found
 
 

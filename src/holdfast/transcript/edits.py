@@ -126,10 +126,14 @@ class Returned(msgspec.Struct, frozen=True, omit_defaults=True):
 class Compacted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="compacted"):
     """A boundary: old history gave way to a summary (CMP-8), and a checkpoint of the fold (CMP-14).
 
-    `summary` stands first (with what was restored behind it), then the messages named in `kept`, as `changes` shows
-    them. `state` is everything else that the fold needs from before; `kept_from` is the byte offset in the journal of
-    the first kept message's line (or of the boundary itself when nothing was kept), so that opening a session reads
-    back no further (SPD-3).
+    `summary` (with what was restored behind it) stands first, or, when only a part in the middle or at the end was
+    summarised, behind the first `in_front` messages of `kept`; then come the other messages of `kept`. All of them show
+    as `changes` says. Earlier summaries among `kept` are `carried`: no line of the journal holds them. What the first
+    `read` messages of `kept` say is in the checkpoint already, as is everything that the summary stands for.
+
+    `state` is everything else that the fold needs from before; `kept_from` is the byte offset in the journal of the
+    first kept message's line (or of the boundary itself when nothing was kept), so that opening a session reads back no
+    further (SPD-3).
     """
 
     id: str
@@ -137,6 +141,9 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     strategy: Literal["session_memory", "full", "ledger", "supplied"]
     summary: tuple[Message, ...]
     kept: tuple[MessageId, ...] = ()
+    in_front: int = 0
+    read: int = 0
+    carried: tuple[Message, ...] = ()
     changes: tuple[Change, ...] = ()
     collapses: tuple[Collapsed, ...] = ()
     marks: Marks = Marks()
@@ -149,6 +156,12 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     kept_from: int = 0
     prompts: dict[str, str] = {}
     restored: tuple[Returned, ...] = ()
+
+    @property
+    def order(self) -> tuple[MessageId, ...]:
+        """The messages of the view that the boundary makes, by id."""
+        summary = (message.id for message in self.summary)
+        return (*self.kept[: self.in_front], *summary, *self.kept[self.in_front :])
 
 
 AnyEdit = (

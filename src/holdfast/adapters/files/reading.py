@@ -260,7 +260,8 @@ def verify(path: Path, *, disk: Disk = DISK) -> tuple[Problem, ...]:
 
 def _boundary_problems(boundary: Compacted, offset: int, starts: dict[str, int]) -> Iterator[str]:
     """What is wrong with a boundary's pointers; `starts` are the lines of the messages before it."""
-    if missing := [id for id in boundary.kept if id not in starts]:
+    carried = {message.id for message in boundary.carried}
+    if missing := [id for id in boundary.kept if id not in starts and id not in carried]:
         yield f"boundary {boundary.id} keeps messages that aren't in the journal: {', '.join(missing[:5])}"
     first = min((starts[id] for id in boundary.kept if id in starts), default=offset)
     if boundary.kept_from > first:

@@ -45,6 +45,12 @@ class _Caps(NamedTuple):
         return _Caps(*(int(cap * factor) for cap in self))
 
 
+class _Words(msgspec.Struct):
+    """The words alone; all else in a memory is passed over."""
+
+    words: list[Spoken] = []
+
+
 class Ledger(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """A packed memory: zlib over JSON, in the 85 characters that need no escape in JSON."""
 
@@ -60,9 +66,11 @@ class Ledger(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return memory
 
     @cached_property
-    def words(self) -> tuple[str, ...]:
+    def spoken(self) -> tuple[Spoken, ...]:
         """What people said, word for word, oldest first."""
-        return tuple(one.text for one in self.memory().words)
+        if not self.data:
+            return ()
+        return tuple(msgspec.json.decode(zlib.decompress(base64.b85decode(self.data)), type=_Words).words)
 
 
 def packed(memory: Memory) -> Ledger:

@@ -27,4 +27,8 @@ class Index:
 
     def memory(self, before: Ledger, first: int, last: int) -> Memory:
         """What is known after the messages from `first` to `last` (not included), going on from a checkpoint."""
-        return before.memory().absorb(self._extracts[first:last])
+        return before.memory().absorb(self.extracts(first, last))
+
+    def extracts(self, first: int, last: int) -> list[Extract]:
+        """What was read from the messages from `first` to `last` (not included)."""
+        return self._extracts[first:last]

@@ -6,6 +6,7 @@ Everything is counted in whole numbers, so that a memory that went through a bou
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
 import msgspec
 
@@ -108,7 +109,7 @@ class Task(msgspec.Struct, array_like=True, gc=False):
     last: int = 0
 
 
-class Memory(msgspec.Struct):
+class Memory(msgspec.Struct, dict=True):
     """All of it. Dicts are in the order of first mention; what changes moves nothing."""
 
     tokens: int = 0
@@ -128,6 +129,7 @@ class Memory(msgspec.Struct):
 
     def absorb(self, extracts: Iterable[Extract]) -> Memory:
         """Take in what some messages say, in order; returns itself."""
+        self.__dict__.clear()  # what was weighed before
         for extract in extracts:
             self._pieces(extract.pieces)
             self.titles.update(extract.titles)
@@ -248,7 +250,11 @@ class Memory(msgspec.Struct):
             self.todos[todo.key] = _updated(known, todo, self.tokens)
 
     def weights(self) -> dict[str, float]:
-        """The weight of every fact, as of now."""
+        """The weight of every fact, as of now; not to be changed."""
+        return self._weights
+
+    @cached_property
+    def _weights(self) -> dict[str, float]:
         ages = {last: recency(self.tokens - last) for last in {fact.last for fact in self.facts.values()}}
         return {key: weight(key, fact.said, fact.crowd) * ages[fact.last] for key, fact in self.facts.items()}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
@@ -49,13 +51,29 @@ def same_file(path: str, others: Iterable[str]) -> str | None:
     """Which of these paths is the same file: itself, or one that a relative path is certainly the end of."""
     if path in others:
         return path
-    plain, is_absolute = _plain(path), _is_absolute(path)
-    found = [other for other in others if _ends(plain, _plain(other), both=_is_absolute(other) is is_absolute)]
+    own = _form(path)
+    found = [other for other in others if (form := _form(other)).name == own.name and _is_same(own, form)]
     return found[0] if len(found) == 1 else None
 
 
-def _ends(one: str, other: str, *, both: bool) -> bool:
-    return one == other if both else one.endswith(f"/{other}") or other.endswith(f"/{one}")
+class _Form(NamedTuple):
+    """A path as paths are compared."""
+
+    plain: str
+    is_absolute: bool
+    name: str
+
+
+@lru_cache(maxsize=8_192)
+def _form(path: str) -> _Form:
+    plain = _plain(path)
+    return _Form(plain, _is_absolute(path), plain.rpartition("/")[2])
+
+
+def _is_same(one: _Form, other: _Form) -> bool:
+    if one.is_absolute is other.is_absolute:
+        return one.plain == other.plain
+    return one.plain.endswith(f"/{other.plain}") or other.plain.endswith(f"/{one.plain}")
 
 
 def _plain(path: str) -> str:
@@ -107,7 +125,12 @@ def shown_files(scene: Scene, *, since: int | None = None) -> set[str]:
     start = scene.keep_from if since is None else since
     found: set[str] = set()
     for used in scene.happened:
-        if not isinstance(used, Used) or scene.view.positions.get(used.message, -1) < start:
+        if not isinstance(used, Used):
+            continue
+        position = scene.view.positions.get(used.message, -1)
+        if position < start and (since is not None or position >= scene.start):
+            if since is None:  # what is kept before the part that leaves may be out of date by then
+                found -= {deed.path for deed in deeds_of(used) if deed.how != "read"}
             continue
         for deed in deeds_of(used):
             if deed.how == "deleted":

@@ -14,8 +14,8 @@ Span = tuple[int, int]  # first and last line, from 1
 Edit = tuple[str, str, bool]  # old, new, everywhere
 
 # How agents number the lines of a file: "   12→text", "12<tab>text", "00012| text", "12 | text", SWE-agent "12:text".
-_NUMBERED = re.compile(r"^ {0,8}(\d{1,7})(?:→|\t|\| ?| \| ?)(.*)$")
-_COLON = re.compile(r"^(\d{1,7}):(.*)$")
+_NUMBERED = re.compile(r"^ {0,8}(\d{1,7})(?:→|\t|\| ?| \| ?)(.*)$", re.MULTILINE)
+_COLON = re.compile(r"^(\d{1,7}):(.*)$", re.MULTILINE)
 _LEAD_LINES = 12  # a header of at most this many lines may stand before the first number
 _CUT = ("tokens truncated…", "characters truncated", "output_head>", "<truncated", "[truncated", "lines truncated")
 
@@ -128,14 +128,31 @@ def numbered(text: str, *, colon: bool = False) -> Run | None:
     start = next((i for i, row in enumerate(rows[:_LEAD_LINES]) if shape.match(row)), None)
     if start is None:
         return None
-    first, lines = -1, list[str]()
+    if (whole := _all_numbered(rows[start:], shape)) is not None:
+        return whole
+    match, following, lines = shape.match, -1, list[str]()
     for row in rows[start:]:
-        found = shape.match(row)
-        if found is None or (lines and int(found[1]) != first + len(lines)):
+        found = match(row)
+        if found is None:
             break
-        first = int(found[1]) if first < 0 else first
-        lines.append(found[2])
-    return Run(first, tuple(lines))
+        number, text = found.group(1, 2)
+        if following >= 0 and int(number) != following:
+            break
+        following = int(number) + 1
+        lines.append(text)
+    return Run(following - len(lines), tuple(lines))
+
+
+def _all_numbered(rows: list[str], shape: re.Pattern[str]) -> Run | None:
+    """The run when every row is numbered, as it nearly always is: one call for all of them."""
+    while rows and not rows[-1]:
+        rows.pop()
+    found = shape.findall("\n".join(rows))
+    if len(found) != len(rows):
+        return None
+    first = int(found[0][0])
+    is_run = [int(number) for number, _ in found] == list(range(first, first + len(found)))
+    return Run(first, tuple(text for _, text in found)) if is_run else None
 
 
 def is_cut(text: str) -> bool:

@@ -59,6 +59,7 @@ class Scene:
     restored: Mapping[str, Mapping[str, Place]] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, FileNow] | None = None
+    start: int = 0  # of what leaves: the messages before it are kept as well (CMP-6)
 
     def text_at(self, place: Place | None) -> str | None:
         """The text of a block, as it was said; None when its message isn't in the view any more."""
@@ -71,7 +72,7 @@ class Scene:
     def is_kept(self, message: str) -> bool:
         """Whether a message stays in the view, so that what it says needn't be restored."""
         position = self.view.positions.get(MessageId(message))
-        return position is not None and position >= self.keep_from
+        return position is not None and not self.start <= position < self.keep_from
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.context.keep import first_said
 from holdfast.context.policy import Facts
 from holdfast.context.restore.happened import Happened, Hearing
 from holdfast.context.restore.play import STATE_BYTES
@@ -29,12 +30,13 @@ class Looked:
 
 
 def look(view: View, keep_from: int, facts: Facts, registry: Registry) -> Looked:
-    """The scene of a boundary that keeps the items from `keep_from` on."""
-    start = min(len(view.boundary.summary) if view.boundary else 0, keep_from)
+    """The scene of a boundary that keeps the items from `keep_from` on, and those before the span of the facts."""
+    start = min(first_said(view), len(view.items))
+    read = max(start, keep_from)
     messages = [item.message for item in view.items]
     hearing = Hearing()
-    left = list(hearing.of(messages[start:keep_from]))
-    kept = list(hearing.of(messages[keep_from:]))
+    left = list(hearing.of(messages[start:read]))
+    kept = list(hearing.of(messages[read:]))
     before = view.state.in_play
     saved, failed, states = dict(before.states), dict[str, str](), dict[str, Any]()
     for tracker in registry.trackers:
@@ -54,6 +56,7 @@ def look(view: View, keep_from: int, facts: Facts, registry: Registry) -> Looked
         states=states,
         happened=(*left, *kept),
         restored=before.restored,
+        start=facts.span[0] if facts.span else 0,
     )
     return Looked(scene, saved, failed)
 

@@ -1,0 +1,126 @@
+"""What a compaction of 200,000 tokens costs, from the notes and by the ledger, and where the time goes (SPD-2).
+
+    python bench/compaction.py [FILE...]
+
+Without files it makes a session of its own (that of `bench/ledger.py`). Prints milliseconds of CPU for the whole
+transaction (plan, test, restoration, commit to a journal in memory), the least of some runs, and of its parts:
+`notes` finds its work prepared by the keeper, `ledger` that the session read along (`Session.rest`), `cold` reads all.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from holdfast import Settings
+from holdfast.adapters.files.notes import FileNotes
+from holdfast.context import compaction as deciding
+from holdfast.context import full, noted
+from holdfast.context.indexing import index_of
+from holdfast.engine import compaction as engine
+from holdfast.engine import restoring
+from holdfast.engine.compaction import Done, compact
+from holdfast.engine.notes import SessionNotes, from_notes
+from holdfast.engine.session import Session
+from holdfast.transcript.messages import Message
+from holdfast.wiring import Parts, memory_session
+from ledger import made, recorded, up_to
+
+TOKENS = 200_000
+RUNS = 5
+# The functions whose time is shown, with those that call them under this name.
+PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
+    "read": ((deciding, "index_of"),),
+    "render": ((deciding, "render"), (noted, "render"), (full, "render")),
+    "pack": ((deciding, "packed"), (noted, "packed")),
+    "boundary": ((engine, "made"), (restoring, "made")),
+    "test": ((engine, "refusal"), (restoring, "refusal")),
+    "look": ((restoring, "look"),),
+    "put back": ((restoring, "put_back"),),
+}
+
+
+async def opened(messages: list[Message], *, restore: bool) -> Session:
+    """A session in memory in which all of this was said."""
+    session = await memory_session(parts=Parts(settings=Settings(window_tokens=1_000_000, restore=restore)))
+    for message in messages:
+        message.__dict__.clear()  # nothing is decoded yet
+    await session.append(*messages)
+    return session
+
+
+async def noted_session(messages: list[Message], folder: Path, *, restore: bool) -> Session:
+    """The same with notes that are up to date, and what the keeper prepared."""
+    session = await opened(messages, restore=restore)
+    session.configure(Settings(window_tokens=220_000, restore=restore))
+    notes = SessionNotes(session, FileNotes(folder, None))
+    await session.record(*await notes.keep(session.view.copy(), session.facts()))
+    session.strategies = (from_notes(notes),)
+    return session
+
+
+async def timed(kind: str, messages: list[Message], *, restore: bool) -> tuple[float, Counter[str]]:
+    """CPU milliseconds of one compaction, and of its parts."""
+    with tempfile.TemporaryDirectory() as folder:
+        if kind == "notes":
+            session = await noted_session(messages, Path(folder), restore=restore)
+        else:
+            session = await opened(messages, restore=restore)
+            session.configure(Settings(window_tokens=220_000, restore=restore))
+            if kind == "ledger":
+                index_of(session.view, session.settings)
+        spent: Counter[str] = Counter()
+        undo = [_watched(spent, name, place, attribute) for name, some in PARTS.items() for place, attribute in some]
+        begin = time.process_time()
+        outcome = await compact(session, trigger="manual")
+        whole = (time.process_time() - begin) * 1_000
+        for back in undo:
+            back()
+        assert isinstance(outcome, Done), outcome
+        assert outcome.boundary.strategy == ("session_memory" if kind == "notes" else "ledger"), (
+            outcome.boundary.strategy
+        )
+        return whole, spent
+
+
+def _watched(spent: Counter[str], name: str, place: Any, attribute: str) -> Callable[[], None]:
+    inner = getattr(place, attribute)
+
+    def outer(*args: Any, **more: Any) -> Any:
+        begin = time.process_time()
+        try:
+            return inner(*args, **more)
+        finally:
+            spent[name] += (time.process_time() - begin) * 1_000
+
+    setattr(place, attribute, outer)
+    return lambda: setattr(place, attribute, inner)
+
+
+def row(kind: str, messages: list[Message], *, restore: bool) -> str:
+    whole, spent = min(
+        (anyio.run(lambda: timed(kind, messages, restore=restore)) for _ in range(RUNS)), key=lambda r: r[0]
+    )
+    cells = "".join(f"{spent[name]:>10.1f}" for name in PARTS)
+    return f"{kind:8}{'yes' if restore else 'no':>9}{whole:>10.1f}{cells}{max(0.0, whole - sum(spent.values())):>10.1f}"
+
+
+def main(paths: list[str]) -> None:
+    sessions = [(Path(path).name, recorded(Path(path))) for path in paths] or [("made", made(TOKENS))]
+    for name, messages in sessions:
+        print(f"{name}, {TOKENS:,} tokens at most; CPU ms of one compaction")
+        print(f"{'from':8}{'restore':>9}{'whole':>10}" + "".join(f"{part:>10}" for part in (*PARTS, "other")))
+        for kind in ("notes", "ledger", "cold"):
+            for restore in (False, True):
+                print(row(kind, up_to(messages, TOKENS), restore=restore))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

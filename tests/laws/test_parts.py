@@ -1,0 +1,146 @@
+"""CMP-6: summarising a part keeps all else word for word, and every law of the view."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import settings as hypothesis
+from hypothesis import strategies as st
+from tests.laws.recount import carried, recounted
+from tests.laws.test_undo import shown
+from tests.worlds import BOUND, UNBOUND, World, done
+
+from holdfast.context.cuts import THINKING
+from holdfast.context.indexing import index_of
+from holdfast.context.keep import first_said
+from holdfast.context.parts import Part, span_of
+from holdfast.context.requests import to_request
+from holdfast.context.view import project
+from holdfast.context.wire import flatten
+from holdfast.engine.compaction import Done, compact
+from holdfast.engine.full import full
+from holdfast.engine.undo import uncompact
+from holdfast.errors import CompactionRefused
+from holdfast.settings import Settings
+from holdfast.testing import ScriptedModel, check_anthropic, check_openai
+from holdfast.testing import strategies as plans
+from holdfast.transcript.edits import Rewound
+
+pytestmark = pytest.mark.laws
+
+# Small restorations, so that a part of a tiny session can shrink; a window that never compacts by itself.
+SETTINGS = Settings(window_tokens=60_000, auto_compact=False, collapse=True, collapse_min_tokens=300, restore=False)
+CHANCES = st.integers(0, 2**32 - 1).map(random.Random)
+LONG = plans.Say(({"type": "text", "text": "please look at all of this again, closely. " * 150},))
+SUMMARY = "<summary>\n1. Primary request and intent: it all.\n</summary>"
+
+
+def compacted_part(world: World, chance: random.Random) -> Done | None:
+    """Summarise a part that chance chooses; None when nothing of it could leave."""
+    ids = [item.message.id for item in world.session.view.items]
+    chosen = sorted(chance.sample(range(len(ids)), min(len(ids), chance.choice((1, 1, 2)))))
+    kind = chance.choice(("from", "up to"))
+    if len(chosen) == 2:
+        part = Part(start=ids[chosen[0]], end=ids[chosen[1]])
+    else:
+        part = Part(start=ids[chosen[0]]) if kind == "from" else Part(end=ids[chosen[0]])
+    view = world.session.view
+    try:
+        start, end = span_of(view, part)
+    except CompactionRefused:
+        return None
+    before, wanted = shown(view), (part.start, part.end)
+    assert wanted[0] is None or start >= view.positions[ids[ids.index(wanted[0])]]
+    assert wanted[1] is None or end <= view.positions[ids[ids.index(wanted[1])]]
+    prefix = to_request(view, world.session.facts()).parts()
+    whole = [one for one, after in pairwise(flatten(view)) if after.first <= start]
+    in_front = sum(len(group.blocks) + len(group.results) for group in whole)
+    outcome = done(compact(world.session, trigger="manual", part=part))
+    if not isinstance(outcome, Done):
+        assert world.session.view == view and outcome.reason.startswith(("too_little", "over_trigger")), outcome
+        return None
+    after = shown(world.session.view)
+    brought = {message.id for message in outcome.boundary.summary}
+    assert [identity for identity, _ in after] == list(outcome.boundary.order)
+    assert after[:start] == before[:start], "what stands before the part doesn't change"
+    rest = [entry for entry in after[start:] if entry[0] not in brought]
+    assert [identity for identity, _ in rest] == [identity for identity, _ in before[end:]]
+    items = [i for i in world.session.view.items if i.message.id not in brought][start:]
+    for item, (_, raws) in zip(items, before[end:], strict=True):
+        said = [block.raw for block in item.visible]
+        assert said == list(raws) or any(block.kind in THINKING for block in item.message.blocks)
+    now = to_request(world.session.view, world.session.facts()).parts()
+    same = next((n for n, (a, b) in enumerate(zip(prefix, now, strict=False)) if a != b), min(len(prefix), len(now)))
+    assert same >= in_front, "the cached prefix before the part holds"
+    return outcome
+
+
+@hypothesis(max_examples=20)
+@given(plans.sessions(max_steps=14, without=(plans.Compact, plans.Configure)), plans.sessions(max_steps=8), CHANCES)
+def test_a_part_leaves_and_all_laws_hold(
+    first: list[plans.Step], then: list[plans.Step], chance: random.Random
+) -> None:
+    """CMP-14, REL-4: also after a second part, what comes later, a restart, and a rewind to anywhere."""
+    world = World(SETTINGS, model=chance.choice((BOUND, UNBOUND)))
+    if chance.random() < 0.5:
+        world.session.summarizing = full((ScriptedModel([SUMMARY] * 20),))
+    for step in (LONG, *first, LONG):
+        world.play(step)
+    hits = 0
+    for _ in range(3):
+        hits += compacted_part(world, chance) is not None
+        holds(world)
+    assume(hits)
+    for step in then:
+        world.play(step)
+        holds(world)
+    ids = [item.message.id for item in world.session.view.items]
+    world.record(Rewound(to=chance.choice(ids)))
+    holds(world)
+    world.answer(plans.Answer(text="on", thinking="so"))
+    holds(world)
+
+
+def holds(world: World) -> None:
+    """The journal makes the view, from its end and from its beginning; its sums and its request are right."""
+    view, facts = world.session.view, world.session.facts()
+    assert world.reopened().view == world.reopened(whole=True).view == project(world.records) == view
+    assert carried(view) == recounted(view)
+    assert not check_anthropic(to_request(view, facts).body, model_rules=world.rules)
+    assert not check_openai(to_request(view, facts, protocol="openai").body)
+
+
+@hypothesis(max_examples=15)
+@given(plans.sessions(max_steps=14, without=(plans.Compact, plans.Rewind, plans.Undo)), CHANCES)
+def test_a_part_is_undone_whole(first: list[plans.Step], chance: random.Random) -> None:
+    """CMP-11"""
+    world = World(SETTINGS)
+    for step in (LONG, *first, LONG):
+        world.play(step)
+    before = shown(world.session.view)
+    assume(compacted_part(world, chance) is not None)
+    world.say("and then")
+    done(uncompact(world.session))
+    assert shown(world.session.view)[:-1] == before
+    holds(world)
+
+
+@hypothesis(max_examples=15)
+@given(plans.sessions(max_steps=14, without=(plans.Compact, plans.Rewind, plans.Undo)), CHANCES)
+def test_the_ledger_reads_everything_once(first: list[plans.Step], chance: random.Random) -> None:
+    """CMP-14: after parts in any order, checkpoint and later messages together know what was said, in its order."""
+    world, told = World(SETTINGS), []
+    for step in (LONG, *first, LONG):
+        world.play(step)
+    for number in range(3):
+        compacted_part(world, chance)
+        told.append(world.say(f"and number {number}, again and again " * 100).id)
+    view = world.session.view
+    memory = index_of(view, SETTINGS).memory(view.state.ledger, first_said(view), len(view.items))
+    spoken = [one.id for one in memory.words]
+    assert len(spoken) == len(set(spoken)) and spoken[-3:] == told
+    order = [record.id for record in world.records if getattr(record, "origin", "") == "user"]
+    assert [one for one in order if one in set(spoken)] == spoken
