@@ -61,6 +61,9 @@ def replay(
     window: Annotated[str | None, typer.Option(metavar="TOKENS", help="The model's window, e.g. 200k or 1M.")] = None,
     max_output: Annotated[str | None, typer.Option(metavar="TOKENS", help="The model's output limit.")] = None,
     model: Annotated[str | None, typer.Option(metavar="ID", help="The model, instead of the one in the log.")] = None,
+    summarizer: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Who writes records: offline (the default), or a model's name.")
+    ] = None,
     sets: Sets = None,
     jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Files at once, each in its own process.")] = 1,
     json: Json = False,
@@ -74,7 +77,9 @@ def replay(
     flags = [*(sets or ())]
     flags += [f"window_tokens={window}"] if window else []
     flags += [f"max_output_tokens={max_output}"] if max_output else []
-    raise typer.Exit(replay_command(files, configured(flags), model=model, jobs=jobs, is_json=json))
+    raise typer.Exit(
+        replay_command(files, configured(flags), model=model, summarizer=summarizer, jobs=jobs, is_json=json)
+    )
 
 
 @app.command()
