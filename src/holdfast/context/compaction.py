@@ -15,11 +15,12 @@ from holdfast.context.anchor import size_tokens
 from holdfast.context.cuts import THINKING, open_loop
 from holdfast.context.indexing import index_of
 from holdfast.context.items import item_has_results
-from holdfast.context.keep import first_said, summary_budget
+from holdfast.context.keep import first_said, summary_budget, tail_tokens
 from holdfast.context.ledger.checkpoint import Ledger, packed
-from holdfast.context.ledger.compacted import Around, render
+from holdfast.context.ledger.compacted import TAIL_HEADING, Around, render
 from holdfast.context.ledger.extract import block_text
 from holdfast.context.ledger.memory import Memory
+from holdfast.context.ledger.tail import NO_TAIL, Tail, raw_tail
 from holdfast.context.pins import missing_pins, summary_texts
 from holdfast.context.policy import Facts
 from holdfast.context.restore.play import NOTHING_BACK, Back
@@ -30,6 +31,7 @@ from holdfast.transcript.edits import Change, Compacted, Marks
 from holdfast.transcript.messages import Message, MessageId, content_of
 from holdfast.transcript.records import Cursor
 from holdfast.transcript.sizes import text_size
+from holdfast.transcript.tokens import UNITS_PER_TOKEN
 
 Trigger = Literal["auto", "manual", "reactive", "model"]
 Strategy = Literal["session_memory", "full", "ledger", "supplied"]
@@ -188,16 +190,34 @@ def refusal(view: View, boundary: Compacted, facts: Facts, promised: tuple[str, 
     return None
 
 
-def ledger_plan(view: View, facts: Facts, keep_from: int) -> Plan:
-    """The plan that needs no model (CMP-5). What stands in the kept messages isn't said again."""
+def ledger_plan(view: View, facts: Facts, keep_from: int, *, has_tail: bool = True) -> Plan:
+    """The plan that needs no model (CMP-5). What stands in the kept messages isn't said again.
+
+    Where none can be kept (one long loop, or results of one answer larger than all that may be kept), the record ends
+    in the latest of them as text, as long as a kept tail is at least; without `has_tail`, in a tenth of its budget.
+    """
     memory = gathered(view, facts, keep_from)
     kept = view.items[keep_from:]
-    left = [item.message for item in view.items[first_said(view) : keep_from]]
+    left = () if kept else tuple(item.message for item in view.items[first_said(view) : keep_from])
+    tail = latest_of(view, facts, keep_from) if has_tail else NO_TAIL
     around = Around(
         lead="",
-        behind="\n".join(block_text(block) for item in kept for block in item.visible),
-        known=frozenset(item.message.id for item in kept),
-        messages=() if kept else left,
+        behind="\n".join((tail.text, *(block_text(block) for item in kept for block in item.visible))),
+        known=frozenset(item.message.id for item in kept) | tail.whole,
+        messages=() if tail.text else left,
     )
-    record = render(memory, summary_budget(facts), around).text
+    record = with_latest(render(memory, summary_budget(facts), around).text, tail)
     return Plan("ledger", record, "without a model, from what was said and done", keep_from, packed(memory))
+
+
+def latest_of(view: View, facts: Facts, keep_from: int) -> Tail:
+    """The latest messages as text, when none of them is kept; else nothing."""
+    if keep_from < len(view.items):
+        return NO_TAIL
+    left = [item.message for item in view.items[first_said(view) :]]
+    return raw_tail(left, tail_tokens(view, facts) * UNITS_PER_TOKEN)
+
+
+def with_latest(record: str, tail: Tail) -> str:
+    """A record with the latest messages at its end."""
+    return f"{record}\n\n## {TAIL_HEADING}\n{tail.text}".strip() if tail.text else record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.context.compaction import Plan, gathered
+from holdfast.context.compaction import Plan, gathered, latest_of, with_latest
 from holdfast.context.cuts import legal_cuts
 from holdfast.context.keep import first_said, keep_from, summary_budget
 from holdfast.context.ledger.checkpoint import Ledger, packed
@@ -120,8 +120,11 @@ def noted_plan(
         memory = gathered(view, facts, position)
     kept = view.items[position:]
     shown = "\n".join(block_text(block) for item in kept for block in item.visible)
-    around = Around(lead="", behind=f"{shown}\n{text}", known=frozenset(item.message.id for item in kept))
+    tail = latest_of(view, facts, position)
+    known = frozenset(item.message.id for item in kept) | tail.whole
+    around = Around(lead="", behind=f"{shown}\n{tail.text}\n{text}", known=known)
     room = summary_budget(facts)
     ledger = render(memory, max(room - base_tokens(text), round(room * _LEDGER_LEAST)), around).text
     how = "from the notes kept during the session, and from what was said and done"
-    return Plan("session_memory", f"{text}\n\n{ledger}".strip(), how, position, packed(memory), cursor=cursor)
+    record = with_latest(f"{text}\n\n{ledger}".strip(), tail)
+    return Plan("session_memory", record, how, position, packed(memory), cursor=cursor)
