@@ -23,7 +23,9 @@ SUMMARY = "<analysis>what happened</analysis><summary>1. Primary request: see th
 def stand_in(name: str) -> ScriptedModel:
     """A model that always writes a record, and refuses what breaks a rule; of an age with the recordings."""
     rules = ModelRules(window_tokens=10_000_000, max_output_tokens=10**9, allow_unknown=True)
-    return ScriptedModel([SUMMARY] * 200, upstream=FakeUpstream(rules=rules, binding="on_request"), id=name, window_tokens=WINDOW)
+    return ScriptedModel(
+        [SUMMARY] * 200, upstream=FakeUpstream(rules=rules, binding="on_request"), id=name, window_tokens=WINDOW
+    )
 
 
 def test_what_the_summariser_is_asked_is_valid(session_file: Path) -> None:

@@ -1,4 +1,4 @@
-"""A place as a session of the product meets it: driven turn by turn, compacted for real, once or in a row (QLT-1, QLT-3).
+"""A place as a session meets it: driven turn by turn, compacted for real, once or in a row (QLT-1, QLT-3).
 
 Here nothing is asked of the pure functions of the ledger: messages are appended, passes run, notes are kept, and
 `compact` commits boundaries with all that comes back behind them. What the session shows then is what the probe reads.
@@ -58,7 +58,7 @@ class _Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What compaction is told: the product's own defaults, or a record and a raw tail of so many tokens and no files."""
+    """What compaction is told: the product's defaults, or a record and a raw tail of so many tokens and no files."""
 
     memory_tokens: int | None = None
     tail_tokens: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from holdfast.bench.live_view import LIVE
 from holdfast.bench.report import CHAIN_AXES, Chain, Lost, Report, Row
 from holdfast.bench.scores import AXES
 
@@ -19,7 +20,7 @@ def as_table(report: Report, *, lost: int = 0) -> str:
         for row in rows:
             cells = [f"{row.tokens:,}", *(_cell(row, axis) for axis in AXES), f"{row.cpu_ms:.0f}"]
             lines.append(_line(row.strategy, cells) + (f"  {row.over} over budget" if row.over else ""))
-            if row.strategy == "ledger":
+            if row.strategy in LIVE:
                 lines.append(_line("  95 %", ["", *(_interval(row, axis) for axis in AXES), ""]))
                 lines.append(_line("  by session", ["", *(_mean(row, axis) for axis in AXES), ""]))
         lines.append(_line("  of", ["", *(_of(rows[0], axis) for axis in AXES), ""]))
@@ -38,7 +39,7 @@ def as_markdown(report: Report, *, lost: int = 0) -> str:
         lines += ["| strategy | tokens | " + " | ".join(AXES) + " | CPU ms |", "|---" * (len(AXES) + 3) + "|"]
         for row in rows:
             cells = [_cell(row, axis) for axis in AXES]
-            if row.strategy == "ledger":
+            if row.strategy in LIVE:
                 cells = [f"{_cell(row, axis)} ({_interval(row, axis)})" if axis in row.axes else "-" for axis in AXES]
             lines.append(f"| {row.strategy} | {row.tokens:,} | {' | '.join(cells)} | {row.cpu_ms:.0f} |")
         blocks.append("\n".join(lines))
@@ -49,7 +50,7 @@ def as_markdown(report: Report, *, lost: int = 0) -> str:
 
 def _grouped(rows: Sequence[Row]) -> Iterator[tuple[tuple[str, str], list[Row]]]:
     for key, some in groupby(rows, key=lambda row: (row.where, row.budget)):
-        yield key, sorted(some, key=lambda row: row.strategy not in ("ledger", "real"))
+        yield key, sorted(some, key=lambda row: (row.strategy not in LIVE, row.strategy != "real"))
 
 
 def _heading(where: str, budget: str, rows: Sequence[Row]) -> str:
@@ -83,12 +84,13 @@ def _of(row: Row, axis: str) -> str:
 
 def _chain(chain: Chain) -> str:
     lines = [
-        f"three compactions in a row, budget {chain.budget}, {chain.strategy}, {chain.places} sessions: "
+        f"{chain.length} compactions in a row, budget {chain.budget}, {chain.strategy}, {chain.places} sessions: "
         f"{chain.loss:.1f} points lost at most",
         _line("", list(CHAIN_AXES)),
     ]
-    for name, percents in (("once", chain.once), ("rebuilt", chain.rebuilt), ("naive", chain.naive)):
-        lines.append(_line(name, [f"{percents[axis]:.1f}" if axis in percents else "-" for axis in CHAIN_AXES]))
+    for name, percents in (("once", chain.once), ("chained", chain.chained), ("naive", chain.naive)):
+        if percents:
+            lines.append(_line(name, [f"{percents[axis]:.1f}" if axis in percents else "-" for axis in CHAIN_AXES]))
     return "\n".join(lines)
 
 
