@@ -15,7 +15,7 @@ from holdfast.context.anchor import size_tokens
 from holdfast.context.cuts import THINKING, open_loop
 from holdfast.context.indexing import index_of
 from holdfast.context.items import item_has_results
-from holdfast.context.keep import first_said, summary_budget, tail_tokens
+from holdfast.context.keep import first_said, summary_budget, tail_tokens, tokens_from
 from holdfast.context.ledger.checkpoint import Ledger, packed
 from holdfast.context.ledger.compacted import TAIL_HEADING, Around, render
 from holdfast.context.ledger.extract import block_text
@@ -38,6 +38,7 @@ Strategy = Literal["session_memory", "full", "ledger", "supplied"]
 WHERE_TO_LOOK = (
     "What a preview, a cleared result or this record names can be had again with the recall tool, by its id."
 )
+_LEAST_TEXT_TOKENS = 500  # less than that isn't worth a heading
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,34 +191,41 @@ def refusal(view: View, boundary: Compacted, facts: Facts, promised: tuple[str, 
     return None
 
 
-def ledger_plan(view: View, facts: Facts, keep_from: int, *, has_tail: bool = True) -> Plan:
+def ledger_plan(view: View, facts: Facts, keep_from: int, *, has_text: bool = True) -> Plan:
     """The plan that needs no model (CMP-5). What stands in the kept messages isn't said again.
 
-    Where none can be kept (one long loop, or results of one answer larger than all that may be kept), the record ends
-    in the latest of them as text, as long as a kept tail is at least; without `has_tail`, in a tenth of its budget.
+    Where the kept messages are fewer than a raw tail holds at least, the record ends in text of those before them;
+    without `has_text`, and none kept, in a tenth of its budget.
     """
     memory = gathered(view, facts, keep_from)
     kept = view.items[keep_from:]
-    left = () if kept else tuple(item.message for item in view.items[first_said(view) : keep_from])
-    tail = latest_of(view, facts, keep_from) if has_tail else NO_TAIL
+    latest = latest_of(view, facts, keep_from) if has_text else NO_TAIL
     around = Around(
         lead="",
-        behind="\n".join((tail.text, *(block_text(block) for item in kept for block in item.visible))),
-        known=frozenset(item.message.id for item in kept) | tail.whole,
-        messages=() if tail.text else left,
+        behind="\n".join((latest.text, *(block_text(block) for item in kept for block in item.visible))),
+        known=frozenset(item.message.id for item in kept) | latest.whole,
+        messages=() if kept or latest.text else _left(view, keep_from),
     )
-    record = with_latest(render(memory, summary_budget(facts), around).text, tail)
+    record = with_latest(render(memory, summary_budget(facts), around).text, latest)
     return Plan("ledger", record, "without a model, from what was said and done", keep_from, packed(memory))
 
 
 def latest_of(view: View, facts: Facts, keep_from: int) -> Tail:
-    """The latest messages as text, when none of them is kept; else nothing."""
-    if keep_from < len(view.items):
+    """The latest messages that aren't kept, as text: as much as the kept ones lack of a raw tail (QLT-2).
+
+    One long loop, or one answer's results, can be larger than all that may be kept; then few messages are kept, or
+    none. As text they may be cut anywhere.
+    """
+    missing = tail_tokens(view, facts) - tokens_from(view, keep_from)
+    if missing < facts.limits.scaled(_LEAST_TEXT_TOKENS):
         return NO_TAIL
-    left = [item.message for item in view.items[first_said(view) :]]
-    return raw_tail(left, tail_tokens(view, facts) * UNITS_PER_TOKEN)
+    return raw_tail(_left(view, keep_from), missing * UNITS_PER_TOKEN)
 
 
-def with_latest(record: str, tail: Tail) -> str:
-    """A record with the latest messages at its end."""
-    return f"{record}\n\n## {TAIL_HEADING}\n{tail.text}".strip() if tail.text else record
+def with_latest(record: str, latest: Tail) -> str:
+    """A record with text of the latest messages that aren't kept at its end."""
+    return f"{record}\n\n## {TAIL_HEADING}\n{latest.text}".strip() if latest.text else record
+
+
+def _left(view: View, keep_from: int) -> list[Message]:
+    return [item.message for item in view.items[first_said(view) : keep_from]]

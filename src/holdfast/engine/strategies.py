@@ -39,8 +39,7 @@ async def proposed(session: Session, facts: Facts) -> AsyncGenerator[tuple[str, 
 async def _ledger(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
     for position in tails(session.view, facts):
         yield ledger_plan(session.view, facts, position)
-        if position == len(session.view.items):  # for when even the text of the latest is too much
-            yield ledger_plan(session.view, facts, position, has_tail=False)
+        yield ledger_plan(session.view, facts, position, has_text=False)  # for when even the text is too much
 
 
 def tails(view: View, facts: Facts) -> list[int]:

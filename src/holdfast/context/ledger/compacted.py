@@ -23,7 +23,7 @@ HEAD = (
 )
 RECALL = "Anything named here can be had whole with recall, by its id, or by the end of it that stands after “…”."
 _ROOM_TOKENS = (6_500, 9_000)  # left for names and evidence: scarce up to the first, plenty from the second
-TAIL_HEADING = "The latest messages, word for word"
+TAIL_HEADING = "The latest of it, word for word"
 _SEEN_IN_FULL = frozenset({"words", "work", "raw tail", "pins", "decisions"})
 
 
