@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import anyio
+
 from holdfast.bench.baselines import BASELINES, Strategy, keep_last
 from holdfast.bench.chains import Chains
+from holdfast.bench.judge import Judge, Judged, Question, judge_all, questions_of
 from holdfast.bench.live_view import LIVE, Shape, live_view
 from holdfast.bench.places import Place, Where, is_one_project, places_of_recording
 from holdfast.bench.probe import Gold, gold_of
@@ -81,6 +84,7 @@ class Options:
     chain_budgets: tuple[str, ...] = ("10k", DEFAULT)  # at these sessions are also compacted several times in a row
     lengths: tuple[int, ...] = (3, 5)
     lost_of: tuple[str, ...] = LIVE
+    judge: Judge | None = None  # a model that reads the views, too
     draws: int = 500
     seed: int = 0
     cpu_seconds: Callable[[], float] = time.process_time
@@ -93,7 +97,7 @@ def run(files: Sequence[Path], options: Options | None = None, *, on_progress: O
         bench.file(path)
         if on_progress is not None:
             on_progress(done, len(files), path.name)
-    return bench.report(len(files))
+    return bench.report(len(files), bench.judged(on_progress))
 
 
 class _Bench:
@@ -104,6 +108,7 @@ class _Bench:
         self.chains = Chains(self.options.lengths)
         self.lost: list[Lost] = []
         self.skipped: list[tuple[str, str]] = []
+        self.questions: dict[tuple[str, str], list[Question]] = {}
 
     def file(self, path: Path) -> None:
         try:
@@ -166,6 +171,8 @@ class _Bench:
         pool.tokens.append(base_tokens(text))
         pool.compacted_tokens += place.tokens
         pool.cpu_seconds += cpu_seconds
+        if self.options.judge is not None and key[1] in (*LIVE, REAL):
+            self.questions.setdefault(key, []).extend(questions_of(place, gold, text))
         if key[1] in self.options.lost_of:
             self.lost.extend(_lost(place, scored, key))
         return pool
@@ -200,7 +207,12 @@ class _Bench:
                 shape = Shape(memory_tokens=budget.tokens, tail_tokens=budget.tail_tokens)
                 self.chains.measure(place, gold, (budget.name, shape), naive)
 
-    def report(self, files: int) -> Report:
+    def judged(self, on_progress: OnProgress | None) -> tuple[Judged, ...]:
+        """What a model reads out of the views, when one is asked (QLT-5)."""
+        judge = self.options.judge
+        return () if judge is None else anyio.run(judge_all, judge, self.questions, on_progress)
+
+    def report(self, files: int, judged: tuple[Judged, ...] = ()) -> Report:
         names = {session for pool in self.pools.values() for session in pool.sessions}
         draws = drawn_sessions(sorted(names), self.options.draws, self.options.seed)
         order = {budget.name: number for number, budget in enumerate(self.budgets)}
@@ -211,6 +223,7 @@ class _Bench:
             lost=tuple(self.lost),
             files=files,
             skipped=tuple(self.skipped),
+            judged=judged,
         )
 
 

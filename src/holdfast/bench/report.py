@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from holdfast.bench.judge import Judged
 from holdfast.bench.scores import AXES, Tally
 from holdfast.errors import BadSetting
 
@@ -95,6 +96,7 @@ class Report:
     lost: tuple[Lost, ...] = ()
     files: int = 0
     skipped: tuple[tuple[str, str], ...] = ()
+    judged: tuple[Judged, ...] = ()
 
     def row(self, budget: str, strategy: str, where: str | None = None) -> Row | None:
         """The row of a strategy at a budget; at cuts, unless only boundaries were measured or asked for."""

@@ -236,7 +236,7 @@ def bench_fidelity(
     *,
     budget: Annotated[
         list[str] | None,
-        typer.Option("--budget", metavar="TOKENS", help="10k, 12k+10k (memory and raw tail), summary, summary+10k."),
+        typer.Option("--budget", metavar="TOKENS", help="10k, 12k+10k (memory and raw tail), summary+10k, default."),
     ] = None,
     strategy: Annotated[
         list[str] | None, typer.Option("--strategy", metavar="NAME", help="Only this one; may be repeated.")
@@ -246,6 +246,8 @@ def bench_fidelity(
         str, typer.Option(metavar="GATES", help="Bars for the ledger, e.g. facts@10k=92,chain@10k=1; exit code 1.")
     ] = "",
     lost: Annotated[int, typer.Option(min=0, metavar="N", help="Show so many lost facts.")] = 0,
+    judge: Annotated[str | None, typer.Option(metavar="MODEL", help="A model that has to read the views, too.")] = None,
+    questions: Annotated[int, typer.Option(min=1, metavar="N", help="So many for the judge, of each view.")] = 20,
     markdown: Annotated[bool, typer.Option("--markdown", help="Tables in Markdown.")] = False,
     json: Json = False,
 ) -> None:
@@ -263,6 +265,7 @@ def bench_fidelity(
             where=at,
             gate=gate,
             lost=lost,
+            judge=(judge, questions) if judge else None,
             form="json" if json else "markdown" if markdown else "table",
         )
     )
