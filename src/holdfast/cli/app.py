@@ -230,6 +230,22 @@ def doctor(
     raise typer.Exit(doctor_command(paths or [], is_json=json))
 
 
+@bench_app.command("live")
+def bench_live(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs, or folders of logs.")],
+    *,
+    calls: Annotated[int, typer.Option(min=1, metavar="N", help="So many on either side of a compaction.")] = 20,
+    json: Json = False,
+) -> None:
+    """How much is read and run again behind the compactions in your logs.
+
+    Against as many calls right before them: agents repeat themselves without a compaction, too.
+    """
+    from holdfast.cli.bench_live import live_command
+
+    raise typer.Exit(live_command(files, calls=calls, is_json=json))
+
+
 @bench_app.command("fidelity")
 def bench_fidelity(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs, or folders of logs.")],
