@@ -30,6 +30,7 @@ OnProgress = Callable[[int, int, str], None]
 
 DEFAULT = "default"  # the shape of the product: what a session really compacts to
 DEFAULT_BUDGETS: Final = ("summary", "summary+10k", "10k", "20k", "12k+10k", DEFAULT)
+CHAINED: Final = ("10k", DEFAULT)
 REAL: Final = "real"  # the summary in the log
 _BUDGET: Final = re.compile(r"(summary|\d+k?)(?:\+(\d+k?))?")
 _LEAST_GOLD: Final = 1
@@ -81,7 +82,7 @@ class Options:
     where: tuple[Where, ...] = ("cut", "boundary")
     shares: tuple[float, ...] = (0.5, 0.8)  # of a session's tokens: where it is cut
     least_tokens: int = 20_000
-    chain_budgets: tuple[str, ...] = ("10k", DEFAULT)  # at these sessions are also compacted several times in a row
+    chain_budgets: tuple[str, ...] = ()  # at these, sessions are also compacted several times in a row
     lengths: tuple[int, ...] = (3, 5)
     lost_of: tuple[str, ...] = LIVE
     judge: Judge | None = None  # a model that reads the views, too

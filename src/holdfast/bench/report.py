@@ -195,6 +195,11 @@ def gates_of(text: str) -> list[Gate]:
     return gates
 
 
+def chained_in(gates: Sequence[Gate]) -> list[str]:
+    """The budgets at which gates want chains."""
+    return [gate.budget for gate in gates if gate.axis in _CHAINS]
+
+
 def failures(report: Report, gates: Sequence[Gate]) -> list[str]:
     """What each gate that does not hold is missing."""
     return [said for gate in gates if (said := gate.failure(report)) is not None]

@@ -262,6 +262,9 @@ def bench_fidelity(
         str, typer.Option(metavar="GATES", help="Bars for the ledger, e.g. facts@10k=92,chain@10k=1; exit code 1.")
     ] = "",
     lost: Annotated[int, typer.Option(min=0, metavar="N", help="Show so many lost facts.")] = 0,
+    chains: Annotated[
+        bool, typer.Option("--chains", help="Compact three and five times in a row, too; takes its time.")
+    ] = False,
     judge: Annotated[str | None, typer.Option(metavar="MODEL", help="A model that has to read the views, too.")] = None,
     questions: Annotated[int, typer.Option(min=1, metavar="N", help="So many for the judge, of each view.")] = 20,
     markdown: Annotated[bool, typer.Option("--markdown", help="Tables in Markdown.")] = False,
@@ -281,6 +284,7 @@ def bench_fidelity(
             where=at,
             gate=gate,
             lost=lost,
+            is_chained=chains,
             judge=(judge, questions) if judge else None,
             form="json" if json else "markdown" if markdown else "table",
         )

@@ -21,12 +21,14 @@ def fidelity_command(
     where: str | None,
     gate: str,
     lost: int,
+    is_chained: bool = False,
     judge: tuple[str, int] | None = None,
     form: str,
 ) -> int:
     """Measure, print in the form asked for (table, markdown, json), and say which gates failed in the exit code.
 
-    `judge`: the name of a model that reads the views, and how many questions it gets of each.
+    Chains take as long as all the rest: they are run when asked for, or when a gate is about one. `judge`: the name
+    of a model that reads the views, and how many questions it gets of each.
     """
     from holdfast.bench import fidelity, report, tables
     from holdfast.errors import BadSetting
@@ -43,6 +45,7 @@ def fidelity_command(
         return EXIT_NOT_FOUND
     options = fidelity.Options(
         budgets=tuple(budgets) or (fidelity.DEFAULT_BUDGETS if judge is None else (fidelity.DEFAULT,)),
+        chain_budgets=tuple(dict.fromkeys((*(fidelity.CHAINED if is_chained else ()), *report.chained_in(gates)))),
         judge=_judge(*judge) if judge is not None else None,
         strategies={name: fidelity.STRATEGIES[name] for name in strategies or fidelity.STRATEGIES},
         where=("cut", "boundary") if where is None else ("cut",) if where == "cut" else ("boundary",),
