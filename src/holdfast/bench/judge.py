@@ -9,6 +9,7 @@ false positive: a guess, or something that the model knew before. A score means 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +30,7 @@ UNKNOWN: Final = "UNKNOWN"
 BLANK: Final = "_____"
 REPLICATES: Final = 3
 _LINE_CHARS: Final = (30, 300)  # shorter lines ask for nothing in particular, longer ones for anything
+_ANSWER_CHARS: Final = 160
 _WORDS: Final = 4  # that a line must hold beside the name, to say which place is meant
 _KINDS: Final = {
     "path": "the end of a path",
@@ -89,11 +91,12 @@ class Judged:
 
 
 def questions_of(place: Place, gold: Gold, view: str) -> Iterator[Question]:
-    """The questions of a place: for each needed fact the last telling line that it stood in."""
+    """The questions of a place: for each needed fact the last telling line that it stood in, and no other name did."""
     said = utterances_of(place.before, place.lines)
+    everything = flat("\n".join(one.text for one in said))
     for fact in gold.facts:
         line = _line_of(fact, said)
-        if line is not None:
+        if line is not None and _is_one_answer(line, everything):
             yield Question(place.session, line, fact.name, view)
 
 
@@ -113,6 +116,13 @@ def _line_of(fact: Fact, said: Sequence[Utterance]) -> str | None:
         if one.line < fact.seen_line:
             return None
     return None
+
+
+def _is_one_answer(line: str, everything: str) -> bool:
+    """Whether only one thing ever stood in the blank."""
+    before, _, behind = line.partition(BLANK)
+    pattern = re.compile(rf"{re.escape(before)}(\S{{1,{_ANSWER_CHARS}}}?){re.escape(behind)}")
+    return len({match[1].strip("`'\",;:.()") for match in pattern.finditer(everything)}) == 1
 
 
 def drawn(questions: Sequence[Question], most: int, seed: int) -> list[Question]:

@@ -90,7 +90,8 @@ def questions(view: str = VIEW) -> list[Question]:
 
 def telling(turns: int) -> list[tuple[str, Any]]:
     """A session whose names stand in sentences."""
-    bare, said = re.compile(r"def (helper_\d+_fn)\(rows, budget\):"), r"the old code calls \1 before it sorts any rows"
+    bare = re.compile(r"def (helper_(\d+)_fn)\(rows, budget\):")
+    said = r"in step number \2 the old code calls \1 before it sorts any rows"
     return json.loads(bare.sub(said, json.dumps(talk(turns))))
 
 
@@ -172,6 +173,9 @@ def test_the_bench_asks_of_its_views(tmp_path: Path) -> None:
     assert (found.model, found.budget, found.strategy, found.questions) == ("reader", "5k", "ledger", 4)
     assert found.answers == len(reader.prompts) == 24 and reader.is_closed
     assert found.correct <= found.held and found.false_positive == 0
+    same = json.loads(re.sub(r"in step number \d+", "in a step", json.dumps(telling(60))))
+    none = run([log_of(same, tmp_path / "two.jsonl")], options(budgets=("5k",), judge=asked))
+    assert none.judged == (), "a line that fits many names asks for nothing"
     assert "false pos" in as_table(report) and "read by reader" in as_markdown(report)
 
 
