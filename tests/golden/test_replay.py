@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
+from holdfast.cli import main
+from holdfast.context.requests import Request
+from holdfast.errors import ModelError
 from holdfast.replay.options import ReplayOptions
 from holdfast.replay.run import replay_recording
+from holdfast.replay.summarizer import JudgedModel
+from holdfast.settings import Settings
+from holdfast.testing import FakeServer, FakeUpstream, ScriptedModel
 from holdfast.transcript.foreign.detect import read_recordings
 
 HERE = Path(__file__).parent / "replay"
 WINDOW = 60_000
 THOUGHTS = "What it exports decides what the callers may rely on, so I note every name with its line. " * 14
+SUMMARY = "<analysis>what was read</analysis><summary>Modules were read one after the other.</summary>"
 CONTRACT = {
     "file", "format", "session", "window", "window_source", "usable", "trigger", "turns", "tokens_final", "compactions",
     "microcompactions", "offloads", "prefix_moves", "unexplained_prefix_moves", "cost", "logged", "problems",
-    "invalid_requests", "cpu_ms_per_turn",
+    "invalid_requests", "cpu_ms_per_turn", "notes", "summarizer",
 }  # fmt: skip
 
 
@@ -119,7 +128,7 @@ def test_the_contract_is_whole() -> None:
     [
         (
             "compactions",
-            "turn message_id trigger strategy tokens_before tokens_after summary_tokens kept_tokens",
+            "turn message_id trigger strategy tokens_before tokens_after summary_tokens kept_tokens restored tried",
         ),
         ("microcompactions", "turn reason cleared tokens_saved"),
         ("offloads", "tool_use_id bytes preview_bytes"),
@@ -132,3 +141,77 @@ def test_entries_have_their_fields(name: str, fields: str) -> None:
     value = replayed()[name]
     entry = value[0] if isinstance(value, list) else value
     assert set(fields.split()) <= entry.keys()
+
+
+def replayed_with(model: ScriptedModel, **settings: Any) -> dict[str, Any]:
+    (recording,) = read_recordings(made_session(), "made.jsonl")
+    options = ReplayOptions(settings=Settings(window_tokens=WINDOW, **settings))
+    return anyio.run(replay_recording, recording, "made.jsonl", options, (model,))
+
+
+def test_notes_come_first_and_cost_no_call() -> None:
+    """CMP-1, CMP-2: notes are kept as the session goes, and compaction from them asks nobody."""
+    model = ScriptedModel([SUMMARY] * 9)
+    result = replayed_with(model)
+    assert {one["strategy"] for one in result["compactions"]} == {"session_memory"}
+    assert result["notes"]["updates"] > 1 and not result["notes"]["failures"] and model.requests == []
+    assert result["summarizer"]["requests"] == 0
+
+
+def test_a_model_writes_the_records() -> None:
+    """CMP-3, REL-4: without notes the model is asked; its requests are judged, counted and priced."""
+    model = ScriptedModel([SUMMARY] * 9, id="claude-opus-4-5-20251101")
+    result = replayed_with(model, notes=False)
+    asked = result["summarizer"]
+    assert result["compactions"] and {one["strategy"] for one in result["compactions"]} == {"full"}
+    assert asked["requests"] == asked["answers"] == len(model.requests) == len(result["compactions"])
+    assert asked["invalid"] == result["invalid_requests"] == result["unexplained_prefix_moves"] == 0
+    assert asked["model"] == "claude-opus-4-5-20251101" and asked["output"] > 0 and asked["usd"] > 0
+    assert result["compactions"][0]["tried"] == [
+        {"strategy": "session_memory", "reason": "off: session notes are switched off (the setting notes)"}
+    ]
+
+
+def test_a_model_that_fails_leaves_the_ledger() -> None:
+    """CMP-1: the next strategy is tried, and the report says why."""
+    result = replayed_with(ScriptedModel(["nothing of use"] * 30), notes=False)
+    assert {one["strategy"] for one in result["compactions"]} == {"ledger"}
+    assert [one["strategy"] for one in result["compactions"][0]["tried"]][-1] == "full"
+
+
+def test_an_invalid_request_is_counted() -> None:
+    """REL-4: a request that breaks a rule is seen before it is sent, and the first is told."""
+
+    async def asked() -> JudgedModel:
+        judged = JudgedModel(ScriptedModel(["never mind"]))
+        body = b'{"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":"I begin"}]}'
+        with contextlib.suppress(ModelError):
+            async for _ in judged.stream(Request("anthropic", body, ())):
+                pass
+        return judged
+
+    judged = anyio.run(asked)
+    assert (judged.requests, judged.answers, judged.invalid) == (1, 0, 1)
+    assert judged.first_violation
+
+
+@pytest.mark.e2e
+def test_a_model_is_asked_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """CLI-2: `--summarizer` takes the names of docs/models.md; one that names nobody is said before anything runs."""
+    log = tmp_path / "made.jsonl"
+    log.write_bytes(made_session())
+    command = ["replay", str(log), "--json", "--window", "60k", "--set", "notes=false"]
+
+    async def served() -> str:
+        upstream = FakeUpstream(script=[SUMMARY] * 9)
+        async with FakeServer(upstream) as server:
+            name = f"vllm:some-model@{server.url}/v1"
+            await anyio.to_thread.run_sync(lambda: main([*command, "--summarizer", name]))
+            return name
+
+    anyio.run(served)
+    result = json.loads(capsys.readouterr().out)
+    assert {one["strategy"] for one in result["compactions"]} == {"full"}
+    assert result["summarizer"]["model"] == "some-model" and result["summarizer"]["invalid"] == 0
+    assert main([*command, "--summarizer", "nobody:knows"]) == 2
+    assert "names no model" in capsys.readouterr().err

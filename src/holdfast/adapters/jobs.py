@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 _LOG = logging.getLogger("holdfast")
@@ -36,6 +37,28 @@ class TaskJobs:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class WaitingJobs:
+    """`ports.Jobs` that lets work wait until somebody settles, and does it then, in the order in which it came.
+
+    For replays and measures: a session has the same background work done at the same places in every run.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[str, Callable[[], Awaitable[None]]]] = deque()
+
+    def start(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        self._waiting.append((name, work))
+
+    async def settle(self, seconds: float | None = None) -> bool:
+        """Does all of it, also what the work itself starts, however long that takes."""
+        while self._waiting:
+            await _run(*self._waiting.popleft())
+        return True
+
+    async def close(self) -> None:
+        self._waiting.clear()
 
 
 async def _run(name: str, work: Callable[[], Awaitable[None]]) -> None:

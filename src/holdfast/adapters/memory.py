@@ -1,4 +1,4 @@
-"""Journal and blobs in memory: the same contracts, for replays and tests. Nothing survives the process."""
+"""Journal, blobs and notes in memory: the same contracts, for replays and tests. Nothing survives the process."""
 
 from __future__ import annotations
 
@@ -75,3 +75,28 @@ class MemoryBlobs:
             return self._contents[blob]
         except KeyError:
             raise JournalError(f"there is no blob {blob[:80]!r}") from None
+
+
+class MemoryNotes:
+    """`ports.NotesFile` as bytes, with the template that ships."""
+
+    path = "session-memory/summary.md"
+
+    def __init__(self) -> None:
+        self.data: bytes | None = None
+
+    async def read(self) -> bytes | None:
+        return self.data
+
+    async def write(self, data: bytes, *, instead_of: bytes | None) -> bool:
+        if self.data != instead_of:
+            return False
+        self.data = data
+        return True
+
+    async def set_aside(self) -> str:
+        self.data = None
+        return f"{self.path}.aside"
+
+    async def custom(self, name: str) -> str | None:
+        return None

@@ -18,6 +18,8 @@ _OLD_KEYS: Final = ("old_string", "old_str", "oldString", "old_text", "search")
 _NEW_KEYS: Final = ("new_string", "new_str", "newString", "new_text", "content", "file_text", "insert_text",
                     "new_source", "replacement", "replacement_text", "code_edit")  # fmt: skip
 _EDITS: Final = re.compile(r"edit|write|patch|replace|create_file|^create$|^insert$|notebook", re.IGNORECASE)
+_READS: Final = re.compile(r"(?:^|_)(?:read|view|open|cat)(?:_|$)|^Read$|^NotebookRead$|ReadFile", re.IGNORECASE)
+_PART_KEYS: Final = ("offset", "limit", "start_line", "end_line", "line_start", "line_end", "view_range", "pages")
 _SHELLS: Final = re.compile(r"bash|shell|exec|terminal|run_|powershell|command|test", re.IGNORECASE)
 _PATCHED: Final = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+?)\s*$", re.MULTILINE)
 _CD: Final = re.compile(r"^cd\s+(?:\"[^\"]*\"|'[^']*'|\S+)\s*(?:&&|;)\s*")
@@ -47,6 +49,19 @@ def edited_paths(use: ToolUse) -> list[str]:
     if _EDITS.search(use.name) and arguments.get("command") not in ("view", "undo_edit"):
         paths += [arguments[key] for key in _PATH_KEYS if isinstance(arguments.get(key), str)][:1]
     return [re.sub(r"[\\/]+", "/", path) for path in paths]
+
+
+def read_path(use: ToolUse) -> str | None:
+    """The file that a call reads, with the part of it where it names one: another part is another thing to see."""
+    arguments = use.arguments()
+    if not (_READS.search(use.name) or arguments.get("command") == "view"):
+        return None
+    path = next((arguments[key] for key in _PATH_KEYS if isinstance(arguments.get(key), str)), None)
+    if path is None:
+        return None
+    part = ",".join(str(arguments[key]) for key in _PART_KEYS if arguments.get(key) is not None)
+    path = re.sub(r"[\\/]+", "/", path)
+    return f"{path}#{part}" if part else path
 
 
 def command_of(use: ToolUse) -> str | None:

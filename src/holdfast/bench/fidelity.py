@@ -9,25 +9,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import anyio
+
 from holdfast.bench.baselines import BASELINES, Strategy, keep_last
+from holdfast.bench.chains import Chains
+from holdfast.bench.judge import Judge, Judged, Question, judge_all, questions_of
+from holdfast.bench.live_view import LIVE, Shape, live_view
 from holdfast.bench.places import Place, Where, is_one_project, places_of_recording
 from holdfast.bench.probe import Gold, gold_of
-from holdfast.bench.report import Chain, Lost, Pooled, Report, drawn_sessions
+from holdfast.bench.report import Lost, Pooled, Report, drawn_sessions
 from holdfast.bench.scores import Score, score
 from holdfast.bench.utterances import shown, utterances_of
 from holdfast.context.ledger import compacted as engine_ledger
 from holdfast.errors import BadSetting, HoldfastError
 from holdfast.transcript.foreign.detect import read_recordings
-from holdfast.transcript.messages import Message, MessageId
+from holdfast.transcript.messages import Message
 from holdfast.transcript.tokens import base_tokens
 
 OnProgress = Callable[[int, int, str], None]
 
-DEFAULT_BUDGETS: Final = ("summary", "summary+10k", "10k", "20k", "12k+10k")
+DEFAULT = "default"  # the shape of the product: what a session really compacts to
+DEFAULT_BUDGETS: Final = ("summary", "summary+10k", "10k", "20k", "12k+10k", DEFAULT)
+CHAINED: Final = ("10k", DEFAULT)
 REAL: Final = "real"  # the summary in the log
 _BUDGET: Final = re.compile(r"(summary|\d+k?)(?:\+(\d+k?))?")
-_CHAINED: Final = 3
 _LEAST_GOLD: Final = 1
+_DEFAULT_TAIL: Final = 10_000  # of the baselines that have one
 
 
 def ledger(messages: Sequence[Message], budget_tokens: int, tail_tokens: int = 0) -> str:
@@ -40,16 +47,21 @@ STRATEGIES: Final[dict[str, Strategy]] = {"ledger": ledger, **BASELINES}
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How large a view may be: so many tokens (None: as many as the summary in the log), and a raw tail beside them."""
+    """How large a view may be: so many tokens (None: as many as the summary in the log), and a raw tail beside them.
+
+    `is_default`: as large as the view of a session that compacts with the product's own settings.
+    """
 
     name: str
     tokens: int | None
     tail_tokens: int = 0
+    is_default: bool = False
 
 
 def budget_of(text: str) -> Budget:
     """A budget as it is written: 10k, 12k+10k (memory and raw tail), summary, summary+10k, default."""
-    text = "12k+10k" if text == "default" else text
+    if text == DEFAULT:
+        return Budget(DEFAULT, None, _DEFAULT_TAIL, is_default=True)
     match = _BUDGET.fullmatch(text)
     if match is None:
         raise BadSetting(f"budget {text!r}: write 10k, 12k+10k, summary, summary+10k or default")
@@ -70,9 +82,10 @@ class Options:
     where: tuple[Where, ...] = ("cut", "boundary")
     shares: tuple[float, ...] = (0.5, 0.8)  # of a session's tokens: where it is cut
     least_tokens: int = 20_000
-    chained: tuple[str, ...] = ("ledger",)  # strategies that are also run three times in a row …
-    chain_budget: str = "10k"  # … at this budget
-    lost_of: tuple[str, ...] = ("ledger",)
+    chain_budgets: tuple[str, ...] = ()  # at these, sessions are also compacted several times in a row
+    lengths: tuple[int, ...] = (3, 5)
+    lost_of: tuple[str, ...] = LIVE
+    judge: Judge | None = None  # a model that reads the views, too
     draws: int = 500
     seed: int = 0
     cpu_seconds: Callable[[], float] = time.process_time
@@ -85,7 +98,7 @@ def run(files: Sequence[Path], options: Options | None = None, *, on_progress: O
         bench.file(path)
         if on_progress is not None:
             on_progress(done, len(files), path.name)
-    return bench.report(len(files))
+    return bench.report(len(files), bench.judged(on_progress))
 
 
 class _Bench:
@@ -93,9 +106,10 @@ class _Bench:
         self.options = options
         self.budgets = [budget_of(text) for text in options.budgets]
         self.pools: dict[tuple[str, str, str], Pooled] = {}
-        self.chains: dict[tuple[str, str], Pooled] = {}
+        self.chains = Chains(self.options.lengths)
         self.lost: list[Lost] = []
         self.skipped: list[tuple[str, str]] = []
+        self.questions: dict[tuple[str, str], list[Question]] = {}
 
     def file(self, path: Path) -> None:
         try:
@@ -131,6 +145,9 @@ class _Bench:
     def place(self, place: Place, gold: Gold) -> None:
         summary = shown(place.summary) if place.summary is not None else None
         for budget in self.budgets:
+            if budget.is_default:
+                self.default(place, gold, budget, summary)
+                continue
             tokens = budget.tokens
             if tokens is None:
                 if summary is None:
@@ -155,52 +172,59 @@ class _Bench:
         pool.tokens.append(base_tokens(text))
         pool.compacted_tokens += place.tokens
         pool.cpu_seconds += cpu_seconds
+        if self.options.judge is not None and key[1] in (*LIVE, REAL):
+            self.questions.setdefault(key, []).extend(questions_of(place, gold, text))
         if key[1] in self.options.lost_of:
             self.lost.extend(_lost(place, scored, key))
         return pool
 
-    def chain(self, place: Place, gold: Gold) -> None:
-        """Three compactions in a row, ending at a place (CMP-13)."""
-        budget = budget_of(self.options.chain_budget)
-        if budget.tokens is None or place.tokens <= (budget.tokens + budget.tail_tokens) * 2:
+    def default(self, place: Place, gold: Gold, budget: Budget, summary: str | None) -> None:
+        """The shape of the product, by a session; then everything else at the tokens that it took."""
+        if "ledger" not in self.options.strategies:
             return
-        parts = _parts(place.before, _CHAINED)
-        for name in self.options.chained:
-            strategy = self.options.strategies.get(name)
-            if strategy is None or len(parts) < _CHAINED:
-                continue
-            views = {
-                "once": strategy(place.before, budget.tokens, budget.tail_tokens),
-                "rebuilt": _rebuilt(parts, strategy, budget.tokens, budget.tail_tokens),
-                "naive": _compacted_again(parts, strategy, budget.tokens, budget.tail_tokens),
-            }
-            for how, text in views.items():
-                self.chains.setdefault((name, how), Pooled()).add(place.session, score(gold, text).tallies)
+        tokens = 0
+        for name in LIVE:
+            view = live_view(place.before, Shape(), name, cpu_seconds=self.options.cpu_seconds)
+            if view is not None:
+                tokens = tokens or view.tokens
+                self.view(place, gold, (budget.name, name), view.text, view.cpu_seconds)
+        if not tokens:
+            return
+        if summary is not None:
+            text = f"{summary}\n{keep_last(place.before, budget.tail_tokens)}"
+            self.view(place, gold, (budget.name, REAL), text, 0.0)
+        for name, strategy in self.options.strategies.items():
+            if name not in LIVE:
+                text = strategy(place.before, max(0, tokens - budget.tail_tokens), min(tokens, budget.tail_tokens))
+                self.view(place, gold, (budget.name, name), text, 0.0)
 
-    def report(self, files: int) -> Report:
+    def chain(self, place: Place, gold: Gold) -> None:
+        """Several compactions in a row, ending at a place (CMP-13)."""
+        naive = self.options.strategies.get("ledger")
+        for budget in map(budget_of, self.options.chain_budgets if naive is not None else ()):
+            if budget.is_default:
+                self.chains.measure(place, gold, (budget.name, Shape()))
+            elif budget.tokens is not None and place.tokens > (budget.tokens + budget.tail_tokens) * 2:
+                shape = Shape(memory_tokens=budget.tokens, tail_tokens=budget.tail_tokens)
+                self.chains.measure(place, gold, (budget.name, shape), naive)
+
+    def judged(self, on_progress: OnProgress | None) -> tuple[Judged, ...]:
+        """What a model reads out of the views, when one is asked (QLT-5)."""
+        judge = self.options.judge
+        return () if judge is None else anyio.run(judge_all, judge, self.questions, on_progress)
+
+    def report(self, files: int, judged: tuple[Judged, ...] = ()) -> Report:
         names = {session for pool in self.pools.values() for session in pool.sessions}
         draws = drawn_sessions(sorted(names), self.options.draws, self.options.seed)
         order = {budget.name: number for number, budget in enumerate(self.budgets)}
         keys = sorted(self.pools, key=lambda key: (key[0], order[key[1]]))
-        chains = []
-        for name in dict.fromkeys(name for name, _ in self.chains):
-            once, rebuilt, naive = (self.chains[name, how] for how in ("once", "rebuilt", "naive"))
-            chains.append(
-                Chain(
-                    budget_of(self.options.chain_budget).name,
-                    name,
-                    len(once.sessions),
-                    once.percents(),
-                    rebuilt.percents(),
-                    naive.percents(),
-                )
-            )
         return Report(
             rows=tuple(self.pools[key].row(key, draws) for key in keys),
-            chains=tuple(chains),
+            chains=self.chains.rows(),
             lost=tuple(self.lost),
             files=files,
             skipped=tuple(self.skipped),
+            judged=judged,
         )
 
 
@@ -219,47 +243,3 @@ def _lost(place: Place, scored: Score, key: tuple[str, str]) -> Iterator[Lost]:
             needed_line=fact.needed_line,
             age_tokens=fact.age_tokens,
         )
-
-
-def _parts(messages: Sequence[Message], count: int) -> list[list[Message]]:
-    """Messages in parts of about the same number of tokens, cut only where no call is open."""
-    sizes = [len(b"".join(bytes(raw) for raw in message.content)) for message in messages]
-    total, done = sum(sizes), 0
-    parts: list[list[Message]] = [[]]
-    open_calls: set[str] = set()
-    for message, size in zip(messages, sizes, strict=True):
-        is_due = done >= total * len(parts) / count and len(parts) < count
-        if is_due and not open_calls and message.role == "assistant":
-            parts.append([])
-        parts[-1].append(message)
-        open_calls |= {use.id for use in message.tool_uses}
-        open_calls -= {result.tool_use_id for result in message.tool_results}
-        done += size
-    return parts
-
-
-def _summary(text: str, number: int, *, is_known: bool) -> Message:
-    """A compacted view as the message that stands for it; unknown as such, it is like any text that was put in."""
-    origin = "summary" if is_known else "reminder"
-    return Message.of("user", text, id=MessageId(f"bench-summary-{number}"), origin=origin)
-
-
-def _rebuilt(parts: Sequence[Sequence[Message]], strategy: Strategy, budget: int, tail: int) -> str:
-    """Each compaction sees all that was ever said, and the earlier summaries, marked as such, where they stood."""
-    said: list[Message] = []
-    text = ""
-    for number, part in enumerate(parts):
-        said += part
-        text = strategy(said, budget, tail)
-        said = [*said, _summary(text, number, is_known=True)]
-    return text
-
-
-def _compacted_again(parts: Sequence[Sequence[Message]], strategy: Strategy, budget: int, tail: int) -> str:
-    """Each compaction sees only the view that the last one left, and what was said since."""
-    before: list[Message] = []
-    text = ""
-    for number, part in enumerate(parts):
-        text = strategy([*before, *part], budget, tail)
-        before = [_summary(text, number, is_known=False)]
-    return text

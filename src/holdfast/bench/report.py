@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from holdfast.bench.judge import Judged
 from holdfast.bench.scores import AXES, Tally
 from holdfast.errors import BadSetting
 
 Sessions = Mapping[str, Mapping[str, Tally]]
 """Tallies by session and axis."""
 
-ALIASES: Final = {"default": "12k+10k"}
+_CHAINS: Final = {"chain": 3, "chain5": 5}
 CHAIN_AXES: Final = ("facts", "far", "context", "edited", "user")
 _INTERVAL: Final = (0.025, 0.975)
-_GATE: Final = re.compile(r"(?:(cut|boundary):)?(\w+)@([\w+]+)=(?:([a-z][a-z-]*?)([+-]))?(\d+(?:\.\d+)?)")
+_GATE: Final = re.compile(r"(?:(cut|boundary):)?(?:(\w+)/)?(\w+)@([\w+]+)=(?:([a-z][a-z-]*?)([+-]))?(\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +51,23 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Three compactions in a row: what one alone keeps, what the chain keeps, what compacting the compacted keeps."""
+    """So many compactions in a row: what one alone keeps, what the chain keeps, what compacting the compacted keeps.
+
+    All are pooled over the same places; `naive` is empty where it was not run.
+    """
 
     budget: str
     strategy: str
+    length: int
     places: int
     once: Mapping[str, float]
-    rebuilt: Mapping[str, float]
+    chained: Mapping[str, float]
     naive: Mapping[str, float]
 
     @property
     def loss(self) -> float:
         """The most points that the chain loses on any axis against a single compaction (QLT-3)."""
-        return max((self.once[axis] - self.rebuilt[axis] for axis in CHAIN_AXES if axis in self.once), default=0.0)
+        return max((self.once[axis] - self.chained[axis] for axis in CHAIN_AXES if axis in self.once), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +96,16 @@ class Report:
     lost: tuple[Lost, ...] = ()
     files: int = 0
     skipped: tuple[tuple[str, str], ...] = ()
+    judged: tuple[Judged, ...] = ()
 
     def row(self, budget: str, strategy: str, where: str | None = None) -> Row | None:
         """The row of a strategy at a budget; at cuts, unless only boundaries were measured or asked for."""
-        budget = ALIASES.get(budget, budget)
         found = {row.where: row for row in self.rows if (row.budget, row.strategy) == (budget, strategy)}
         return found.get(where) if where else found.get("cut") or found.get("boundary")
 
-    def chain(self, budget: str, strategy: str) -> Chain | None:
-        budget = ALIASES.get(budget, budget)
-        return next((one for one in self.chains if (one.budget, one.strategy) == (budget, strategy)), None)
+    def chain(self, budget: str, strategy: str, length: int = 3) -> Chain | None:
+        key = (budget, strategy, length)
+        return next((one for one in self.chains if (one.budget, one.strategy, one.length) == key), None)
 
 
 def measured(sessions: Sessions, axis: str, draws: Sequence[Sequence[str]]) -> Measured | None:
@@ -132,7 +137,8 @@ def drawn_sessions(names: Sequence[str], draws: int, seed: int) -> list[list[str
 class Gate:
     """A bar that a strategy must reach: an axis at a budget against a number, or against a baseline plus points.
 
-    `chain` and `cpu` are bars from above: points lost by a chain, milliseconds for 75,000 tokens.
+    `chain`, `chain5` and `cpu` are bars from above: points lost by a chain of three or five, milliseconds for 75,000
+    tokens.
     """
 
     text: str
@@ -141,11 +147,13 @@ class Gate:
     points: float
     baseline: str | None = None
     where: Literal["cut", "boundary"] | None = None
+    strategy: str = "ledger"
 
-    def failure(self, report: Report, strategy: str) -> str | None:
+    def failure(self, report: Report) -> str | None:
         """What is missing; None when the gate holds. Nothing measured is a failure: it would hide a broken run."""
-        if self.axis == "chain":
-            chain = report.chain(self.budget, strategy)
+        strategy = self.strategy
+        if self.axis in _CHAINS:
+            chain = report.chain(self.budget, strategy, _CHAINS[self.axis])
             return self._said(None if chain is None else chain.loss, self.points, at_most=True)
         row = report.row(self.budget, strategy, self.where)
         if self.axis == "cpu":
@@ -176,20 +184,25 @@ def gates_of(text: str) -> list[Gate]:
         if not part:
             continue
         match = _GATE.fullmatch(part)
-        if match is None or (match[2] not in AXES and match[2] not in ("chain", "cpu")):
+        if match is None or (match[3] not in AXES and match[3] not in (*_CHAINS, "cpu")):
             raise BadSetting(
                 f"gate {part!r}: write AXIS@BUDGET=PERCENT, such as facts@10k=92 or facts@summary+10k=real+8; axes: "
-                f"{', '.join(AXES)}, chain, cpu"
+                f"{', '.join((*AXES, *_CHAINS))}, cpu"
             )
-        where, axis, budget, baseline, sign, number = match.groups()
+        where, strategy, axis, budget, baseline, sign, number = match.groups()
         points = -float(number) if sign == "-" else float(number)
-        gates.append(Gate(part, axis, budget, points, baseline, where))  # type: ignore[arg-type]
+        gates.append(Gate(part, axis, budget, points, baseline, where, strategy or "ledger"))  # type: ignore[arg-type]
     return gates
 
 
-def failures(report: Report, gates: Sequence[Gate], strategy: str = "ledger") -> list[str]:
+def chained_in(gates: Sequence[Gate]) -> list[str]:
+    """The budgets at which gates want chains."""
+    return [gate.budget for gate in gates if gate.axis in _CHAINS]
+
+
+def failures(report: Report, gates: Sequence[Gate]) -> list[str]:
     """What each gate that does not hold is missing."""
-    return [said for gate in gates if (said := gate.failure(report, strategy)) is not None]
+    return [said for gate in gates if (said := gate.failure(report)) is not None]
 
 
 @dataclass(slots=True)

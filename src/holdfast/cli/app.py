@@ -57,6 +57,9 @@ def replay(
     window: Annotated[str | None, typer.Option(metavar="TOKENS", help="The model's window, e.g. 200k or 1M.")] = None,
     max_output: Annotated[str | None, typer.Option(metavar="TOKENS", help="The model's output limit.")] = None,
     model: Annotated[str | None, typer.Option(metavar="ID", help="The model, instead of the one in the log.")] = None,
+    summarizer: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Who writes records: offline (the default), or a model's name.")
+    ] = None,
     sets: Sets = None,
     jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Files at once, each in its own process.")] = 1,
     json: Json = False,
@@ -70,7 +73,9 @@ def replay(
     flags = [*(sets or ())]
     flags += [f"window_tokens={window}"] if window else []
     flags += [f"max_output_tokens={max_output}"] if max_output else []
-    raise typer.Exit(replay_command(files, configured(flags), model=model, jobs=jobs, is_json=json))
+    raise typer.Exit(
+        replay_command(files, configured(flags), model=model, summarizer=summarizer, jobs=jobs, is_json=json)
+    )
 
 
 @app.command()
@@ -200,13 +205,29 @@ def doctor(
     raise typer.Exit(doctor_command(paths or [], repairs=repair, is_json=json))
 
 
+@bench_app.command("live")
+def bench_live(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs, or folders of logs.")],
+    *,
+    calls: Annotated[int, typer.Option(min=1, metavar="N", help="So many on either side of a compaction.")] = 20,
+    json: Json = False,
+) -> None:
+    """How much is read and run again behind the compactions in your logs.
+
+    Against as many calls right before them: agents repeat themselves without a compaction, too.
+    """
+    from holdfast.cli.bench_live import live_command
+
+    raise typer.Exit(live_command(files, calls=calls, is_json=json))
+
+
 @bench_app.command("fidelity")
 def bench_fidelity(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs, or folders of logs.")],
     *,
     budget: Annotated[
         list[str] | None,
-        typer.Option("--budget", metavar="TOKENS", help="10k, 12k+10k (memory and raw tail), summary, summary+10k."),
+        typer.Option("--budget", metavar="TOKENS", help="10k, 12k+10k (memory and raw tail), summary+10k, default."),
     ] = None,
     strategy: Annotated[
         list[str] | None, typer.Option("--strategy", metavar="NAME", help="Only this one; may be repeated.")
@@ -216,6 +237,11 @@ def bench_fidelity(
         str, typer.Option(metavar="GATES", help="Bars for the ledger, e.g. facts@10k=92,chain@10k=1; exit code 1.")
     ] = "",
     lost: Annotated[int, typer.Option(min=0, metavar="N", help="Show so many lost facts.")] = 0,
+    chains: Annotated[
+        bool, typer.Option("--chains", help="Compact three and five times in a row, too; takes its time.")
+    ] = False,
+    judge: Annotated[str | None, typer.Option(metavar="MODEL", help="A model that has to read the views, too.")] = None,
+    questions: Annotated[int, typer.Option(min=1, metavar="N", help="So many for the judge, of each view.")] = 20,
     markdown: Annotated[bool, typer.Option("--markdown", help="Tables in Markdown.")] = False,
     json: Json = False,
 ) -> None:
@@ -233,6 +259,8 @@ def bench_fidelity(
             where=at,
             gate=gate,
             lost=lost,
+            is_chained=chains,
+            judge=(judge, questions) if judge else None,
             form="json" if json else "markdown" if markdown else "table",
         )
     )

@@ -30,6 +30,7 @@ def report(result: Result) -> None:
     )
     out(f"  {plural(result['turns'], 'turn')}, {result['tokens_final']:,} tokens at the end")
     _fired(result)
+    _helped(result)
     _cost(result)
     _logged(result["logged"])
     _trouble(result)
@@ -41,6 +42,8 @@ def _fired(result: Result) -> None:
     for one in result["compactions"]:
         what = f"{one['tokens_before']:,} -> {one['tokens_after']:,} tokens ({one['strategy']}, {one['trigger']})"
         what += _restored(one.get("restored", ()))
+        tried = dict.fromkeys(f"{failed['strategy']} gave none: {failed['reason']}" for failed in one.get("tried", ()))
+        what += f", {'; '.join(clean(why) for why in tried)}" if tried else ""
         rows.append((one["turn"], "compaction", what, one["tokens_before"] - one["tokens_after"]))
     for one in result["microcompactions"]:
         what = f"{plural(len(one['cleared']), 'result')} cleared ({one['reason']})"
@@ -96,6 +99,18 @@ def uncached_usd(result: Result) -> float | None:
         return None
     prompt = cost["input"] + cost["cache_write"] + cost["cache_read"]
     return usage_usd(Usage(input_tokens=prompt, output_tokens=cost["output"]), model)
+
+
+def _helped(result: Result) -> None:
+    """What was done beside the conversation: notes, and a model that was asked for records."""
+    if updates := result["notes"]["updates"]:
+        failed = result["notes"]["failures"]
+        out(f"  notes written {plural(updates, 'time')}{f', {failed} failed' if failed else ''}")
+    if (asked := result["summarizer"]) is not None:
+        paid = "" if asked["usd"] is None else f" for {usd(asked['usd'])}"
+        said = f"{plural(asked['requests'], 'request')}, {plural(asked['answers'], 'answer')}{paid}"
+        wrong = f", {asked['invalid']} invalid: a defect of Holdfast, please report it" if asked["invalid"] else ""
+        out(f"  records asked of {clean(asked['model'])}: {said}{wrong}")
 
 
 def _logged(logged: Result) -> None:

@@ -16,13 +16,20 @@ if TYPE_CHECKING:
 SUFFIXES = (".jsonl", ".json", ".traj")
 
 
-def replay_command(paths: Sequence[Path], config: Config, *, model: str | None, jobs: int, is_json: bool) -> int:
+def replay_command(
+    paths: Sequence[Path], config: Config, *, model: str | None, summarizer: str | None, jobs: int, is_json: bool
+) -> int:
     """Replay all files, whatever happens to any of them; the exit code says whether one failed."""
+    import os
+
+    from holdfast.adapters.connecting import OFFLINE, connect
     from holdfast.replay.options import ReplayOptions
     from holdfast.replay.run import replay_files
 
     files, others = found_files(paths)
-    options = ReplayOptions(settings=config.settings, model=model, models=config.models)
+    asked = summarizer or OFFLINE
+    connect(asked, os.environ)  # a name that can't be asked is said once, before anything runs
+    options = ReplayOptions(settings=config.settings, model=model, models=config.models, summarizer=asked)
     progress = Progress()
     results: list[dict[str, Any]] = []
     for result in _results(replay_files(files, options, jobs=jobs, on_progress=progress), paths, files):

@@ -16,11 +16,12 @@ from holdfast.context.anchor import size_tokens
 from holdfast.context.cuts import THINKING, open_loop
 from holdfast.context.indexing import index_of
 from holdfast.context.items import Item, item_has_results
-from holdfast.context.keep import first_said, summary_budget
+from holdfast.context.keep import first_said, summary_budget, tail_tokens, tokens_from
 from holdfast.context.ledger.checkpoint import Ledger, packed
-from holdfast.context.ledger.compacted import Around, render
+from holdfast.context.ledger.compacted import TAIL_HEADING, Around, render
 from holdfast.context.ledger.extract import block_text
 from holdfast.context.ledger.memory import Memory, Spoken
+from holdfast.context.ledger.tail import NO_TAIL, Tail, raw_tail
 from holdfast.context.policy import Facts
 from holdfast.context.restore.play import NOTHING_BACK, Back
 from holdfast.context.state import State, to_checkpoint
@@ -30,6 +31,7 @@ from holdfast.transcript.edits import Change, Compacted, Marks
 from holdfast.transcript.messages import Message, MessageId, content_of
 from holdfast.transcript.records import Cursor
 from holdfast.transcript.sizes import text_size
+from holdfast.transcript.tokens import UNITS_PER_TOKEN
 
 Trigger = Literal["auto", "manual", "reactive", "model"]
 Strategy = Literal["session_memory", "full", "ledger", "supplied"]
@@ -37,6 +39,7 @@ _BROUGHT = ("summary", "restored")
 WHERE_TO_LOOK = (
     "What a preview, a cleared result or this record names can be had again with the recall tool, by its id."
 )
+_LEAST_TEXT_TOKENS = 500  # less than that isn't worth a heading
 
 
 class Left(NamedTuple):
@@ -241,17 +244,43 @@ def _state_after(view: View, plan: Plan, facts: Facts, back: Back, trigger: Trig
     )
 
 
-def ledger_plan(view: View, facts: Facts, keep_from: int) -> Plan:
-    """The plan that needs no model (CMP-5). What stands in the kept messages isn't said again."""
+def ledger_plan(view: View, facts: Facts, keep_from: int, *, has_text: bool = True) -> Plan:
+    """The plan that needs no model (CMP-5). What stands in the kept messages isn't said again.
+
+    Where the kept messages are fewer than a raw tail holds at least, the record ends in text of those before them;
+    without `has_text`, and none kept, in a tenth of its budget.
+    """
     left = left_of(view, facts, keep_from)
     kept = kept_items(view, left.start, keep_from)
-    gone = [item.message for item in view.items[left.start : keep_from] if item.message.origin not in _BROUGHT]
+    tail = tail_of(view, facts, keep_from) if has_text else NO_TAIL
     around = Around(
         lead="",
-        behind="\n".join(block_text(block) for item in kept for block in item.visible),
-        known=frozenset(item.message.id for item in kept),
-        messages=() if kept else gone,
+        behind="\n".join((tail.text, *(block_text(block) for item in kept for block in item.visible))),
+        known=frozenset(item.message.id for item in kept) | tail.whole,
+        messages=() if kept or tail.text else _said(view, left.start, keep_from),
     )
-    record = render(left.memory, summary_budget(facts), around).text
+    record = with_tail(render(left.memory, summary_budget(facts), around).text, tail)
     how = "without a model, from what was said and done"
     return Plan("ledger", record, how, keep_from, left.ledger, start=left.start, latest=left.latest)
+
+
+def tail_of(view: View, facts: Facts, keep_from: int) -> Tail:
+    """The latest messages that aren't kept, as text: as much as the kept ones lack of a raw tail (QLT-2).
+
+    One long loop, or one answer's results, can be larger than all that may be kept; then few messages are kept, or
+    none. As text they may be cut anywhere. Of a part that somebody chose, nothing is (CMP-6).
+    """
+    missing = tail_tokens(view, facts) - tokens_from(view, keep_from)
+    if facts.span is not None or missing < facts.limits.scaled(_LEAST_TEXT_TOKENS):
+        return NO_TAIL
+    return raw_tail(_said(view, 0, keep_from), missing * UNITS_PER_TOKEN)
+
+
+def with_tail(record: str, tail: Tail) -> str:
+    """A record with text of the latest messages that aren't kept at its end."""
+    return f"{record}\n\n## {TAIL_HEADING}\n{tail.text}".strip() if tail.text else record
+
+
+def _said(view: View, start: int, end: int) -> list[Message]:
+    """The messages of a part, without what a boundary brought."""
+    return [item.message for item in view.items[start:end] if item.message.origin not in _BROUGHT]

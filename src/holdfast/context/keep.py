@@ -45,6 +45,11 @@ def _room(view: View, facts: Facts) -> int:
     return round((limits.trigger // 2 - overhead) / calibration.ratio) - summary
 
 
+def tail_tokens(view: View, facts: Facts) -> int:
+    """Tokens of the latest messages that stand in a record as text when none of them can be kept whole."""
+    return max(0, min(facts.limits.scaled(facts.settings.keep_min_tokens), _room(view, facts)))
+
+
 def summary_budget(facts: Facts) -> int:
     """Tokens that a record may take in this window."""
     return min(facts.limits.scaled(facts.settings.summary_budget_tokens), facts.limits.trigger // 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast.context.compaction import Plan, gathered
+from holdfast.context.compaction import Plan, gathered, tail_of, with_tail
 from holdfast.context.cuts import legal_cuts
 from holdfast.context.keep import first_said, keep_from, summary_budget
 from holdfast.context.ledger.checkpoint import Ledger, packed
@@ -127,11 +127,12 @@ def noted_plan(
         memory = gathered(view, facts, position)
     kept = view.items[position:]
     shown = "\n".join(block_text(block) for item in kept for block in item.visible)
-    around = Around(lead="", behind=f"{shown}\n{text}", known=frozenset(item.message.id for item in kept))
+    tail = tail_of(view, facts, position)
+    known = frozenset(item.message.id for item in kept) | tail.whole
+    around = Around(lead="", behind=f"{shown}\n{tail.text}\n{text}", known=known)
     room = summary_budget(facts)
     ledger = render(memory, max(room - base_tokens(text), round(room * _LEDGER_LEAST)), around).text
     latest = tuple(memory.words[-1:])
     how = "from the notes kept during the session, and from what was said and done"
-    return Plan(
-        "session_memory", f"{text}\n\n{ledger}".strip(), how, position, packed(memory), latest=latest, cursor=cursor
-    )
+    record = with_tail(f"{text}\n\n{ledger}".strip(), tail)
+    return Plan("session_memory", record, how, position, packed(memory), latest=latest, cursor=cursor)

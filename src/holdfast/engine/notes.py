@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import anyio
 import anyio.to_thread
@@ -90,7 +91,7 @@ class SessionNotes:
         answered = Answered(
             message=message.id,
             tokens=view.size.base,
-            calls=_calls(message),
+            calls=_answer_calls(view),
             at=facts.now or 0.0,
             is_main=facts.source == MAIN,
             is_compacting=self._session.is_compacting,
@@ -254,6 +255,12 @@ def _resumed(view: View) -> Pace:
 
 def _calls(message: Message) -> int:
     return sum(isinstance(block.value, ToolUse) for block in message.blocks)
+
+
+def _answer_calls(view: View) -> int:
+    """The calls of the last answer, which some logs hold as a message for each of its blocks."""
+    answer = takewhile(lambda item: item.message.role == "assistant", reversed(view.items))
+    return sum(_calls(item.message) for item in answer)
 
 
 def _updated(before: Notes, after: Notes, facts: Facts) -> NotesUpdated:

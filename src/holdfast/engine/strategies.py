@@ -52,6 +52,7 @@ AHEAD = Strategy("precomputed", _ahead)
 async def _ledger(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
     for position in tails(session.view, facts):
         yield ledger_plan(session.view, facts, position)
+        yield ledger_plan(session.view, facts, position, has_text=False)  # for when even the text is too much
 
 
 def tails(view: View, facts: Facts) -> list[int]:

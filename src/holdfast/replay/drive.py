@@ -11,41 +11,69 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import anyio
 import msgspec
 
-from holdfast.adapters.memory import MemoryBlobs, MemoryJournal
+from holdfast.adapters.connecting import OFFLINE
+from holdfast.adapters.jobs import WaitingJobs
+from holdfast.adapters.memory import MemoryBlobs, MemoryJournal, MemoryNotes
 from holdfast.context.models import model_facts
 from holdfast.context.requests import Request
 from holdfast.context.tool_results import tool_result_budget
 from holdfast.engine.compaction import Done
+from holdfast.engine.full import summarizing
+from holdfast.engine.keepers import Keepers
 from holdfast.engine.session import Session, World
 from holdfast.engine.turn import Prepared, prepare
 from holdfast.errors import ContextBlocked, HoldfastError
-from holdfast.events import Event, PrefixMoved, ResultOffloaded, ResultsCleared
+from holdfast.events import (
+    CompactionAttemptFailed,
+    Event,
+    KeeperFailed,
+    NotesUpdated,
+    PrefixMoved,
+    ResultOffloaded,
+    ResultsCleared,
+)
 from holdfast.replay.check import RequestCheck
 from holdfast.replay.cost import Cost
 from holdfast.replay.logged import LogHistory
 from holdfast.replay.options import ReplayOptions, window_of
+from holdfast.replay.summarizer import JudgedModel
 from holdfast.testing.doubles import CountingIds
 from holdfast.testing.model_rules import ModelRules
 from holdfast.transcript.codec import FORMAT, VERSION
 from holdfast.transcript.edits import Rewound
-from holdfast.transcript.foreign.recording import LoggedCompaction, LoggedMicrocompaction, LoggedRewind, Recording, Said
+from holdfast.transcript.foreign.recording import (
+    LoggedCompaction,
+    LoggedMicrocompaction,
+    LoggedRewind,
+    Recording,
+    Said,
+    Step,
+)
 from holdfast.transcript.messages import Message, Usage
 from holdfast.transcript.records import Header
+from holdfast.wiring import with_notes
 
 
 @dataclass(slots=True)
 class RecordedClock:
-    """The time of what was last said; it stands still where the log has no times."""
+    """The time of what was last said; it stands still where the log has no times.
+
+    With `waits` a sleep takes its time, as a server that asks for patience means it.
+    """
 
     at: float = 0.0
+    waits: bool = False
 
     def now(self) -> float:
         return self.at
 
     async def sleep(self, seconds: float) -> None:
         self.at += seconds
+        if self.waits:
+            await anyio.sleep(seconds)
 
 
 @dataclass(slots=True)
@@ -59,6 +87,8 @@ class Drive:
     log: LogHistory
     cost: Cost
     check: RequestCheck
+    keepers: Keepers
+    summarizers: tuple[JudgedModel, ...] = ()
     turns: int = 0
     has_diverged: bool = False
     compactions: list[dict[str, Any]] = field(default_factory=list)
@@ -66,7 +96,11 @@ class Drive:
     offloads: list[dict[str, Any]] = field(default_factory=list)
     moves: list[dict[str, Any]] = field(default_factory=list)
     problems: list[dict[str, Any]] = field(default_factory=list)
+    notes_updates: int = 0
+    notes_failures: int = 0
     cpu_seconds: float = 0.0
+    _tried: list[dict[str, str]] = field(default_factory=list)  # strategies that gave nothing, since the last call
+    _is_answering: bool = False  # the last message was the model's, and more of the same answer may come
     _announced: bool = False
     _read_limit: int | None = None  # tokens of the prefix that survived the moves since the last request
     _last_prompt: int = 0
@@ -76,16 +110,19 @@ class Drive:
     _prompt: int | None = None  # what this response's request held, when that isn't what the log reported
 
     @classmethod
-    async def start(cls, recording: Recording, options: ReplayOptions) -> Drive:
+    async def start(
+        cls, recording: Recording, options: ReplayOptions, summarizers: tuple[JudgedModel, ...] = ()
+    ) -> Drive:
         model = model_facts(options.model or recording.model, options.models)
-        clock = RecordedClock()
+        clock = RecordedClock(waits=bool(summarizers) and options.summarizer != OFFLINE)
         sink = _Listener()
         header = Header(format=FORMAT, version=VERSION, session=recording.session, created=0.0)
         world = World(journal=MemoryJournal(header), blobs=MemoryBlobs(), clock=clock, ids=CountingIds(), sink=sink)
         window = window_of(recording, options)
         # While the view is the log's own, its size is taken as the log's system took it (TOK-3).
         settings = replace(options.settings, estimator="base")
-        session = await Session.open(world, settings, model=model, window=window)
+        session = with_notes(await Session.open(world, settings, model=model, window=window), MemoryNotes())
+        session.summarizing = summarizing(summarizers)
         rules = ModelRules(window_tokens=max(window.tokens, 1_000_000), max_output_tokens=10**9, allow_unknown=True)
         drive = cls(
             recording,
@@ -95,6 +132,8 @@ class Drive:
             LogHistory(options.settings, model.tokens_ratio),
             Cost(model, options.settings.cache_ttl),
             RequestCheck(rules),
+            Keepers(WaitingJobs(), session.keepers),
+            summarizers,
         )
         sink.drive = drive
         front = msgspec.structs.replace(recording.front, model=options.model or recording.model or "unknown")
@@ -104,6 +143,7 @@ class Drive:
     async def run(self) -> None:
         """All steps, in recorded order."""
         for step in self.recording.steps:
+            await self._answered(step)
             if isinstance(step, Said):
                 await self._said(step)
             elif isinstance(step, LoggedRewind):
@@ -111,10 +151,24 @@ class Drive:
             elif isinstance(step, (LoggedCompaction, LoggedMicrocompaction)):
                 self._diverge()
             self.log.take(step)
+        await self._answered(None)
         # What came after the last call enters the view under the same budget, though no call follows.
         facts = self.session.facts()
         await self.session.commit(tool_result_budget(self.session.view, facts), facts)
         self.check.finish()
+
+    async def _answered(self, step: Step | None) -> None:
+        """When an answer has ended, the background work that is due behind it, all of it, at once (TURN-12)."""
+        if not self._is_answering:
+            return
+        if isinstance(step, Said) and not step.logged_only:
+            message = step.message
+            is_more = message.role == "assistant" and message.response_id is not None
+            if message.agent_id is not None or (is_more and message.response_id == self._response):
+                return
+        self._is_answering = False
+        self.keepers.after_reply(self.session)
+        await self.keepers.settle(self.session)
 
     def _diverge(self) -> None:
         """From here on our view isn't what the log sent, so its rule of counting isn't ours any more."""
@@ -135,6 +189,8 @@ class Drive:
         if message.at is not None:
             self.clock.at = message.at
         await self._timed_append(message, step.line)
+        if message.agent_id is None:
+            self._is_answering = message.role == "assistant"
 
     async def _timed_append(self, message: Message, line: int) -> None:
         started = time.process_time()
@@ -150,6 +206,7 @@ class Drive:
         self.turns += 1
         items = self.session.view.items
         place = items[-1].message.id if items else ""
+        self._tried.clear()
         started = time.process_time()
         try:
             prepared = await prepare(self.session)
@@ -187,6 +244,12 @@ class Drive:
         """What the engine announces while it prepares."""
         if isinstance(event, PrefixMoved):
             self._moved(event.reason, event.position, event.tokens_rewritten, event.usd)
+        elif isinstance(event, CompactionAttemptFailed):
+            self._tried.append({"strategy": event.strategy, "reason": event.reason})
+        elif isinstance(event, NotesUpdated):
+            self.notes_updates += 1
+        elif isinstance(event, KeeperFailed):
+            self.notes_failures += 1
         elif isinstance(event, ResultOffloaded):
             self._diverge()
             self.offloads.append(
@@ -232,6 +295,7 @@ class Drive:
                 "tokens_after": boundary.tokens_after,
                 "summary_tokens": boundary.summary_tokens,
                 "kept_tokens": boundary.kept_tokens,
+                "tried": list(self._tried),
                 "restored": [
                     {"kind": r.kind, "name": r.name or None, "tokens": r.tokens, "left_out": list(r.left_out)}
                     for r in boundary.restored

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from holdfast.adapters.connecting import OFFLINE
 from holdfast.context.models import ModelFacts
 from holdfast.engine.session import Window
 from holdfast.settings import Settings
@@ -17,12 +18,16 @@ _SAYS_LONG = re.compile(r"\[1m\]|(?:^|[-_:])1m(?:$|[-_:])", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """`window_tokens` and `model` overrule what the recording says; `models` are the user's own entries."""
+    """`window_tokens` and `model` overrule what the recording says; `models` are the user's own entries.
+
+    `summarizer` is the name of the model that is asked for records (docs/models.md); `offline` asks none.
+    """
 
     settings: Settings = field(default_factory=Settings)
     window_tokens: int | None = None
     model: str | None = None
     models: tuple[ModelFacts, ...] = ()
+    summarizer: str = OFFLINE
 
 
 def window_of(recording: Recording, options: ReplayOptions) -> Window:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import Any
 import anyio
 
 from holdfast.errors import HoldfastError
+from holdfast.ports import Model
 from holdfast.replay.cost import Cost, logged_cost
 from holdfast.replay.drive import Drive
 from holdfast.replay.options import ReplayOptions
+from holdfast.replay.summarizer import JudgedModel, summarizer_result
 from holdfast.transcript.foreign.detect import read_recordings
 from holdfast.transcript.foreign.recording import Recording
 from holdfast.transcript.records import Record
+from holdfast.wiring import connected
 
 OnProgress = Callable[[int, int, str], None]
 
@@ -58,7 +62,7 @@ def replay_file(path: Path, options: ReplayOptions) -> Iterator[dict[str, Any]]:
         return
     for recording in recordings:
         try:
-            yield anyio.run(replay_recording, recording, str(path), options)
+            yield anyio.run(_replay_connected, recording, str(path), options)
         except Exception as e:  # a named boundary: one bad trajectory must not end a run over hundreds of files
             yield {
                 "file": str(path),
@@ -73,15 +77,27 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-async def replay_recording(recording: Recording, name: str, options: ReplayOptions) -> dict[str, Any]:
-    """Drive one recording through the engine and say what happened, in the documented form (docs/replay.md)."""
-    drive, _ = await driven(recording, options)
+async def _replay_connected(recording: Recording, name: str, options: ReplayOptions) -> dict[str, Any]:
+    async with connected((options.summarizer,), os.environ) as models:
+        return await replay_recording(recording, name, options, models)
+
+
+async def replay_recording(
+    recording: Recording, name: str, options: ReplayOptions, summarizers: Sequence[Model] = ()
+) -> dict[str, Any]:
+    """Drive one recording through the engine and say what happened, in the documented form (docs/replay.md).
+
+    `summarizers` are asked for records in this order, before the ledger.
+    """
+    drive, _ = await driven(recording, options, summarizers)
     return result_of(drive, name)
 
 
-async def driven(recording: Recording, options: ReplayOptions) -> tuple[Drive, tuple[Record, ...]]:
+async def driven(
+    recording: Recording, options: ReplayOptions, summarizers: Sequence[Model] = ()
+) -> tuple[Drive, tuple[Record, ...]]:
     """Drive one recording through the engine; also everything that was recorded on the way."""
-    drive = await Drive.start(recording, options)
+    drive = await Drive.start(recording, options, tuple(JudgedModel(model) for model in summarizers))
     await drive.run()
     loaded = await drive.session.world.journal.load(whole=True)
     return drive, tuple(placed.record for placed in loaded.records)
@@ -94,6 +110,11 @@ def result_of(drive: Drive, name: str) -> dict[str, Any]:
     problems = [{"line": p.line, "what": p.what} for p in recording.problems] + drive.problems
     if drive.check.first_violation:
         problems.append({"line": 0, "what": f"an invalid request: {drive.check.first_violation}"})
+    problems += [
+        {"line": 0, "what": f"an invalid request to {one.about.id}: {one.first_violation}"}
+        for one in drive.summarizers
+        if one.first_violation
+    ]
     logged: Cost = logged_cost(drive.log.usage, session.model)
     return {
         "file": name,
@@ -118,6 +139,8 @@ def result_of(drive: Drive, name: str) -> dict[str, Any]:
             "cost": logged.as_dict(),
         },
         "problems": problems,
+        "notes": {"updates": drive.notes_updates, "failures": drive.notes_failures},
+        "summarizer": summarizer_result(drive.summarizers, drive.options.models),
         "invalid_requests": drive.check.invalid,
         "cpu_ms_per_turn": round(drive.cpu_seconds * 1000 / max(1, drive.turns), 3),
     }

@@ -23,7 +23,7 @@ HEAD = (
 )
 RECALL = "Anything named here can be had whole with recall, by its id, or by the end of it that stands after “…”."
 _ROOM_TOKENS = (6_500, 9_000)  # left for names and evidence: scarce up to the first, plenty from the second
-_TAIL_HEADING = "The latest messages, word for word"
+TAIL_HEADING = "The latest of it, word for word"
 _SEEN_IN_FULL = frozenset({"words", "work", "raw tail", "pins", "decisions"})
 
 
@@ -87,7 +87,7 @@ def compacted(
     memory = gathered(messages, tools)
     if tail_tokens <= 0:
         return render(memory, budget_tokens, Around(pins=tuple(pins), messages=messages), shares)
-    heading = f"## {_TAIL_HEADING}\n"
+    heading = f"## {TAIL_HEADING}\n"
     tail = raw_tail(messages, tail_tokens * UNITS_PER_TOKEN - utf16_units(heading) - 2)
     done = render(memory, budget_tokens, Around(pins=tuple(pins), behind=tail.text, known=tail.whole), shares)
     text = f"{done.text}\n\n{heading}{tail.text}" if tail.text else done.text
@@ -132,7 +132,7 @@ def _with_tail(sheet: Sheet, around: Around, units: int) -> Around:
     if not around.messages:
         return around
     tail = raw_tail(around.messages, min(units, sheet.units // 2) - 60)
-    if not sheet.put("raw tail", 90, _TAIL_HEADING, tail.text):
+    if not sheet.put("raw tail", 90, TAIL_HEADING, tail.text):
         return around
     sheet.kept += _told(tail)
     return Around(behind=f"{around.behind}\n{tail.text}", known=around.known | tail.whole)

@@ -1,11 +1,11 @@
-"""Cutting text into pieces of about 110 characters, at line ends: what evidence is chosen from (CMP-5)."""
+"""Cutting text into pieces of about 140 characters, at line ends: what evidence is chosen from (CMP-5)."""
 
 from __future__ import annotations
 
 import re
 
-PIECE_CHARS = 110
-_MOST = 240
+PIECE_CHARS = 140
+_MOST = 280
 _HEAD, _TAIL = 60_000, 20_000  # of a longer text, only its beginning and its end can become evidence
 _NUMBERED = re.compile(r" {0,6}\d{1,6}[→\t]")
 _SENTENCE = re.compile(r"(?<=[.!?:;,])\s+")
@@ -33,7 +33,7 @@ def unnumbered(text: str) -> str:
 
 
 def pieces(text: str) -> list[str]:
-    """Whole lines together up to about 110 characters; a longer line is cut between its sentences."""
+    """Whole lines together up to about 140 characters; a longer line is cut between its sentences."""
     found: list[str] = []
     held: list[str] = []
     size = 0

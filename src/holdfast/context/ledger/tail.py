@@ -24,6 +24,9 @@ class Tail:
     first: int
 
 
+NO_TAIL = Tail("", frozenset(), 0)
+
+
 def raw_tail(messages: Sequence[Message], units: int) -> Tail:
     """The last messages that fit; the oldest of them is cut at a line, with the gap marked."""
     parts: list[str] = []

@@ -14,8 +14,8 @@ from holdfast.context.ledger.facts import kind_of
 # Of the assistant's words, tool input, the user's words, tool output, thinking. What a person or the agent named counts
 # four times what merely scrolled by.
 VOICES = (4, 4, 4, 1, 1)
-HALF_LIFE_TOKENS = 40_000
-_FLOOR = 0.3  # what is old keeps this share: it was named for a reason
+HALF_LIFE_TOKENS = 20_000
+_FLOOR = 0.4  # what is old keeps this share: it was named for a reason
 _KINDS = {"name": 1.0, "path": 1.4, "file": 1.5, "flag": 1.2, "value": 0.45, "url": 0.7}
 _DIGITS, _SHORT_NUMBER, _SHORT_NAME, _COMMON = 0.45, 0.15, 0.5, 0.25
 # Every project has these, so they tell nothing of this one.
