@@ -9,7 +9,7 @@ import pytest
 from tests.unit.context.making import UNBOUND, Talk, call, facts, text
 
 from holdfast.context.accounting import account
-from holdfast.context.compaction import boundary_of, ledger_plan
+from holdfast.context.compaction import ledger_plan, made
 from holdfast.context.view import View, project
 from holdfast.report.page import About, Price, page
 from holdfast.report.timeline import MOST_TURNS, Timeline, timeline, totals
@@ -40,7 +40,7 @@ def compacted(talk: Talk) -> Talk:
     view, known = talk.view, facts(model=PRICED)
     plan = ledger_plan(view, known, len(view.items) - 1)
     assert not isinstance(plan, str)
-    talk.records.append(boundary_of(view, plan, known, identity="b1", trigger="manual"))
+    talk.records.append(made(view, plan, known, identity="b1", trigger="manual").boundary)
     return talk
 
 
