@@ -44,6 +44,10 @@ def compact(
     end: Annotated[
         str | None, typer.Option("--up-to", metavar="MESSAGE", help="Only what stands before this message.")
     ] = None,
+    hook: Annotated[
+        list[str] | None,
+        typer.Option("--hook", metavar="COMMAND", help="A shell command to ask before and tell after."),
+    ] = None,
     at: Annotated[int | None, typer.Option(min=1, metavar="LINE", help="Measure on a log: compact before it.")] = None,
     strategy: Annotated[str | None, typer.Option(metavar="NAME", help="With --at: the strategy; ledger.")] = None,
     budget: Annotated[str | None, typer.Option(metavar="TOKENS", help="With --at: what all may cost; 10k.")] = None,
@@ -64,6 +68,7 @@ def compact(
         "--summary": summary,
         "--from": start,
         "--up-to": end,
+        "--hook": hook,
     }
     odd = [flag for flag, value in (measured if at is None else live).items() if value]
     if odd:
@@ -77,7 +82,16 @@ def compact(
         )
     from holdfast.cli.undoing import Asked, compact_command
 
-    asked = Asked(focus=focus, is_dry=dry_run, edits=edit, summary=summary, model=model, start=start, end=end)
+    asked = Asked(
+        focus=focus,
+        is_dry=dry_run,
+        edits=edit,
+        summary=summary,
+        model=model,
+        start=start,
+        end=end,
+        hooks=tuple(hook or ()),
+    )
     raise typer.Exit(compact_command(reference, configured(sets or ()), asked, is_json=json))
 
 
