@@ -333,7 +333,7 @@ def test_a_part_of_a_session(run: Door, ours: str) -> None:
     (done,) = run.json("compact", ours, "--up-to", "m-result-11")
     assert done["kept"] == ["m-call-11", "m-result-11", "m-end"], "a call and its result stay together"
     assert run("doctor") == 0
-    assert run("recall", ours, "m-result-7", "--lines", "2") == 0 and "marker_7_1" in run.out
+    assert run("recall", ours, "m-result-7", "--lines", "2") == 0 and "marker_7_" in run.out
     assert run("uncompact", ours) == 0 and run("uncompact", ours) == 0
     for options, what in (
         (("--from", "nobody"), "no message of the view"),
