@@ -366,3 +366,39 @@ def test_a_model_writes_the_record(run: Door, ours: str) -> None:
     assert "1. Primary request: THE BUG" in told["text"] and "Find the bug in parser_main.py" in told["text"]
     assert run("compact", ours, "--model", "nobody:x") == 2 and "names no model" in run.err
     assert run("compact", ours, "--model", names[-1], "--summary", "x") == 2 and "--model" in run.err
+
+
+def test_a_part_of_a_session(run: Door, ours: str) -> None:
+    """CMP-6: from a message on, up to one, both; by id or the beginning of one."""
+    (before,) = run.json("compact", ours, "--dry-run", "--from", "m-call-2")
+    assert before["dropped"][0]["id"] == "m-call-2" and before["kept"][-1]["id"] == "m-result-1"
+    (done,) = run.json("compact", ours, "--from", "m-call-2", "--up-to", "m-call-10")
+    assert done["kept"][0] == "m-start" and "m-call-10" in done["kept"] and "m-call-7" not in done["kept"]
+    (done,) = run.json("compact", ours, "--up-to", "m-result-11")
+    assert done["kept"] == ["m-call-11", "m-result-11", "m-end"], "a call and its result stay together"
+    assert run("doctor") == 0
+    assert run("recall", ours, "m-result-7", "--lines", "2") == 0 and "marker_7_" in run.out
+    assert run("uncompact", ours) == 0 and run("uncompact", ours) == 0
+    for options, what in (
+        (("--from", "nobody"), "no message of the view"),
+        (("--up-to", "m-start"), "nothing stands in the part"),
+    ):
+        assert run("compact", ours, *options) == 1 and what in run.err
+    assert run("compact", "x.jsonl", "--at", "3", "--from", "m") == 2
+
+
+def test_hooks_of_the_command_line_and_of_the_settings(run: Door, ours: str, place: Path) -> None:
+    """CMP-10, SEC-1: told before and after; one that blocks ends it; a project's file may not name any."""
+    assert run("compact", ours, "--hook", "cat >> told.jsonl") == 0
+    told = [json.loads(line) for line in (place / "told.jsonl").read_text().replace("}{", "}\n{").splitlines()]
+    assert [one["event"] for one in told] == ["PreCompact", "PostCompact"] and told[0]["agent"] is None
+    assert run("uncompact", ours) == 0
+    assert run("compact", ours, "--hook", "echo no, thanks >&2; exit 2") == 1 and "no, thanks" in run.err
+    (place / "home").mkdir(exist_ok=True)
+    (place / "home" / "config.toml").write_text('pre_compact_hooks = ["echo theirs >&2; exit 2"]\n')
+    assert run("compact", ours) == 1 and "theirs" in run.err
+    (place / "home" / "config.toml").unlink()
+    (place / ".holdfast").mkdir()
+    (place / ".holdfast" / "config.toml").write_text('pre_compact_hooks = ["touch owned; exit 2"]\n')
+    assert run("compact", ours) == 0 and not (place / "owned").exists()
+    assert run("config") == 0 and "may not run commands" in run.err + run.out

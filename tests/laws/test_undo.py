@@ -8,12 +8,14 @@ from hypothesis import settings as hypothesis
 from tests.laws.recount import carried, recounted
 from tests.worlds import BOUND, UNBOUND, World, done
 
+from holdfast.context.keep import first_said
 from holdfast.context.policy import Pressure, compaction_need, pressure
 from holdfast.context.view import View, project
 from holdfast.engine.undo import preview, uncompact
 from holdfast.settings import Settings
 from holdfast.testing import strategies as plans
 from holdfast.transcript.edits import Compacted, Edit, Rewound, Undone
+from holdfast.transcript.messages import Message
 
 pytestmark = pytest.mark.laws
 
@@ -141,3 +143,44 @@ def test_a_later_compaction_ends_the_waiting() -> None:
     assert world.session.view.state.breaker.waits
     world.play(plans.Compact())
     assert not world.session.view.state.breaker.waits
+
+
+def test_thinking_that_comes_back_behind_another_front_is_dropped() -> None:
+    """TURN-7, REL-4: it was bound to the system prompt of its time; with the same one it comes back whole."""
+    for changes_front in (True, False):
+        world = World(Settings(), model=BOUND)
+        world.say("first")
+        world.answer(plans.Answer(text="so", thinking="because"))
+        world.say("words " * 30_000)
+        world.say("more " * 30_000)
+        world.play(plans.Compact())
+        assert world.session.view.boundary is not None
+        if changes_front:
+            world.play(plans.NewFront(1))
+        world.play(plans.Undo())
+        kinds = {block.kind for item in world.session.view.items for block in item.visible}
+        assert ("thinking" in kinds) is not changes_front
+        assert world.answer(plans.Answer(text="on")), "the fake upstream refuses what a real one would"
+        assert world.reopened().view == world.reopened(whole=True).view == world.session.view
+
+
+def test_a_rewind_into_what_was_restored_leaves_nothing_unread() -> None:
+    """CMP-14: what is said after it stands behind what the checkpoint has read."""
+    world = World(Settings())
+    world.say("first", "words " * 30_000)
+    world.append(*plan_and_result(world))
+    world.say("then", "more " * 30_000)
+    world.play(plans.Compact())
+    summary = world.session.view.items[0].message
+    assert len(world.session.view.boundary.summary) > 1, "the plan came back"
+    world.record(Rewound(to=summary.id))
+    assert first_said(world.session.view) == 1 == len(world.session.view.items)
+    world.say("and now")
+    assert first_said(world.session.view) == 1
+
+
+def plan_and_result(world: World) -> list[Message]:
+    todos = [{"content": "a task", "status": "pending"}]
+    use = {"type": "tool_use", "id": "t1", "name": "TodoWrite", "input": {"todos": todos}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}
+    return [world.message("assistant", [use]), world.message("user", [result], origin="tool")]

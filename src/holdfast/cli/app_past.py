@@ -14,6 +14,19 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for 
 Sets = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated.")]
 Session = Annotated[str, typer.Argument(metavar="SESSION", help="An id, its beginning, or a path.")]
 
+SessionOrLog = Annotated[
+    str, typer.Argument(metavar="SESSION|FILE", help="A session kept here; with --at, a log to measure on.")
+]
+Text = Annotated[
+    Path | None, typer.Option("--summary", metavar="FILE", help="Commit this text as the record; - for stdin.")
+]
+Writer = Annotated[str | None, typer.Option(metavar="NAME", help="The model that writes the record; else code does.")]
+From = Annotated[str | None, typer.Option("--from", metavar="MESSAGE", help="Only this message and what follows it.")]
+UpTo = Annotated[str | None, typer.Option("--up-to", metavar="MESSAGE", help="Only what stands before this message.")]
+Hooks = Annotated[
+    list[str] | None, typer.Option("--hook", metavar="COMMAND", help="A shell command to ask before and tell after.")
+]
+
 
 def add_to(app: typer.Typer) -> None:
     """Put these commands behind the others."""
@@ -25,25 +38,16 @@ def add_to(app: typer.Typer) -> None:
 
 
 def compact(
-    reference: Annotated[
-        str, typer.Argument(metavar="SESSION|FILE", help="A session kept here; with --at, a log to measure on.")
-    ],
+    reference: SessionOrLog,
     *,
     focus: Annotated[str, typer.Option(metavar="TEXT", help="What the record should look at.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be kept and dropped.")] = False,
     edit: Annotated[bool, typer.Option("--edit", help="Open the record in $EDITOR before it is committed.")] = False,
-    summary: Annotated[
-        Path | None, typer.Option("--summary", metavar="FILE", help="Commit this text as the record; - for stdin.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The model that writes the record; else code does.")
-    ] = None,
-    start: Annotated[
-        str | None, typer.Option("--from", metavar="MESSAGE", help="Only this message and what follows it.")
-    ] = None,
-    end: Annotated[
-        str | None, typer.Option("--up-to", metavar="MESSAGE", help="Only what stands before this message.")
-    ] = None,
+    summary: Text = None,
+    model: Writer = None,
+    start: From = None,
+    end: UpTo = None,
+    hook: Hooks = None,
     at: Annotated[int | None, typer.Option(min=1, metavar="LINE", help="Measure on a log: compact before it.")] = None,
     strategy: Annotated[str | None, typer.Option(metavar="NAME", help="With --at: the strategy; ledger.")] = None,
     budget: Annotated[str | None, typer.Option(metavar="TOKENS", help="With --at: what all may cost; 10k.")] = None,
@@ -57,14 +61,8 @@ def compact(
     back what left, and uncompact undoes it.
     """
     measured = {"--strategy": strategy, "--budget": budget, "--tail": tail}
-    live = {
-        "--focus": focus,
-        "--dry-run": dry_run,
-        "--edit": edit,
-        "--summary": summary,
-        "--from": start,
-        "--up-to": end,
-    }
+    live = {"--focus": focus, "--dry-run": dry_run, "--edit": edit, "--summary": summary}
+    live |= {"--from": start, "--up-to": end, "--hook": hook}
     odd = [flag for flag, value in (measured if at is None else live).items() if value]
     if odd:
         raise BadSetting(f"{odd[0]} goes {'only' if at is None else 'not'} with --at, which measures on a log")
@@ -77,7 +75,7 @@ def compact(
         )
     from holdfast.cli.undoing import Asked, compact_command
 
-    asked = Asked(focus=focus, is_dry=dry_run, edits=edit, summary=summary, model=model, start=start, end=end)
+    asked = Asked(focus, dry_run, edit, summary, model, start, end, tuple(hook or ()))
     raise typer.Exit(compact_command(reference, configured(sets or ()), asked, is_json=json))
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from holdfast.adapters.hooks import shell_hook
 from holdfast.adapters.sinks import ListSink
 from holdfast.cli.door import EXIT_FAILED, EXIT_OK, cut, note, out, out_json
 from holdfast.cli.recalling import reference_of
@@ -24,7 +25,7 @@ from holdfast.engine.full import summarizing
 from holdfast.engine.session import Session
 from holdfast.engine.undo import Part, Preview, preview, uncompact
 from holdfast.errors import BadSetting, HoldfastError
-from holdfast.events import CompactionAttemptFailed
+from holdfast.events import CompactionAttemptFailed, HookFailed
 from holdfast.transcript.edits import Compacted
 from holdfast.wiring import Parts, connected, open_session
 
@@ -45,6 +46,7 @@ class Asked:
     model: str | None = None
     start: str | None = None
     end: str | None = None
+    hooks: tuple[str, ...] = ()
 
     @property
     def part(self) -> Chosen | None:
@@ -67,12 +69,16 @@ async def _compact(reference: str, config: Config, asked: Asked, record: str | N
     session = await open_session(
         config.home, reference_of(reference), read_only=asked.is_dry, parts=Parts(settings=config.settings, sink=sink)
     )
+    seconds = config.settings.hook_timeout_seconds
+    session.hooks += tuple(shell_hook(command, timeout_seconds=seconds) for command in asked.hooks)
     names = (asked.model,) if asked.model else config.settings.summarizer_models
     try:
         async with connected(names, os.environ) as models:
             session.summarizing = summarizing(models) if record is None else None
             code = await _compacted(session, asked, record, is_json=is_json)
         for event in sink.events:
+            if isinstance(event, HookFailed):
+                note(f"the hook {event.hook} failed: {event.reason}; it went on without it")
             if isinstance(event, CompactionAttemptFailed) and event.strategy == "full":
                 note(f"the model's record was not taken: {event.reason}")
         return code

@@ -43,6 +43,15 @@ def test_tasks_by_id() -> None:
 def test_background_work_in_flight() -> None:
     started = "Command running in background with ID: b12345"
     talk = Talk().user("Go").ran("Bash", {"command": "make serve", "run_in_background": True}, started)
-    assert "still running in the background: make serve (id b12345)" in talk.text()
+    assert "still running in the background: make serve (id b12345, since 22:15)" in talk.text()
     notice = "<task-notification>\n<task-id>b12345</task-id>\n<status>completed</status>\n</task-notification>"
     assert "still running" not in talk.user(notice).text()
+
+
+def test_open_and_finished_work_has_times() -> None:
+    """CMP-12: since when it is open or under way, and when it was done; telling it again changes nothing."""
+    todos = [{"content": "parse", "status": "in_progress"}, {"content": "test", "status": "pending"}]
+    talk = Talk().user("Go").ran("TodoWrite", {"todos": todos}).says("on it").says("still")
+    talk.ran("TodoWrite", {"todos": [{"content": "parse", "status": "completed"}, todos[1]]})
+    text = talk.text()
+    assert "- [x] parse, 22:18" in text and "- [ ] test, since 22:14" in text

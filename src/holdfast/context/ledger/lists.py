@@ -8,7 +8,7 @@ from typing import NamedTuple
 from holdfast.context.ledger import files as trail
 from holdfast.context.ledger.extract import SAID, THOUGHT, USER
 from holdfast.context.ledger.facts import facts_in, kind_of
-from holdfast.context.ledger.memory import Command, File, Kept, Memory, Spoken, Trouble
+from holdfast.context.ledger.memory import Command, File, Kept, Memory, Spoken, Task, Trouble
 from holdfast.context.ledger.sheet import Line, Sheet, clip, clock, short_id
 from holdfast.transcript.tokens import utf16_units
 
@@ -41,7 +41,11 @@ def must(sheet: Sheet, memory: Memory, known: Trail, whole: int) -> None:
     room = int(min(_MUST_MOST * whole, sheet.units))
     edited = trail.edited_lines(known.files, end)
     todos = [
-        Line(f"- [{'~' if task.status == 'doing' else ' '}] {task.text}", index, short=f"- [ ] {clip(task.text, 60)}")
+        Line(
+            f"- [{_box(task)}] {task.text}{_when(task)}",
+            index,
+            short=f"- [ ] {clip(task.text, 60)}",
+        )
         for index, task in enumerate(memory.todos.values())
         if task.status != "done"
     ]
@@ -149,6 +153,15 @@ def _spoken(one: Spoken, units: int) -> str:
     return lead + clip(one.text, room)
 
 
+def _box(task: Task) -> str:
+    return "~" if task.status == "doing" else " "
+
+
+def _when(task: Task) -> str:
+    """The time since when an entry stands so, to put behind it (CMP-12)."""
+    return f", {'' if task.status == 'done' else 'since '}{clock(task.at)}" if task.at is not None else ""
+
+
 # --- what was done -------------------------------------------------------------------------------------------------
 
 
@@ -156,7 +169,10 @@ def work(sheet: Sheet, memory: Memory, tail: frozenset[str], units: float) -> No
     """Where the work stands: what the assistant said last, what runs in the background, what is done."""
     lines: list[Line] = []
     running = [(key, task) for key, task in memory.background.items() if task.status in ("running", "started")]
-    lines += [Line(f"- still running in the background: {task.text} (id {key})", -2, key) for key, task in running]
+    lines += [
+        Line(f"- still running in the background: {task.text} (id {key}{_when(task)})", -2, key)
+        for key, task in running
+    ]
     said = [one for one in memory.said if one.id not in tail]
     each = int(units * 0.45)
     for age, one in enumerate(reversed(said[-5:])):
@@ -166,7 +182,8 @@ def work(sheet: Sheet, memory: Memory, tail: frozenset[str], units: float) -> No
     done = [task for task in memory.todos.values() if task.status == "done"]
     healed = [name for name, test in memory.tests.items() if not test.is_failing]
     finished = [
-        Line(f"- [x] {task.text}", -index, short=f"- [x] {clip(task.text, 50)}") for index, task in enumerate(done)
+        Line(f"- [x] {task.text}{_when(task)}", -index, short=f"- [x] {clip(task.text, 50)}")
+        for index, task in enumerate(done)
     ]
     finished += [Line(f"- passes now: {name}", 0.5) for name in healed]
     sheet.list("done", 26, "Done", finished, int(units * 0.6))

@@ -102,11 +102,12 @@ class Test(msgspec.Struct, array_like=True, gc=False):
 
 
 class Task(msgspec.Struct, array_like=True, gc=False):
-    """An entry of the plan, or work in the background."""
+    """An entry of the plan, or work in the background; `at`: since when its status is what it is (CMP-12)."""
 
     text: str
     status: str
     last: int = 0
+    at: float | None = None
 
 
 class Memory(msgspec.Struct, dict=True):
@@ -134,7 +135,7 @@ class Memory(msgspec.Struct, dict=True):
             self._pieces(extract.pieces)
             self.titles.update(extract.titles)
             for event in extract.events:
-                self._event(event)
+                self._event(event, extract.at)
             self.tokens += extract.tokens
         return self
 
@@ -167,7 +168,7 @@ class Memory(msgspec.Struct, dict=True):
                 if crowd < fact.crowd:
                     fact.crowd = crowd
 
-    def _event(self, event: object) -> None:
+    def _event(self, event: object, at: float | None) -> None:
         here = self.tokens
         if isinstance(event, Words):
             self.words[1:] = [one for one in self.words[1:] if one.text != event.text]
@@ -186,12 +187,12 @@ class Memory(msgspec.Struct, dict=True):
         elif isinstance(event, Ended):
             self._ended(event)
         elif isinstance(event, Planned):
-            self._planned(event.change)
+            self._planned(event.change, at)
         elif isinstance(event, Background):
             known_task = self.background.get(event.id)
             what = event.what or (known_task.text if known_task else "")
             if what or known_task:
-                self.background[event.id] = Task(what, event.state, here)
+                self.background[event.id] = Task(what, event.state, here, _since(known_task, event.state, at))
 
     def _touched(self, event: Touched) -> None:
         file = self.files.pop(event.path, None) or File()
@@ -238,16 +239,21 @@ class Memory(msgspec.Struct, dict=True):
             if test.command == command or (test.runner == event.runner and _covers(command, name)):
                 test.is_failing = False
 
-    def _planned(self, change: TodoChange) -> None:
+    def _planned(self, change: TodoChange, at: float | None) -> None:
         if change.is_whole:
             gone = {key: task for key, task in self.todos.items() if task.status == "done"}
-            self.todos = {**gone, **{todo.key: Task(todo.text, todo.status, self.tokens) for todo in change.todos}}
+            known = self.todos
+            new = {
+                todo.key: Task(todo.text, todo.status, self.tokens, _since(known.get(todo.key), todo.status, at))
+                for todo in change.todos
+            }
+            self.todos = {**gone, **new}
             return
         for todo in change.todos:
-            known = self.todos.get(todo.key)
-            if known is None and not todo.text:
+            task = self.todos.get(todo.key)
+            if task is None and not todo.text:
                 continue
-            self.todos[todo.key] = _updated(known, todo, self.tokens)
+            self.todos[todo.key] = _updated(task, todo, self.tokens, at)
 
     def weights(self) -> dict[str, float]:
         """The weight of every fact, as of now; not to be changed."""
@@ -259,10 +265,17 @@ class Memory(msgspec.Struct, dict=True):
         return {key: weight(key, fact.said, fact.crowd) * ages[fact.last] for key, fact in self.facts.items()}
 
 
-def _updated(known: Task | None, todo: Todo, here: int) -> Task:
+def _since(known: Task | None, status: str, at: float | None) -> float | None:
+    """Since when it is so: an entry that is only told again keeps its time."""
+    return known.at if known is not None and known.status == status else at
+
+
+def _updated(known: Task | None, todo: Todo, here: int, at: float | None) -> Task:
     if known is None:
-        return Task(todo.text, todo.status or "open", here)
-    return Task(known.text if not todo.text or known.text else todo.text, todo.status or known.status, here)
+        return Task(todo.text, todo.status or "open", here, at)
+    status = todo.status or known.status
+    text = known.text if not todo.text or known.text else todo.text
+    return Task(text, status, here, _since(known, status, at))
 
 
 def _covers(command: str, test: str) -> bool:
