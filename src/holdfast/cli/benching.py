@@ -31,14 +31,9 @@ def fidelity_command(
     of a model that reads the views, and how many questions it gets of each.
     """
     from holdfast.bench import fidelity, report, tables
-    from holdfast.errors import BadSetting
 
     gates = report.gates_of(gate)
-    unknown = sorted(set(strategies) - set(fidelity.STRATEGIES))
-    if unknown:
-        raise BadSetting(f"strategy {unknown[0]!r}: there are {', '.join(fidelity.STRATEGIES)}")
-    if where not in (None, "cut", "boundary"):
-        raise BadSetting(f"place {where!r}: cut or boundary")
+    _check(strategies, where)
     files, _ = found_files(paths)
     if not files:
         note(f"{', '.join(map(str, paths))}: no sessions there (*.jsonl, *.json, *.traj)")
@@ -66,6 +61,17 @@ def fidelity_command(
         note(f"none of the files could be measured; {clean(found.skipped[0][0])}: {clean(found.skipped[0][1])}")
         return EXIT_FAILED
     return EXIT_FAILED if failed else EXIT_OK
+
+
+def _check(strategies: Sequence[str], where: str | None) -> None:
+    from holdfast.bench import fidelity
+    from holdfast.errors import BadSetting
+
+    unknown = sorted(set(strategies) - set(fidelity.STRATEGIES))
+    if unknown:
+        raise BadSetting(f"strategy {unknown[0]!r}: there are {', '.join(fidelity.STRATEGIES)}")
+    if where not in (None, "cut", "boundary"):
+        raise BadSetting(f"place {where!r}: cut or boundary")
 
 
 def _judge(name: str, questions: int) -> Judge:
