@@ -12,7 +12,7 @@ way. The grouping is incremental: a turn costs work for what is new, and an edit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -123,6 +123,32 @@ def flatten(view: View) -> list[Group]:
     flat.upto = len(view.items)
     view.dirty = len(view.items)
     return _closed(flat.groups)
+
+
+def flattened(view: View, upto: int) -> list[Group]:
+    """The API messages of the first `upto` items, made from scratch: what was sent when there were no more."""
+    groups: list[Group] = []
+    projections = {view.positions[c.first]: c for c in view.collapses.values()}
+    for position in range(upto):
+        if (collapse := projections.get(position)) is not None:
+            _add(groups, item_of(collapse.projection), position, view)
+        _add(groups, view.items[position], position, view)
+    return _closed(groups)
+
+
+def with_words(groups: Sequence[Group], text: str, protocol: str) -> list[Group]:
+    """The groups with words of ours as the last thing said, which no later request will hold; none of theirs changes.
+
+    A lone text is a string in the words of OpenAI, and two are a list: there the words are a message of their own, so
+    that what stands before keeps its bytes. Words that only pass the turn on give way to them.
+    """
+    kept, block = list(groups), Part(text_block(text).raw, "text")
+    if not kept[-1].results and kept[-1].blocks == [_CONTINUES] and len(kept) > 1:
+        kept.pop()
+    last = kept[-1]
+    if last.role == "assistant" or protocol == "openai":
+        return [*kept, Group("user", last.first, [block])]
+    return [*kept[:-1], Group(last.role, last.first, [*last.blocks, block], {**last.results}, [*last.calls])]
 
 
 def _forget(flat: _Flat, position: int) -> None:

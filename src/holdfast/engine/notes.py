@@ -1,7 +1,8 @@
-"""The keeper of session notes, and compaction from them (SM-2, SM-5 to SM-9, CMP-2).
+"""The keeper of session notes, and compaction from them (SM-2 to SM-10, CMP-2).
 
-An update writes the file first and gives its cursor afterwards: notes may know more than the journal says they do, and
-never less. What the user wrote into the file stays.
+A model writes them where the session has one for this job, in a fork of the conversation; code does where it has none,
+and where the model fails. An update writes the file first and gives its cursor afterwards: notes may know more than the
+journal says they do, and never less. What the user wrote into the file stays.
 """
 
 from __future__ import annotations
@@ -23,23 +24,28 @@ from holdfast.context.ledger.tools import Tools
 from holdfast.context.noted import CURSOR, Prepared, budget_of, noted_plan, prepare
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
+from holdfast.engine.fork import Fork
+from holdfast.engine.notes_fork import by_model
 from holdfast.engine.session import Session
 from holdfast.engine.strategies import Strategy
 from holdfast.errors import HoldfastError
-from holdfast.events import NotesFailed, NotesMended, NotesSkipped, NotesStarted, NotesUpdated
+from holdfast.events import NotesFailed, NotesFellBack, NotesMended, NotesSkipped, NotesStarted, NotesUpdated
 from holdfast.memory import pace as pacing
 from holdfast.memory.budgets import for_record, section_tokens
 from holdfast.memory.notes import Notes, Standing, filled, form_of, parse, render, standing, whole
 from holdfast.memory.pace import Answered, Limits, Pace
-from holdfast.ports import NotesFile
+from holdfast.memory.spending import noted
+from holdfast.ports import Model, NotesFile
 from holdfast.transcript.blocks import ToolUse
-from holdfast.transcript.messages import Message, MessageId
-from holdfast.transcript.records import Cursor
+from holdfast.transcript.messages import Message, MessageId, Usage
+from holdfast.transcript.records import Cursor, Record
 
 OFFLINE = "offline"
 TEMPLATE = "template.md"
 MAIN = "user"
+OFFERED = "notes_offered"  # the note of the message that offers them (SM-10)
 _TRIES = 3  # somebody may save the file while we write
+_MOST_RESTS = 7  # updates by code after a model failed: 1, 3, then so many (SM-9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +77,17 @@ class SessionNotes:
         self.pace: Pace | None = None
         self.cursor: Cursor | None = None  # of the last update here; in the journal a little later
         self.prepared: Prepared | None = None  # for the next compaction
+        self.fork: Fork | None = None  # the last one, with its own journal
         self._session = session
         self._began: float | None = None
         self._done = anyio.Event()
         self._written: Notes | None = None  # as we left the file
         self._read: _Read | None = None
         self._said = ""
+        self._may_ask = True
+        self._failures = 0  # of models, in a row
+        self._rests = 0  # so many updates are left to code
+        self._unrecorded: list[Record] = []  # what was spent, until a run that succeeds takes it along
 
     # --- when -------------------------------------------------------------------------------------------------------
 
@@ -99,6 +110,8 @@ class SessionNotes:
         if isinstance(action, pacing.Skip):
             self._skipped(action.reason)
             return False
+        if isinstance(action, pacing.Start):
+            self._may_ask = action.may_ask
         return True
 
     def _skipped(self, reason: str) -> None:
@@ -108,30 +121,82 @@ class SessionNotes:
 
     # --- how --------------------------------------------------------------------------------------------------------
 
-    async def keep(self, view: View, facts: Facts) -> Sequence[Cursor]:
+    async def keep(self, view: View, facts: Facts) -> Sequence[Record]:
         pace, limits = self.pace or Pace(), limits_of(facts)
         if self._session.is_compacting:
             self.pace, _ = pacing.step(pace, pacing.PutOff(), limits)
             self._skipped("compacting")
             return ()
         clock, emit = self._session.world.clock, self._session.world.sink.emit
-        self._began, self._done, self._said = clock.now(), anyio.Event(), ""
-        emit(NotesStarted(OFFLINE))
-        event: pacing.Event = pacing.Failed()
+        self._began, self._done, self._said, self.fork = clock.now(), anyio.Event(), "", None
+        models = self._models()
+        emit(NotesStarted(models[0].about.id if models else OFFLINE))
+        is_changed: bool | None = None
         try:
-            updated = await self._update(view, facts)
-            event = pacing.Ended(at=clock.now(), is_changed=updated.sections_changed > 0)
+            written = await self._by_model(view, facts, models) if models else None
+            updated = written or await self._by_code(view, facts)
+            is_changed = updated.sections_changed > 0
             emit(updated)
         except Exception as e:
             emit(NotesFailed(type(e).__name__))
             raise
         finally:
-            self.pace, _ = pacing.step(self.pace or pace, event, limits)
-            self._began = None
-            self._done.set()
-        return (self.cursor,) if self.cursor is not None else ()
+            self._over(is_changed, limits)
+        spent, self._unrecorded = self._unrecorded, []
+        return (*([self.cursor] if self.cursor is not None else []), *spent)
 
-    async def _update(self, view: View, facts: Facts) -> NotesUpdated:
+    def _over(self, is_changed: bool | None, limits: Limits) -> None:
+        """An update ended; None when it failed."""
+        at = self._session.world.clock.now()
+        tokens = self.fork.usage.total_tokens if self.fork else 0
+        event: pacing.Event = pacing.Failed(at=at, tokens=tokens)
+        if is_changed is not None:
+            event = pacing.Ended(at=at, tokens=tokens, is_changed=is_changed)
+        self.pace, action = pacing.step(self.pace or Pace(), event, limits)
+        if isinstance(action, pacing.Start):
+            self._may_ask = action.may_ask
+        self._began = None
+        self._done.set()
+
+    def _models(self) -> tuple[Model, ...]:
+        """Who is asked: nobody where the session has no models for it, the hour's tokens are spent, or one failed."""
+        helpers = self._session.helpers
+        models = tuple(one for one in helpers.notes if one.about.id != OFFLINE) if helpers else ()
+        if not models or not self._may_ask:
+            return ()
+        if self._rests:
+            self._rests -= 1
+            return ()
+        return models
+
+    async def _by_model(self, view: View, facts: Facts, models: Sequence[Model]) -> NotesUpdated | None:
+        """Let a model write, in a fork (SM-3); None when it didn't, which is said, and code's to make good (SM-7)."""
+
+        async def start() -> tuple[bytes | None, Notes]:
+            found = await self.found()
+            return _kept(found), await self._mended(found)
+
+        form = (await self.found()).form
+        fork, written = await by_model(self._session, (view, facts), models, self.file, (start, form))
+        self.fork = fork
+        at, emit = self._session.world.clock.now(), self._session.world.sink.emit
+        if fork is not None and (spent := fork.spent(at)) is not None:
+            self._unrecorded.append(noted(spent))
+        model = fork.about.id if fork else models[0].about.id
+        if isinstance(written, str):
+            self._failures += 1
+            self._rests = min(2**self._failures - 1, _MOST_RESTS)
+            emit(NotesFellBack(model, written))
+            return None
+        assert fork is not None and fork.covers is not None
+        self._failures = 0
+        self._written = written.after
+        if fork.upto > first_said(view):
+            self.cursor = Cursor(name=CURSOR, message=fork.covers, digest=digest(written.data))
+        await anyio.to_thread.run_sync(self._prepare, view, facts, fork.upto)
+        return _updated(written.before, written.after, facts, model, fork)
+
+    async def _by_code(self, view: View, facts: Facts) -> NotesUpdated:
         """Write what is known up to the last closed pair, and hold the cursor (SM-5, SM-7)."""
         last = legal_cuts(view, loops=False)[-1]  # no open call before it
         lines = await anyio.to_thread.run_sync(self._lines, view, facts, last)
@@ -140,18 +205,22 @@ class SessionNotes:
             start = await self._mended(found)
             notes = filled(start, lines, self._written)
             data = render(notes).encode("utf-8", "replace")
-            instead_of = found.data if found.state not in ("emptied", "broken") else None
+            instead_of = _kept(found)
             if data == instead_of or await self.file.write(data, instead_of=instead_of):
                 self._written = notes
                 if last > first_said(view):
                     self.cursor = Cursor(name=CURSOR, message=view.items[last - 1].message.id, digest=digest(data))
-                return _updated(found.notes, notes, facts)
+                return _updated(found.notes, notes, facts, OFFLINE, self.fork)
         raise HoldfastError(f"{self.file.path}: it kept changing while the notes were written; the next update tries")
 
     def _lines(self, view: View, facts: Facts, last: int) -> dict[str, tuple[str, ...]]:
+        index = self._prepare(view, facts, last)
+        return note_lines(index.memory(view.state.ledger, first_said(view), last))
+
+    def _prepare(self, view: View, facts: Facts, last: int) -> Index:
         index = self._index(view, facts)
         self.prepared = prepare(view, facts, index, last)
-        return note_lines(index.memory(view.state.ledger, first_said(view), last))
+        return index
 
     def _index(self, view: View, facts: Facts) -> Index:
         """What was read before, and what came since. Another boundary or a rewind begins anew."""
@@ -224,6 +293,11 @@ async def look(file: NotesFile) -> Found:
     return Found(data, state, parse(text) if is_readable and text else form, form)
 
 
+def _kept(found: Found) -> bytes | None:
+    """What the file has to be while it is replaced; one that was put aside is none any more."""
+    return found.data if found.state not in ("emptied", "broken") else None
+
+
 def limits_of(facts: Facts) -> Limits:
     """The settings of the pace (SM-2, SM-9)."""
     settings = facts.settings
@@ -256,16 +330,25 @@ def _calls(message: Message) -> int:
     return sum(isinstance(block.value, ToolUse) for block in message.blocks)
 
 
-def _updated(before: Notes, after: Notes, facts: Facts) -> NotesUpdated:
+def _updated(before: Notes, after: Notes, facts: Facts, engine: str, fork: Fork | None) -> NotesUpdated:
+    """What an update did; with a model, what that cost, also when code had to finish it."""
     old = {one.title: one.body for one in before.sections}
     settings = facts.settings
+    usage = fork.usage if fork else Usage()
+    changed = tuple(one.title for one in after.sections if old.get(one.title, "") != one.body)
     return NotesUpdated(
-        OFFLINE,
-        sum(old.get(one.title, "") != one.body for one in after.sections),
+        engine,
+        len(changed),
         sum(map(section_tokens, after.sections)),
         settings.notes_first_tokens,
         settings.notes_growth_tokens,
         settings.notes_calls,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_input_tokens,
+        usage.cache_creation_input_tokens,
+        fork.usd if fork else None,
+        changed,
     )
 
 
@@ -280,8 +363,10 @@ def from_notes(notes: SessionNotes) -> Strategy:
             yield "off: session notes are switched off (the setting notes)"
             return
         await notes.settled(facts)
+        cursor = notes.cursor or session.view.state.cursors.get(
+            CURSOR
+        )  # first: notes may know more than it, never less
         found = await notes.found()
-        cursor = notes.cursor or session.view.state.cursors.get(CURSOR)
         if found.state != "written":
             yield _why_not(found.state, is_resumed=cursor is not None)
         elif cursor is None:
