@@ -1,4 +1,4 @@
-"""The keeper of session notes, and compaction from them (SM-2 to SM-10, CMP-2).
+"""The keeper of session notes (SM-2 to SM-10). Compaction from them is in `notes_compaction`.
 
 A model writes them where the session has one for this job, in a fork of the conversation; code does where it has none,
 and where the model fails. An update writes the file first and gives its cursor afterwards: notes may know more than the
@@ -8,26 +8,24 @@ journal says they do, and never less. What the user wrote into the file stays.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import anyio
 import anyio.to_thread
 
 from holdfast import prompts
-from holdfast.context.compaction import Plan
 from holdfast.context.cuts import legal_cuts
 from holdfast.context.keep import first_said, tokens_from
 from holdfast.context.ledger.index import Index
 from holdfast.context.ledger.notes import note_lines
 from holdfast.context.ledger.tools import Tools
-from holdfast.context.noted import CURSOR, Prepared, budget_of, noted_plan, prepare
+from holdfast.context.noted import CURSOR, Prepared, budget_of, prepare
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.engine.fork import Fork
 from holdfast.engine.notes_fork import by_model
 from holdfast.engine.session import Session
-from holdfast.engine.strategies import Strategy
 from holdfast.errors import HoldfastError
 from holdfast.events import NotesFailed, NotesFellBack, NotesMended, NotesSkipped, NotesStarted, NotesUpdated
 from holdfast.memory import pace as pacing
@@ -260,7 +258,7 @@ class SessionNotes:
     async def offered(self, facts: Facts) -> str | None:
         """The notes as context for a session that is resumed, within the budgets; None when they say nothing (SM-10).
 
-        Whoever resumes decides whether to say it: behind a boundary made from the notes it stands there already.
+        Whoever resumes decides whether to say it, by `offer_notes`. Behind a boundary made from them they stand there.
         """
         found = await self.found()
         boundary = self._session.view.boundary
@@ -278,6 +276,22 @@ class SessionNotes:
         if left > 0:
             with anyio.move_on_after(min(settings.notes_wait_seconds, left)):
                 await self._done.wait()
+
+
+async def offer_notes(session: Session) -> Message | None:
+    """Say the notes in a session that is resumed, where they hold what the view doesn't; gives the message (SM-10).
+
+    Without a boundary everything that they tell of is in the view, and behind one made from them they are; what was
+    offered before and is still in the view isn't said again.
+    """
+    view = session.view
+    if session.is_read_only or view.boundary is None or any(item.message.note == OFFERED for item in view.items):
+        return None
+    for keeper in session.keepers:
+        if isinstance(keeper, SessionNotes) and (text := await keeper.offered(session.facts())) is not None:
+            await session.append(Message.of("user", text, origin="restored", note=OFFERED))
+            return view.items[-1].message
+    return None
 
 
 async def look(file: NotesFile) -> Found:
@@ -350,40 +364,3 @@ def _updated(before: Notes, after: Notes, facts: Facts, engine: str, fork: Fork 
         fork.usd if fork else None,
         changed,
     )
-
-
-# --- compaction -----------------------------------------------------------------------------------------------------
-
-
-def from_notes(notes: SessionNotes) -> Strategy:
-    """Compaction from the notes, before any other strategy (CMP-1, CMP-2)."""
-
-    async def propose(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
-        if not facts.settings.notes:
-            yield "off: session notes are switched off (the setting notes)"
-            return
-        await notes.settled(facts)
-        cursor = notes.cursor or session.view.state.cursors.get(
-            CURSOR
-        )  # first: notes may know more than it, never less
-        found = await notes.found()
-        if found.state != "written":
-            yield _why_not(found.state, is_resumed=cursor is not None)
-        elif cursor is None:
-            yield "id_not_found: no update of the notes is in the journal"
-        else:
-            yield noted_plan(session.view, facts, found.notes, (cursor, notes.file.path), notes.prepared)
-
-    return Strategy("session_memory", propose)
-
-
-def _why_not(state: Standing, *, is_resumed: bool) -> str:
-    match state:
-        case "missing" if is_resumed:
-            return "resumed_without_notes: the journal names an update, and the file is gone"
-        case "missing":
-            return "no_notes: none were written yet"
-        case "template" | "emptied":
-            return "empty_template: the notes say nothing yet"
-        case _:
-            return "broken_notes: no section of the template is in the file"
