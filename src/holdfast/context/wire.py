@@ -126,29 +126,44 @@ def flatten(view: View) -> list[Group]:
 
 
 def flattened(view: View, upto: int) -> list[Group]:
-    """The API messages of the first `upto` items, made from scratch: what was sent when there were no more."""
+    """The API messages of the first `upto` items, made from scratch: what was sent when there were no more.
+
+    Words that only pass the turn on, which nobody said, are left out: whoever asks has words of their own.
+    """
     groups: list[Group] = []
     projections = {view.positions[c.first]: c for c in view.collapses.values()}
     for position in range(upto):
         if (collapse := projections.get(position)) is not None:
             _add(groups, item_of(collapse.projection), position, view)
         _add(groups, view.items[position], position, view)
-    return _closed(groups)
+    closed = _closed(groups)
+    last = closed[-1]
+    return closed[:-1] if len(closed) > 1 and not last.results and last.blocks == [_CONTINUES] else closed
 
 
 def with_words(groups: Sequence[Group], text: str, protocol: str) -> list[Group]:
-    """The groups with words of ours as the last thing said, which no later request will hold; none of theirs changes.
+    """The groups with words of ours as the last thing said, which no later request will hold.
 
-    A lone text is a string in the words of OpenAI, and two are a list: there the words are a message of their own, so
-    that what stands before keeps its bytes. Words that only pass the turn on give way to them.
+    What stands before them keeps its bytes: in the words of OpenAI a lone text is a string, so ours go on in it, where
+    a second text would make it a list. Words that only pass the turn on give way to ours.
     """
     kept, block = list(groups), Part(text_block(text).raw, "text")
     if not kept[-1].results and kept[-1].blocks == [_CONTINUES] and len(kept) > 1:
         kept.pop()
     last = kept[-1]
-    if last.role == "assistant" or protocol == "openai":
+    if last.role == "assistant":
         return [*kept, Group("user", last.first, [block])]
-    return [*kept[:-1], Group(last.role, last.first, [*last.blocks, block], {**last.results}, [*last.calls])]
+    blocks = [*last.blocks, block]
+    if protocol == "openai" and len(last.blocks) == 1 and not any(map(_holds_media, last.results.values())):
+        value = Block(last.blocks[0].raw).value
+        if isinstance(value, Text):
+            blocks = [Part(text_block(f"{value.text}\n\n{text}").raw, "text")]
+    return [*kept[:-1], Group(last.role, last.first, blocks, {**last.results}, [*last.calls])]
+
+
+def _holds_media(result: Part) -> bool:
+    value = Block(result.raw).value
+    return isinstance(value, ToolResult) and any(part.kind != "text" for part in value.parts())
 
 
 def _forget(flat: _Flat, position: int) -> None:

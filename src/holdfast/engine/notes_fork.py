@@ -109,16 +109,25 @@ async def by_model(
         most_turns=_TURNS,
     )
     fork = await run_fork(session, view, facts, models, errand)
-    if fork.reason and not (desk.made and fork.reason.startswith("turns:")):
-        return fork, fork.reason
+    fork.reason, data = await _kept(desk, fork.reason, file, (start, instead_of))
+    return fork, fork.reason if data is None else Written(data, before, parse(data.decode()))
+
+
+async def _kept(
+    desk: Desk, reason: str, file: NotesFile, begin: tuple[Start, bytes | None]
+) -> tuple[str, bytes | None]:
+    """Write what the fork made of the notes; gives its bytes, or None and the reason why nothing was written."""
+    start, instead_of = begin
+    if reason and not (desk.made and reason.startswith("turns:")):
+        return reason, None
     if not desk.made:
-        return fork, "no_edits: the model made no edit, so what it saw isn't known to be in the notes"
+        return "no_edits: the model made no edit, so what it saw isn't known to be in the notes", None
     for _ in range(_TRIES):
         data = desk.text.encode("utf-8", "replace")
         if data == instead_of or await file.write(data, instead_of=instead_of):
-            return fork, Written(data, before, parse(desk.text))
-        instead_of, before = await start()  # somebody saved it meanwhile: theirs stays, and ours goes on top
-        made, desk = desk.made, Desk(render(adopted(before)), form)
+            return reason, data
+        instead_of, now = await start()  # somebody saved it meanwhile: theirs stays, and ours goes on top
+        made, desk = desk.made, Desk(render(adopted(now)), desk.form)
         if any([(await desk.edit(EDIT, one)).is_error for one in made]):
-            return fork, "edited_meanwhile: the edits don't fit what was saved while the model wrote"
-    return fork, "edited_meanwhile: the file kept changing while the notes were written"
+            return "edited_meanwhile: the edits don't fit what was saved while the model wrote", None
+    return "edited_meanwhile: the file kept changing while the notes were written", None
