@@ -145,12 +145,9 @@ def with_words(groups: Sequence[Group], text: str, protocol: str) -> list[Group]
     """The groups with words of ours as the last thing said, which no later request will hold.
 
     What stands before them keeps its bytes: in the words of OpenAI a lone text is a string, so ours go on in it, where
-    a second text would make it a list. Words that only pass the turn on give way to ours.
+    a second text would make it a list.
     """
-    kept, block = list(groups), Part(text_block(text).raw, "text")
-    if not kept[-1].results and kept[-1].blocks == [_CONTINUES] and len(kept) > 1:
-        kept.pop()
-    last = kept[-1]
+    kept, block, last = list(groups), Part(text_block(text).raw, "text"), groups[-1]
     if last.role == "assistant":
         return [*kept, Group("user", last.first, [block])]
     blocks = [*last.blocks, block]
