@@ -75,3 +75,29 @@ class MemoryBlobs:
             return self._contents[blob]
         except KeyError:
             raise JournalError(f"there is no blob {blob[:80]!r}") from None
+
+
+class MemoryNotes:
+    """`ports.NotesFile` as bytes; the user put nothing beside it."""
+
+    def __init__(self, path: str = "/session-memory/summary.md") -> None:
+        self.path = path
+        self.data: bytes | None = None
+        self.aside: list[bytes] = []
+
+    async def read(self) -> bytes | None:
+        return self.data
+
+    async def write(self, data: bytes, *, instead_of: bytes | None) -> bool:
+        if self.data != instead_of:
+            return False
+        self.data = data
+        return True
+
+    async def set_aside(self) -> str:
+        self.aside.append(self.data or b"")
+        self.data = None
+        return f"{self.path}.aside-{len(self.aside)}"
+
+    async def custom(self, name: str) -> str | None:
+        return None

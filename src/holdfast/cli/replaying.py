@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 SUFFIXES = (".jsonl", ".json", ".traj")
 
 
-def replay_command(paths: Sequence[Path], config: Config, *, model: str | None, jobs: int, is_json: bool) -> int:
+def replay_command(
+    paths: Sequence[Path], config: Config, *, model: str | None, jobs: int, is_json: bool, forks: bool = False
+) -> int:
     """Replay all files, whatever happens to any of them; the exit code says whether one failed."""
     from holdfast.replay.options import ReplayOptions
     from holdfast.replay.run import replay_files
 
     files, others = found_files(paths)
-    options = ReplayOptions(settings=config.settings, model=model, models=config.models)
+    options = ReplayOptions(settings=config.settings, model=model, models=config.models, forks=forks)
     progress = Progress()
     results: list[dict[str, Any]] = []
     for result in _results(replay_files(files, options, jobs=jobs, on_progress=progress), paths, files):
@@ -63,6 +65,7 @@ def _kept(result: dict[str, Any]) -> dict[str, Any]:
         "cost",
         "invalid_requests",
         "unexplained_prefix_moves",
+        "forks",
     )
     short = {name: result[name] for name in names if name in result}
     for name in ("compactions", "microcompactions", "offloads", "prefix_moves", "problems"):

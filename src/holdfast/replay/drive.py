@@ -24,6 +24,7 @@ from holdfast.errors import ContextBlocked, HoldfastError
 from holdfast.events import Event, PrefixMoved, ResultOffloaded, ResultsCleared
 from holdfast.replay.check import RequestCheck
 from holdfast.replay.cost import Cost
+from holdfast.replay.forks import Forks
 from holdfast.replay.logged import LogHistory
 from holdfast.replay.options import ReplayOptions, window_of
 from holdfast.testing.doubles import CountingIds
@@ -67,6 +68,8 @@ class Drive:
     moves: list[dict[str, Any]] = field(default_factory=list)
     problems: list[dict[str, Any]] = field(default_factory=list)
     cpu_seconds: float = 0.0
+    forks: Forks | None = None
+    _request: Request | None = None  # the last one
     _announced: bool = False
     _read_limit: int | None = None  # tokens of the prefix that survived the moves since the last request
     _last_prompt: int = 0
@@ -98,6 +101,7 @@ class Drive:
         sink.drive = drive
         front = msgspec.structs.replace(recording.front, model=options.model or recording.model or "unknown")
         await session.record(front)
+        drive.forks = Forks.of(session, rules, options.settings.cache_ttl) if options.forks else None
         return drive
 
     async def run(self) -> None:
@@ -110,6 +114,8 @@ class Drive:
             elif isinstance(step, (LoggedCompaction, LoggedMicrocompaction)):
                 self._diverge()
             self.log.take(step)
+        if self.forks is not None:
+            await self.forks.before(None)
         # What came after the last call enters the view under the same budget, though no call follows.
         facts = self.session.facts()
         await self.session.commit(tool_result_budget(self.session.view, facts), facts)
@@ -129,11 +135,15 @@ class Drive:
         if is_call and (message.response_id is None or message.response_id != self._response):
             self._response, self._prompt = message.response_id, None
             await self._call(step)
+        if self.forks is not None:
+            await self.forks.before(message)
         if message.usage is not None and self.has_diverged:
             message = msgspec.structs.replace(message, usage=self._scaled(message.usage))
         if message.at is not None:
             self.clock.at = message.at
         await self._timed_append(message, step.line)
+        if self.forks is not None:
+            self.forks.heard(message, self._request)
 
     async def _timed_append(self, message: Message, line: int) -> None:
         started = time.process_time()
@@ -168,6 +178,7 @@ class Drive:
 
     def _sent(self, request: Request, prepared: Prepared, answer: Message) -> None:
         self.check.take(request, is_announced=self._announced)
+        self._request = request
         now = self.clock.at
         is_cold = self._last_call_at is not None and self.cost.is_cold(now - self._last_call_at)
         read = self._last_prompt if self._read_limit is None else min(self._read_limit, self._last_prompt)

@@ -17,12 +17,16 @@ _SAYS_LONG = re.compile(r"\[1m\]|(?:^|[-_:])1m(?:$|[-_:])", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """`window_tokens` and `model` overrule what the recording says; `models` are the user's own entries."""
+    """`window_tokens` and `model` overrule what the recording says; `models` are the user's own entries.
+
+    With `forks` the notes of each session are kept as if a model wrote them, and the requests for that are checked.
+    """
 
     settings: Settings = field(default_factory=Settings)
     window_tokens: int | None = None
     model: str | None = None
     models: tuple[ModelFacts, ...] = ()
+    forks: bool = False
 
 
 def window_of(recording: Recording, options: ReplayOptions) -> Window:

@@ -86,6 +86,9 @@ def result_of(drive: Drive, name: str) -> dict[str, Any]:
     problems = [{"line": p.line, "what": p.what} for p in recording.problems] + drive.problems
     if drive.check.first_violation:
         problems.append({"line": 0, "what": f"an invalid request: {drive.check.first_violation}"})
+    forks = drive.forks
+    if forks is not None and forks.stand_in.first_violation:
+        problems.append({"line": 0, "what": f"an invalid request of a fork: {forks.stand_in.first_violation}"})
     logged: Cost = logged_cost(drive.log.usage, session.model)
     return {
         "file": name,
@@ -112,4 +115,5 @@ def result_of(drive: Drive, name: str) -> dict[str, Any]:
         "problems": problems,
         "invalid_requests": drive.check.invalid,
         "cpu_ms_per_turn": round(drive.cpu_seconds * 1000 / max(1, drive.turns), 3),
+        **({"forks": forks.as_dict()} if forks is not None else {}),
     }
