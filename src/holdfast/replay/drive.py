@@ -69,7 +69,7 @@ class Drive:
     problems: list[dict[str, Any]] = field(default_factory=list)
     cpu_seconds: float = 0.0
     forks: Forks | None = None
-    _request: Request | None = None  # the last one
+    _request: Request | None = None  # what the last call sent; None when the context was full
     _announced: bool = False
     _read_limit: int | None = None  # tokens of the prefix that survived the moves since the last request
     _last_prompt: int = 0
@@ -157,6 +157,7 @@ class Drive:
     async def _call(self, step: Said) -> None:
         """Prepare the view for the call whose answer comes next."""
         self.turns += 1
+        self._request = None
         items = self.session.view.items
         place = items[-1].message.id if items else ""
         started = time.process_time()
