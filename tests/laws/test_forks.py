@@ -15,6 +15,7 @@ from tests.worlds import BOUND, UNBOUND, World, done
 from holdfast.context.fork_request import Base, Exchange, fork_base, fork_request
 from holdfast.context.models import ModelFacts
 from holdfast.context.replies import About, Reply
+from holdfast.context.requests import to_request
 from holdfast.engine.fork import Answer, Errand, run_fork
 from holdfast.memory.notes import form_of, parse, template, whole
 from holdfast.memory.permit import EditPermit, edited, edits_in, lexical
@@ -67,6 +68,8 @@ def checked(world: World, *, answers: bool) -> None:
             assert tokens > 0
             if about.protocol == "openai":
                 assert not check_openai(request.body)
+                plain = to_request(view, facts, protocol="openai", stream=True, groups=list(base.groups), marks={}).body
+                assert request.body.startswith(plain.rstrip(b'"}]')), "byte for byte"
             else:
                 assert not check_anthropic(request.body, model_rules=world.rules)
                 assert request.body.count(b'"cache_control"') <= 4

@@ -43,7 +43,6 @@ TEMPLATE = "template.md"
 MAIN = "user"
 OFFERED = "notes_offered"  # the note of the message that offers them (SM-10)
 _TRIES = 3  # somebody may save the file while we write
-_MOST_RESTS = 7  # updates by code after a model failed: 1, 3, then so many (SM-9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +182,7 @@ class SessionNotes:
         model = fork.about.id if fork else models[0].about.id
         if isinstance(written, str):
             self._failures += 1
-            self._rests = min(2**self._failures - 1, _MOST_RESTS)
+            self._rests = min(2**self._failures - 1, facts.settings.notes_rests)
             emit(NotesFellBack(model, written))
             return None
         assert fork is not None and fork.covers is not None

@@ -25,7 +25,6 @@ from holdfast.memory.permit import EDIT, EditPermit, edited, edits_in, lexical
 from holdfast.ports import Model, NotesFile
 
 PROMPT = "prompt.md"
-_TURNS = 4  # one for the edits, and some for those that didn't fit at once
 _TRIES = 3  # somebody may save the file while we write
 _FIELDS = ("file_path", "old_string", "new_string")
 
@@ -106,7 +105,7 @@ async def by_model(
         run=desk.edit,
         goes_on=wants_more,
         reply=desk.read,
-        most_turns=_TURNS,
+        most_turns=facts.settings.notes_turns,
     )
     fork = await run_fork(session, view, facts, models, errand)
     fork.reason, data = await _kept(desk, fork.reason, file, (start, instead_of))
