@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from holdfast import Message, Settings, create_session, open_session, run_turn
+from holdfast.adapters.anthropic import AnthropicModel
 from holdfast.adapters.files.notes import notes_path
 from holdfast.adapters.openai import OpenAIModel
 from holdfast.adapters.sinks import ListSink
@@ -47,7 +48,7 @@ from holdfast.wiring import Parts, background
 pytestmark = pytest.mark.e2e
 T = TypeVar("T")
 
-Wire = Literal["anthropic", "openai"]
+Wire = Literal["anthropic", "sdk", "openai"]
 ABOUT = "_What is being worked on at this moment, what is open, and the very next step_"
 FIELDS = {name: {"type": "string"} for name in ("file_path", "old_string", "new_string")}
 EDIT = {"name": "Edit", "description": "edits", "input_schema": {"type": "object", "properties": FIELDS}}
@@ -115,23 +116,26 @@ async def desk(
         tools=tuple(msgspec.Raw(msgspec.json.encode(tool)) for tool in tools),
     )
     await session.record(front)
-    keepers = background(session)
+    scripted = ScriptedModel(upstream=upstream, id="claude-opus-5")
+    sent = [lambda: [one.body for one in scripted.requests]]
+    it = Desk(session, background(session), scripted, upstream, sink, lambda: sent[-1]())
     try:
         if wire == "anthropic":
-            model = ScriptedModel(upstream=upstream, id="claude-opus-5")
-            yield Desk(session, keepers, model, upstream, sink, lambda: [one.body for one in model.requests])
-        else:
-            async with FakeServer(upstream) as server:
-                wired = OpenAIModel("claude-opus-5", key="none", base_url=server.url + "/v1")
-                try:
-                    yield Desk(
-                        session, keepers, wired, upstream, sink, lambda: [r.body for r in server.received if r.body]
-                    )
-                finally:
-                    await wired.close()
+            yield it
+            return
+        async with FakeServer(upstream) as server:
+            sent.append(lambda: [one.body for one in server.received if one.body])
+            if wire == "sdk":
+                it.model = AnthropicModel("claude-opus-5", key="none", base_url=server.url)
+            else:
+                it.model = OpenAIModel("claude-opus-5", key="none", base_url=server.url + "/v1")
+            try:
+                yield it
+            finally:
+                await it.model.close()
     finally:
-        await keepers.close(session)
-        await session.close()
+        await it.keepers.close(it.session)
+        await it.session.close()
 
 
 def run(body: Callable[[], Any]) -> None:
@@ -141,7 +145,7 @@ def run(body: Callable[[], Any]) -> None:
 # --- the cached prefix ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wire", ["anthropic", "openai"])
+@pytest.mark.parametrize("wire", ["anthropic", "sdk", "openai"])
 def test_a_fork_reads_the_prefix_from_the_cache(tmp_path: Path, wire: Wire) -> None:
     """SM-3: same model, system, tools and messages, byte for byte; at least 95 % of the prefix are cache reads."""
 
@@ -151,7 +155,7 @@ def test_a_fork_reads_the_prefix_from_the_cache(tmp_path: Path, wire: Wire) -> N
                 await it.turn(fork=[say(it.edit(ABOUT, f"{ABOUT}\n\n{STATE}\n"))])
             requests = it.requests()
             fork, last = requests[-1], requests[-2]
-            assert not (check_anthropic(fork) if wire == "anthropic" else check_openai(fork))
+            assert not (check_openai(fork) if wire == "openai" else check_anthropic(fork))
             assert STATE in it.path.read_text()
             ours, theirs = msgspec.json.decode(fork), msgspec.json.decode(last)
             assert [ours[name] for name in ("model", "tools")] == [theirs[name] for name in ("model", "tools")]
@@ -357,6 +361,12 @@ def test_the_tokens_of_an_hour_leave_the_rest_to_code(tmp_path: Path) -> None:
             await it.turn()
             assert [one.engine for one in it.events(NotesUpdated)] == ["claude-opus-5", "offline"]
             assert not it.events(NotesFellBack)
+            await it.keepers.close(it.session)
+            await it.session.close()
+            it.session = await open_session(tmp_path, "s1", parts=Parts(settings=settings, sink=it.sink))
+            it.keepers = background(it.session)
+            await it.turn()
+            assert [one.engine for one in it.events(NotesUpdated)][2:] == ["offline"], "the hour isn't over"
 
     run(body)
 

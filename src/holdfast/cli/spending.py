@@ -33,10 +33,10 @@ def spend_command(reference: str, config: Config, *, is_json: bool) -> None:
             one["runs"],
             one["failed"],
             one["turns"],
-            tokens(one["cache_read"]),
-            tokens(one["cache_write"]),
-            tokens(one["input"]),
-            tokens(one["output"]),
+            one["cache_read"],
+            one["cache_write"],
+            one["input"],
+            one["output"],
             one["usd"],
         )
         for one in data["jobs"]

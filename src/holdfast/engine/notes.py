@@ -32,7 +32,7 @@ from holdfast.memory import pace as pacing
 from holdfast.memory.budgets import for_record, section_tokens
 from holdfast.memory.notes import Notes, Standing, filled, form_of, parse, render, standing, whole
 from holdfast.memory.pace import Answered, Limits, Pace
-from holdfast.memory.spending import noted
+from holdfast.memory.spending import Spent, noted
 from holdfast.ports import Model, NotesFile
 from holdfast.transcript.blocks import ToolUse
 from holdfast.transcript.messages import Message, MessageId, Usage
@@ -94,7 +94,7 @@ class SessionNotes:
         message = view.items[-1].message if view.items else None
         if message is None or message.role != "assistant":
             return False
-        pace = self.pace or _resumed(view)
+        pace = self.pace or _resumed(view, self._session.spent)
         answered = Answered(
             message=message.id,
             tokens=view.size.base,
@@ -328,15 +328,16 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _resumed(view: View) -> Pace:
-    """The pace of a session that notes were kept of before: it goes on from what they cover (SM-5)."""
+def _resumed(view: View, spent: Sequence[Spent]) -> Pace:
+    """The pace of a session that notes were kept of before: it goes on from what they cover and cost (SM-5, SM-9)."""
+    paid = tuple((one.at, one.tokens) for one in spent if one.job == "notes")
     cursor = view.state.cursors.get(CURSOR)
     position = view.positions.get(cursor.message) if cursor is not None else None
     if position is None:
-        return Pace()
+        return Pace(spent=paid)
     since = [item.message for item in view.items[position + 1 : -1] if item.message.role == "assistant"]
     base = view.size.base - tokens_from(view, position + 1)
-    return Pace(has_begun=True, tokens=base, base=base, calls=sum(map(_calls, since)))
+    return Pace(has_begun=True, tokens=base, base=base, calls=sum(map(_calls, since)), spent=paid)
 
 
 def _calls(message: Message) -> int:

@@ -32,6 +32,7 @@ from holdfast.events import (
     ResultOffloaded,
     ResultsCleared,
 )
+from holdfast.memory.spending import Spent, read
 from holdfast.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journal, Loaded, Sink
 from holdfast.settings import Settings
 from holdfast.transcript.blocks import Text
@@ -87,6 +88,7 @@ class Session:
     name: str = ""  # the id of the session, as its journal has it
     hooks: tuple[Hook, ...] = ()  # asked before a compaction, and told after it (CMP-10)
     summarizing: Strategy | None = None  # how to compact with a model; without one the ledger is all there is
+    spent: tuple[Spent, ...] = ()  # what helpers had spent when it was opened, as far as the journal was read (SM-9)
     helpers: Models | None = None  # the models of work in the background; without them code does it
     keepers: tuple[Keeper, ...] = ()  # work in the background that belongs to the session (TURN-12)
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
@@ -114,6 +116,7 @@ class Session:
             world.sink.emit(JournalRepaired(repair.line, repair.what))
         session = cls(world, settings or Settings(), view, model, window, is_read_only, offsets=_offsets(loaded))
         session.name = loaded.header.session
+        session.spent = read(placed.record for placed in loaded.records)
         session._prune_offsets()
         return session
 
