@@ -62,6 +62,17 @@ def test_show_edit_and_path(home: Path) -> None:
     assert "Worklog" in holdfast(home, "show", "s1", "--sizes").stdout
 
 
+def test_a_prompt_with_an_unknown_variable_is_said(home: Path) -> None:
+    """SM-1: an error that names it, where a person looks."""
+    config = home / "session-memory" / "config"
+    config.mkdir(parents=True)
+    (config / "prompt.md").write_text("{{notesPath}} {{transcript}}")
+    told = holdfast(home, "show", "s1")
+    assert "prompt.md: unknown variable {{transcript}}; known are {{currentNotes}}" in told.stderr
+    (config / "prompt.md").write_text("{{notesPath}}")
+    assert "prompt.md" not in holdfast(home, "show", "s1").stderr
+
+
 def test_spend(home: Path) -> None:
     """SM-9: from the journal, so that it outlives the process; null where a price isn't known."""
     assert "nothing was spent" in holdfast(home, "spend", "s1").stdout

@@ -22,6 +22,7 @@ from holdfast.context.ledger.notes import note_lines
 from holdfast.context.ledger.tools import Tools
 from holdfast.context.noted import CURSOR, Prepared, budget_of, prepare
 from holdfast.context.policy import Facts
+from holdfast.context.reminders import neutralised
 from holdfast.context.view import View
 from holdfast.engine.fork import Fork
 from holdfast.engine.notes_fork import by_model
@@ -264,7 +265,8 @@ class SessionNotes:
         is_there = boundary is not None and boundary.strategy == "session_memory"
         if not facts.settings.notes or found.state != "written" or is_there:
             return None
-        return prompts.render("notes_offered", notes=for_record(found.notes, budget_of(facts), self.file.path))
+        text = neutralised(for_record(found.notes, budget_of(facts), self.file.path))  # a tool's words may stand in it
+        return prompts.render("notes_offered", notes=text)
 
     async def settled(self, facts: Facts) -> None:
         """Wait for a running update; one that has run for too long is left alone (CMP-2)."""
