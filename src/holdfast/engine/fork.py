@@ -109,8 +109,8 @@ class Fork:
 async def run_fork(session: Session, view: View, facts: Facts, models: Sequence[Model], errand: Errand) -> Fork:
     """Send a fork on its errand, to the first of these models that answers. Never raises for what a model does.
 
-    `view` is the caller's copy; there has to be a model. A model that fails before its first answer gives way to the next one; behind that the
-    errand may have been begun, so its error ends the fork.
+    `view` is the caller's copy; there has to be a model. One that fails before its first answer gives way to the next;
+    behind that the errand may have been begun, so its error ends the fork.
     """
     left = list(models)
     while True:
