@@ -10,7 +10,7 @@ ARGS   ?=
 BENCHES := $(sort $(filter-out bench/_%,$(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench lint format types imports golden clean
+.PHONY: help demo test browser check bench lint format types imports golden clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ demo: $(STAMP) ## see it work: a long run, a compaction, a crash and a resume, o
 
 test: $(STAMP) ## run all tests (ARGS='-k name' narrows)
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+browser: $(STAMP) ## the tests in a real browser (Chromium); skipped with a reason where there is none
+	$(BIN)/python -m pytest -rs tests/browser $(ARGS)
 
 check: lint types imports test ## everything CI runs: style, types, import contracts, tests
 

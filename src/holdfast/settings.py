@@ -147,5 +147,8 @@ class Settings:
     retry_budget_seconds: float = 300.0  # all waiting of one turn together
     cut_retries: int = 2
 
+    # Events (OBS-1): log, jsonl:PATH, otel; nothing leaves the machine unless the host's OpenTelemetry does that
+    events: tuple[str, ...] = ()
+
     # Journal
     durability: Literal["commit", "process"] = "commit"  # REL-1

@@ -14,7 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from holdfast.adapters.connecting import OFFLINE, connect, default_names
-from holdfast.adapters.files import SessionFiles, SessionStore
+from holdfast.adapters.files import SessionFiles, SessionStore, fork
 from holdfast.adapters.files.calibrations import Calibrations
 from holdfast.adapters.files.notes import FileNotes
 from holdfast.adapters.files.store import PROJECTS
@@ -23,7 +23,7 @@ from holdfast.adapters.jobs import TaskJobs
 from holdfast.adapters.machine import RandomIds, SystemClock
 from holdfast.adapters.memory import MemoryBlobs, MemoryJournal
 from holdfast.adapters.search import JournalArchive, StoreArchive
-from holdfast.adapters.sinks import NullSink
+from holdfast.adapters.sinks import sink_of
 from holdfast.context.models import ModelFacts
 from holdfast.context.restore.registry import Registry
 from holdfast.context.restore.standard import STANDARD
@@ -48,7 +48,7 @@ class Parts:
     settings: Settings = field(default_factory=Settings)
     model: ModelFacts | None = None
     window: Window | None = None
-    sink: Sink = field(default_factory=NullSink)
+    sink: Sink | None = None  # None: as the setting `events` says
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=RandomIds)
     files: Files | None = None  # None: the project's folder on this disk; in memory, no files at all
@@ -102,13 +102,21 @@ async def open_session(
     return session
 
 
+async def fork_session(home: Path, reference: str | Path, *, parts: Parts | None = None) -> Session:
+    """A new session that goes on from another, which stays as it is; open for writing (SES-1)."""
+    parts = parts or Parts()
+    identity = parts.ids.new("session")
+    directory = await fork(SessionStore(home), reference, identity, created=parts.clock.now())
+    return await open_session(home, directory, parts=parts)
+
+
 async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, read_only: bool = False) -> Session:
     world = World(
         journal=files.journal,
         blobs=files.blobs,
         clock=parts.clock,
         ids=parts.ids,
-        sink=parts.sink,
+        sink=_sink(parts, files.id),
         files=parts.files or ProjectFiles(files.journal.header.project or "."),
         archive=_archive(files),
         calibrations=_calibrations(files),
@@ -157,6 +165,10 @@ def _archive(files: SessionFiles) -> Archive:
     return JournalArchive(files.journal, files.blobs)
 
 
+def _sink(parts: Parts, session: str) -> Sink:
+    return parts.sink or sink_of(parts.settings.events, session=session, now=parts.clock.now)
+
+
 async def memory_session(
     session: str = "memory", *, journal: Journal | None = None, parts: Parts | None = None
 ) -> Session:
@@ -170,7 +182,7 @@ async def memory_session(
         archive=JournalArchive(journal, blobs),
         clock=parts.clock,
         ids=parts.ids,
-        sink=parts.sink,
+        sink=_sink(parts, session),
         files=parts.files,
     )
     opened = await Session.open(world, parts.settings, model=parts.model, window=parts.window)

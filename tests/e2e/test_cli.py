@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -388,6 +390,75 @@ def test_doctor_finds_damage(run: Any, kept: str, place: Path) -> None:
     assert run("doctor", place / "nothing").code == 3
 
 
+def test_doctor_mends_what_it_finds(run: Any, kept: str, place: Path) -> None:
+    """SES-1: damage is set aside, nothing readable is lost, files are the owner's alone; a second run finds nothing."""
+    journal = next((place / "home").rglob("journal.jsonl"))
+    journal.write_bytes(journal.read_bytes() + b'{"torn')
+    os.chmod(journal, 0o644)
+    (before,) = run("sessions", "show", "ours", "--json").json
+    ran = run("doctor", "--repair")
+    assert ran.code == 0 and "1 damaged piece set aside" in ran.out and "closed to others" in ran.out
+    assert run("doctor").code == 0 and "repaired" not in run("doctor", "--repair").out
+    (after,) = run("sessions", "show", "ours", "--json").json
+    assert after["title"] == before["title"] and len(after["beside"]) == 1
+    assert journal.stat().st_mode & 0o077 == 0
+
+
+def test_a_session_that_is_written_is_not_mended(run: Any, kept: str, place: Path) -> None:
+    journal = next((place / "home").rglob("journal.jsonl"))
+    journal.write_bytes(journal.read_bytes() + b'{"torn')
+    lock = SessionLock.acquire(journal.parent)
+    try:
+        ran = run("doctor", "--repair")
+        assert ran.code == 1 and "not repaired" in ran.out and journal.read_bytes().endswith(b'{"torn')
+    finally:
+        lock.release()
+
+
+def test_sessions_are_renamed_and_tagged(run: Any, kept: str) -> None:
+    """SES-1, ENG-5: the listing shows it; what can't be is said."""
+    assert run("sessions", "rename", "our", " A new  name ").out == "ours is now 'A new name'\n"
+    assert run("sessions", "tag", "our", "red", "blue", "red").out == "ours: red, blue\n"
+    assert run("sessions", "tag", "our", "--remove", "red", "--json").json == [{"session": "ours", "tags": ["blue"]}]
+    (info,) = run("sessions", "--json").json
+    assert (info["title"], info["tags"]) == ("A new name", ["blue"])
+    assert run("sessions", "tag", "our", "two words").code == 2
+    assert "has no tag 'red'; it has: blue" in run("sessions", "tag", "our", "--remove", "red").err
+    assert run("sessions", "rename", "our", " ").code == 2 and run("sessions", "rename", "nobody", "x").code == 3
+
+
+def test_a_fork_goes_on_alone(run: Any, kept: str, place: Path) -> None:
+    """SES-1: a new id, the same view to the byte, and the original untouched whatever happens to the fork."""
+    journal = next((place / "home").rglob("journal.jsonl"))
+    before = journal.read_bytes()
+    (made,) = run("sessions", "fork", "ours", "--title", "Another way", "--json").json
+    assert made["forked_from"] == "ours" and made["title"] == "Another way"
+    contexts = [run("context", name, "--json").json[0] for name in ("ours", made["session"])]
+    assert contexts[0]["categories"] == contexts[1]["categories"]
+    assert run("compact", made["session"]).code == 0 and run("doctor").code == 0
+    assert journal.read_bytes() == before
+    assert run("sessions", "delete", made["session"], "--yes").code == 0
+    assert [info["session"] for info in run("sessions", "--json").json] == ["ours"]
+
+
+# --- a page
+
+
+def test_a_report_of_a_log_and_of_a_session(run: Any, log: Path, kept: str, place: Path) -> None:
+    """CLI-4: one file that needs nothing else; ours says how to recall, a log what its own system did."""
+    ran = run("report", log, "-o", "log.html", "--json")
+    (made,) = ran.json
+    page = (place / "log.html").read_text()
+    assert made["turns"] == 5 and made["bytes"] == len(page.encode())
+    assert "as Holdfast would have managed it" in page and "what the log itself paid" in page
+    assert run("report", "ours", "-o", place / "ours.html").out.strip().endswith("open it in a browser")
+    page = (place / "ours.html").read_text()
+    assert "holdfast recall ours ID" in page and "Find the bug in parser.py" in page and "manual" in page
+    assert run("report", log, "-o", "log.html").code == 2, "nothing is written over"
+    assert run("report", log, "-o", "log.html", "--force").code == 0
+    assert run("report", log, "-o", log, "--force").code == 2 and run("report", "nobody", "-o", "x.html").code == 3
+
+
 # --- every way to end
 
 
@@ -446,14 +517,40 @@ def test_a_closed_pipe_is_quiet(log: Path) -> None:
     assert started.returncode == 0 and err == b""
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell is needed")
+def test_an_output_that_is_full_or_closed_is_one_line_or_nothing(log: Path) -> None:
+    """CLI-5: no traceback, and a place."""
+    command = shlex.join([sys.executable, "-m", "holdfast", "inspect", str(log)])
+    closed = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, check=False)
+    assert closed.returncode == 0 and closed.stderr == b""
+    if Path("/dev/full").exists():
+        full = subprocess.run(["sh", "-c", f"{command} >/dev/full"], capture_output=True, check=False)
+        assert full.returncode == 1
+        assert full.stderr.decode().strip() == "holdfast: standard output: No space left on device"
+
+
+def test_a_home_that_cannot_be_made_is_a_problem(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """CLI-5: doctor says so before the first session fails."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "file" / "home"))
+    ran = run("doctor")
+    assert ran.code == 1 and "can't be made" in ran.out and "all is well" not in ran.out
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo terminals")
-@pytest.mark.parametrize("no_color", ["", "1"])
-def test_colours_on_a_terminal_only_and_never_with_no_color(log: Path, no_color: str) -> None:
+def test_on_a_narrow_terminal_a_table_is_a_list(log: Path) -> None:
+    """CLI-5: numbers are never cut or folded."""
+    wide, narrow = (seen_on_a_terminal(["inspect", str(log)], columns) for columns in ("120", "30"))
+    assert "\u2500" in wide and "\u2500" not in narrow
+    assert re.search(r"(?m)^tokens +[\d,]+\r?$", narrow)
+
+
+def seen_on_a_terminal(arguments: list[str], columns: str, no_color: str = "") -> str:
     import pty
 
     leader, follower = pty.openpty()
-    environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "NO_COLOR": no_color}
-    command = [sys.executable, "-m", "holdfast", "context", str(log)]
+    environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": columns, "NO_COLOR": no_color}
+    command = [sys.executable, "-m", "holdfast", *arguments]
     with subprocess.Popen(command, stdout=follower, stderr=follower, env=environ) as started:
         os.close(follower)
         seen = b""
@@ -467,8 +564,15 @@ def test_colours_on_a_terminal_only_and_never_with_no_color(log: Path, no_color:
             seen += piece
     os.close(leader)
     assert started.returncode == 0
-    assert (b"\x1b[" in seen) == (not no_color)
-    assert ("■".encode() in seen) == (not no_color)
+    return seen.decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo terminals")
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_colours_on_a_terminal_only_and_never_with_no_color(log: Path, no_color: str) -> None:
+    seen = seen_on_a_terminal(["context", str(log)], "120", no_color)
+    assert ("\x1b[" in seen) == (not no_color)
+    assert ("■" in seen) == (not no_color)
 
 
 def test_help_and_version(place: Path) -> None:

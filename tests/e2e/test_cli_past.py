@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -299,6 +300,49 @@ def test_an_import_that_fails_leaves_nothing_behind(
         assert main(["import", str(log)]) == 1
     assert not list((place / "home").rglob("journal.jsonl"))
     assert main(["import", str(log)]) == 0
+
+
+def test_the_provider_counts_what_would_be_sent(run: Door, ours: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TOK-7: by the provider's count endpoint, beside our own size, and only when asked for."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+
+    async def asked() -> None:
+        async with FakeServer() as server:
+            name = f"anthropic:claude-opus-4-5@{server.url}"
+            arguments = ("context", ours, "--exact", name, "--json")
+            assert await anyio.to_thread.run_sync(main, arguments) == 0
+            assert server.received[-1].path == "/v1/messages/count_tokens"
+
+    anyio.run(asked)
+    shown, _ = run.read()
+    (told,) = [json.loads(line) for line in shown.splitlines()]
+    assert abs(told["exact_tokens"] - told["tokens"]) < 0.5 * told["tokens"]
+    assert run("context", ours, "--exact", "offline") == 2 and "no model that counts" in run.err
+
+
+def test_a_tokenizer_in_a_file_counts(run: Door, ours: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TOK-7: when the user has one; without the package, or with a file that is none, one line says so."""
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    assert run("context", ours, "--exact", "x/tokenizer.json") == 2 and "pip install tokenizers" in run.err
+
+    class Words:
+        """Stands for the package, which is heavy: a token for each word."""
+
+        @staticmethod
+        def from_file(path: str) -> Words:
+            if not Path(path).exists():
+                raise Exception("no such file")
+            return Words()
+
+        def encode_batch(self, texts: list[str], add_special_tokens: bool) -> list[SimpleNamespace]:
+            return [SimpleNamespace(ids=text.split()) for text in texts]
+
+    monkeypatch.setitem(sys.modules, "tokenizers", SimpleNamespace(Tokenizer=Words))  # type: ignore[arg-type]
+    assert run("context", ours, "--exact", "x/tokenizer.json") == 1 and "no tokenizer can be read" in run.err
+    (place / "tokenizer.json").write_text("{}")
+    (told,) = run.json("context", ours, "--exact", "tokenizer.json")
+    assert told["exact_tokens"] > 100
+    assert run("context", ours, "--exact", "tokenizer.json") == 0 and "as tokenizer.json counts them" in run.out
 
 
 def test_a_model_writes_the_record(run: Door, ours: str) -> None:

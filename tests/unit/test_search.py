@@ -171,6 +171,17 @@ def test_an_index_that_somebody_holds_is_gone_around(tmp_path: Path, monkeypatch
     assert (tmp_path / INDEX).exists()
 
 
+@pytest.mark.parametrize("has_index", [True, False])
+def test_a_session_that_cannot_be_read_is_said(tmp_path: Path, has_index: bool) -> None:
+    """SES-2: what was passed over may hold what is looked for, so a search names it, every time."""
+    say(tmp_path, "s1", "needle")
+    say(tmp_path, "s2", "needle too")
+    (SessionStore(tmp_path).locate("s2") / "journal.jsonl").write_bytes(b"no journal\n")
+    for _ in range(2):
+        found = find(StoreArchive(tmp_path, has_index=has_index), "needle")
+        assert texts(found) == ["needle"] and "1 session could not be read" in found.note
+
+
 def test_the_index_is_private(tmp_path: Path) -> None:
     say(tmp_path, "s1", "needle")
     find(StoreArchive(tmp_path), "needle")

@@ -9,10 +9,25 @@ from pathlib import Path
 
 import anyio
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast.adapters.sinks import JsonlSink, ListSink, LoggingSink, NullSink, TeeSink
-from holdfast.errors import SessionBusy, SessionNotFound
-from holdfast.events import Event, MessageAppended, PrefixMoved, SettingIgnored
+from holdfast.adapters.sinks import JsonlSink, ListSink, LoggingSink, NullSink, TeeSink, sink_of
+from holdfast.adapters.telemetry import OtelSink
+from holdfast.errors import BadSetting, SessionBusy, SessionNotFound
+from holdfast.events import (
+    CompactionDone,
+    Event,
+    MessageAppended,
+    ModelCalled,
+    ModelFailed,
+    PrefixMoved,
+    SettingIgnored,
+)
+from holdfast.settings import Settings
 from holdfast.transcript.blocks import text_block
 from holdfast.transcript.messages import Message, MessageId, content_of
 from holdfast.wiring import Parts, create_session, memory_session, open_session
@@ -45,8 +60,6 @@ def test_one_broken_sink_does_not_silence_the_others(caplog: pytest.LogCaptureFi
 def test_lines_of_json_in_a_private_file(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     sink = JsonlSink(path, now=lambda: 5.0)
-    sink.emit(EVENT)
-    sink.close()
     sink.emit(EVENT)
     (line,) = path.read_text().splitlines()
     told = {"at": 5.0, "event": "PrefixMoved", "reason": "cleared", "position": 3, "tokens_rewritten": 40, "usd": None}
@@ -92,3 +105,72 @@ def test_sessions_on_files_and_in_memory(tmp_path: Path) -> None:
         assert len(volatile.view.items) == 1
 
     anyio.run(live)
+
+
+# --- OpenTelemetry
+
+
+def traced() -> tuple[OtelSink, InMemorySpanExporter, InMemoryMetricReader]:
+    spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
+    tracers = TracerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    return OtelSink("s1", tracers=tracers, meters=MeterProvider([reader])), spans, reader
+
+
+CALLED = ModelCalled("claude-x", "main", "r1", "end_turn", 1.5, 90, 100, 60, 7, 0.01)
+
+
+def test_calls_and_compactions_are_spans_by_the_conventions() -> None:
+    """OBS-1: GenAI names, cached tokens within the input, and that the conversation is a compacted one from then on."""
+    sink, spans, reader = traced()
+    sink.emit(CALLED)
+    sink.emit(CompactionDone("auto", "ledger", 1000, 300, 100, 200))
+    sink.emit(CALLED)
+    sink.emit(ModelFailed("claude-x", "main", "overloaded", 529, 0.5))
+    first, compacted, second, failed = spans.get_finished_spans()
+    assert [s.name for s in (first, compacted, failed)] == ["chat claude-x", "compact claude-x", "chat claude-x"]
+    told = dict(first.attributes or {})
+    assert told["gen_ai.usage.input_tokens"] == 100 and told["gen_ai.usage.cache_read.input_tokens"] == 60
+    assert told["gen_ai.conversation.id"] == "s1" and told["gen_ai.provider.name"] == "anthropic"
+    assert "gen_ai.conversation.compacted" not in told and (second.attributes or {})["gen_ai.conversation.compacted"]
+    assert first.end_time is not None and first.start_time is not None
+    assert first.end_time - first.start_time == 1_500_000_000
+    assert (failed.attributes or {})["error.type"] == "overloaded" and not failed.status.is_ok
+    assert (compacted.attributes or {})["holdfast.compaction_done.strategy"] == "ledger"
+    data = reader.get_metrics_data()
+    assert data is not None
+    names = {m.name for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics}
+    assert {"gen_ai.client.operation.duration", "holdfast.compaction.removed_tokens"} <= names
+
+
+def test_other_events_stand_on_the_span_that_is_open() -> None:
+    sink, spans, _ = traced()
+    tracer = TracerProvider()
+    tracer.add_span_processor(SimpleSpanProcessor(spans))
+    with tracer.get_tracer("host").start_as_current_span("turn"):
+        sink.emit(EVENT)
+    (turn,) = spans.get_finished_spans()
+    (event,) = turn.events
+    assert event.name == "holdfast.prefix_moved"
+    assert dict(event.attributes or {})["holdfast.prefix_moved.tokens_rewritten"] == 40
+    assert "holdfast.prefix_moved.usd" not in (event.attributes or {}), "what has no value is left out"
+
+
+def test_a_setting_names_the_sinks(tmp_path: Path) -> None:
+    """OBS-1: off by default; a session made with the setting writes there; an unknown name is refused."""
+    assert isinstance(sink_of((), session="s", now=lambda: 1.0), NullSink)
+    path = tmp_path / "events.jsonl"
+
+    async def talk() -> None:
+        session = await create_session(
+            tmp_path / "home", project=tmp_path, parts=Parts(settings=Settings(events=("log", f"jsonl:{path}", "otel")))
+        )
+        await session.append(Message.of("user", "hello secret words"))
+        await session.close()
+
+    anyio.run(talk)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert any(line["event"] == "MessageAppended" for line in lines) and "secret" not in path.read_text()
+    for bad in ("jsonl", "jsonl:", "otel:x", "syslog"):
+        with pytest.raises(BadSetting, match="is no sink"):
+            sink_of((bad,), session="s", now=lambda: 1.0)

@@ -162,4 +162,6 @@ def _usages(fields: dict[str, Any]) -> tuple[Usage | None, Usage | None]:
 
 
 def _usage(fields: dict[str, Any]) -> Usage:
-    return Usage(**{name: int(fields.get(name) or 0) for name in _USAGE})
+    split = fields.get("cache_creation")
+    hours = {"cache_creation_1h_tokens": (split or {}).get("ephemeral_1h_input_tokens")} if split else {}
+    return Usage(**{name: int({**fields, **hours}.get(name) or 0) for name in _USAGE})

@@ -71,7 +71,9 @@ class StoreArchive:
         journals = [self._locate(name) / JOURNAL for name in sessions] if sessions else self._journals()
         best, note = self._indexed(terms, journals, limit, is_all=not sessions and self.slug is None)
         if best is None:
-            candidates, texts = _weighed(terms, _read(journals, self.disk))
+            unreadable: list[Path] = []
+            candidates, texts = _weighed(terms, _read(journals, self.disk, unreadable))
+            note = "; ".join(filter(None, (note, _passed_over(len(unreadable)))))
             best = ranked(candidates, terms, texts.__getitem__)[:limit]
         return Found(tuple(hit for c, score in best if (hit := self._hit(c, score, terms)) is not None), note)
 
@@ -88,7 +90,8 @@ class StoreArchive:
                     index.refresh(journals, forget_others=is_all)
                     directories = None if is_all else [str(journal.parent) for journal in journals]
                     best = ranked(index.candidates(terms, directories), terms, index.text)[:limit]
-                    return [(replace(c, places=index.places(c.text, PLACES)), score) for c, score in best], ""
+                    found = [(replace(c, places=index.places(c.text, PLACES)), score) for c, score in best]
+                    return found, _passed_over(index.unreadable)
             except (Unusable, OSError) as e:
                 return None, f"searched without an index ({e})"
             except sqlite3.Error as e:
@@ -210,12 +213,18 @@ class JournalArchive:
                 raise SessionNotFound(f"no session {session[:80]!r} here: only {loaded.header.session}")
 
 
-def _read(journals: Iterable[Path], disk: Disk) -> Iterator[tuple[_About, Sequence[Placed]]]:
+def _passed_over(unreadable: int) -> str:
+    what = "1 session" if unreadable == 1 else f"{unreadable} sessions"
+    return f"{what} could not be read and may hold more: `holdfast doctor` names what is wrong" if unreadable else ""
+
+
+def _read(journals: Iterable[Path], disk: Disk, unreadable: list[Path]) -> Iterator[tuple[_About, Sequence[Placed]]]:
     for journal in journals:
         try:
             with reading(disk, journal) as reader:
                 scan = reader.scan(reader.body)
         except JournalError:
+            unreadable.append(journal)
             continue
         yield (str(journal.parent), scan.header.session, scan.header.project or ""), scan.placed
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
-from io import FileIO
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from holdfast.errors import BadSetting
 from holdfast.events import Event
 from holdfast.ports import Sink
 
@@ -60,41 +61,59 @@ class LoggingSink:
 class JsonlSink:
     """`ports.Sink` that appends a JSON line for each event to a private file, with the time `now` gives, in `at`.
 
-    When the file can't be written, `problem` says why, and the events from then on are dropped.
+    The file is opened for each line: nothing is held, and a file that is moved away is made again. When it can't be
+    written, `problem` says why, and the events from then on are dropped.
     """
 
     def __init__(self, path: Path, now: Callable[[], float] | None = None) -> None:
         self._now = now
         self.problem: str | None = None
         self._path = path
-        self._file: FileIO | None = None
-        try:
-            path.touch(mode=0o600)
-            self._file = path.open("ab", buffering=0)
-        except OSError as e:
-            self._fail(e)
+        self._write(b"")
 
     def emit(self, event: Event) -> None:
-        if self._file is None:
+        if self.problem is not None:
             return
         data = as_data(event)
         if self._now is not None:
             data = {"at": self._now(), **data}
+        self._write(_ENCODER.encode(data) + b"\n")
+
+    def _write(self, line: bytes) -> None:
+        """One write on an append-only descriptor, so that lines of several processes don't mix."""
         try:
-            self._file.write(_ENCODER.encode(data) + b"\n")
+            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+            try:
+                os.write(fd, line)
+            finally:
+                os.close(fd)
         except OSError as e:
-            self.close()
-            self._fail(e)
+            self.problem = f"{self._path}: {e.strerror or e}: events are no longer written"
+            _LOG.warning("%s", self.problem)
 
-    def close(self) -> None:
-        """Let go of the file; later events are dropped."""
-        if self._file is not None:
-            file, self._file = self._file, None
-            file.close()
 
-    def _fail(self, error: OSError) -> None:
-        self.problem = f"{self._path}: {error.strerror or error}: events are no longer written"
-        _LOG.warning("%s", self.problem)
+def sink_of(names: Sequence[str], *, session: str, now: Callable[[], float]) -> Sink:
+    """The sinks that a setting names: `log`, `jsonl:PATH`, `otel`. Raises `BadSetting` for any other (OBS-1)."""
+    made: list[Sink] = []
+    for name in names:
+        kind, _, rest = name.strip().partition(":")
+        if kind == "log" and not rest:
+            made.append(LoggingSink())
+        elif kind == "jsonl" and rest:
+            made.append(JsonlSink(Path(rest).expanduser(), now))
+        elif kind == "otel" and not rest:
+            made.append(_otel(session))
+        else:
+            raise BadSetting(f"events: {name!r} is no sink: give log, jsonl:PATH or otel")
+    return TeeSink(*made) if made else NullSink()
+
+
+def _otel(session: str) -> Sink:
+    try:
+        from holdfast.adapters.telemetry import OtelSink
+    except ImportError as e:
+        raise BadSetting("events: otel needs OpenTelemetry: pip install 'holdfast[otel]'") from e
+    return OtelSink(session)
 
 
 class TeeSink:

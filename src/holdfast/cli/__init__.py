@@ -10,6 +10,9 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code (docs/cli.md)."""
-    from holdfast.cli.running import run
-
+    try:
+        from holdfast.cli.running import run
+    except KeyboardInterrupt:  # while it was still starting: nothing was begun
+        sys.stderr.write("holdfast: interrupted; nothing that was recorded is lost\n")
+        return 130
     return run(sys.argv[1:] if arguments is None else list(arguments))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import app_notes, app_past
+from holdfast.cli import app_notes, app_past, app_sessions
 from holdfast.cli.door import Door, configured, out
 
 app = typer.Typer(
@@ -18,10 +18,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-sessions_app = typer.Typer(
-    help="List, show or delete sessions kept here.", invoke_without_command=True, rich_markup_mode=None
-)
-app.add_typer(sessions_app, name="sessions")
 bench_app = typer.Typer(help="Measure the engine on your own recordings.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(bench_app, name="bench")
 
@@ -102,6 +98,9 @@ def context(
     session: Reference,
     *,
     which: Which = None,
+    exact: Annotated[
+        str | None, typer.Option(metavar="MODEL|FILE", help="Have the provider count it too, or a tokenizer.json.")
+    ] = None,
     sets: Sets = None,
     json: Json = False,
 ) -> None:
@@ -111,53 +110,7 @@ def context(
     """
     from holdfast.cli.window import context_command
 
-    context_command(session, configured(sets or ()), session=which, is_json=json)
-
-
-@sessions_app.callback()
-def _sessions(
-    context: typer.Context,
-    project: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Only the sessions of this project.")] = None,
-    json: Json = False,
-) -> None:
-    if context.invoked_subcommand is None:
-        from holdfast.cli.sessions import list_command
-
-        list_command(project, is_json=json)
-
-
-@sessions_app.command("list")
-def sessions_list(
-    project: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Only the sessions of this project.")] = None,
-    json: Json = False,
-) -> None:
-    """List the sessions, last written first. Reads only the ends of their journals."""
-    from holdfast.cli.sessions import list_command
-
-    list_command(project, is_json=json)
-
-
-@sessions_app.command("show")
-def sessions_show(
-    session: Annotated[str, typer.Argument(metavar="SESSION", help="An id, its beginning, or a path.")],
-    json: Json = False,
-) -> None:
-    """Show what is known of one session."""
-    from holdfast.cli.sessions import show_command
-
-    show_command(session, is_json=json)
-
-
-@sessions_app.command("delete")
-def sessions_delete(
-    session: Annotated[str, typer.Argument(metavar="SESSION", help="An id, its beginning, or a path.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
-    json: Json = False,
-) -> None:
-    """Delete a session with everything it stored, for good."""
-    from holdfast.cli.sessions import delete_command
-
-    raise typer.Exit(delete_command(session, is_sure=yes, is_json=json))
+    context_command(session, configured(sets or ()), session=which, exact=exact, is_json=json)
 
 
 @app.command()
@@ -199,6 +152,26 @@ def export(
 
 
 @app.command()
+def report(
+    file: Reference,
+    *,
+    output: Annotated[Path, typer.Option("--out", "-o", metavar="OUT", help="The page to write; - for stdout.")],
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    session: Which = None,
+    sets: Sets = None,
+    json: Json = False,
+) -> None:
+    """Write a session as one page for a browser.
+
+    Tokens over turns, what fired, what it cost, and what each compaction dropped and where it is. The page holds parts
+    of the conversation and loads nothing from anywhere.
+    """
+    from holdfast.cli.reporting import report_command
+
+    report_command(file, output, configured(sets or ()), force=force, session=session, is_json=json)
+
+
+@app.command()
 def config(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this setting.")] = None,
     *,
@@ -217,6 +190,8 @@ def doctor(
     paths: Annotated[
         list[Path] | None, typer.Argument(metavar="[PATH...]", help="Sessions or folders to check.")
     ] = None,
+    *,
+    repair: Annotated[bool, typer.Option("--repair", help="Set damage aside, and close files to others.")] = False,
     json: Json = False,
 ) -> None:
     """Check this machine and every journal on it.
@@ -225,7 +200,7 @@ def doctor(
     """
     from holdfast.cli.doctor import doctor_command
 
-    raise typer.Exit(doctor_command(paths or [], is_json=json))
+    raise typer.Exit(doctor_command(paths or [], repairs=repair, is_json=json))
 
 
 @bench_app.command("fidelity")
@@ -268,3 +243,4 @@ def bench_fidelity(
 
 app_past.add_to(app)
 app_notes.add_to(app)
+app_sessions.add_to(app)

@@ -9,13 +9,14 @@ import stat
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
 
 from holdfast.adapters.files import SessionStore, read_holder, verify
+from holdfast.adapters.files.forking import DRAFT
 from holdfast.cli.door import EXIT_FAILED, EXIT_OK, clean, configured, home, out, out_json
+from holdfast.cli.mending import Finding, repaired
 from holdfast.cli.tables import plural
 from holdfast.errors import BadSetting, SessionNotFound
 
@@ -23,23 +24,12 @@ JOURNAL = "journal.jsonl"
 PACKAGES = ("holdfast", "msgspec", "anyio", "typer", "rich", "anthropic", "openai")
 _SHOWN = 3
 
-State = Literal["ok", "note", "problem"]
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at; a `problem` makes the exit code 1, a `note` is worth knowing."""
-
-    check: str
-    state: State
-    what: str
-
-
-def doctor_command(paths: Sequence[Path], *, is_json: bool) -> int:
-    """Check the machine and the home directory, or only the sessions in the paths given."""
+def doctor_command(paths: Sequence[Path], *, repairs: bool, is_json: bool) -> int:
+    """Check the machine and the home directory, or only the sessions in the paths given; mend what can be mended."""
     place = home()
     findings = []
-    for finding in _of_paths(paths) if paths else _of_all(place):
+    for finding in _of_paths(paths, repairs) if paths else _of_all(place, repairs):
         findings.append(finding)
         if is_json:
             out_json(asdict(finding))
@@ -51,7 +41,7 @@ def doctor_command(paths: Sequence[Path], *, is_json: bool) -> int:
     return EXIT_FAILED if problems else EXIT_OK
 
 
-def _of_all(place: Path) -> Iterator[Finding]:
+def _of_all(place: Path, repairs: bool) -> Iterator[Finding]:
     yield _python()
     yield Finding("packages", "ok", ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
     yield from _settings()
@@ -59,11 +49,11 @@ def _of_all(place: Path) -> Iterator[Finding]:
     if place.is_dir():
         yield _storage(place)
     journals = [info.directory / JOURNAL for info in SessionStore(place).list()]
-    yield from _sessions(journals)
+    yield from _sessions(journals, repairs)
     yield from _leftovers(place / "projects")
 
 
-def _of_paths(paths: Sequence[Path]) -> Iterator[Finding]:
+def _of_paths(paths: Sequence[Path], repairs: bool) -> Iterator[Finding]:
     for path in paths:
         if path.is_dir():
             found = sorted(path.rglob(JOURNAL))
@@ -73,7 +63,7 @@ def _of_paths(paths: Sequence[Path]) -> Iterator[Finding]:
             found = [SessionStore(home()).locate(str(path)) / JOURNAL]
         if not found:
             raise SessionNotFound(f"{path}: there are no sessions in it")
-        yield from _sessions(found)
+        yield from _sessions(found, repairs)
 
 
 # --- the machine
@@ -106,7 +96,11 @@ def _settings() -> Iterator[Finding]:
 
 def _home(place: Path) -> Iterator[Finding]:
     if not place.exists():
-        yield Finding("home", "ok", f"{place}: not made yet; the first session makes it")
+        first = next(parent for parent in place.absolute().parents if parent.exists())
+        if first.is_dir() and os.access(first, os.W_OK | os.X_OK) and not _is_virtual(first):
+            yield Finding("home", "ok", f"{place}: not made yet; the first session makes it")
+        else:
+            yield Finding("home", "problem", f"{place}: can't be made in {first}; set HOLDFAST_HOME to another folder")
         return
     if not place.is_dir():
         yield Finding("home", "problem", f"{place}: is no folder; set HOLDFAST_HOME to one")
@@ -115,6 +109,11 @@ def _home(place: Path) -> Iterator[Finding]:
         yield Finding("home", "problem", trouble)
     else:
         yield Finding("home", "ok", str(place))
+
+
+def _is_virtual(folder: Path) -> bool:
+    """Folders that the kernel makes up take no new ones, whatever their rights say."""
+    return folder.parts[:2] in {("/", "proc"), ("/", "sys")}
 
 
 def _too_open(path: Path) -> str | None:
@@ -149,9 +148,11 @@ def _storage(place: Path) -> Finding:
 # --- the sessions
 
 
-def _sessions(journals: Sequence[Path]) -> Iterator[Finding]:
+def _sessions(journals: Sequence[Path], repairs: bool) -> Iterator[Finding]:
     sound = 0
     for journal in journals:
+        if repairs:
+            yield from repaired(journal)
         found = list(_session(journal))
         yield from found
         sound += all(finding.state != "problem" for finding in found)
@@ -205,6 +206,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _leftovers(projects: Path) -> Iterator[Finding]:
-    """Sessions whose deletion was cut short."""
-    for doomed in sorted(projects.glob("*/.deleted-*")):
-        yield Finding("leftovers", "note", f"{doomed}: what is left of a deleted session; it can be removed")
+    """Sessions whose deletion, or whose making from another, was cut short."""
+    for what, pattern in (("a deleted session", ".deleted-*"), ("a fork that was never finished", f"{DRAFT}*")):
+        for doomed in sorted(projects.glob(f"*/{pattern}")):
+            yield Finding("leftovers", "note", f"{doomed}: what is left of {what}; it can be removed")

@@ -32,7 +32,7 @@ def export_command(
     if form not in FORMATS:
         raise BadSetting(f"--format {form}: what can be written is {', '.join(FORMATS)}")
     if target != STDOUT:
-        _check_target(reference, target, force=force)
+        check_target(reference, target, force=force)
     unchanged = _unchanged(reference, config) if session is None else None
     if unchanged is not None:
         data, how = unchanged, "copied unchanged"
@@ -50,7 +50,7 @@ def export_command(
         out(f"{target}: {len(data):,} bytes, {how}")
 
 
-def _check_target(reference: str, target: Path, *, force: bool) -> None:
+def check_target(reference: str, target: Path, *, force: bool) -> None:
     if target.is_dir():
         raise BadSetting(f"{target}: is a folder; name the file to write")
     if not target.parent.is_dir():

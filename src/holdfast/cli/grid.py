@@ -29,7 +29,7 @@ class Share:
 _LOOK: dict[str, tuple[str, str]] = {
     "system prompt": ("S", "grey62"),
     "tools": ("T", "grey50"),
-    "system prompt and tools (measured)": ("S", "grey62"),
+    "system prompt and tools (measured)": ("P", "grey62"),
     "instructions": ("N", "orange1"),
     "memory index": ("X", "orange3"),
     "recalled memories": ("M", "dark_orange"),

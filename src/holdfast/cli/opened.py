@@ -14,6 +14,7 @@ from holdfast.errors import BadSetting, SessionNotFound
 from holdfast.transcript.edits import Compacted
 from holdfast.transcript.foreign.recording import LoggedCompaction, LoggedMicrocompaction, Problem, Recording, Said
 from holdfast.transcript.messages import Message
+from holdfast.transcript.records import Record
 
 if TYPE_CHECKING:
     from holdfast.adapters.config import Config
@@ -47,12 +48,13 @@ class Opened:
     cwd: str | None = None
     branch: str | None = None
     compactions: tuple[Compacted, ...] = ()  # ours only
+    records: tuple[Record, ...] = ()  # ours only
 
 
 def opened(reference: str, config: Config, *, session: str | None = None) -> list[Opened]:
     """The sessions that a reference means. Raises `SessionNotFound`, or what reading the file raises."""
     path = Path(reference)
-    if path.is_file() and not _is_journal(path):
+    if path.is_file() and not is_journal(path):
         from holdfast.transcript.foreign.detect import read_recordings
 
         found = [_foreign(one, reference, config) for one in read_recordings(path.read_bytes(), path.name)]
@@ -76,7 +78,7 @@ def opened_one(reference: str, config: Config, *, session: str | None = None) ->
     raise BadSetting(f"{reference}: holds {plural(len(found), 'session')} ({names}, …): choose one with --session")
 
 
-def _is_journal(path: Path) -> bool:
+def is_journal(path: Path) -> bool:
     from holdfast.transcript.foreign.detect import HEAD_BYTES, detect
 
     with path.open("rb") as file:
@@ -145,7 +147,7 @@ async def _read_own(reference: str, config: Config) -> Opened:
         session=loaded.header.session,
         messages=tuple(messages),
         view=view,
-        facts=_facts(view, config),
+        facts=facts_of(view, config),
         boundaries=tuple(boundaries),
         microcompactions=sum(isinstance(record, Cleared) for record in records),
         problems=tuple(Problem(repair.line, repair.what) for repair in loaded.repairs),
@@ -153,6 +155,7 @@ async def _read_own(reference: str, config: Config) -> Opened:
         cwd=loaded.header.project,
         branch=title.branch,
         compactions=tuple(compactions),
+        records=tuple(records),
     )
 
 
@@ -161,7 +164,7 @@ def _reference(reference: str) -> str | Path:
     return path if path.exists() else reference
 
 
-def _facts(view: View, config: Config) -> Facts:
+def facts_of(view: View, config: Config) -> Facts:
     """As `Session.limits` has it: the user's window, else what a provider stated, else the model's (PRS-8)."""
     named = view.front.model if view.front else None
     model = model_facts(named or view.state.calibration.model, config.models)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import signal
@@ -26,6 +27,7 @@ _INTERRUPTED = "interrupted; nothing that was recorded is lost"
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code. Nothing but `--debug` ever shows a traceback."""
     door = Door()
+    _open_missing()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -39,6 +41,13 @@ def run(arguments: Sequence[str]) -> int:
         return code if isinstance(code, int) else EXIT_OK
     except BaseException as error:  # the outermost boundary: whatever happens is one line
         return _ended(error, door)
+
+
+def _open_missing() -> None:
+    """Started with a closed output, Python has none at all: what goes there then goes nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for the life of the process
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -83,6 +92,7 @@ def _told(error: BaseException) -> tuple[int, str]:
         return EXIT_FAILED, error.format_message()
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename is not None else ""
+        place = "standard output: " if not place and error.errno == errno.ENOSPC else place
         code = EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_FAILED
         return code, f"{place}{error.strerror or error}"
     if isinstance(error, MemoryError):

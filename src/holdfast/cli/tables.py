@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from holdfast.cli.door import clean, is_fancy, out
 
 Cell = str | int | float | None
+_FOLDED = 16
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: str = "") -> None:
@@ -41,12 +42,32 @@ def _draw(head: Sequence[str], texts: list[list[str]], right: list[bool]) -> Non
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
+    if _needed(head, texts, right) > console.width:
+        _stack(head, texts)
+        return
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name, is_right in zip(head, right, strict=True):
         drawn.add_column(name, justify="right" if is_right else "left", no_wrap=is_right, overflow="fold")
     for line in texts:
         drawn.add_row(*(Text(text) for text in line))
-    Console().print(drawn)
+    console.print(drawn)
+
+
+def _needed(head: Sequence[str], texts: list[list[str]], right: list[bool]) -> int:
+    """Columns of a terminal that a table needs to be readable: numbers whole, texts folded at a word or so."""
+    widths = [max(_width(line[n]) for line in [list(head), *texts]) for n in range(len(head))]
+    return sum(w if is_right else min(w, _FOLDED) for w, is_right in zip(widths, right, strict=True)) + 3 * len(head)
+
+
+def _stack(head: Sequence[str], texts: list[list[str]]) -> None:
+    """On a narrow terminal: one line for each cell that says something, a blank line between rows."""
+    label = max(map(_width, head))
+    for line in texts:
+        for name, text in zip(head, line, strict=True):
+            if text:
+                out(f"{_padded(name, label, is_right=False)}  {text}")
+        out()
 
 
 def _width(text: str) -> int:

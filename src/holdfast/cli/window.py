@@ -18,12 +18,15 @@ _ROWS = 5  # tools or files shown under a category
 _NAME_CHARS = 40
 
 
-def context_command(reference: str, config: Config, *, session: str | None, is_json: bool) -> None:
-    """Grid, table, thresholds and what is left of one session."""
+def context_command(reference: str, config: Config, *, session: str | None, exact: str | None, is_json: bool) -> None:
+    """Grid, table, thresholds and what is left of one session; with `exact`, the size by someone who counts."""
     one = opened_one(reference, config, session=session)
     accounting = account(one.view, one.facts)
+    counted = None if exact is None else _exact(one, exact)
     if is_json:
-        out_json({"file": one.name, "session": one.session, "format": one.format, **window_data(one, accounting)})
+        told = {} if counted is None else {"exact_tokens": counted, "exact_by": exact}
+        about = {"file": one.name, "session": one.session, "format": one.format}
+        out_json({**about, **window_data(one, accounting), **told})
         return
     out(f"{clean(one.session)}: {accounting.size:,} of {accounting.window:,} tokens\n")
     draw(accounting)
@@ -31,6 +34,15 @@ def context_command(reference: str, config: Config, *, session: str | None, is_j
     category_table(accounting)
     out()
     _thresholds(one, accounting)
+    if counted is not None:
+        difference = (accounting.size - counted) * 100 / max(1, counted)
+        out(f"  {counted:,} tokens as {clean(str(exact))} counts them; ours is {difference:+.1f}% off")
+
+
+def _exact(one: Opened, by: str) -> int:
+    from holdfast.cli.counting import exact_tokens
+
+    return exact_tokens(one, by)
 
 
 def window_data(one: Opened, accounting: Accounting) -> dict[str, Any]:

@@ -63,14 +63,19 @@ def move_at(view: View, position: int, facts: Facts) -> Move:
     """A move at an item: everything from there on is written again."""
     live = sum(item.size.live for item in view.items[position : view.sent] if not item.is_hidden)
     tokens = round(live * view.state.calibration.ratio)
-    return Move(position, tokens, move_price(tokens, facts.model))
+    return Move(position, tokens, move_price(tokens, facts.model, facts.settings.cache_ttl))
 
 
-def move_price(tokens: int, model: ModelFacts) -> float | None:
+def move_price(tokens: int, model: ModelFacts, ttl: str) -> float | None:
     """Dollars that a move costs above reading the same tokens from the cache; None without a price."""
     if model.input_usd is None:
         return None
-    return tokens * model.input_price() * (model.write_factor - model.read_factor)
+    return tokens * model.input_price() * (_write_factor(model, ttl) - model.read_factor)
+
+
+def _write_factor(model: ModelFacts, ttl: str) -> float:
+    """What writing a token to a cache that lives for `ttl` costs, in prices of a plain input token."""
+    return model.write_1h_factor if ttl == "1h" else model.write_factor
 
 
 def pays_back(view: View, edits: tuple[Edit, ...], saved_tokens: int, facts: Facts) -> bool:
@@ -83,13 +88,14 @@ def pays_back(view: View, edits: tuple[Edit, ...], saved_tokens: int, facts: Fac
         return True
     model = facts.model
     rewritten = max(0, move.tokens_rewritten - saved_tokens)
-    cost = rewritten * (model.write_factor - model.read_factor)
+    cost = rewritten * (_write_factor(model, facts.settings.cache_ttl) - model.read_factor)
     return saved_tokens * model.read_factor * facts.settings.expected_turns >= cost
 
 
 def usage_usd(usage: Usage, model: ModelFacts, ttl: str = "5m") -> float:
-    """What a response cost, with the cache written to live for `ttl`; 0 without a price."""
-    price = model.input_price()
+    """What a response cost; 0 without a price. What the report doesn't say of the cache lives for `ttl`."""
+    price, hours = model.input_price(), usage.cache_creation_1h_tokens
     prompt = usage.input_tokens + usage.cache_read_input_tokens * model.read_factor
-    prompt += usage.cache_creation_input_tokens * (model.write_factor if ttl == "5m" else model.write_1h_factor)
+    prompt += (usage.cache_creation_input_tokens - hours) * _write_factor(model, "5m" if hours else ttl)
+    prompt += hours * model.write_1h_factor
     return prompt * price + usage.output_tokens * (model.output_usd or 0.0) / 1e6

@@ -27,6 +27,9 @@ class ModelFacts:
     tokens_ratio: float = 1.0  # reported tokens for each live-estimated one, from recordings; where learning starts
     image_cap_tokens: int = 1_568
     max_images: int = 100
+    max_image_edge_pixels: int | None = 8_000  # TURN-9: a request with a longer edge is refused
+    many_images: int = 20  # with more images than this …
+    many_image_edge_pixels: int = 2_000  # … the longest edge allowed is this
     provider: str = "anthropic"
 
     def input_price(self) -> float:
@@ -49,7 +52,12 @@ def _million(prefix: str, usd: float, out: float, **more: float | bool | int) ->
 
 def _openai(prefix: str, window: int) -> ModelFacts:
     return ModelFacts(
-        prefix=prefix, window_tokens=window, max_output_tokens=128_000, write_factor=1.25, provider="openai"
+        prefix=prefix,
+        window_tokens=window,
+        max_output_tokens=128_000,
+        write_factor=1.25,
+        max_image_edge_pixels=None,  # larger ones are scaled there
+        provider="openai",
     )
 
 

@@ -14,9 +14,11 @@ from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.transcript.blocks import Block, ToolResult, encode, text_block
 from holdfast.transcript.edits import Change, MediaReplaced, Settled
+from holdfast.transcript.sizes import image_edge
 
-MEDIA_REPLACED = "[{kind} left out: too many media in the conversation; recall with id {id}]"
+MEDIA_REPLACED = "[{kind} left out: more or larger media than a request may hold; recall with id {id}]"
 _MEDIA = ("image", "document")
+Medium = tuple[int, int, int, int]  # item, block, part (-1: the block itself), bytes
 # Replacing a few more at once moves the prefix once instead of at every new image (TURN-9b: in chunks).
 _CHUNK = 10
 
@@ -29,27 +31,53 @@ def settle(view: View, facts: Facts) -> tuple[Settled, ...]:
 
 
 def media_limits(view: View, facts: Facts) -> tuple[MediaReplaced, ...]:
-    """Replace the oldest images and documents while there are more, or more bytes of them, than a request may hold."""
+    """Replace what a request may not hold: images whose edges are too long, and the oldest media while
+    there are too many, or too many bytes of them."""
     if not view.media:
         return ()
-    most = facts.settings.max_images or facts.model.max_images
-    shown = list(shown_media(view))
-    total = sum(size for _, _, _, size in shown)
-    if len(shown) <= most and total <= facts.settings.max_media_bytes:
+    limit = facts.model.max_image_edge_pixels
+    edges = {place: image_edge(_medium(view, place)) for place in shown_media(view)}
+    dropped = [place for place, edge in edges.items() if limit is not None and edge > limit]
+    for place in dropped:
+        del edges[place]
+    dropped += _oldest(list(edges), max(edges.values(), default=0), facts)
+    if not dropped:
         return ()
-    drop, left = 0, total
-    while len(shown) - drop > most or left > facts.settings.max_media_bytes:
-        left -= shown[drop][3]
-        drop += 1
-    drop = min(len(shown), drop + min(_CHUNK, most // 4))
     replaced: dict[tuple[int, int], set[int]] = {}
-    for position, block, part, _ in shown[:drop]:
+    for position, block, part, _ in dropped:
         replaced.setdefault((position, block), set()).add(part)
     changes = tuple(without_media(view, position, block, parts) for (position, block), parts in replaced.items())
     return (MediaReplaced(changes=changes, reason="media over the limits of a request"),)
 
 
-def shown_media(view: View) -> Iterator[tuple[int, int, int, int]]:
+def _oldest(shown: list[Medium], edge: int, facts: Facts) -> list[Medium]:
+    """Those that are over the limits of count and bytes, and a few more at once. A request with many images takes only
+    small ones: with a larger one among them, fewer are kept, the newest."""
+    model = facts.model
+    most = facts.settings.max_images or model.max_images
+    if model.max_image_edge_pixels is not None and edge > model.many_image_edge_pixels:
+        most = min(most, model.many_images)
+    left = sum(size for _, _, _, size in shown)
+    if len(shown) <= most and left <= facts.settings.max_media_bytes:
+        return []
+    drop = 0
+    while len(shown) - drop > most or left > facts.settings.max_media_bytes:
+        left -= shown[drop][3]
+        drop += 1
+    return shown[: drop + min(_CHUNK, most // 4)]
+
+
+def _medium(view: View, place: Medium) -> Block:
+    position, index, part, _ = place
+    block = view.items[position].shown[index]
+    assert block is not None
+    if part < 0:
+        return block
+    assert isinstance(block.value, ToolResult)
+    return block.value.parts()[part]
+
+
+def shown_media(view: View) -> Iterator[Medium]:
     """(item, block, part, bytes) of each image or document shown, oldest first; part -1: the block itself."""
     for position, item in enumerate(view.items):
         if item.is_hidden:

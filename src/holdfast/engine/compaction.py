@@ -133,7 +133,8 @@ async def _committed(session: Session, boundary: Compacted) -> Done:
     emit = session.world.sink.emit
     await session.commit_boundary(boundary)
     emit(_done(boundary))
-    emit(PrefixMoved("compacted", 0, boundary.tokens_after, move_price(boundary.tokens_after, session.model)))
+    price = move_price(boundary.tokens_after, session.model, session.settings.cache_ttl)
+    emit(PrefixMoved("compacted", 0, boundary.tokens_after, price))
     return Done(boundary)
 
 

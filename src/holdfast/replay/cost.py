@@ -21,6 +21,7 @@ class Cost:
     ttl: str = "5m"  # how long the provider keeps what was written
     input: int = 0
     cache_write: int = 0
+    cache_write_1h: int = 0  # of it, what a log says was written for an hour
     cache_read: int = 0
     output: int = 0
 
@@ -45,6 +46,7 @@ class Cost:
         usage = Usage(
             input_tokens=self.input,
             cache_creation_input_tokens=self.cache_write,
+            cache_creation_1h_tokens=self.cache_write_1h,
             cache_read_input_tokens=self.cache_read,
             output_tokens=self.output,
         )
@@ -66,6 +68,7 @@ def logged_cost(usage: Iterable[Usage], model: ModelFacts) -> Cost:
     for one in usage:
         cost.input += one.input_tokens
         cost.cache_write += one.cache_creation_input_tokens
+        cost.cache_write_1h += one.cache_creation_1h_tokens
         cost.cache_read += one.cache_read_input_tokens
         cost.output += one.output_tokens
     return cost

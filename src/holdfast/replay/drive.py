@@ -75,6 +75,7 @@ class Drive:
     _last_prompt: int = 0
     _last_call_at: float | None = None
     _response: str | None = None
+    _outputs: dict[str, int] = field(default_factory=dict)  # of each response, by its id
     _prompt: int | None = None  # what this response's request held, when that isn't what the log reported
 
     @classmethod
@@ -183,10 +184,16 @@ class Drive:
         now = self.clock.at
         is_cold = self._last_call_at is not None and self.cost.is_cold(now - self._last_call_at)
         read = self._last_prompt if self._read_limit is None else min(self._read_limit, self._last_prompt)
-        output = answer.usage.output_tokens if answer.usage else 0
-        self.cost.call(prepared.tokens, 0 if is_cold else read, output)
+        self.cost.call(prepared.tokens, 0 if is_cold else read, self._output(answer))
         self._last_prompt, self._last_call_at = prepared.tokens, now
         self._announced, self._read_limit = False, None
+
+    def _output(self, answer: Message) -> int:
+        """What the whole response came to: a log states it anew with every message, and only the last is right."""
+        if not self._outputs:
+            self._outputs = outputs(self.recording)
+        own = answer.usage.output_tokens if answer.usage else 0
+        return self._outputs.get(answer.response_id or "", own)
 
     def heard(self, event: Event) -> None:
         """What the engine announces while it prepares."""
@@ -261,6 +268,15 @@ class Drive:
             ratio = self.log.ratio or calibration.ratio
             self._prompt = max(1, unseen + round(ratio * view.size.live))
         return Usage(input_tokens=self._prompt, output_tokens=usage.output_tokens)
+
+
+def outputs(recording: Recording) -> dict[str, int]:
+    """The output tokens of each response, by its id: the most that any of its messages states."""
+    found: dict[str, int] = {}
+    for message in recording.messages:
+        if message.response_id and message.usage:
+            found[message.response_id] = max(found.get(message.response_id, 0), message.usage.output_tokens)
+    return found
 
 
 @dataclass(slots=True)

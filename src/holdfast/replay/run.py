@@ -15,6 +15,7 @@ from holdfast.replay.drive import Drive
 from holdfast.replay.options import ReplayOptions
 from holdfast.transcript.foreign.detect import read_recordings
 from holdfast.transcript.foreign.recording import Recording
+from holdfast.transcript.records import Record
 
 OnProgress = Callable[[int, int, str], None]
 
@@ -74,9 +75,16 @@ def _one_line(error: BaseException) -> str:
 
 async def replay_recording(recording: Recording, name: str, options: ReplayOptions) -> dict[str, Any]:
     """Drive one recording through the engine and say what happened, in the documented form (docs/replay.md)."""
+    drive, _ = await driven(recording, options)
+    return result_of(drive, name)
+
+
+async def driven(recording: Recording, options: ReplayOptions) -> tuple[Drive, tuple[Record, ...]]:
+    """Drive one recording through the engine; also everything that was recorded on the way."""
     drive = await Drive.start(recording, options)
     await drive.run()
-    return result_of(drive, name)
+    loaded = await drive.session.world.journal.load(whole=True)
+    return drive, tuple(placed.record for placed in loaded.records)
 
 
 def result_of(drive: Drive, name: str) -> dict[str, Any]:

@@ -21,12 +21,16 @@ Origin = Literal["user", "model", "tool", "reminder", "restored", "summary", "sy
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tokens that the provider reported for one API response. Cached and uncached input add up to the prompt."""
+    """Tokens that the provider reported for one API response. Cached and uncached input add up to the prompt.
+
+    `cache_creation_1h_tokens` is the part of `cache_creation_input_tokens` that was written to live for an hour.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_input_tokens: int = 0
     cache_creation_input_tokens: int = 0
+    cache_creation_1h_tokens: int = 0
 
     @property
     def prompt_tokens(self) -> int:

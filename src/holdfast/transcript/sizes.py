@@ -86,9 +86,19 @@ def _result_size(result: ToolResult) -> Size:
     return total
 
 
-def _image_live(source: dict[str, Any]) -> int:
+def image_edge(block: Block) -> int:
+    """The longer edge of an image in pixels; 0 when the block is none, or its size can't be told (TURN-9)."""
+    value = block.value
+    return max(_pixels(value.source) or (0,)) if isinstance(value, Image) else 0
+
+
+def _pixels(source: dict[str, Any]) -> tuple[int, int] | None:
     data = source.get("data")
-    size = image_size_base64(data) if isinstance(data, str) else None
+    return image_size_base64(data) if isinstance(data, str) else None
+
+
+def _image_live(source: dict[str, Any]) -> int:
+    size = _pixels(source)
     return image_tokens(*size) if size else IMAGE_TOKENS_DEFAULT
 
 

@@ -31,15 +31,27 @@ def long_talk(usage: int = 150_000) -> Talk:
 
 def test_a_move_is_priced_as_writing_instead_of_reading() -> None:
     """TURN-5: tokens after the edit point * (write price - read price)."""
-    assert move_price(1_000_000, PRICED) == pytest.approx(10 * (1.25 - 0.1))
-    assert move_price(1_000_000, UNBOUND) is None
+    assert move_price(1_000_000, PRICED, "5m") == pytest.approx(10 * (1.25 - 0.1))
+    assert move_price(1_000_000, PRICED, "1h") == pytest.approx(10 * (2.0 - 0.1))
+    assert move_price(1_000_000, UNBOUND, "5m") is None
     talk = long_talk()
     known = facts(model=PRICED)
     edits = microcompact(talk.view, known)
     move = move_of(talk.view, edits, known)
     assert move is not None
     assert move.position == talk.view.results["t0"].position  # type: ignore[index]
-    assert move.usd == move_price(move.tokens_rewritten, PRICED)
+    assert move.usd == move_price(move.tokens_rewritten, PRICED, "5m")
+    hour = move_of(talk.view, edits, facts(model=PRICED, cache_ttl="1h"))
+    assert hour is not None and hour.usd == move_price(move.tokens_rewritten, PRICED, "1h")
+
+
+def test_a_response_costs_what_its_cache_writes_cost() -> None:
+    """TURN-5: the part that was written for an hour has the price of an hour, whatever the setting is."""
+    split = Usage(cache_creation_input_tokens=1_000_000, cache_creation_1h_tokens=400_000)
+    assert usage_usd(split, PRICED) == usage_usd(split, PRICED, "1h") == pytest.approx(10 * (0.6 * 1.25 + 0.4 * 2.0))
+    whole = Usage(cache_creation_input_tokens=1_000_000)
+    assert usage_usd(whole, PRICED) == pytest.approx(12.5)
+    assert usage_usd(whole, PRICED, "1h") == pytest.approx(20.0)
 
 
 def test_what_was_never_sent_moves_nothing() -> None:

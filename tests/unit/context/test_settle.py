@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from dataclasses import replace
+
 import msgspec
 import pytest
-from tests.unit.context.making import Talk, after, call, facts, image, text
+from tests.unit.context.making import UNBOUND, Talk, after, call, facts, image, text
 
 from holdfast.context.requests import to_request
 from holdfast.context.settle import media_limits, settle
@@ -97,6 +100,38 @@ def test_bytes_count_too_and_media_inside_results() -> None:
     assert [part["type"] for part in shown["a"]] == ["text", "text", "text"]  # type: ignore[attr-defined]
     assert "left out" in shown["a"][1]["text"]  # type: ignore[index]
     assert shown["b"][0]["type"] == "image"  # type: ignore[index]
+
+
+def png(width: int, height: int) -> str:
+    """The head of a picture of that size; nobody looks further."""
+    head = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + width.to_bytes(4, "big") + height.to_bytes(4, "big")
+    return b64encode(head + bytes(8)).decode()
+
+
+def pictured(*sizes: tuple[int, int]) -> Talk:
+    talk = Talk()
+    for size in sizes:
+        talk.message("user", text("look"), image(png(*size)))
+        talk.answered()
+    return talk
+
+
+@pytest.mark.parametrize(
+    ("sizes", "gone"),
+    [
+        ([(8_000, 100), (8_001, 100), (100, 9_000)], [1, 2]),  # a longer edge is refused
+        ([(2_001, 100)] + [(50, 50)] * 19, []),  # twenty: no lower limit
+        ([(50, 50)] * 20 + [(2_000, 2_000)], []),  # many, but all small
+        ([(50, 50)] * 20 + [(2_001, 100)], [*range(6)]),  # many, one large: the newest are kept
+    ],
+)
+def test_images_with_long_edges_give_way(sizes: list[tuple[int, int]], gone: list[int]) -> None:
+    """TURN-9: dimensions, with the lower limit for many images; a model that scales by itself has none."""
+    talk = pictured(*sizes)
+    edits = media_limits(talk.view, facts())
+    assert [change.message for edit in edits for change in edit.changes] == [f"m{1 + 2 * n}" for n in gone]
+    assert media_limits(after(talk.view, edits), facts()) == ()
+    assert media_limits(talk.view, facts(model=replace(UNBOUND, max_image_edge_pixels=None))) == ()
 
 
 def test_a_view_without_media_is_not_searched() -> None:

@@ -2,6 +2,7 @@
 
 from holdfast.adapters.files.blobs import FileBlobs
 from holdfast.adapters.files.disk import DISK, Disk
+from holdfast.adapters.files.forking import fork
 from holdfast.adapters.files.journal import Durability, FileJournal
 from holdfast.adapters.files.listing import SessionInfo
 from holdfast.adapters.files.lock import Holder, SessionLock, read_holder
@@ -19,6 +20,7 @@ __all__ = [
     "SessionInfo",
     "SessionLock",
     "SessionStore",
+    "fork",
     "read_holder",
     "slug_of",
     "verify",

@@ -81,15 +81,17 @@ class SearchIndex:
     def __init__(self, db: sqlite3.Connection, disk: Disk) -> None:
         self._db = db
         self._disk = disk
+        self.unreadable = 0  # journals that the last refresh could not read
 
     # --- filling
 
     def refresh(self, journals: Iterable[Path], *, forget_others: bool) -> int:
-        """Take in what the journals gained; returns how many pieces that were. Unreadable journals are passed over."""
+        """Take in what the journals gained; returns how many pieces that were. Unreadable journals are counted."""
         wanted = {str(path.parent): path for path in journals}
         known = {row[0]: row for row in self._db.execute("SELECT directory, id, size, device, inode FROM sessions")}
         stale = [d for d, path in wanted.items() if d not in known or not _is_same(path, known[d][2:])]
         gone = [d for d in known if d not in wanted and (forget_others or not Path(d).exists())]
+        self.unreadable = 0
         if not stale and not gone:
             return 0
         before = self._db.total_changes
@@ -131,6 +133,7 @@ class SearchIndex:
                 )
                 return added
         except JournalError:
+            self.unreadable += 1
             return 0
 
     def _added_session(self, journal: Path, reader: Reader) -> int:

@@ -71,14 +71,11 @@ class SessionStore:
         project: str | Path,
         created: float,
         source: str | None = None,
-        forked_from: str | None = None,
         durability: Durability = "commit",
     ) -> SessionFiles:
         """A new session of a project, locked for writing."""
-        if not _SESSION_ID.fullmatch(session):
-            raise JournalError(f"not a session id (letters, digits, - and _, up to 128): {session[:150]!r}")
         real = await anyio.to_thread.run_sync(os.path.realpath, project)
-        directory = self._projects / slug_of(real) / session
+        directory = self.directory(session, project=real)
         header = Header(
             format=FORMAT,
             version=VERSION,
@@ -86,7 +83,6 @@ class SessionStore:
             created=created,
             project=real,
             source=source,
-            forked_from=forked_from,
         )
         lock = await anyio.to_thread.run_sync(_make_and_lock, directory)
         try:
@@ -113,6 +109,12 @@ class SessionStore:
                 lock.release()
             raise
         return SessionFiles(directory.name, directory, journal, FileBlobs(directory / "blobs", disk=self._disk))
+
+    def directory(self, session: str, *, project: str | Path) -> Path:
+        """Where a session of a project stands, or would stand."""
+        if not _SESSION_ID.fullmatch(session):
+            raise JournalError(f"not a session id (letters, digits, - and _, up to 128): {session[:150]!r}")
+        return self._projects / slug_of(project) / session
 
     def list(self, project: str | Path | None = None) -> tuple[SessionInfo, ...]:
         """All sessions, or those of a project, last written first."""

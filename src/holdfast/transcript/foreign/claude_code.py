@@ -52,11 +52,16 @@ _COMMAND_OUTPUT: Final = ("<local-command-stdout>", "<local-command-stderr>", "<
 _INJECTED: Final = ("[Request interrupted by user", "<task-notification>", "<system-reminder>")
 
 
+class _CacheWrites(msgspec.Struct):
+    ephemeral_1h_input_tokens: int | None = None
+
+
 class _Tokens(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
+    cache_creation: _CacheWrites | None = None
 
 
 class _Body(msgspec.Struct):
@@ -354,4 +359,5 @@ def _usage(told: _Tokens | None) -> Usage | None:
         output_tokens=told.output_tokens or 0,
         cache_read_input_tokens=told.cache_read_input_tokens or 0,
         cache_creation_input_tokens=told.cache_creation_input_tokens or 0,
+        cache_creation_1h_tokens=(told.cache_creation and told.cache_creation.ephemeral_1h_input_tokens) or 0,
     )

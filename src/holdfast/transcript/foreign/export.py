@@ -156,9 +156,13 @@ def _usage(message: Message) -> Entry | None:
     told = message.usage
     if told is None:
         return None
-    return {
+    usage: Entry = {
         "input_tokens": told.input_tokens,
         "cache_creation_input_tokens": told.cache_creation_input_tokens,
         "cache_read_input_tokens": told.cache_read_input_tokens,
         "output_tokens": told.output_tokens,
     }
+    if hours := told.cache_creation_1h_tokens:
+        rest = told.cache_creation_input_tokens - hours
+        usage["cache_creation"] = {"ephemeral_5m_input_tokens": rest, "ephemeral_1h_input_tokens": hours}
+    return usage

@@ -1,0 +1,165 @@
+"""`holdfast report`: a session as one self-contained page (CLI-4)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from holdfast.cli.door import out, out_json
+from holdfast.cli.exporting import STDOUT, check_target, write_whole
+from holdfast.cli.opened import Opened, facts_of, is_journal, opened_one
+from holdfast.cli.tables import plural
+from holdfast.context.policy import Facts
+from holdfast.context.view import View
+from holdfast.report.page import About, Price, page
+from holdfast.report.timeline import Timeline, timeline
+from holdfast.transcript.messages import Usage
+
+if TYPE_CHECKING:
+    from holdfast.adapters.config import Config
+    from holdfast.transcript.foreign.recording import Recording
+
+
+def report_command(
+    reference: str, target: Path, config: Config, *, force: bool, session: str | None, is_json: bool
+) -> None:
+    """Write the page to `target`, whole or not at all."""
+    if target != STDOUT:
+        check_target(reference, target, force=force)
+    path = Path(reference)
+    if path.is_file() and not is_journal(path):
+        about, told = _foreign(reference, config, session)
+    else:
+        about, told = _own(opened_one(reference, config, session=session), reference, config)
+    data = page(about, told).encode()
+    if target == STDOUT:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        return
+    write_whole(target, data, force=force)
+    if is_json:
+        out_json(
+            {
+                "file": reference,
+                "session": about.session,
+                "out": str(target),
+                "bytes": len(data),
+                "turns": told.all_turns,
+                "compactions": len(told.compactions),
+            }
+        )
+    else:
+        turns, compactions = plural(told.all_turns, "turn"), plural(len(told.compactions), "compaction")
+        out(f"{target}: {len(data):,} bytes, {turns}, {compactions}; open it in a browser")
+
+
+def _made() -> str:
+    return datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+# --- a session of ours: what happened
+
+
+def _own(one: Opened, reference: str, config: Config) -> tuple[About, Timeline]:
+    told = timeline(one.records, lambda view: facts_of(view, config))
+    price = (_paid("paid", told.usage, told.usd),) if told.usage != Usage() else ()
+    about = About(
+        session=one.session,
+        title=one.title,
+        source=reference,
+        how="as it happened",
+        is_kept=True,
+        made=_made(),
+        prices=price,
+        problems=tuple(f"line {p.line}: {p.what}" for p in one.problems),
+    )
+    return about, told
+
+
+def _paid(who: str, usage: Usage, usd: float | None) -> Price:
+    return Price(
+        who,
+        usage.input_tokens,
+        usage.cache_creation_input_tokens,
+        usage.cache_read_input_tokens,
+        usage.output_tokens,
+        usd,
+    )
+
+
+# --- a log of another agent: what Holdfast would have done
+
+
+def _foreign(reference: str, config: Config, session: str | None) -> tuple[About, Timeline]:
+    from holdfast.replay.options import ReplayOptions
+    from holdfast.replay.run import driven, result_of
+
+    recording = _recording(reference, session)
+    options = ReplayOptions(settings=config.settings, models=config.models)
+    drive, records = anyio.run(driven, recording, options)
+    result = result_of(drive, reference)
+    limits, model = drive.session.limits, drive.session.model
+
+    def facts(view: View) -> Facts:
+        return Facts(settings=config.settings, limits=limits, model=model)
+
+    told = timeline(records, facts)
+    about = About(
+        session=recording.session,
+        title=recording.title,
+        source=reference,
+        how=f"{recording.format} log, as Holdfast would have managed it",
+        is_kept=False,
+        made=_made(),
+        prices=tuple(_prices(result)),
+        logged=tuple(_logged(result["logged"])),
+        problems=tuple(f"line {p['line']}: {p['what']}" for p in result["problems"][:100]),
+    )
+    told.turns = [replace(turn, usd=None) for turn in told.turns]  # the usage is the log's, scaled: no price of ours
+    return about, told
+
+
+def _recording(reference: str, session: str | None) -> Recording:
+    from holdfast.errors import BadSetting, SessionNotFound
+    from holdfast.transcript.foreign.detect import read_recordings
+
+    path = Path(reference)
+    found = [one for one in read_recordings(path.read_bytes(), path.name) if session in (None, one.session)]
+    if not found:
+        raise SessionNotFound(f"{reference}: no such session in it; `holdfast inspect` lists them")
+    if len(found) > 1:
+        names = ", ".join(one.session for one in found[:3])
+        raise BadSetting(f"{reference}: holds {len(found)} sessions ({names}, …): choose one with --session")
+    return found[0]
+
+
+def _prices(result: dict[str, Any]) -> list[Price]:
+    from holdfast.cli.replay_report import uncached_usd
+
+    ours, logged = result["cost"], result["logged"]["cost"]
+    prompt = ours["input"] + ours["cache_write"] + ours["cache_read"]
+    bare = Price("the same without a cache", prompt, 0, 0, ours["output"], uncached_usd(result))
+    prices = [_price("with Holdfast", ours), bare]
+    if logged["output"] or logged["cache_read"]:
+        prices.append(_price("what the log itself paid", logged))
+    return prices
+
+
+def _price(who: str, cost: dict[str, Any]) -> Price:
+    return Price(who, cost["input"], cost["cache_write"], cost["cache_read"], cost["output"], cost["usd"])
+
+
+def _logged(logged: dict[str, Any]) -> Sequence[str]:
+    lines = []
+    for one in logged["compactions"]:
+        pre, ours = one["pre_tokens"], one["our_tokens"]
+        size = "" if pre is None else f" at {pre:,} tokens (our count: {ours:,})"
+        lines.append(f"compacted ({one['trigger']}){size}")
+    lines += [f"cleared {plural(len(one['ids']), 'tool result')}" for one in logged["microcompactions"]]
+    return lines

@@ -1,0 +1,130 @@
+"""CLI-4: what a report tells of a session, and that nothing of the session gets out of its place in the page."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from tests.unit.context.making import UNBOUND, Talk, call, facts, text
+
+from holdfast.context.accounting import account
+from holdfast.context.compaction import boundary_of, ledger_plan
+from holdfast.context.view import View, project
+from holdfast.report.page import About, Price, page
+from holdfast.report.timeline import MOST_TURNS, Timeline, timeline, totals
+from holdfast.transcript.edits import Undone
+from holdfast.transcript.messages import Usage
+from holdfast.transcript.records import Front, Pinned
+
+pytestmark = pytest.mark.unit
+
+PRICED = replace(UNBOUND, input_usd=10.0, output_usd=50.0)
+EVIL = '</script><script>alert(1)</script><img src="https://evil.example/x" onerror="alert(2)">'
+
+
+def told(talk: Talk) -> Timeline:
+    return timeline(talk.records, lambda view: facts(model=PRICED))
+
+
+def busy(turns: int = 4) -> Talk:
+    talk = Talk()
+    talk.user("find the bug")
+    for n in range(turns):
+        talk.ran(f"t{n}", "Bash", f"line {n} " * 400, input={"command": "grep"})
+    talk.model(text("line 7"), usage=9_000)
+    return talk
+
+
+def compacted(talk: Talk) -> Talk:
+    view, known = talk.view, facts(model=PRICED)
+    plan = ledger_plan(view, known, len(view.items) - 1)
+    assert not isinstance(plan, str)
+    talk.records.append(boundary_of(view, plan, known, identity="b1", trigger="manual"))
+    return talk
+
+
+def about(**more: object) -> About:
+    base = About(session="s1", title=None, source="log.jsonl", how="as it happened", is_kept=True, made="today")
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+def test_every_request_is_accounted_as_it_was_sent() -> None:
+    """TOK-6: each turn has the categories of the view before the answer; they add up to its size."""
+    talk = busy()
+    found = told(talk)
+    answers = [n for n, r in enumerate(talk.records) if getattr(r, "role", "") == "assistant"]
+    assert [turn.number for turn in found.turns] == list(range(1, len(answers) + 1)) and found.all_turns == len(answers)
+    for turn, at in zip(found.turns, answers, strict=True):
+        expected = account(project(talk.records[:at]), facts(model=PRICED))
+        assert turn.size == expected.size == sum(turn.categories.values())
+        assert turn.categories == {c.name: c.tokens for c in expected.categories}
+
+
+def test_messages_of_one_response_are_one_turn_and_are_paid_once() -> None:
+    talk = Talk()
+    talk.user()
+    talk.model(text("first"), response="r", usage=1_000)
+    talk.model(call("a"), response="r")
+    found = told(talk)
+    assert found.all_turns == 1 and found.usage == Usage(1_000, 1)
+    assert found.usd == pytest.approx(1_000 * 10 / 1e6 + 50 / 1e6)
+
+
+def test_a_compaction_tells_what_it_kept_and_dropped() -> None:
+    """CLI-4: every message that was shown is either dropped or kept, with an id that recall takes."""
+    talk = compacted(busy())
+    before = project(talk.records[:-1])
+    (one,) = told(talk).compactions
+    assert [p.id for p in (*one.dropped, *one.kept)] == [i.message.id for i in before.items]
+    assert "find the bug" in one.record and one.strategy == "ledger" and one.turn == 6
+    assert sum(p.tokens for p in one.dropped) > 0 and one.dropped[0].line == "find the bug"
+
+
+def test_what_happened_is_told_in_order_with_undone_work() -> None:
+    talk = compacted(busy())
+    talk.records += [Pinned(id="p1", text="keep me"), Undone(id="b1")]
+    kinds = [one.kind for one in told(talk).happenings]
+    assert kinds == ["compacted", "pinned", "undone"]
+    assert totals(told(talk).happenings)["compacted"][0] == 1
+
+
+def test_a_long_session_is_drawn_with_evenly_many_turns() -> None:
+    talk = Talk()
+    for _ in range(MOST_TURNS + 150):
+        talk.user()
+        talk.answered()
+    found = told(talk)
+    numbers = [turn.number for turn in found.turns]
+    assert found.all_turns == MOST_TURNS + 150 and len(numbers) == MOST_TURNS
+    assert numbers[0] == 1 and numbers[-1] == found.all_turns and numbers == sorted(set(numbers))
+
+
+def test_nothing_of_the_session_gets_out_of_its_place() -> None:
+    """SEC-4: text is escaped wherever it stands, data can't end its script, and the page's policy loads nothing."""
+    talk = Talk()
+    talk.records[0] = Front(model=EVIL)
+    talk.user(EVIL)
+    talk.ran("t1", EVIL, EVIL * 200)
+    talk.answered()
+    compacted(talk)
+    html = page(about(title=EVIL, session=EVIL, logged=(EVIL,), problems=(EVIL,), source=EVIL), told(talk))
+    assert len(re.findall(r"<script", html)) == 2 and "<img" not in html
+    assert not re.findall(r'(?:src|href)="', html.replace("&quot;", ""))
+    assert "default-src 'none'" in html and "alert(1)" in html
+
+
+@pytest.mark.parametrize(
+    "talk", [Talk(), busy(0), busy(1), compacted(busy())], ids=["empty", "one", "two", "compacted"]
+)
+def test_a_page_is_made_of_any_session(talk: Talk) -> None:
+    prices = (Price("paid", 1, 2, 3, 4, None), Price("x", 0, 0, 0, 0, 1.5))
+    html = page(about(prices=prices), told(talk))
+    assert html.startswith("<!doctype html>") and html.count("<details>") == html.count("</details>")
+    assert "nan" not in html and "no price known" in html and "$1.50" in html
+    assert ("No request was made" in html) == (not told(talk).turns)
+
+
+def test_the_view_at_the_end_is_the_fold() -> None:
+    talk = compacted(busy())
+    assert told(talk).view == project(talk.records) and isinstance(told(talk).view, View)
