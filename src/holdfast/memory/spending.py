@@ -54,6 +54,7 @@ def added(one: Usage, other: Usage) -> Usage:
         one.output_tokens + other.output_tokens,
         one.cache_read_input_tokens + other.cache_read_input_tokens,
         one.cache_creation_input_tokens + other.cache_creation_input_tokens,
+        one.cache_creation_1h_tokens + other.cache_creation_1h_tokens,
     )
 
 
