@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from tests.worlds import BOUND, UNBOUND, World, done
@@ -94,6 +94,7 @@ def shares(world: World, base: Base, request: Any) -> None:
 
 
 @hypothesis(max_examples=60)
+@example([plans.FIRST, *[plans.Interrupted("I look at it.")] * 4, plans.Compact()])  # nothing was sent behind it
 @given(plans.sessions())
 def test_every_fork_is_taken(steps: list[plans.Step]) -> None:
     """REL-4, SM-3: also with open calls, answers in pieces, rewinds, collapses, boundaries and restarts."""

@@ -116,7 +116,13 @@ def _end_of_answer(view: View) -> int:
 
 
 def _end_of_cached(view: View, upto: int, groups: Sequence[Group]) -> tuple[int, int] | None:
-    """The last block that the last request wrote to the cache and that still stands behind the same prefix."""
+    """The last block that the last request wrote to the cache and that still stands behind the same prefix.
+
+    Behind a boundary nothing was sent until there is an answer that it didn't keep.
+    """
+    answer = view.items[view.sent].message.id if view.sent < len(view.items) else None
+    if view.boundary is not None and (answer is None or answer in view.boundary.kept):
+        return None
     end = min(view.sent, upto)
     is_moved = view.moved is not None and view.moved < end
     before = flattened(view, view.moved if is_moved and view.moved is not None else end)
