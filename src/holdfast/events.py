@@ -289,6 +289,26 @@ class KeeperDeferred:
 
 
 @dataclass(frozen=True, slots=True)
+class ForkEnded:
+    """A helper asked a model on the conversation's prefix (SM-3, MEM-6). `reason` is empty when it ended by itself.
+
+    `allowed` and `denied` are its tool calls, by its permit; tokens and price those of all its turns.
+    """
+
+    job: str
+    model: str
+    turns: int
+    allowed: int
+    denied: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    usd: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class NotesStarted:
     engine: str
 
@@ -308,12 +328,21 @@ class NotesUpdated:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     usd: float | None = None
+    changed: tuple[str, ...] = ()  # titles of sections
 
 
 @dataclass(frozen=True, slots=True)
 class NotesSkipped:
     """No update now, and why; said when the reason changes (SM-8)."""
 
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotesFellBack:
+    """A model couldn't bring the notes up to date, and why; code did it instead."""
+
+    model: str
     reason: str
 
 
@@ -366,9 +395,11 @@ Event = (
     | KeeperDone
     | KeeperFailed
     | KeeperDeferred
+    | ForkEnded
     | NotesStarted
     | NotesUpdated
     | NotesSkipped
+    | NotesFellBack
     | NotesFailed
     | NotesMended
 )

@@ -114,7 +114,9 @@ class Settings:
     notes_section_tokens: int = 2_000  # SM-4
     notes_file_tokens: int = 12_000  # SM-4
     notes_runs_per_hour: int = 60  # SM-9
-    notes_tokens_per_hour: int = 2_000_000  # SM-9: of a model, read and written; code spends none
+    notes_tokens_per_hour: int = 2_000_000  # SM-9: of a model, read and written; behind it code goes on, for nothing
+    notes_turns: int = 4  # SM-3: calls of one fork; one for its edits, the others for those that didn't fit at once
+    notes_rests: int = 7  # SM-9: updates left to code after a model failed, at most: 1, 3, 7
     notes_wait_seconds: float = 15.0  # CMP-2: a compaction waits so long for a running update …
     notes_stale_seconds: float = 60.0  # CMP-2: … unless that has run for longer than this already
 

@@ -31,7 +31,8 @@ from holdfast.context.restore.standard import STANDARD
 from holdfast.engine.ahead import AheadOfTime
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.models import JOBS, Job, Models
-from holdfast.engine.notes import SessionNotes, from_notes
+from holdfast.engine.notes import SessionNotes, offer_notes
+from holdfast.engine.notes_compaction import from_notes
 from holdfast.engine.session import Session, Window, World
 from holdfast.ports import Archive, Clock, Files, Ids, Journal, Model, NotesFile, Sink
 from holdfast.settings import Settings
@@ -77,16 +78,30 @@ async def create_session(
 
 
 async def open_session(
-    home: Path, reference: str | Path, *, read_only: bool = False, whole: bool = False, parts: Parts | None = None
+    home: Path,
+    reference: str | Path,
+    *,
+    read_only: bool = False,
+    whole: bool = False,
+    offers_notes: bool = False,
+    parts: Parts | None = None,
 ) -> Session:
     """A session by id, unique beginning of one, or path. Raises `SessionBusy` when someone else writes it.
 
     With `read_only` nothing is locked or repaired, and committing anything raises `JournalError`. `whole` reads back
-    behind the last boundary, too.
+    behind the last boundary, too. `offers_notes`: the notes kept of it are said, where they hold what the view doesn't
+    (SM-10); a person who goes on with a session wants that, a tool that looks at one doesn't.
     """
     parts = parts or Parts()
     files = await SessionStore(home).open(reference, durability=parts.settings.durability, read_only=read_only)
-    return await _session(files, parts, whole=whole, read_only=read_only)
+    session = await _session(files, parts, whole=whole, read_only=read_only)
+    if offers_notes:
+        try:
+            await offer_notes(session)
+        except BaseException:
+            await session.close()
+            raise
+    return session
 
 
 async def fork_session(home: Path, reference: str | Path, *, parts: Parts | None = None) -> Session:

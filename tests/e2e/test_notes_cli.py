@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import anyio
 import pytest
 
-from holdfast import create_session
+from holdfast import create_session, open_session
 from holdfast.memory.notes import parse, template
+from holdfast.memory.spending import Spent, noted
+from holdfast.transcript.messages import Usage
+from holdfast.transcript.records import Noted
 
 pytestmark = pytest.mark.e2e
 
@@ -29,6 +34,7 @@ def home(tmp_path: Path) -> Path:
 
 def holdfast(home: Path, *words: str, editor: str | None = None) -> subprocess.CompletedProcess[str]:
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(home), "HOLDFAST_HOME": str(home)}
+    environ["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
     if editor is not None:
         environ["EDITOR"] = editor
     return subprocess.run(
@@ -54,6 +60,42 @@ def test_show_edit_and_path(home: Path) -> None:
     assert told["state"] == "written" and told["path"] == str(path) and told["sections"][-1]["text"] == "- x"
     assert [one["title"] for one in told["sections"]] == [one.title for one in parse(template()).sections]
     assert "Worklog" in holdfast(home, "show", "s1", "--sizes").stdout
+
+
+def test_a_prompt_with_an_unknown_variable_is_said(home: Path) -> None:
+    """SM-1: an error that names it, where a person looks."""
+    config = home / "session-memory" / "config"
+    config.mkdir(parents=True)
+    (config / "prompt.md").write_text("{{notesPath}} {{transcript}}")
+    told = holdfast(home, "show", "s1")
+    assert "prompt.md: unknown variable {{transcript}}; known are {{currentNotes}}" in told.stderr
+    (config / "prompt.md").write_text("{{notesPath}}")
+    assert "prompt.md" not in holdfast(home, "show", "s1").stderr
+
+
+def test_spend(home: Path) -> None:
+    """SM-9: from the journal, so that it outlives the process; null where a price isn't known."""
+    assert "nothing was spent" in holdfast(home, "spend", "s1").stdout
+
+    async def spends() -> None:
+        session = await open_session(home, "s1")
+        for model, usd, ended in (("m", 0.25, ""), ("m", 0.5, "no_edits"), ("free", None, "")):
+            usage = Usage(1_000, 200, 50_000, 3_000)
+            spent = Spent(job="notes", model=model, at=time.time(), turns=2, usage=usage, usd=usd, ended=ended)
+            await session.record(noted(spent))
+        await session.record(Noted(kind="spent", data={"job": 3}))
+        await session.close()
+
+    anyio.run(spends)
+    told = json.loads(holdfast(home, "spend", "s1", "--json").stdout)
+    assert told["runs"] == 3 and told["usd"] is None and told["last_hour"] == {"runs": 3, "tokens": 162_600}
+    [one, other] = told["jobs"]
+    assert (one["model"], one["runs"], one["failed"], one["turns"], one["usd"]) == ("m", 2, 1, 4, 0.75)
+    assert (one["cache_read"], one["cache_write"], one["input"], one["output"]) == (100_000, 6_000, 2_000, 400)
+    assert other["usd"] is None
+    shown = holdfast(home, "spend", "s1").stdout
+    assert "no_edits" not in shown and "3 of 60 runs" in shown and "0.75" in shown
+    assert holdfast(home, "spend", "nobody").returncode == 3
 
 
 def test_what_an_editor_broke_is_said(home: Path) -> None:

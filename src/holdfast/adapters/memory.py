@@ -78,12 +78,12 @@ class MemoryBlobs:
 
 
 class MemoryNotes:
-    """`ports.NotesFile` as bytes, with the template that ships."""
+    """`ports.NotesFile` as bytes; the user put nothing beside it."""
 
-    path = "session-memory/summary.md"
-
-    def __init__(self) -> None:
+    def __init__(self, path: str = "/session-memory/summary.md") -> None:
+        self.path = path
         self.data: bytes | None = None
+        self.aside: list[bytes] = []
 
     async def read(self) -> bytes | None:
         return self.data
@@ -95,8 +95,9 @@ class MemoryNotes:
         return True
 
     async def set_aside(self) -> str:
+        self.aside.append(self.data or b"")
         self.data = None
-        return f"{self.path}.aside"
+        return f"{self.path}.aside-{len(self.aside)}"
 
     async def custom(self, name: str) -> str | None:
         return None

@@ -62,6 +62,9 @@ def replay(
     ] = None,
     sets: Sets = None,
     jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Files at once, each in its own process.")] = 1,
+    forks: Annotated[
+        bool, typer.Option("--forks", help="Check the requests for session notes, too, and what they read cached.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run recorded sessions through the engine.
@@ -74,7 +77,9 @@ def replay(
     flags += [f"window_tokens={window}"] if window else []
     flags += [f"max_output_tokens={max_output}"] if max_output else []
     raise typer.Exit(
-        replay_command(files, configured(flags), model=model, summarizer=summarizer, jobs=jobs, is_json=json)
+        replay_command(
+            files, configured(flags), model=model, summarizer=summarizer, jobs=jobs, forks=forks, is_json=json
+        )
     )
 
 

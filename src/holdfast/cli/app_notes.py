@@ -1,4 +1,4 @@
-"""The commands about the notes of a session: show, edit, path (SM-10)."""
+"""The commands about the notes of a session: show, edit, path (SM-10), spend (SM-9)."""
 
 from __future__ import annotations
 
@@ -49,3 +49,14 @@ def path(session: Session, *, json: Json = False) -> None:
     from holdfast.cli.noting import path_command
 
     path_command(session, configured(), is_json=json)
+
+
+@app.command()
+def spend(session: Session, *, json: Json = False) -> None:
+    """Tell what the models in the background cost.
+
+    From the journal, so also what earlier processes spent. Code spends nothing.
+    """
+    from holdfast.cli.spending import spend_command
+
+    spend_command(session, configured(), is_json=json)

@@ -47,6 +47,8 @@ def show_command(reference: str, config: Config, *, is_sizes: bool, is_json: boo
         out(f"{data['tokens']:,} of {config.settings.notes_file_tokens:,} tokens")
     else:
         out((found.data or b"").decode("utf-8").rstrip("\n"))
+    if (fault := _prompt_fault(path, found, config)) is not None:
+        note(f"{fault}; code writes the notes until it is gone")
     return EXIT_FAILED if found.state in ("emptied", "broken") else EXIT_OK
 
 
@@ -92,6 +94,22 @@ def _found(path: Path, config: Config) -> Found:
     from holdfast.engine.notes import look
 
     return anyio.run(look, FileNotes(path.parent.parent, config.home))
+
+
+def _prompt_fault(path: Path, found: Found, config: Config) -> str | None:
+    """What is wrong with the user's own prompt; nothing when there is none (SM-1)."""
+    import anyio
+
+    from holdfast.adapters.files.notes import FileNotes
+    from holdfast.engine.notes_fork import PROMPT
+    from holdfast.memory.budgets import Budget, update_prompt
+
+    try:
+        custom = anyio.run(FileNotes(path.parent.parent, config.home).custom, PROMPT)
+        update_prompt(found.form, Budget(), str(path), custom)
+    except BadSetting as e:
+        return str(e)
+    return None
 
 
 async def _create(path: Path, data: bytes) -> None:

@@ -33,6 +33,8 @@ def report(result: Result) -> None:
     _helped(result)
     _cost(result)
     _logged(result["logged"])
+    if "forks" in result:
+        _forks(result["forks"])
     _trouble(result)
     out()
 
@@ -86,6 +88,30 @@ def _cost(result: Result) -> None:
     if prompt and (without := uncached_usd(result)) is not None:
         share = f", {100 - 100 * cost['usd'] / without:.0f}% less" if without else ""
         out(f"  cost without caching {usd(without)}{share}")
+
+
+def _forks(forks: Result) -> None:
+    """The requests for session notes, of one session or of all."""
+    share = "" if forks["share"] is None else f"; {100 * forks['share']:.1f}% of the prefix read from the cache"
+    out(
+        f"  notes by forks: {plural(forks['runs'], 'fork')}, {plural(forks['requests'], 'request')}, "
+        f"{forks['invalid_requests']} invalid{share}"
+    )
+    for reason, count in forks["failed"].items():
+        out(f"    {plural(count, 'fork')} ended early: {reason}")
+
+
+def _forks_of_all(results: Sequence[Result]) -> None:
+    kept = [one["forks"] for one in results if "forks" in one]
+    if not kept:
+        return
+    names = ("runs", "requests", "invalid_requests", "prefix_tokens", "cache_read_tokens")
+    sums: Result = {name: sum(one[name] for one in kept) for name in names}
+    failed: Counter[str] = Counter()
+    for one in kept:
+        failed.update(one["failed"])
+    share = sums["cache_read_tokens"] / sums["prefix_tokens"] if sums["prefix_tokens"] else None
+    _forks({**sums, "share": share, "failed": failed})
 
 
 def uncached_usd(result: Result) -> float | None:
@@ -171,6 +197,7 @@ def summary(results: Sequence[Result]) -> None:
     failed = sum("error" in one for one in results)
     turns = sum(one.get("turns", 0) for one in results)
     out(f"\n{plural(len(results), 'session')}, {plural(turns, 'turn')}, {failed} failed")
+    _forks_of_all(results)
 
 
 def _end(file: str, session: str | None) -> str:

@@ -17,7 +17,14 @@ SUFFIXES = (".jsonl", ".json", ".traj")
 
 
 def replay_command(
-    paths: Sequence[Path], config: Config, *, model: str | None, summarizer: str | None, jobs: int, is_json: bool
+    paths: Sequence[Path],
+    config: Config,
+    *,
+    model: str | None,
+    summarizer: str | None,
+    jobs: int,
+    forks: bool,
+    is_json: bool,
 ) -> int:
     """Replay all files, whatever happens to any of them; the exit code says whether one failed."""
     import os
@@ -29,7 +36,7 @@ def replay_command(
     files, others = found_files(paths)
     asked = summarizer or OFFLINE
     connect(asked, os.environ)  # a name that can't be asked is said once, before anything runs
-    options = ReplayOptions(settings=config.settings, model=model, models=config.models, summarizer=asked)
+    options = ReplayOptions(settings=config.settings, model=model, models=config.models, summarizer=asked, forks=forks)
     progress = Progress()
     results: list[dict[str, Any]] = []
     for result in _results(replay_files(files, options, jobs=jobs, on_progress=progress), paths, files):
@@ -70,6 +77,7 @@ def _kept(result: dict[str, Any]) -> dict[str, Any]:
         "cost",
         "invalid_requests",
         "unexplained_prefix_moves",
+        "forks",
     )
     short = {name: result[name] for name in names if name in result}
     for name in ("compactions", "microcompactions", "offloads", "prefix_moves", "problems"):

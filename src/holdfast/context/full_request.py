@@ -22,7 +22,7 @@ from holdfast.context.policy import Facts
 from holdfast.context.replies import About
 from holdfast.context.requests import Request, to_request
 from holdfast.context.view import View
-from holdfast.context.wire import Group, Part, flatten
+from holdfast.context.wire import Group, Part, flatten, with_words
 from holdfast.transcript.blocks import Block, ToolResult, encode, text_block
 from holdfast.transcript.tokens import base_tokens
 
@@ -54,11 +54,11 @@ def summary_ask(view: View, facts: Facts, about: About, instruction: str, droppe
     sizes = _round_sizes(view, groups, starts)
     dropped = min(dropped, len(starts) - 1)
     if not own:
-        groups = [_plain(group) for group in groups]
-        facts = _facts_of(facts, about)
+        groups = [plain(group) for group in groups]
+        facts = facts_of(facts, about)
     if dropped:
         groups = _without(groups[starts[dropped] :], dropped, is_bound=own and facts.model.thinking_is_bound)
-    groups = _instructed(groups, instruction)
+    groups = with_words(groups, instruction, about.protocol)
     model = None if own else about.id
     request = to_request(view, facts, protocol=about.protocol, stream=True, model=model, groups=groups)
     tokens = facts.size(view) - sum(sizes[:dropped]) + base_tokens(instruction)
@@ -104,7 +104,7 @@ def _round_sizes(view: View, groups: Sequence[Group], starts: Sequence[int]) -> 
     return sizes
 
 
-def _facts_of(facts: Facts, about: About) -> Facts:
+def facts_of(facts: Facts, about: About) -> Facts:
     """The facts for another model's request: its own limits, and none of what the provider does for ours."""
     known = model_facts(about.id)
     most = min(about.max_output_tokens or known.max_output_tokens, facts.settings.reserve_cap_tokens)
@@ -114,22 +114,15 @@ def _facts_of(facts: Facts, about: About) -> Facts:
     return replace(facts, settings=settings, model=known)
 
 
-def _instructed(groups: Sequence[Group], instruction: str) -> list[Group]:
-    """The groups with the instruction as the last thing said; a flattened view always ends with the user."""
-    last = groups[-1]
-    block = Part(text_block(instruction).raw, "text")
-    return [*groups[:-1], Group(last.role, last.first, [*last.blocks, block], {**last.results}, [*last.calls])]
-
-
 def _without(groups: list[Group], count: int, *, is_bound: bool) -> list[Group]:
     """What is left of a conversation, with a line in the place of its beginning; bound thinking would not hold."""
     line = Part(text_block(prompts.render("full_dropped", count=str(count))).raw, "text")
     if is_bound:
-        groups = [_plain(group, keeps_media=True) for group in groups]
+        groups = [plain(group, keeps_media=True) for group in groups]
     return [Group("user", groups[0].first, [line]), *groups]
 
 
-def _plain(group: Group, *, keeps_media: bool = False) -> Group:
+def plain(group: Group, *, keeps_media: bool = False) -> Group:
     """A group without thinking, and with words in the place of pictures and documents."""
     blocks = [part for part in group.blocks if part.kind not in THINKING]
     results = group.results

@@ -55,10 +55,12 @@ def to_request(
     stream: bool = False,
     model: str | None = None,
     groups: list[Group] | None = None,
+    marks: dict[int, int] | None = None,
 ) -> Request:
     """The request that the next model call sends; to `model`, when it isn't the one of the conversation.
 
-    With `groups`, what a helper asks once in the place of the view's own: it reads the cache, but writes nothing to it.
+    With `groups`, what a helper asks once in the place of the view's own: it reads the cache, but writes nothing to it,
+    and the provider doesn't compact it (PRS-5). `marks` are its breakpoints (group to block) where it knows better.
     """
     once, groups = groups is not None, flatten(view) if groups is None else groups
     front = view.front or Front()
@@ -77,7 +79,7 @@ def to_request(
         edits.append(_provider_clearing(facts))
         betas.append(_CLEARING_BETA)
     if settings.provider_compaction:
-        edits.append(_provider_compaction(facts))
+        edits += [] if once else [_provider_compaction(facts)]
         betas.append(_COMPACTION_BETA)
     if edits:
         head["context_management"] = {"edits": edits}
@@ -86,7 +88,8 @@ def to_request(
         betas.append(_BINDING_BETA)
     if stream:
         head["stream"] = True
-    marks = _breakpoints(groups, view, clearing_frontier(view, lambda: frontier(view, facts)), once=once)
+    if marks is None:
+        marks = _breakpoints(groups, view, clearing_frontier(view, lambda: frontier(view, facts)), once=once)
     runs = _runs(groups, marks, _marker(facts), None if once else view)
     return Request(protocol, _anthropic(head, front, runs, facts), _still(groups), tuple(betas), stream)
 
@@ -207,18 +210,18 @@ def _breakpoints(groups: list[Group], view: View, kept_from: int, *, once: bool)
     breakpoint looks back over, one on the way takes the frontier's place. What is asked `once` only reads.
     """
     marks: dict[int, int] = {}
-    tail = _last_cacheable(groups, len(groups) - 1)
+    tail = last_cacheable(groups, len(groups) - 1)
     if tail is None:
         return marks
     if not once:
         marks[tail[0]] = tail[1]
-    stable = _last_cacheable(groups, _group_before(groups, view.sent if view.moved is None else view.moved))
+    stable = last_cacheable(groups, _group_before(groups, view.sent if view.moved is None else view.moved))
     if stable is not None:
         marks.setdefault(*stable)
     start = stable[0] if stable else 0
     between = sum(len(g.blocks) + len(g.results) for g in groups[start + 1 : tail[0] + 1])
     is_long = not once and view.moved is None and between >= LOOKBACK_BLOCKS
-    third = _last_cacheable(groups, tail[0] - 1 if is_long else _group_before(groups, kept_from))
+    third = last_cacheable(groups, tail[0] - 1 if is_long else _group_before(groups, kept_from))
     if third is not None:
         marks.setdefault(*third)
     return marks
@@ -229,7 +232,7 @@ def _group_before(groups: list[Group], position: int) -> int:
     return bisect_right(groups, position, key=lambda group: group.first) - 2
 
 
-def _last_cacheable(groups: list[Group], number: int) -> tuple[int, int] | None:
+def last_cacheable(groups: list[Group], number: int) -> tuple[int, int] | None:
     """The last block at or before a group that may carry a breakpoint."""
     for index in range(number, -1, -1):
         group = groups[index]

@@ -12,7 +12,7 @@ way. The grouping is incremental: a turn costs work for what is new, and an edit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -123,6 +123,44 @@ def flatten(view: View) -> list[Group]:
     flat.upto = len(view.items)
     view.dirty = len(view.items)
     return _closed(flat.groups)
+
+
+def flattened(view: View, upto: int) -> list[Group]:
+    """The API messages of the first `upto` items, made from scratch: what was sent when there were no more.
+
+    Words that only pass the turn on, which nobody said, are left out: whoever asks has words of their own.
+    """
+    groups: list[Group] = []
+    projections = {view.positions[c.first]: c for c in view.collapses.values()}
+    for position in range(upto):
+        if (collapse := projections.get(position)) is not None:
+            _add(groups, item_of(collapse.projection), position, view)
+        _add(groups, view.items[position], position, view)
+    closed = _closed(groups)
+    last = closed[-1]
+    return closed[:-1] if len(closed) > 1 and not last.results and last.blocks == [_CONTINUES] else closed
+
+
+def with_words(groups: Sequence[Group], text: str, protocol: str) -> list[Group]:
+    """The groups with words of ours as the last thing said, which no later request will hold.
+
+    What stands before them keeps its bytes: in the words of OpenAI a lone text is a string, so ours go on in it, where
+    a second text would make it a list.
+    """
+    kept, block, last = list(groups), Part(text_block(text).raw, "text"), groups[-1]
+    if last.role == "assistant":
+        return [*kept, Group("user", last.first, [block])]
+    blocks = [*last.blocks, block]
+    if protocol == "openai" and len(last.blocks) == 1 and not any(map(_holds_media, last.results.values())):
+        value = Block(last.blocks[0].raw).value
+        if isinstance(value, Text):
+            blocks = [Part(text_block(f"{value.text}\n\n{text}").raw, "text")]
+    return [*kept[:-1], Group(last.role, last.first, blocks, {**last.results}, [*last.calls])]
+
+
+def _holds_media(result: Part) -> bool:
+    value = Block(result.raw).value
+    return isinstance(value, ToolResult) and any(part.kind != "text" for part in value.parts())
 
 
 def _forget(flat: _Flat, position: int) -> None:

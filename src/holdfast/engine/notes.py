@@ -1,13 +1,14 @@
-"""The keeper of session notes, and compaction from them (SM-2, SM-5 to SM-9, CMP-2).
+"""The keeper of session notes (SM-2 to SM-10). Compaction from them is in `notes_compaction`.
 
-An update writes the file first and gives its cursor afterwards: notes may know more than the journal says they do, and
-never less. What the user wrote into the file stays.
+A model writes them where the session has one for this job, in a fork of the conversation; code does where it has none,
+and where the model fails. An update writes the file first and gives its cursor afterwards: notes may know more than the
+journal says they do, and never less. What the user wrote into the file stays.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -15,31 +16,34 @@ import anyio
 import anyio.to_thread
 
 from holdfast import prompts
-from holdfast.context.compaction import Plan
 from holdfast.context.cuts import legal_cuts
 from holdfast.context.keep import first_said, tokens_from
 from holdfast.context.ledger.index import Index
 from holdfast.context.ledger.notes import note_lines
 from holdfast.context.ledger.tools import Tools
-from holdfast.context.noted import CURSOR, Prepared, budget_of, noted_plan, prepare
+from holdfast.context.noted import CURSOR, Prepared, budget_of, prepare
 from holdfast.context.policy import Facts
+from holdfast.context.reminders import neutralised
 from holdfast.context.view import View
+from holdfast.engine.fork import Fork
+from holdfast.engine.notes_fork import by_model
 from holdfast.engine.session import Session
-from holdfast.engine.strategies import Strategy
 from holdfast.errors import HoldfastError
-from holdfast.events import NotesFailed, NotesMended, NotesSkipped, NotesStarted, NotesUpdated
+from holdfast.events import NotesFailed, NotesFellBack, NotesMended, NotesSkipped, NotesStarted, NotesUpdated
 from holdfast.memory import pace as pacing
 from holdfast.memory.budgets import for_record, section_tokens
 from holdfast.memory.notes import Notes, Standing, filled, form_of, parse, render, standing, whole
 from holdfast.memory.pace import Answered, Limits, Pace
-from holdfast.ports import NotesFile
+from holdfast.memory.spending import Spent, noted
+from holdfast.ports import Model, NotesFile
 from holdfast.transcript.blocks import ToolUse
-from holdfast.transcript.messages import Message, MessageId
-from holdfast.transcript.records import Cursor
+from holdfast.transcript.messages import Message, MessageId, Usage
+from holdfast.transcript.records import Cursor, Record
 
 OFFLINE = "offline"
 TEMPLATE = "template.md"
 MAIN = "user"
+OFFERED = "notes_offered"  # the note of the message that offers them (SM-10)
 _TRIES = 3  # somebody may save the file while we write
 
 
@@ -72,12 +76,17 @@ class SessionNotes:
         self.pace: Pace | None = None
         self.cursor: Cursor | None = None  # of the last update here; in the journal a little later
         self.prepared: Prepared | None = None  # for the next compaction
+        self.fork: Fork | None = None  # the last one, with its own journal
         self._session = session
         self._began: float | None = None
         self._done = anyio.Event()
         self._written: Notes | None = None  # as we left the file
         self._read: _Read | None = None
         self._said = ""
+        self._may_ask = True
+        self._failures = 0  # of models, in a row
+        self._rests = 0  # so many updates are left to code
+        self._unrecorded: list[Record] = []  # what was spent, until a run that succeeds takes it along
 
     # --- when -------------------------------------------------------------------------------------------------------
 
@@ -87,7 +96,7 @@ class SessionNotes:
         message = view.items[-1].message if view.items else None
         if message is None or message.role != "assistant":
             return False
-        pace = self.pace or _resumed(view)
+        pace = self.pace or _resumed(view, self._session.spent)
         answered = Answered(
             message=message.id,
             tokens=view.size.base,
@@ -100,6 +109,8 @@ class SessionNotes:
         if isinstance(action, pacing.Skip):
             self._skipped(action.reason)
             return False
+        if isinstance(action, pacing.Start):
+            self._may_ask = action.may_ask
         return True
 
     def _skipped(self, reason: str) -> None:
@@ -109,30 +120,82 @@ class SessionNotes:
 
     # --- how --------------------------------------------------------------------------------------------------------
 
-    async def keep(self, view: View, facts: Facts) -> Sequence[Cursor]:
+    async def keep(self, view: View, facts: Facts) -> Sequence[Record]:
         pace, limits = self.pace or Pace(), limits_of(facts)
         if self._session.is_compacting:
             self.pace, _ = pacing.step(pace, pacing.PutOff(), limits)
             self._skipped("compacting")
             return ()
         clock, emit = self._session.world.clock, self._session.world.sink.emit
-        self._began, self._done, self._said = clock.now(), anyio.Event(), ""
-        emit(NotesStarted(OFFLINE))
-        event: pacing.Event = pacing.Failed()
+        self._began, self._done, self._said, self.fork = clock.now(), anyio.Event(), "", None
+        models = self._models()
+        emit(NotesStarted(models[0].about.id if models else OFFLINE))
+        is_changed: bool | None = None
         try:
-            updated = await self._update(view, facts)
-            event = pacing.Ended(at=clock.now(), is_changed=updated.sections_changed > 0)
+            written = await self._by_model(view, facts, models) if models else None
+            updated = written or await self._by_code(view, facts)
+            is_changed = updated.sections_changed > 0
             emit(updated)
         except Exception as e:
             emit(NotesFailed(type(e).__name__))
             raise
         finally:
-            self.pace, _ = pacing.step(self.pace or pace, event, limits)
-            self._began = None
-            self._done.set()
-        return (self.cursor,) if self.cursor is not None else ()
+            self._over(is_changed, limits)
+        spent, self._unrecorded = self._unrecorded, []
+        return (*([self.cursor] if self.cursor is not None else []), *spent)
 
-    async def _update(self, view: View, facts: Facts) -> NotesUpdated:
+    def _over(self, is_changed: bool | None, limits: Limits) -> None:
+        """An update ended; None when it failed."""
+        at = self._session.world.clock.now()
+        tokens = self.fork.usage.total_tokens if self.fork else 0
+        event: pacing.Event = pacing.Failed(at=at, tokens=tokens)
+        if is_changed is not None:
+            event = pacing.Ended(at=at, tokens=tokens, is_changed=is_changed)
+        self.pace, action = pacing.step(self.pace or Pace(), event, limits)
+        if isinstance(action, pacing.Start):
+            self._may_ask = action.may_ask
+        self._began = None
+        self._done.set()
+
+    def _models(self) -> tuple[Model, ...]:
+        """Who is asked: nobody where the session has no models for it, the hour's tokens are spent, or one failed."""
+        helpers = self._session.helpers
+        models = tuple(one for one in helpers.notes if one.about.id != OFFLINE) if helpers else ()
+        if not models or not self._may_ask:
+            return ()
+        if self._rests:
+            self._rests -= 1
+            return ()
+        return models
+
+    async def _by_model(self, view: View, facts: Facts, models: Sequence[Model]) -> NotesUpdated | None:
+        """Let a model write, in a fork (SM-3); None when it didn't, which is said, and code's to make good (SM-7)."""
+
+        async def start() -> tuple[bytes | None, Notes]:
+            found = await self.found()
+            return _kept(found), await self._mended(found)
+
+        form = (await self.found()).form
+        fork, written = await by_model(self._session, (view, facts), models, self.file, (start, form))
+        self.fork = fork
+        at, emit = self._session.world.clock.now(), self._session.world.sink.emit
+        if fork is not None and (spent := fork.spent(at)) is not None:
+            self._unrecorded.append(noted(spent))
+        model = fork.about.id if fork else models[0].about.id
+        if isinstance(written, str):
+            self._failures += 1
+            self._rests = min(2**self._failures - 1, facts.settings.notes_rests)
+            emit(NotesFellBack(model, written))
+            return None
+        assert fork is not None and fork.covers is not None
+        self._failures = 0
+        self._written = written.after
+        if fork.upto > first_said(view):
+            self.cursor = Cursor(name=CURSOR, message=fork.covers, digest=digest(written.data))
+        await anyio.to_thread.run_sync(self._prepare, view, facts, fork.upto)
+        return _updated(written.before, written.after, facts, model, fork)
+
+    async def _by_code(self, view: View, facts: Facts) -> NotesUpdated:
         """Write what is known up to the last closed pair, and hold the cursor (SM-5, SM-7)."""
         last = legal_cuts(view, loops=False)[-1]  # no open call before it
         lines = await anyio.to_thread.run_sync(self._lines, view, facts, last)
@@ -141,18 +204,22 @@ class SessionNotes:
             start = await self._mended(found)
             notes = filled(start, lines, self._written)
             data = render(notes).encode("utf-8", "replace")
-            instead_of = found.data if found.state not in ("emptied", "broken") else None
+            instead_of = _kept(found)
             if data == instead_of or await self.file.write(data, instead_of=instead_of):
                 self._written = notes
                 if last > first_said(view):
                     self.cursor = Cursor(name=CURSOR, message=view.items[last - 1].message.id, digest=digest(data))
-                return _updated(found.notes, notes, facts)
+                return _updated(found.notes, notes, facts, OFFLINE, self.fork)
         raise HoldfastError(f"{self.file.path}: it kept changing while the notes were written; the next update tries")
 
     def _lines(self, view: View, facts: Facts, last: int) -> dict[str, tuple[str, ...]]:
+        index = self._prepare(view, facts, last)
+        return note_lines(index.memory(view.state.ledger, first_said(view), last))
+
+    def _prepare(self, view: View, facts: Facts, last: int) -> Index:
         index = self._index(view, facts)
         self.prepared = prepare(view, facts, index, last)
-        return note_lines(index.memory(view.state.ledger, first_said(view), last))
+        return index
 
     def _index(self, view: View, facts: Facts) -> Index:
         """What was read before, and what came since. Another boundary or a rewind begins anew."""
@@ -192,14 +259,15 @@ class SessionNotes:
     async def offered(self, facts: Facts) -> str | None:
         """The notes as context for a session that is resumed, within the budgets; None when they say nothing (SM-10).
 
-        Whoever resumes decides whether to say it: behind a boundary made from the notes it stands there already.
+        Whoever resumes decides whether to say it, by `offer_notes`. Behind a boundary made from them they stand there.
         """
         found = await self.found()
         boundary = self._session.view.boundary
         is_there = boundary is not None and boundary.strategy == "session_memory"
         if not facts.settings.notes or found.state != "written" or is_there:
             return None
-        return prompts.render("notes_offered", notes=for_record(found.notes, budget_of(facts), self.file.path))
+        text = neutralised(for_record(found.notes, budget_of(facts), self.file.path))  # a tool's words may stand in it
+        return prompts.render("notes_offered", notes=text)
 
     async def settled(self, facts: Facts) -> None:
         """Wait for a running update; one that has run for too long is left alone (CMP-2)."""
@@ -210,6 +278,22 @@ class SessionNotes:
         if left > 0:
             with anyio.move_on_after(min(settings.notes_wait_seconds, left)):
                 await self._done.wait()
+
+
+async def offer_notes(session: Session) -> Message | None:
+    """Say the notes in a session that is resumed, where they hold what the view doesn't; gives the message (SM-10).
+
+    Without a boundary everything that they tell of is in the view, and behind one made from them they are; what was
+    offered before and is still in the view isn't said again.
+    """
+    view = session.view
+    if session.is_read_only or view.boundary is None or any(item.message.note == OFFERED for item in view.items):
+        return None
+    for keeper in session.keepers:
+        if isinstance(keeper, SessionNotes) and (text := await keeper.offered(session.facts())) is not None:
+            await session.append(Message.of("user", text, origin="restored", note=OFFERED))
+            return view.items[-1].message
+    return None
 
 
 async def look(file: NotesFile) -> Found:
@@ -223,6 +307,11 @@ async def look(file: NotesFile) -> Found:
     state = standing(text, form)
     is_readable = text is not None and state in ("template", "written")
     return Found(data, state, parse(text) if is_readable and text else form, form)
+
+
+def _kept(found: Found) -> bytes | None:
+    """What the file has to be while it is replaced; one that was put aside is none any more."""
+    return found.data if found.state not in ("emptied", "broken") else None
 
 
 def limits_of(facts: Facts) -> Limits:
@@ -242,15 +331,16 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _resumed(view: View) -> Pace:
-    """The pace of a session that notes were kept of before: it goes on from what they cover (SM-5)."""
+def _resumed(view: View, spent: Sequence[Spent]) -> Pace:
+    """The pace of a session that notes were kept of before: it goes on from what they cover and cost (SM-5, SM-9)."""
+    paid = tuple((one.at, one.tokens) for one in spent if one.job == "notes")
     cursor = view.state.cursors.get(CURSOR)
     position = view.positions.get(cursor.message) if cursor is not None else None
     if position is None:
-        return Pace()
+        return Pace(spent=paid)
     since = [item.message for item in view.items[position + 1 : -1] if item.message.role == "assistant"]
     base = view.size.base - tokens_from(view, position + 1)
-    return Pace(has_begun=True, tokens=base, base=base, calls=sum(map(_calls, since)))
+    return Pace(has_begun=True, tokens=base, base=base, calls=sum(map(_calls, since)), spent=paid)
 
 
 def _calls(message: Message) -> int:
@@ -263,49 +353,23 @@ def _answer_calls(view: View) -> int:
     return sum(_calls(item.message) for item in answer)
 
 
-def _updated(before: Notes, after: Notes, facts: Facts) -> NotesUpdated:
+def _updated(before: Notes, after: Notes, facts: Facts, engine: str, fork: Fork | None) -> NotesUpdated:
+    """What an update did; with a model, what that cost, also when code had to finish it."""
     old = {one.title: one.body for one in before.sections}
     settings = facts.settings
+    usage = fork.usage if fork else Usage()
+    changed = tuple(one.title for one in after.sections if old.get(one.title, "") != one.body)
     return NotesUpdated(
-        OFFLINE,
-        sum(old.get(one.title, "") != one.body for one in after.sections),
+        engine,
+        len(changed),
         sum(map(section_tokens, after.sections)),
         settings.notes_first_tokens,
         settings.notes_growth_tokens,
         settings.notes_calls,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_input_tokens,
+        usage.cache_creation_input_tokens,
+        fork.usd if fork else None,
+        changed,
     )
-
-
-# --- compaction -----------------------------------------------------------------------------------------------------
-
-
-def from_notes(notes: SessionNotes) -> Strategy:
-    """Compaction from the notes, before any other strategy (CMP-1, CMP-2)."""
-
-    async def propose(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
-        if not facts.settings.notes:
-            yield "off: session notes are switched off (the setting notes)"
-            return
-        await notes.settled(facts)
-        found = await notes.found()
-        cursor = notes.cursor or session.view.state.cursors.get(CURSOR)
-        if found.state != "written":
-            yield _why_not(found.state, is_resumed=cursor is not None)
-        elif cursor is None:
-            yield "id_not_found: no update of the notes is in the journal"
-        else:
-            yield noted_plan(session.view, facts, found.notes, (cursor, notes.file.path), notes.prepared)
-
-    return Strategy("session_memory", propose)
-
-
-def _why_not(state: Standing, *, is_resumed: bool) -> str:
-    match state:
-        case "missing" if is_resumed:
-            return "resumed_without_notes: the journal names an update, and the file is gone"
-        case "missing":
-            return "no_notes: none were written yet"
-        case "template" | "emptied":
-            return "empty_template: the notes say nothing yet"
-        case _:
-            return "broken_notes: no section of the template is in the file"

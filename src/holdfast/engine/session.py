@@ -33,6 +33,7 @@ from holdfast.events import (
     ResultOffloaded,
     ResultsCleared,
 )
+from holdfast.memory.spending import Spent, read
 from holdfast.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journal, Loaded, Sink
 from holdfast.settings import Settings
 from holdfast.transcript.blocks import Text
@@ -42,6 +43,7 @@ from holdfast.transcript.records import Calibrated, Front, Record, Titled
 
 if TYPE_CHECKING:
     from holdfast.engine.keepers import Keeper
+    from holdfast.engine.models import Models
     from holdfast.engine.strategies import Strategy
 
 Source = Callable[[], Awaitable["str | None"]]
@@ -89,6 +91,8 @@ class Session:
     hooks: tuple[Hook, ...] = ()  # asked before a compaction, and told after it (CMP-10)
     on_boundary: tuple[Callable[[Compacted], None], ...] = ()  # told of each boundary: what was loaded may be gone
     summarizing: Strategy | None = None  # how to compact with a model; without one the ledger is all there is
+    spent: tuple[Spent, ...] = ()  # what helpers had spent when it was opened, as far as the journal was read (SM-9)
+    helpers: Models | None = None  # the models of work in the background; without them code does it
     keepers: tuple[Keeper, ...] = ()  # work in the background that belongs to the session (TURN-12)
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
     _limits: tuple[object, Thresholds] | None = None
@@ -115,6 +119,7 @@ class Session:
             world.sink.emit(JournalRepaired(repair.line, repair.what))
         session = cls(world, settings or Settings(), view, model, window, is_read_only, offsets=_offsets(loaded))
         session.name = loaded.header.session
+        session.spent = read(placed.record for placed in loaded.records)
         session._prune_offsets()
         return session
 

@@ -28,6 +28,7 @@ from holdfast.engine.ladder import (
     WindowStop,
     step,
 )
+from holdfast.engine.models import Models
 from holdfast.engine.session import Session
 from holdfast.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong
 from holdfast.events import CompactionChecked, LadderGaveUp
@@ -50,6 +51,7 @@ async def run_turn(
     source: str = "user",
     on_delta: OnDelta | None = None,
     summarizer: Sequence[Model] | None = None,
+    helpers: Models | None = None,
 ) -> Reply:
     """Say something, ask the model, and append what it answers (TURN-8, TURN-11, TURN-12).
 
@@ -57,6 +59,8 @@ async def run_turn(
     is there. `on_delta` sees the answer as it comes: a second `Started` means that the first try was lost. Keepers run
     in the background afterwards; they never delay the turn and never fail it. `summarizer` are the models that write a
     record when the context has to be compacted: None for the conversation's own, () to do it without a model (CMP-1).
+    `helpers` are the models of the keepers' jobs, such as the session's notes: None for the conversation's own, where
+    no setting says `offline`, and `Models()` to do them without a model (SM-3, SM-7).
 
     Raises `ContextBlocked` when the view is full and nothing more can go (nothing was sent then), and `ModelGaveUp`,
     which says what was tried. Cancelled, it keeps the whole blocks of the answer; the session stays valid in any case.
@@ -71,12 +75,22 @@ async def run_turn(
     if summarizer is None:
         summarizer = () if session.settings.summarizer_models[:1] == (OFFLINE,) else (model,)
     session.summarizing = summarizing(summarizer)
+    session.helpers = _own_helpers(session.settings, model) if helpers is None else helpers
     await session.append(*_messages(prompt))
     reply = await _ask(session, model, source, on_delta)
     session.rest()
     if keepers is not None:
         keepers.after_reply(session, source)
     return reply
+
+
+def _own_helpers(settings: Settings, model: Model) -> Models:
+    """The conversation's own model for what runs on its cached prefix; not for jobs that are set to do without one."""
+
+    def chain(names: tuple[str, ...]) -> tuple[Model, ...]:
+        return () if names[:1] == (OFFLINE,) or model.about.id == OFFLINE else (model,)
+
+    return Models(notes=chain(settings.notes_models), extractor=chain(settings.extractor_models))
 
 
 def _messages(prompt: str | Message | Sequence[Message] | None) -> Sequence[Message]:

@@ -45,8 +45,12 @@ def _pairs(sizes: dict[str, int]) -> list[tuple[int, str]]:
     return [(size, title) for title, size in sizes.items()]
 
 
-def update_prompt(notes: Notes, budget: Budget, path: str, custom: str | None = None) -> str:
-    """What a model is asked that updates the notes: our prompt, or the user's `prompt.md` with its variables filled."""
+def update_prompt(notes: Notes, budget: Budget, path: str, custom: str | None = None, *, has_tool: bool = True) -> str:
+    """What a model is asked that updates the notes: our prompt, or the user's `prompt.md` with its variables filled.
+
+    How edits are made is always ours to say: by the tool Edit, or as text where the conversation has no such tool.
+    """
+    how = prompts.source("notes_by_tool" if has_tool else "notes_by_text")
     values = {
         "currentNotes": render(notes).rstrip("\n"),
         "notesPath": path,
@@ -55,8 +59,8 @@ def update_prompt(notes: Notes, budget: Budget, path: str, custom: str | None = 
         "oversized": oversized(notes, budget),
     }
     if custom is not None:
-        return fill(custom, values, where="prompt.md")
-    return prompts.render("notes_update", **values).rstrip()
+        return f"{fill(custom, values, where='prompt.md').rstrip()}\n\n{how}"
+    return prompts.render("notes_update", **values, how=how).rstrip()
 
 
 def for_record(notes: Notes, budget: Budget, path: str) -> str:

@@ -182,6 +182,11 @@ def filled(notes: Notes, lines: Mapping[str, tuple[str, ...]], before: Notes | N
     return Notes(tuple(_filled(one, lines.get(one.title, ()), before) for one in notes.sections), notes.lead)
 
 
+def adopted(notes: Notes) -> Notes:
+    """The notes as a model is given them: what code filled in is text like any other, to be rewritten or left out."""
+    return Notes(tuple(replace(one, own=one.body, filled=(), seal="") for one in notes.sections), notes.lead)
+
+
 def _filled(one: Section, lines: tuple[str, ...], before: Notes | None) -> Section:
     old = before.section(one.title) if before is not None else None
     known = {*lines, *(old.filled if old is not None else ())}

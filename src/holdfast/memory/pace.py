@@ -82,7 +82,9 @@ Reason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Update now."""
+    """Update now; without a model when those of this hour have read and written enough (SM-9)."""
+
+    may_ask: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ def step(pace: Pace, event: Event, limits: Limits) -> tuple[Pace, Action]:
         case Ended():
             idle = 0 if event.is_changed else pace.idle + 1
             done = replace(pace, is_running=False, is_wanted=False, idle=idle, spent=_paid(pace, event))
-            return _started(done, event.at) if pace.is_wanted else (done, Skip("over"))
+            return _started(done, event.at, limits) if pace.is_wanted else (done, Skip("over"))
         case Failed():
             done = replace(pace, is_running=False, is_wanted=False, idle=pace.idle + 1, spent=_paid(pace, event))
             return done, Skip("over")
@@ -135,7 +137,7 @@ def _answered(pace: Pace, event: Answered, limits: Limits) -> tuple[Pace, Action
         return replace(pace, is_wanted=True), Wait()
     if event.is_compacting:
         return replace(pace, is_wanted=True), Skip("compacting")
-    return _started(pace, event.at)
+    return _started(pace, event.at, limits)
 
 
 def _why_not(pace: Pace, event: Answered, limits: Limits) -> Reason | None:
@@ -148,20 +150,14 @@ def _why_not(pace: Pace, event: Answered, limits: Limits) -> Reason | None:
         return "backing_off"
     if pace.calls < limits.calls and event.calls:
         return "no_pause"
-    return "quiet_budget" if _is_spent(pace, limits) else None
+    is_spent = limits.runs_per_hour and len(pace.spent) >= limits.runs_per_hour
+    return "quiet_budget" if is_spent else None
 
 
-def _is_spent(pace: Pace, limits: Limits) -> bool:
-    tokens = sum(one[1] for one in pace.spent)
-    return bool(
-        (limits.runs_per_hour and len(pace.spent) >= limits.runs_per_hour)
-        or (limits.tokens_per_hour and tokens >= limits.tokens_per_hour)
-    )
-
-
-def _started(pace: Pace, at: float) -> tuple[Pace, Action]:
+def _started(pace: Pace, at: float, limits: Limits) -> tuple[Pace, Action]:
+    may_ask = not limits.tokens_per_hour or sum(tokens for _, tokens in pace.spent) < limits.tokens_per_hour
     started = replace(pace, is_running=True, is_wanted=False, base=pace.tokens, calls=0, spent=(*pace.spent, (at, 0)))
-    return started, Start()
+    return started, Start(may_ask)
 
 
 def _paid(pace: Pace, event: Ended | Failed) -> tuple[tuple[float, int], ...]:

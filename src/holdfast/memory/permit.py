@@ -47,6 +47,34 @@ class EditPermit:
             return False
 
 
+def edits_in(answer: str) -> list[dict[str, str]]:
+    """The edits that an answer holds as text, in their order; what is no whole edit is none.
+
+    The tags stand on lines of their own, so that a text may hold them inside a line.
+    """
+    found: list[dict[str, str]] = []
+    old: list[str] | None = None
+    new: list[str] | None = None
+    part: list[str] | None = None
+    for line in answer.replace("\r\n", "\n").split("\n"):
+        tag = line.strip()
+        if tag == "<edit>" and part is None:
+            old = new = None
+        elif tag in ("<old>", "<new>") and part is None:
+            part = []
+        elif tag == "</old>" and part is not None:
+            old, part = part, None
+        elif tag == "</new>" and part is not None:
+            new, part = part, None
+        elif tag == "</edit>" and part is None:
+            if old is not None and new is not None:
+                found.append({"old_string": "\n".join(old), "new_string": "\n".join(new)})
+            old = new = None
+        elif part is not None:
+            part.append(line)
+    return found
+
+
 def edited(text: str, arguments: Mapping[str, Any], form: Notes) -> tuple[str, str | None]:
     """The text after one edit, or as it was with what was wrong. Headings and descriptions can't be edited away."""
     old, new = arguments.get("old_string"), arguments.get("new_string")

@@ -37,6 +37,7 @@ from holdfast.events import (
 )
 from holdfast.replay.check import RequestCheck
 from holdfast.replay.cost import Cost
+from holdfast.replay.forks import Forks
 from holdfast.replay.logged import LogHistory
 from holdfast.replay.options import ReplayOptions, window_of
 from holdfast.replay.summarizer import JudgedModel
@@ -101,6 +102,8 @@ class Drive:
     cpu_seconds: float = 0.0
     _tried: list[dict[str, str]] = field(default_factory=list)  # strategies that gave nothing, since the last call
     _is_answering: bool = False  # the last message was the model's, and more of the same answer may come
+    forks: Forks | None = None
+    _request: Request | None = None  # what the last call sent; None when the context was full
     _announced: bool = False
     _read_limit: int | None = None  # tokens of the prefix that survived the moves since the last request
     _last_prompt: int = 0
@@ -138,6 +141,7 @@ class Drive:
         sink.drive = drive
         front = msgspec.structs.replace(recording.front, model=options.model or recording.model or "unknown")
         await session.record(front)
+        drive.forks = Forks.of(session, rules, options.settings.cache_ttl) if options.forks else None
         return drive
 
     async def run(self) -> None:
@@ -152,6 +156,8 @@ class Drive:
                 self._diverge()
             self.log.take(step)
         await self._answered(None)
+        if self.forks is not None:
+            await self.forks.before(None)
         # What came after the last call enters the view under the same budget, though no call follows.
         facts = self.session.facts()
         await self.session.commit(tool_result_budget(self.session.view, facts), facts)
@@ -184,6 +190,8 @@ class Drive:
         if is_call and (message.response_id is None or message.response_id != self._response):
             self._response, self._prompt = message.response_id, None
             await self._call(step)
+        if self.forks is not None:
+            await self.forks.before(message)
         if message.usage is not None and self.has_diverged:
             message = msgspec.structs.replace(message, usage=self._scaled(message.usage))
         if message.at is not None:
@@ -191,6 +199,8 @@ class Drive:
         await self._timed_append(message, step.line)
         if message.agent_id is None:
             self._is_answering = message.role == "assistant"
+        if self.forks is not None:
+            self.forks.heard(message, self._request)
 
     async def _timed_append(self, message: Message, line: int) -> None:
         started = time.process_time()
@@ -204,6 +214,7 @@ class Drive:
     async def _call(self, step: Said) -> None:
         """Prepare the view for the call whose answer comes next."""
         self.turns += 1
+        self._request = None
         items = self.session.view.items
         place = items[-1].message.id if items else ""
         self._tried.clear()
@@ -226,6 +237,7 @@ class Drive:
 
     def _sent(self, request: Request, prepared: Prepared, answer: Message) -> None:
         self.check.take(request, is_announced=self._announced)
+        self._request = request
         now = self.clock.at
         is_cold = self._last_call_at is not None and self.cost.is_cold(now - self._last_call_at)
         read = self._last_prompt if self._read_limit is None else min(self._read_limit, self._last_prompt)

@@ -21,6 +21,7 @@ class ReplayOptions:
     """`window_tokens` and `model` overrule what the recording says; `models` are the user's own entries.
 
     `summarizer` is the name of the model that is asked for records (docs/models.md); `offline` asks none.
+    With `forks` the notes of each session are kept as if a model wrote them, and the requests for that are checked.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -28,6 +29,7 @@ class ReplayOptions:
     model: str | None = None
     models: tuple[ModelFacts, ...] = ()
     summarizer: str = OFFLINE
+    forks: bool = False
 
 
 def window_of(recording: Recording, options: ReplayOptions) -> Window:

@@ -115,6 +115,9 @@ def result_of(drive: Drive, name: str) -> dict[str, Any]:
         for one in drive.summarizers
         if one.first_violation
     ]
+    forks = drive.forks
+    if forks is not None and forks.stand_in.first_violation:
+        problems.append({"line": 0, "what": f"an invalid request of a fork: {forks.stand_in.first_violation}"})
     logged: Cost = logged_cost(drive.log.usage, session.model)
     return {
         "file": name,
@@ -143,4 +146,5 @@ def result_of(drive: Drive, name: str) -> dict[str, Any]:
         "summarizer": summarizer_result(drive.summarizers, drive.options.models),
         "invalid_requests": drive.check.invalid,
         "cpu_ms_per_turn": round(drive.cpu_seconds * 1000 / max(1, drive.turns), 3),
+        **({"forks": forks.as_dict()} if forks is not None else {}),
     }

@@ -14,7 +14,7 @@ _TOO_LONG = re.compile(r"prompt is too long: (\d+) tokens > (\d+) maximum")
 
 
 def as_messages(chat: Mapping[str, Any]) -> dict[str, Any]:
-    """The same request for `FakeUpstream`. Ids of calls are kept; images are."""
+    """The same request for `FakeUpstream`. Ids of calls are kept; images are. The cache is automatic there."""
     most = chat.get("max_completion_tokens") or chat.get("max_tokens") or 1_000
     request: dict[str, Any] = {"model": chat["model"], "max_tokens": most}
     system = [_text(m.get("content")) for m in chat["messages"] if m["role"] in ("system", "developer")]
@@ -23,6 +23,7 @@ def as_messages(chat: Mapping[str, Any]) -> dict[str, Any]:
     if chat.get("tools"):
         request["tools"] = [_tool(tool["function"]) for tool in chat["tools"]]
     request["messages"] = list(_messages(chat["messages"]))
+    request["cache_control"] = {"type": "ephemeral"}
     return request
 
 

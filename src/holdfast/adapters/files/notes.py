@@ -40,7 +40,7 @@ class FileNotes:
         self._file = notes_path(directory)
         self._config = home / FOLDER / CONFIG if home is not None else None
         self._disk = disk
-        self.path = str(self._file)
+        self.path = str(self._file.absolute())  # a model and a person are told it
 
     async def read(self) -> bytes | None:
         return await _in_thread(self._file, partial(self._read, self._file))

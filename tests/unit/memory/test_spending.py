@@ -1,0 +1,35 @@
+"""SM-9: what helpers spent, as records and in sums."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from holdfast.memory.spending import Spent, added, noted, read, summed
+from holdfast.transcript.codec import decode_line, encode_line
+from holdfast.transcript.messages import Usage
+from holdfast.transcript.records import Noted
+
+pytestmark = pytest.mark.unit
+
+
+def spent(**more: object) -> Spent:
+    given = {"job": "notes", "model": "m", "at": 1.5, "turns": 2, "usage": Usage(1, 2, 3, 4, 4), "usd": 0.5}
+    return msgspec.convert({**given, **more}, Spent)
+
+
+def test_a_record_comes_back_from_its_line() -> None:
+    """SM-9: also without a price; what another version writes differently is left out, not an error."""
+    kept = (spent(), spent(usd=None, ended="no_edits"))
+    line = encode_line(1, (*map(noted, kept), Noted(kind="spent", data={"job": "notes"}), Noted(kind="other")))
+    assert read(decode_line(line).records) == kept
+
+
+def test_sums() -> None:
+    """A row for each job and model; one unknown price makes the sum unknown."""
+    one, other, third = summed((spent(), spent(ended="turns"), spent(model="n"), spent(job="extractor", usd=None)))
+    assert (one["runs"], one["failed"], one["turns"], one["cache_write"], one["usd"]) == (2, 1, 4, 8, 1.0)
+    assert (other["model"], third["job"], third["usd"]) == ("n", "extractor", None)
+    total = added(spent().usage, spent().usage)
+    assert all(getattr(total, name) == 2 * getattr(spent().usage, name) for name in Usage.__struct_fields__)
+    assert spent().tokens == spent().usage.total_tokens

@@ -1,0 +1,63 @@
+"""CLI-2, SM-3: `replay --forks` on a made session in which every pass fires."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from tests.golden.test_replay import WINDOW, made_session
+
+from holdfast.context.fork_request import fork_request
+from holdfast.context.requests import Request
+from holdfast.replay.options import ReplayOptions
+from holdfast.replay.run import replay_recording
+from holdfast.transcript.foreign.detect import read_recordings
+
+pytestmark = pytest.mark.unit
+
+
+def replayed(**options: Any) -> dict[str, Any]:
+    (recording,) = read_recordings(made_session(), "made.jsonl")
+    result = anyio.run(replay_recording, recording, "made.jsonl", ReplayOptions(window_tokens=WINDOW, **options))
+    result.pop("cpu_ms_per_turn")
+    return result
+
+
+def test_forks_are_valid_and_read_the_prefix() -> None:
+    """SM-3: in a session with offloads, clearing, compactions and prefix moves."""
+    forks = replayed(forks=True)["forks"]
+    assert forks["runs"] >= 5 and forks["requests"] > forks["runs"], "some have a second turn"
+    assert forks["invalid_requests"] == 0 and not forks["failed"]
+    assert forks["share"] >= 0.95 and forks["cache_read_tokens"] > 50_000
+    cost = forks["cost"]
+    assert cost["cache_read"] >= forks["cache_read_tokens"] and cost["cache_write"] < cost["cache_read"] / 10
+    assert cost["usd"] > 0
+
+
+def test_the_replay_itself_knows_nothing_of_them() -> None:
+    """CLI-2: not a number changes."""
+    with_forks = replayed(forks=True)
+    assert with_forks.pop("forks") and with_forks == replayed()
+
+
+def test_a_request_that_breaks_a_rule_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CLI-2: what is counted as invalid can be; and what isn't read from the cache is seen."""
+
+    def broken(*given: Any) -> tuple[Request, int]:
+        request, tokens = fork_request(*given)
+        return replace(request, body=request.body.replace(b'"tool_use_id":"', b'"tool_use_id":"x')), tokens
+
+    monkeypatch.setattr("holdfast.engine.fork.fork_request", broken)
+    result = replayed(forks=True)
+    assert result["forks"]["invalid_requests"] > 0 and result["forks"]["failed"]["model_failed"] > 0
+    assert any("of a fork" in one["what"] for one in result["problems"])
+
+    def unlike(*given: Any) -> tuple[Request, int]:
+        request, tokens = fork_request(*given)
+        return replace(request, body=request.body.replace(b"look at module 0", b"look at module 9")), tokens
+
+    monkeypatch.setattr("holdfast.engine.fork.fork_request", unlike)
+    forks = replayed(forks=True)["forks"]
+    assert forks["invalid_requests"] == 0 and forks["share"] < 0.95
