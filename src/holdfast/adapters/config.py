@@ -36,7 +36,12 @@ ALIASES: dict[str, tuple[str, ...]] = {
     ),
 }
 # PRS-4: true-ish values of these switch a setting off for good.
-SWITCHES: dict[str, str] = {"compact": "DISABLE_COMPACT", "auto_compact": "DISABLE_AUTO_COMPACT"}
+SWITCHES: dict[str, str] = {
+    "compact": "DISABLE_COMPACT",
+    "auto_compact": "DISABLE_AUTO_COMPACT",
+    "instructions": "CLAUDE_CODE_DISABLE_CLAUDE_MDS",
+}
+MERGED = frozenset({"instructions_excludes"})  # INS-5: lists that grow from scope to scope
 _NOT_SETTINGS = frozenset({"HOLDFAST_HOME"})
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
@@ -191,6 +196,9 @@ class _Layers:
                 self.warnings.append(SettingIgnored(name, f"{shown} from {source} is ignored: {e}"))
                 return False
             raise BadSetting(f"{where}{name} = {given!r}: {e}") from None
+        before = self.values[name]
+        if name in MERGED and before.source != "default":
+            value, source = tuple(dict.fromkeys((*before.value, *value))), f"{before.source}, {source}"
         self.values[name] = Sourced(value, source)
         return True
 
