@@ -214,8 +214,7 @@ class _Search:
             return True
         if any(is_below(real, folder) for folder in self.places.approved):
             return True
-        own = asked.path.rsplit("/", 1)[0] or "/"  # a file above the project, itself and no link to elsewhere
-        return not asked.chain and is_below(real, own) and own in folders_down("/", self.places.cwd)
+        return not asked.chain and real == asked.path  # above the project: the file itself, and no link to elsewhere
 
     def _skip(self, asked: _Asked, code: str, detail: str) -> None:
         parent = asked.chain[-1] if asked.chain else ""
