@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 
 import anyio
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import MalformedBlock, OverLimit
 from holdfast.settings import Settings
-from holdfast.transcript.limits import Limits, check_limits, depth
+from holdfast.transcript.limits import Limits, _is_deep, check_limits, depth
 from holdfast.transcript.messages import Message
 from holdfast.wiring import Parts, memory_session
 
@@ -38,6 +39,12 @@ def test_each_limit_has_its_error() -> None:
     with pytest.raises(OverLimit, match=r"block 0: JSON nested deeper than 10: .*max_json_depth"):
         check_limits(nested(9), limits)
     assert issubclass(OverLimit, MalformedBlock)
+
+
+def test_what_no_parser_would_finish_is_refused() -> None:
+    raw = b'{"type":"new","a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    with pytest.raises(OverLimit):
+        check_limits(msgspec.structs.replace(nested(1), content=(msgspec.Raw(raw),)), Limits())
 
 
 def test_a_session_takes_nothing_over_the_limits() -> None:
@@ -68,4 +75,6 @@ def _deep(value: object) -> int:
 
 @given(_VALUES, st.booleans())
 def test_depth_is_that_of_the_value(value: object, is_ascii: bool) -> None:
-    assert depth(json.dumps(value, ensure_ascii=is_ascii).encode()) == _deep(value)
+    raw, deep = json.dumps(value, ensure_ascii=is_ascii).encode(), _deep(value)
+    assert depth(raw) == deep
+    assert [_is_deep(raw, limit) for limit in (0, 1, 2, 3, 5, 8)] == [deep > limit for limit in (0, 1, 2, 3, 5, 8)]

@@ -109,7 +109,8 @@ class _Search:
     seen: dict[str, str] = field(default_factory=dict)  # real path, and digest of the content: the path that loaded
 
     def gathered(self) -> Gathered:
-        return Gathered(tuple(self.files), tuple(self.skipped))
+        once = {(one.path, one.code): one for one in reversed(self.skipped)}  # a folder can be met on two ways
+        return Gathered(tuple(self.files), tuple(reversed(once.values())))
 
     def folder(self, folder: str, why: Why, trigger: str = "") -> None:
         """Everything that a folder of the project has."""
