@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from holdfast.memory.instructions.discovery import again, at_start, touched
 from holdfast.memory.instructions.places import Found, Gathered, Places
 
-PLACES = Places(cwd="/work/app", root="/work/app", home="/home/me", user="/home/me/.claude", managed="/etc/CLAUDE.md")
+PLACES = Places(cwd="/code/app", root="/code/app", home="/home/me", user="/home/me/.claude", managed="/etc/CLAUDE.md")
 
 
 @dataclass

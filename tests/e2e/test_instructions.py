@@ -272,7 +272,7 @@ def test_over_the_budget_the_model_is_told() -> None:
 
     async def body() -> None:
         long = "\n".join(f"# S{n}\n{'word ' * 200}" for n in range(40))
-        table = Table({"/work/CLAUDE.md": long, f"{ROOT}/CLAUDE.md": "Near."})
+        table = Table({"/code/CLAUDE.md": long, f"{ROOT}/CLAUDE.md": "Near."})
         session, _ = await opened(table, window_tokens=16_000)
         await run_turn(session, "hello", ScriptedModel(["ok", "ok"]))
         (first,) = reminders(session)

@@ -147,10 +147,10 @@ async def prepare(
     Raises `ContextBlocked` when the view stays above the block threshold; nothing was sent then, and nothing is lost.
     """
     await _pass_turn(session)
-    await remind(session, "behind")
     facts = session.facts(source)
     for shrink in CHEAP_PASSES + CLOSING_PASSES:
         await session.commit(shrink(session.view, facts), facts)
+    await remind(session, "behind")  # after the passes: what they cleared may be needed again at once
     outcome = await _compact_if_due(session, facts)
     size = facts.size(session.view)
     is_hopeless = isinstance(outcome, Failed) and sum(fixed_parts(session).values()) >= facts.limits.trigger
@@ -177,6 +177,7 @@ async def _compact_if_due(session: Session, facts: Facts) -> Outcome | None:
     if isinstance(outcome, Done):
         for shrink in CLOSING_PASSES:
             await session.commit(shrink(session.view, facts), facts)
+        await remind(session, "behind")  # INS-4: what the kept results touched
     return outcome
 
 
