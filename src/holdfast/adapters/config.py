@@ -36,9 +36,14 @@ ALIASES: dict[str, tuple[str, ...]] = {
     ),
 }
 # PRS-4: true-ish values of these switch a setting off for good.
-SWITCHES: dict[str, str] = {"compact": "DISABLE_COMPACT", "auto_compact": "DISABLE_AUTO_COMPACT"}
 # SEC-1: what runs commands isn't taken from a project's file, which comes with whatever was checked out.
 _ONLY_THE_USERS = frozenset({"pre_compact_hooks", "post_compact_hooks"})
+SWITCHES: dict[str, str] = {
+    "compact": "DISABLE_COMPACT",
+    "auto_compact": "DISABLE_AUTO_COMPACT",
+    "instructions": "CLAUDE_CODE_DISABLE_CLAUDE_MDS",
+}
+MERGED = frozenset({"instructions_excludes"})  # INS-5: lists that grow from scope to scope
 _NOT_SETTINGS = frozenset({"HOLDFAST_HOME"})
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
@@ -196,6 +201,9 @@ class _Layers:
                 self.warnings.append(SettingIgnored(name, f"{shown} from {source} is ignored: {e}"))
                 return False
             raise BadSetting(f"{where}{name} = {given!r}: {e}") from None
+        before = self.values[name]
+        if name in MERGED and before.source != "default":
+            value, source = tuple(dict.fromkeys((*before.value, *value))), f"{before.source}, {source}"
         self.values[name] = Sourced(value, source)
         return True
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import app_notes, app_past, app_sessions
+from holdfast.cli import app_instructions, app_notes, app_past, app_sessions
 from holdfast.cli.door import Door, configured, out
 
 app = typer.Typer(
@@ -274,3 +274,4 @@ def bench_fidelity(
 app_past.add_to(app)
 app_notes.add_to(app)
 app_sessions.add_to(app)
+app_instructions.add_to(app)

@@ -23,8 +23,10 @@ from holdfast.context.ledger.extract import block_text
 from holdfast.context.ledger.memory import Memory, Spoken
 from holdfast.context.ledger.tail import NO_TAIL, Tail, raw_tail
 from holdfast.context.policy import Facts
+from holdfast.context.reminders import neutralised
 from holdfast.context.restore.play import NOTHING_BACK, Back
 from holdfast.context.state import State, to_checkpoint
+from holdfast.context.trusted import least_trust
 from holdfast.context.view import View, behind
 from holdfast.transcript.blocks import text_block
 from holdfast.transcript.edits import Change, Compacted, Marks
@@ -138,6 +140,7 @@ def made(view: View, plan: Plan, facts: Facts, *, identity: str, trigger: Trigge
         kept_tokens=sum(item.size.base for item in kept if not item.is_hidden),
         prompts={name: prompts.version(name) for name in names},
         restored=back.rows,
+        trust=least_trust(view, plan.keep_from).name.lower(),
     )
     after = behind(view, boundary)
     return Made(msgspec.structs.replace(boundary, tokens_after=size_tokens(after, facts.settings)), after)
@@ -172,7 +175,7 @@ def _frame(plan: Plan) -> str:
 
 
 def _summary_text(view: View, plan: Plan, kept: Sequence[Item]) -> str:
-    record = _with_pins(view, _with_request(view, plan), kept)
+    record = _with_pins(view, neutralised(_with_request(view, plan)), kept)  # SEC-4; pins stay as they are (REL-14)
     text = prompts.render(_frame(plan), how=plan.how, where=WHERE_TO_LOOK, record=record)
     return text.encode("utf-8", "replace").decode("utf-8")  # a model can write half a surrogate pair; JSON can't
 

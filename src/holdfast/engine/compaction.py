@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from holdfast.context.acceptance import refusal
 from holdfast.context.compaction import Plan, Trigger, made
 from holdfast.context.economics import move_price
+from holdfast.context.instructions import wishes
 from holdfast.context.parts import Part, span_of
 from holdfast.context.view import View
 from holdfast.engine.hooks import after, before
@@ -128,10 +129,11 @@ async def _hooked(session: Session, wish: Wish) -> Proposal | Failed:
 
 async def proposal(session: Session, wish: Wish) -> Proposal | Failed:
     """What `compact` would commit now. Changes nothing."""
-    instructions = wish.focus if wish.instructions is None else wish.instructions
-    span = span_of(session.view, wish.part) if wish.part is not None else None
-    facts = replace(session.facts(wish.source), instructions=instructions, span=span)
     view, emit = session.view, session.world.sink.emit
+    asked = wish.focus if wish.instructions is None else wish.instructions
+    wanted = "\n\n".join(part for part in (wishes(view), asked) if part)
+    span = span_of(view, wish.part) if wish.part is not None else None
+    facts = replace(session.facts(wish.source), instructions=wanted, span=span)
     reason = "nothing_to_compact: no message stands before the messages to keep"
     plans = proposed(session, facts) if wish.record is None else supplied(session, facts, wish.record)
     async with aclosing(plans) as proposals:

@@ -38,12 +38,14 @@ from holdfast.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Jour
 from holdfast.settings import Settings
 from holdfast.transcript.blocks import Text
 from holdfast.transcript.edits import Cleared, Compacted, Edit, Offloaded
+from holdfast.transcript.limits import Limits, check_limits
 from holdfast.transcript.messages import Message, MessageId
 from holdfast.transcript.records import Calibrated, Front, Record, Titled
 
 if TYPE_CHECKING:
     from holdfast.engine.keepers import Keeper
     from holdfast.engine.models import Models
+    from holdfast.engine.reminding import Reminding
     from holdfast.engine.strategies import Strategy
 
 Source = Callable[[], Awaitable["str | None"]]
@@ -94,6 +96,7 @@ class Session:
     spent: tuple[Spent, ...] = ()  # what helpers had spent when it was opened, as far as the journal was read (SM-9)
     helpers: Models | None = None  # the models of work in the background; without them code does it
     keepers: tuple[Keeper, ...] = ()  # work in the background that belongs to the session (TURN-12)
+    reminders: tuple[Reminding, ...] = ()  # who may add context that nobody said (TURN-10)
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
     _limits: tuple[object, Thresholds] | None = None
 
@@ -145,6 +148,12 @@ class Session:
             self._limits = (key, thresholds(self.settings, model, window.tokens, window.source))
         return self._limits[1]
 
+    @property
+    def entry_limits(self) -> Limits:
+        """How large a message may come in (SEC-6)."""
+        settings = self.settings
+        return Limits(settings.max_message_bytes, settings.max_message_blocks, settings.max_json_depth)
+
     def configure(self, settings: Settings) -> None:
         """Use other settings from the next decision on."""
         self.settings, self._limits = settings, None
@@ -177,6 +186,7 @@ class Session:
         index_of(self.view, self.settings)
 
     def _complete(self, message: Message) -> Message:
+        check_limits(message, self.entry_limits)
         message.check()
         if message.id and message.at is not None:
             return message

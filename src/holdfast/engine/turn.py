@@ -29,6 +29,7 @@ from holdfast.engine.ladder import (
     step,
 )
 from holdfast.engine.models import Models
+from holdfast.engine.reminding import remind
 from holdfast.engine.session import Session
 from holdfast.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong
 from holdfast.events import CompactionChecked, LadderGaveUp
@@ -76,6 +77,7 @@ async def run_turn(
         summarizer = () if session.settings.summarizer_models[:1] == (OFFLINE,) else (model,)
     session.summarizing = summarizing(summarizer)
     session.helpers = _own_helpers(session.settings, model) if helpers is None else helpers
+    await remind(session, "before")
     await session.append(*_messages(prompt))
     reply = await _ask(session, model, source, on_delta)
     session.rest()
@@ -165,6 +167,7 @@ async def prepare(
     facts = session.facts(source)
     for shrink in CHEAP_PASSES + CLOSING_PASSES:
         await session.commit(shrink(session.view, facts), facts)
+    await remind(session, "behind")  # after the passes: what they cleared may be needed again at once
     outcome = await _compact_if_due(session, facts)
     size = facts.size(session.view)
     is_hopeless = isinstance(outcome, Failed) and sum(fixed_parts(session).values()) >= facts.limits.trigger
@@ -197,6 +200,7 @@ async def _compact_if_due(session: Session, facts: Facts) -> Outcome | None:
     if isinstance(outcome, Done):
         for shrink in CLOSING_PASSES:
             await session.commit(shrink(session.view, facts), facts)
+        await remind(session, "behind")  # INS-4: what the kept results touched
     return outcome
 
 
