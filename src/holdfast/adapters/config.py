@@ -35,8 +35,12 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE",
     ),
 }
-# PRS-4: true-ish values of these switch a setting off for good.
-SWITCHES: dict[str, str] = {"compact": "DISABLE_COMPACT", "auto_compact": "DISABLE_AUTO_COMPACT"}
+# PRS-4, MEM-1: true-ish values of these switch a setting off for good.
+SWITCHES: dict[str, str] = {
+    "compact": "DISABLE_COMPACT",
+    "auto_compact": "DISABLE_AUTO_COMPACT",
+    "memory": "CLAUDE_CODE_DISABLE_AUTO_MEMORY",
+}
 _NOT_SETTINGS = frozenset({"HOLDFAST_HOME"})
 _TRUE = frozenset({"1", "true", "yes", "on"})
 

@@ -159,7 +159,7 @@ def _first(lines: Sequence[str], room: Limits) -> list[int]:
 
 
 def _rank(modified: Mapping[str, float], uses: Mapping[str, int]) -> Mapping[str, float]:
-    """How early each file comes: by its place among the newest and among the most used, the better one counting most."""
+    """How early each file comes: by the better one of its places among the newest and among the most used."""
     files = sorted({*modified, *uses})
     newest = {f: n for n, f in enumerate(sorted(files, key=lambda f: (-modified.get(f, 0.0), f)))}
     used = [f for f in sorted(files, key=lambda f: (-uses.get(f, 0), f)) if uses.get(f, 0)]

@@ -39,15 +39,6 @@ _DAY = re.compile(
     rf"\b(?P<first>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<after>(?:{_MONTH})[a-z]*)"
     rf"|\b(?P<before>(?:{_MONTH})[a-z]*)\.?\s+(?P<second>\d{{1,2}})\b"
 )
-_ASKS = 0.85  # a turn that only asks seldom answers
-TASK_RECENCY = 0.5  # of a task's score; a question asks for what was said, whenever that was
-
-_SPEAKER = "\x02"
-_MONTHS = (
-    *("january", "february", "march", "april", "may", "june", "july", "august", "september", "october"),
-    *("november", "december"),
-)
-_DATE = re.compile(r"(\d{4})-(\d{1,2})(?:-(\d{1,2}))?")
 _ASKS = re.compile(
     r"\s*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|has|have|had|can|could|would)\b",
     re.I,

@@ -151,15 +151,15 @@ year age
 
 
 @cache
-def _likes() -> Mapping[str, frozenset[str]]:
-    found: dict[str, set[str]] = {}
+def _likes() -> Mapping[str, Mapping[str, str]]:
+    found: dict[str, dict[str, str]] = {}
     for line in _GROUPS.strip().splitlines():
-        group = {stem(word) for word in line.split()}
+        group = {stem(word): word for word in reversed(line.split())}
         for term in group:
-            found.setdefault(term, set()).update(group - {term})
-    return {term: frozenset(others) for term, others in found.items()}
+            found.setdefault(term, {}).update((other, word) for other, word in group.items() if other != term)
+    return found
 
 
-def likes(term: str) -> frozenset[str]:
-    """The terms of the words that people use in place of this one."""
-    return _likes().get(term, frozenset())
+def likes(term: str) -> Mapping[str, str]:
+    """The terms of the words that people use in place of this one, each with its word."""
+    return _likes().get(term, {})

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from holdfast.memory.retrieval.asking import widened
 from holdfast.memory.retrieval.index import Counts, Field, Index
+from holdfast.memory.retrieval.likes import likes
 from holdfast.memory.retrieval.words import SELF, STOP_WORDS, asked, plain_words, terms
 from holdfast.memory.topics import Topic
 
@@ -36,6 +37,7 @@ USE_SHARE = 0.03  # for each doubling of how often it was used, up to …
 USE_DOUBLINGS = 5
 TYPE_SHARES: Mapping[str | None, float] = {"feedback": 0.05, "user": 0.05}  # they hold for all work
 DAY_SECONDS = 86_400.0
+MOST_WORDS = 5  # named in a reason
 
 _WARNS = re.compile(
     r"\b(?:warn\w*|gotchas?|caveats?|caution|careful|beware|pitfalls?|traps?|danger\w*|never|avoid|broken?|breaks?|fails?"
@@ -160,17 +162,21 @@ def _prior(card: Card, wanted: Wanted) -> float:
 
 def _why(index: Index, card: Card, wanted: Wanted) -> str:
     """The words of the question that a memory holds, by where, those that say most first."""
-    written: dict[str, str] = {}
+    ask = asked(wanted.query)
+    written = {other: word for term in ask for other, word in likes(term).items()}
     for word in plain_words(wanted.query):
-        if word not in STOP_WORDS:
-            for term in terms(word):
-                written.setdefault(term, word)
-    number = index.numbers[card.file]
+        written |= dict.fromkeys(terms(word), word) if word not in STOP_WORDS else {}
     head = set(terms(f"{card.name} {card.description} {' '.join(card.keywords)} {card.file.replace('_', ' ')}"))
-    held = [t for t in index.matched(widened(index, asked(wanted.query)), number) if t.isprintable()]
-    parts = []
-    for where, some in (("about", [t for t in held if t in head]), ("says", [t for t in held if t not in head])):
-        if some:
-            parts.append(f"{where} {', '.join(written.get(t, t) for t in some[:4])}")
+    number = index.numbers[card.file]
+    held = [t for t in index.matched(ask, number) if t.isprintable()]
+    held = held or [t for t in index.matched(widened(index, ask), number) if t.isprintable()]
+    about, says = [t for t in held if t in head], [t for t in held if t not in head]
+    parts = [
+        f"{where} {', '.join(written.get(t, t) for t in some[:MOST_WORDS])}"
+        for where, some in (("about", about), ("says", says))
+        if some
+    ]
+    if SELF in ask and card.type == "user":
+        parts.append("about the user")
     uses = wanted.uses.get(card.file, 0)
-    return "; ".join((*parts, *((f"used {uses} times",) if uses > 1 else ())))
+    return "; ".join((*parts, *((f"used {uses:,} times",) if uses > 1 else ()))) or "fits"
