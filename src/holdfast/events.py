@@ -300,6 +300,30 @@ class NotesMended:
     sections: int
 
 
+@dataclass(frozen=True, slots=True)
+class InstructionsLoaded:
+    """Instruction files were read: at the start, as nested files, or for a compaction (INS-1, INS-4)."""
+
+    why: str
+    files: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionsChanged:
+    """So many instruction files changed on disk since they were told (INS-6)."""
+
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReminderFailed:
+    """A source of reminders raised; the turn went on without it (TURN-10)."""
+
+    source: str
+    error: str
+
+
 Event = (
     MessageAppended
     | ResultOffloaded
@@ -336,4 +360,7 @@ Event = (
     | NotesSkipped
     | NotesFailed
     | NotesMended
+    | InstructionsLoaded
+    | InstructionsChanged
+    | ReminderFailed
 )

@@ -10,6 +10,7 @@ from holdfast.context.replies import About, Delta, Reply
 from holdfast.context.requests import Request
 from holdfast.context.restore.registry import FileNow
 from holdfast.events import Event
+from holdfast.memory.instructions.places import Gathered
 from holdfast.transcript.messages import BlobId
 from holdfast.transcript.records import Header, Record, Repaired
 
@@ -155,6 +156,20 @@ class Files(Protocol):
     """
 
     async def read(self, paths: tuple[str, ...], *, limit_bytes: int) -> tuple[FileNow, ...]: ...
+
+
+class InstructionFiles(Protocol):
+    """The instruction files of a working directory, as they are now (INS-1 to INS-6). None of the methods raises.
+
+    `at_start` is what loads with a session, in loading order; `touched` what loads once tools touched these paths;
+    `again` these files once more, whatever made them load (one that is gone is missing in the answer).
+    """
+
+    async def at_start(self) -> Gathered: ...
+
+    async def touched(self, paths: tuple[str, ...]) -> Gathered: ...
+
+    async def again(self, paths: tuple[str, ...]) -> Gathered: ...
 
 
 class NotesFile(Protocol):

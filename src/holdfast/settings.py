@@ -140,6 +140,20 @@ class Settings:
     restore_file_max_bytes: int = 1_000_000  # a larger file isn't one that was read whole
     pins_tokens: int = 4_000  # RST-8: pins are paid in every request
 
+    # Instruction files (INS-1 to INS-6, docs/instructions.md)
+    instructions: bool = False  # read them: off in the library, on in `holdfast chat`; nobody's files are read unasked
+    instructions_local: bool = True  # INS-1: CLAUDE.local.md
+    instructions_agents_md: bool = False  # INS-1: AGENTS.md beside CLAUDE.md
+    instructions_excludes: tuple[str, ...] = ()  # INS-5: globs on absolute paths; the lists of all scopes together
+    instructions_tokens: int = 40_000  # INS-5: together; shrinks with the window
+    instructions_diff_tokens: int = 2_000  # INS-6: a change that takes more is only told, to be read again
+
+    # What comes in (SEC-4, SEC-6)
+    neutralise: Literal["all", "results", "off"] = "all"  # control tags that others write; results: not the user's
+    max_message_bytes: int = 64_000_000  # twice what the largest API takes
+    max_message_blocks: int = 10_000
+    max_json_depth: int = 100
+
     # Tokens (TOK-1, TOK-3, TOK-4)
     estimator: Literal["live", "base"] = "live"  # of what came after the last report; base: characters over four
     margin_numerator: int = 4  # TOK-3: only when nothing was ever reported

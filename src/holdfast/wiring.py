@@ -7,15 +7,18 @@ session = await memory_session()                    # nothing survives the proce
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 
+from holdfast.adapters.config import home_of
 from holdfast.adapters.connecting import OFFLINE, connect, default_names
 from holdfast.adapters.files import SessionFiles, SessionStore
 from holdfast.adapters.files.calibrations import Calibrations
+from holdfast.adapters.files.instructions import DiskInstructions, places_of
 from holdfast.adapters.files.notes import FileNotes
 from holdfast.adapters.files.store import PROJECTS
 from holdfast.adapters.files.texts import ProjectFiles
@@ -27,10 +30,12 @@ from holdfast.adapters.sinks import NullSink
 from holdfast.context.models import ModelFacts
 from holdfast.context.restore.registry import Registry
 from holdfast.context.restore.standard import STANDARD
+from holdfast.engine.instructions import with_instructions
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.models import JOBS, Job, Models
 from holdfast.engine.notes import SessionNotes, from_notes
 from holdfast.engine.session import Session, Window, World
+from holdfast.memory.instructions.places import Places
 from holdfast.ports import Archive, Clock, Files, Ids, Journal, Model, NotesFile, Sink
 from holdfast.settings import Settings
 from holdfast.transcript.codec import FORMAT, VERSION
@@ -52,6 +57,7 @@ class Parts:
     ids: Ids = field(default_factory=RandomIds)
     files: Files | None = None  # None: the project's folder on this disk; in memory, no files at all
     registry: Registry = STANDARD
+    places: Places | None = None  # of instruction files; None: those of this machine, if the settings want any
 
 
 async def create_session(
@@ -106,7 +112,15 @@ async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, re
         await files.journal.close()
         raise
     opened.registry = parts.registry
+    if parts.settings.instructions and not read_only:
+        with_instructions(opened, DiskInstructions(parts.places or _places(files, parts.settings)))
     return with_notes(opened, FileNotes(files.directory, _home(files)))
+
+
+def _places(files: SessionFiles, settings: Settings) -> Places:
+    """Where this machine keeps instruction files for the project of a session."""
+    cwd = Path(files.journal.header.project or ".")
+    return places_of(settings, os.environ, cwd=cwd, home=_home(files) or home_of(os.environ))
 
 
 def with_notes(session: Session, file: NotesFile) -> Session:
@@ -160,6 +174,8 @@ async def memory_session(
     )
     opened = await Session.open(world, parts.settings, model=parts.model, window=parts.window)
     opened.registry = parts.registry
+    if parts.settings.instructions and parts.places is not None:
+        with_instructions(opened, DiskInstructions(parts.places))
     return opened
 
 

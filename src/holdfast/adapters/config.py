@@ -39,6 +39,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 SWITCHES: dict[str, str] = {
     "compact": "DISABLE_COMPACT",
     "auto_compact": "DISABLE_AUTO_COMPACT",
+    "instructions": "CLAUDE_CODE_DISABLE_CLAUDE_MDS",
     "memory": "CLAUDE_CODE_DISABLE_AUTO_MEMORY",
 }
 _NOT_SETTINGS = frozenset({"HOLDFAST_HOME"})
@@ -195,6 +196,9 @@ class _Layers:
                 self.warnings.append(SettingIgnored(name, f"{shown} from {source} is ignored: {e}"))
                 return False
             raise BadSetting(f"{where}{name} = {given!r}: {e}") from None
+        before = self.values[name]
+        if name in MERGED and before.source != "default":
+            value, source = tuple(dict.fromkeys((*before.value, *value))), f"{before.source}, {source}"
         self.values[name] = Sourced(value, source)
         return True
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.context.compaction import Plan, Trigger, boundary_of, refusal
 from holdfast.context.economics import move_price
+from holdfast.context.instructions import wishes
 from holdfast.engine.hooks import after, before
 from holdfast.engine.restoring import with_restored
 from holdfast.engine.session import Session
@@ -105,8 +106,9 @@ async def proposal(
     instructions: str | None = None,
 ) -> Proposal | Failed:
     """What `compact` would commit now. Changes nothing. `instructions` are for a model, `focus` for the record, too."""
-    facts = replace(session.facts(source), instructions=focus if instructions is None else instructions)
     view, emit = session.view, session.world.sink.emit
+    wanted = "\n\n".join(part for part in (wishes(view), focus if instructions is None else instructions) if part)
+    facts = replace(session.facts(source), instructions=wanted)
     reason = "nothing_to_compact: no message stands before the messages to keep"
     plans = proposed(session, facts) if record is None else supplied(session, facts, record)
     async with aclosing(plans) as proposals:

@@ -41,6 +41,7 @@ from holdfast.transcript.records import Calibrated, Front, Record, Titled
 
 if TYPE_CHECKING:
     from holdfast.engine.keepers import Keeper
+    from holdfast.engine.reminding import Reminding
     from holdfast.engine.strategies import Strategy
 
 Source = Callable[[], Awaitable["str | None"]]
@@ -87,6 +88,7 @@ class Session:
     hooks: tuple[Hook, ...] = ()  # asked before a compaction, and told after it (CMP-10)
     summarizing: Strategy | None = None  # how to compact with a model; without one the ledger is all there is
     keepers: tuple[Keeper, ...] = ()  # work in the background that belongs to the session (TURN-12)
+    reminders: tuple[Reminding, ...] = ()  # who may add context that nobody said (TURN-10)
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
     _limits: tuple[object, Thresholds] | None = None
 

@@ -26,6 +26,7 @@ from holdfast.engine.ladder import (
     WindowStop,
     step,
 )
+from holdfast.engine.reminding import remind
 from holdfast.engine.session import Session
 from holdfast.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong
 from holdfast.events import CompactionChecked, LadderGaveUp
@@ -68,6 +69,7 @@ async def run_turn(
     if summarizer is None:
         summarizer = () if session.settings.summarizer_models[:1] == (OFFLINE,) else (model,)
     session.summarizing = summarizing(summarizer)
+    await remind(session, "before")
     await session.append(*_messages(prompt))
     reply = await _ask(session, model, source, on_delta)
     session.rest()
@@ -145,6 +147,7 @@ async def prepare(
     Raises `ContextBlocked` when the view stays above the block threshold; nothing was sent then, and nothing is lost.
     """
     await _pass_turn(session)
+    await remind(session, "behind")
     facts = session.facts(source)
     for shrink in CHEAP_PASSES + CLOSING_PASSES:
         await session.commit(shrink(session.view, facts), facts)

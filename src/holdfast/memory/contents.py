@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.memory.frontmatter import front_matter
-from holdfast.memory.plain import controls_removed, without_comments
+from holdfast.memory.instructions.markdown import without_comments
+from holdfast.memory.plain import controls_removed
 
 MAX_LINES = 200
 MAX_BYTES = 25_000

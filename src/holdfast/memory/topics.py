@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 from holdfast.memory.frontmatter import FrontMatter, Value, front_matter
-from holdfast.memory.plain import controls_removed, without_comments
+from holdfast.memory.instructions.markdown import without_comments
+from holdfast.memory.plain import controls_removed
 
 Type = Literal["user", "feedback", "project", "reference"]
 TYPES: Final[tuple[Type, ...]] = get_args(Type)
@@ -59,7 +60,7 @@ def topic(file: str, text: str) -> Topic:
     front = front_matter(text)
     fields = _flattened(front.fields)
     problems = list(front.problems)
-    body = controls_removed(without_comments(front.body)).strip("\n")
+    body = controls_removed(without_comments(front.body.replace("\r\n", "\n"))).strip("\n")
     if not front.is_present and not front.problems:
         problems.append("no front matter: found by its text only")
     name = _line(fields.get("name"))

@@ -101,6 +101,7 @@ def _one(restorer: Restorer, scene: Scene, left: int, cost: Cost, identity: str)
         role="user",
         content=content_of([text_block(text) for text in texts]),
         origin="restored",
+        note=restorer.kind,
         at=scene.facts.now,
     )
     rows = [Returned(restorer.kind, e.name[:NAME_CHARS], text_size(e.text).base) for e in fitted.entries]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.context.restore import background, files, given, plan, skills, todos, tools
+from holdfast.context.restore import background, files, given, instructions, plan, skills, todos, tools
 from holdfast.context.restore.registry import Registry
 
 # In the order in which restored things stand behind the summary: what changes least first, what is nearest to the
@@ -10,6 +10,7 @@ from holdfast.context.restore.registry import Registry
 STANDARD = Registry(
     trackers=(files.TRACKER, todos.TRACKER, plan.TRACKER, skills.TRACKER, background.TRACKER, tools.TRACKER),
     restorers=(
+        instructions.RESTORER,
         given.START,
         given.MEMORY,
         tools.RESTORER,

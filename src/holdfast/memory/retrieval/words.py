@@ -30,9 +30,10 @@ _UNSPACED = (
 _RUN = re.compile(f"[{_UNSPACED}]+|[^\\W_{_UNSPACED}]+")
 _ASCII_RUN = re.compile(r"[a-z0-9]+")
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
-_NAME = re.compile(r"[A-Za-z0-9]+(?:_[A-Za-z0-9]+)+|[a-z0-9]+(?:[A-Z][a-z0-9]*)+|(?:[A-Z][a-z0-9]+){2,}[A-Z]?\b")
+_CODE = re.compile(r"[A-Za-z0-9_]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)\Z")
+_NUMBER = re.compile(r"(\d+)(?:st|nd|rd|th)?\Z")
+_IS_NAME = re.compile(r"_|[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
 
 STOP_WORDS = frozenset(
     """a about after again all also am an and any are as at be because been before being between both but by came can
@@ -89,13 +90,11 @@ def terms(text: str) -> Counter[str]:
     """The terms of a text, each with how often it comes."""
     found: Counter[str] = Counter()
     for word, count in Counter(plain_words(_opened(text))).items():
-        term = _term(word)
+        term, mark = _known(word)
         if term:
             found[term] += count
-        if word in _TIMES or _YEAR.match(word):
-            found[WHEN] = 1
-        if word in _NUMBERS or word.isdigit():
-            found[COUNT] = 1
+        if mark:
+            found[mark] = 1
     if "May" in text and _MAY.search(text):
         found[MAY] = found[WHEN] = 1
     return found
@@ -116,12 +115,14 @@ def asked(query: str) -> Counter[str]:
     return found
 
 
-@lru_cache(maxsize=1 << 16)
-def _term(word: str) -> str:
+@lru_cache(maxsize=1 << 17)
+def _known(word: str) -> tuple[str, str]:
+    """The term of a word, nothing for a stop word; and the term more that it brings along."""
+    mark = WHEN if word in _TIMES or _YEAR.match(word) else COUNT if word in _NUMBERS or word.isdigit() else ""
     if word in STOP_WORDS:
-        return ""
-    ordinal = _ORDINAL.match(word)
-    return ordinal[1].lstrip("0") or "0" if ordinal else stem(word) if not word.isdigit() else word.lstrip("0") or "0"
+        return "", mark
+    number = _NUMBER.match(word)
+    return (number[1].lstrip("0") or "0" if number else stem(word)), mark
 
 
 def _split(run: str) -> list[str]:
@@ -133,9 +134,9 @@ def _split(run: str) -> list[str]:
 
 def _opened(text: str) -> str:
     """The text with the parts of names in code behind it, and those names in one piece."""
-    names = _NAME.findall(text)
-    if not names:
+    if not _IS_NAME.search(text):
         return text
+    names = [name for name in _CODE.findall(text) if _IS_NAME.search(name)]
     parts = [_HUMP.sub(" ", name) for name in names if "_" not in name]
     whole = [name.replace("_", "") for name in names if "_" in name]
     return " ".join((text, *parts, *whole))

@@ -1,0 +1,204 @@
+"""`ports.InstructionFiles` on this disk: instruction files as they are now (INS-1 to INS-6).
+
+What may be read is decided by `memory.instructions`; here are the bounds of reading itself: regular files of at most
+4 MiB, texts only, links resolved first and never followed while opening, folders of rules to a bounded depth.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import anyio.to_thread
+import msgspec
+
+from holdfast.adapters.files.disk import DISK, make_private, write_new
+from holdfast.errors import BadSetting
+from holdfast.memory.instructions.discovery import again, at_start, touched
+from holdfast.memory.instructions.places import MANAGED, MISSING, Found, Gathered, Places
+from holdfast.settings import Settings
+
+MAX_BYTES: Final = 4 * 1024 * 1024  # INS-5
+MAX_DEPTH: Final = 12  # of folders below a folder of rules
+MAX_RULES: Final = 500
+APPROVALS = "approved.json"
+_SNIFF_BYTES = 8_192
+
+
+class DiskReader:
+    """Reads files through their real paths. What was read is kept until the file changes (by time, size, identity)."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[tuple[int, int, int, int], Found]] = {}
+
+    def read(self, path: str) -> Found:
+        try:
+            real = os.path.realpath(path, strict=True)
+            about = os.stat(real, follow_symlinks=False)
+            mark = (about.st_mtime_ns, about.st_size, about.st_ino, about.st_ctime_ns)
+            kept = self._kept.get(real)
+            if kept is None or kept[0] != mark:
+                kept = self._kept[real] = (mark, self._read(real))
+            return kept[1]
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return Found()
+        except OSError as e:
+            return Found(None, f"can't be read: {e.strerror or e}", path)
+
+    def _read(self, real: str) -> Found:
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+        fd = os.open(real, flags)
+        try:
+            about = os.fstat(fd)
+            if not stat.S_ISREG(about.st_mode):
+                return Found(None, MISSING if stat.S_ISDIR(about.st_mode) else "not a regular file", real)
+            if about.st_size > MAX_BYTES:
+                return Found(None, f"larger than {MAX_BYTES // 1024 // 1024} MiB ({about.st_size:,} bytes)", real)
+            with open(fd, "rb", closefd=False) as file:
+                data = file.read(MAX_BYTES)
+        finally:
+            os.close(fd)
+        if b"\0" in data[:_SNIFF_BYTES]:
+            return Found(None, "not a text file", real)
+        text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n")
+        return Found(text, "", real)
+
+    def rules(self, folder: str) -> tuple[str, ...]:
+        found: list[str] = []
+        self._walk(folder, found, set(), 0)
+        return tuple(found)
+
+    def _walk(self, folder: str, found: list[str], seen: set[str], depth: int) -> None:
+        try:
+            real = os.path.realpath(folder, strict=True)
+            if real in seen or depth > MAX_DEPTH:
+                return
+            seen.add(real)
+            with os.scandir(folder) as entries:
+                inside = sorted(entries, key=lambda entry: entry.name)
+        except (OSError, ValueError):
+            return
+        for entry in inside:
+            if len(found) >= MAX_RULES:
+                return
+            try:
+                if entry.is_dir():
+                    self._walk(entry.path, found, seen, depth + 1)
+                elif entry.name.endswith(".md"):
+                    found.append(entry.path)
+            except OSError:  # a link that leads nowhere
+                continue
+
+
+class DiskInstructions:
+    """The instruction files of one working directory; reading happens in a thread, bounded, and raises nothing."""
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self._reader = DiskReader()
+
+    async def at_start(self) -> Gathered:
+        return await anyio.to_thread.run_sync(at_start, self.places, self._reader)
+
+    async def touched(self, paths: tuple[str, ...]) -> Gathered:
+        return await anyio.to_thread.run_sync(touched, self.places, self._reader, paths)
+
+    async def again(self, paths: tuple[str, ...]) -> Gathered:
+        return await anyio.to_thread.run_sync(again, self.places, self._reader, paths)
+
+
+def places_of(settings: Settings, environ: Mapping[str, str], *, cwd: Path, home: Path) -> Places:
+    """Where this machine keeps instruction files. `home` is Holdfast's own folder, which holds the approvals."""
+    cwd = cwd.absolute()
+    root = git_root(cwd) or cwd
+    person = environ.get("HOME") or str(Path.home())
+    user = environ.get("CLAUDE_CONFIG_DIR") or f"{person}/.claude"
+    managed = MANAGED.get(sys.platform, MANAGED["linux"])
+    folders = (Path(user), cwd / ".claude") if cwd == root else (Path(user), root / ".claude", cwd / ".claude")
+    excludes = (*settings.instructions_excludes, *_claude_excludes(folders))
+    return Places(
+        cwd=_real(cwd),
+        root=_real(root),
+        home=person,
+        user=str(Path(user).expanduser().absolute()),
+        managed=managed,
+        policy=_text_in(Path(managed).with_name("managed-settings.json"), "claudeMd"),
+        local=settings.instructions_local,
+        agents=settings.instructions_agents_md,
+        excludes=tuple(dict.fromkeys(_expanded(glob, person) for glob in excludes)),
+        approved=tuple(approvals(home).get(_real(root), ())),
+    )
+
+
+def _real(path: Path) -> str:
+    return os.path.realpath(path).replace(os.sep, "/")
+
+
+def _expanded(glob: str, person: str) -> str:
+    return person + glob[1:] if glob.startswith("~/") else glob
+
+
+def _claude_excludes(folders: Iterable[Path]) -> tuple[str, ...]:
+    """What Claude Code's own settings exclude, so that a setup made for it works as it is."""
+    found: list[str] = []
+    for folder in folders:
+        for name in ("settings.json", "settings.local.json"):
+            given = _settings(folder / name).get("claudeMdExcludes")
+            found += [glob for glob in given if isinstance(glob, str)] if isinstance(given, list) else []
+    return tuple(found)
+
+
+def _text_in(path: Path, key: str) -> str:
+    value = _settings(path).get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _settings(path: Path) -> dict[str, object]:
+    """Settings of another program's: what can't be read there says nothing here."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+
+
+def git_root(cwd: Path) -> Path | None:
+    """The nearest folder upwards that has a `.git`; None outside of a repository."""
+    return next((folder for folder in (cwd, *cwd.parents) if (folder / ".git").exists()), None)
+
+
+def approvals(home: Path) -> dict[str, list[str]]:
+    """What the user approved, by project: files and folders outside of it that its instruction files may import.
+
+    Raises `BadSetting` when the file is damaged; nothing is approved then.
+    """
+    path = home / APPROVALS
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, list[str]])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as e:
+        raise BadSetting(f"{path}: the approvals can't be read ({e}): mend the file or delete it") from None
+
+
+def approve(home: Path, *, cwd: Path, path: str, revoke: bool = False) -> str:
+    """Approve a file or folder for the project of a directory, or take that back. Returns its real path.
+
+    Raises `BadSetting` for a path that doesn't exist.
+    """
+    place = Path(path).expanduser()
+    place = place if place.is_absolute() else cwd / place
+    if not revoke and not place.exists():
+        raise BadSetting(f"{place}: no such file or folder: only what is there can be approved")
+    real, project = _real(place), _real(git_root(cwd.absolute()) or cwd.absolute())
+    known = approvals(home)
+    others = [one for one in known.get(project, []) if one != real]
+    known[project] = others if revoke else sorted([*others, real])
+    make_private(home)
+    beside = home / f"{APPROVALS}.{os.getpid()}.tmp"
+    write_new(DISK, beside, msgspec.json.format(msgspec.json.encode(known)))
+    DISK.rename(beside, home / APPROVALS)
+    return real

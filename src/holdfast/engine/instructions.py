@@ -1,0 +1,116 @@
+"""Instruction files in a session: at its start, nested ones as they are touched, changes on disk (INS-1 to INS-6).
+
+Nothing is kept beside the journal: what was told is read from the view, so a resumed session goes on where it stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.context.instructions import (
+    Told,
+    block_text,
+    change_text,
+    changes_message,
+    gone_text,
+    named,
+    nested_message,
+    packed,
+    start_message,
+)
+from holdfast.context.touched import touched_paths
+from holdfast.engine.reminding import Moment
+from holdfast.engine.session import Session
+from holdfast.events import InstructionsChanged, InstructionsLoaded
+from holdfast.memory.instructions.budget import Fitted, fit
+from holdfast.memory.instructions.places import Gathered, Instruction
+from holdfast.ports import InstructionFiles
+from holdfast.transcript.messages import Message
+from holdfast.transcript.tokens import base_tokens
+
+NAME = "instructions"
+_NESTED_SHARE = 10  # of the budget: what a nested load may take at least, however much stands there already
+
+
+class InstructionReminders:
+    """The source of reminders that instruction files are; `again` gives them for a compaction (RST-7)."""
+
+    name = NAME
+
+    def __init__(self, session: Session, files: InstructionFiles) -> None:
+        self._session = session
+        self._files = files
+        self._told = Told()
+
+    async def remind(self, session: Session, moment: Moment) -> Sequence[Message]:
+        told = self._told.follow(session.view)
+        found = await (self._before(told) if moment == "before" else self._behind(told))
+        return [message for message in found if message is not None]
+
+    async def again(self) -> str | None:
+        """The files as they are now, for the restorer; None when nothing loads."""
+        gathered = await self._files.at_start()
+        self._tell(gathered, "compact")
+        return packed(gathered.files) if gathered.files else None
+
+    async def _before(self, told: Told) -> list[Message | None]:
+        gathered = await self._files.at_start()
+        if not told.files:
+            self._tell(gathered, "start")
+            return [start_message(fit(gathered.files, self._budget()))]
+        return [changes_message(await self._changes(told, gathered))]
+
+    async def _changes(self, told: Told, gathered: Gathered) -> list[str]:
+        """What to say of files that changed, came, or went since they were told (INS-6)."""
+        files = {named(file.path): file for file in gathered.files}
+        nested = tuple(path for path in told.files if path not in files and told.files[path].is_nested)
+        if nested:
+            files |= {named(file.path): file for file in (await self._files.again(nested)).files}
+        same = {file.revision for file in files.values()}
+        new = [file for path, file in files.items() if path not in told.files]
+        texts = [block_text(one) for one in self._fitted(told, new)]
+        for path, known in told.files.items():
+            file = files.get(path)
+            if file is None and known.revision not in same:  # one of the same content goes on in its place
+                texts.append(gone_text(path))
+            elif file is not None and file.revision != known.revision:
+                texts.append(change_text(file, known, self._session.settings.instructions_diff_tokens))
+        if texts:
+            self._session.world.sink.emit(InstructionsChanged(len(texts)))
+        return texts
+
+    async def _behind(self, told: Told) -> list[Message | None]:
+        """Nested files of what the calls since the last answer touched; none twice, by path or content (INS-4)."""
+        view = self._session.view
+        paths = touched_paths(view, view.sent)
+        if not paths:
+            return []
+        gathered = await self._files.touched(paths)
+        revisions = {known.revision for known in told.files.values()}
+        new = [f for f in gathered.files if named(f.path) not in told.files and f.revision not in revisions]
+        if new:
+            self._tell(Gathered(tuple(new)), "nested")
+        return [nested_message(self._fitted(told, new))]
+
+    def _fitted(self, told: Told, new: Sequence[Instruction]) -> tuple[Fitted, ...]:
+        if not new:
+            return ()
+        budget = self._budget()
+        used = sum(base_tokens(known.shown) for known in told.files.values())
+        return fit(new, max(budget - used, budget // _NESTED_SHARE))
+
+    def _budget(self) -> int:
+        return self._session.limits.scaled(self._session.settings.instructions_tokens)
+
+    def _tell(self, gathered: Gathered, why: str) -> None:
+        if gathered.files:
+            tokens = sum(file.tokens for file in gathered.files)
+            self._session.world.sink.emit(InstructionsLoaded(why, len(gathered.files), tokens))
+
+
+def with_instructions(session: Session, files: InstructionFiles) -> Session:
+    """The session with these instruction files: as reminders, and back after a compaction."""
+    source = InstructionReminders(session, files)
+    session.reminders = (*session.reminders, source)
+    session.sources[NAME] = source.again
+    return session

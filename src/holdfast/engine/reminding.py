@@ -1,0 +1,85 @@
+"""Reminders of a session: who may add context that nobody said, when, and in which order (TURN-10).
+
+A source is asked at two moments. `before`: in front of what is said next (a person's words, never between a call and
+its result). `behind`: behind what was said, before each request. What it answers is appended as messages of origin
+`reminder`, so it is in the journal first, is frozen, counts in the accounting, and moves no prefix.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+import msgspec
+
+from holdfast.context.reminders import prepend_context
+from holdfast.events import ReminderFailed
+from holdfast.transcript.messages import Message, MessageId
+
+if TYPE_CHECKING:
+    from holdfast.engine.session import Session
+
+Moment = Literal["before", "behind"]
+# What changes least stands first; sources of other names come behind these, in the order in which they were added.
+ORDER: Final = ("instructions", "memory_index", "memory", "selection", "todos", "plan")
+
+
+class Reminding(Protocol):
+    """A source of reminders.
+
+    `remind` gives the messages to append now, most often none; it may look at everything and changes nothing. What it
+    raises is an event, and the turn goes on without it.
+    """
+
+    name: str
+
+    async def remind(self, session: Session, moment: Moment) -> Sequence[Message]: ...
+
+
+def ordered(sources: Sequence[Reminding]) -> tuple[Reminding, ...]:
+    """The sources in the order in which they are asked; of two with one name, the later one is left."""
+    by_name = {source.name: source for source in sources}
+    rank = {name: number for number, name in enumerate(ORDER)}
+    return tuple(sorted(by_name.values(), key=lambda source: rank.get(source.name, len(ORDER))))
+
+
+async def remind(session: Session, moment: Moment) -> None:
+    """Ask all sources, and append what they give."""
+    if not session.reminders or (moment == "before" and session.view.open_calls):
+        return
+    said: list[Message] = []
+    for source in ordered(session.reminders):
+        try:
+            said += await source.remind(session, moment)
+        except Exception as e:  # a named boundary: a reminder is a help, and never ends a turn
+            session.world.sink.emit(ReminderFailed(source.name, type(e).__name__))
+    if said:
+        await session.append(*said)
+
+
+@dataclass(slots=True)
+class HostText:
+    """A text of the host's, such as the editor's selection, shown again whenever it is another one.
+
+    `source` gives the text as it is now, None or blank when there is none. It is asked once for each thing a person
+    says, and shown right before it.
+    """
+
+    name: str
+    title: str
+    source: Callable[[], Awaitable[str | None]]
+    _shown: tuple[str | None, str] = field(default=(None, ""))  # the boundary, and the mark of the text shown last
+
+    async def remind(self, session: Session, moment: Moment) -> Sequence[Message]:
+        if moment != "before":
+            return ()
+        text = await self.source() or ""
+        boundary = session.view.boundary.id if session.view.boundary else None
+        mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        if not text.strip() or self._shown == (boundary, mark):
+            return ()
+        self._shown = (boundary, mark)
+        (message,) = prepend_context((), {self.title: text})
+        return (msgspec.structs.replace(message, id=MessageId(""), note=self.name),)
