@@ -42,6 +42,7 @@ SWITCHES: dict[str, str] = {
     "instructions": "CLAUDE_CODE_DISABLE_CLAUDE_MDS",
     "memory": "CLAUDE_CODE_DISABLE_AUTO_MEMORY",
 }
+MERGED = frozenset({"instructions_excludes"})  # INS-5: lists that grow from scope to scope
 _NOT_SETTINGS = frozenset({"HOLDFAST_HOME"})
 _TRUE = frozenset({"1", "true", "yes", "on"})
 

@@ -136,6 +136,14 @@ def too_large(text: str, limits: Limits, *, name: str = "MEMORY.md") -> str | No
     )
 
 
+def changed(before: str, after: str) -> str:
+    """The lines that came (+) and went (-) between two texts of the index, in their order; nothing for the same."""
+    old, new = before.split("\n"), after.split("\n")
+    gone, came = set(old) - set(new), set(new) - set(old)
+    lines = [f"- {line}" for line in old if line in gone and line.strip()]
+    return "\n".join((*lines, *(f"+ {line}" for line in new if line in came and line.strip())))
+
+
 def _warning(lines: int, size: int, limits: Limits) -> str:
     return (
         f"[The memory index is cut here: it has {lines:,} lines and {size:,} bytes, and {limits.lines:,} lines and "

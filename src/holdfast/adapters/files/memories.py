@@ -21,7 +21,15 @@ from holdfast.adapters.files.disk import DISK, Disk, discard, make_private, writ
 from holdfast.memory.contents import hooks, normalised
 from holdfast.memory.directory import is_memory
 from holdfast.memory.retrieval.index import Counts, Index, Packed
-from holdfast.memory.retrieval.memories import MEMORY_FIELDS, Card, Chosen, Wanted, counts_of, ranked
+from holdfast.memory.retrieval.memories import (
+    MEMORY_FIELDS,
+    Card,
+    Chosen,
+    Wanted,
+    candidates,
+    counts_of,
+    ranked,
+)
 from holdfast.memory.topics import INDEX, Topic, topic
 
 HEAD_BYTES = 32_768  # of each file; what a memory is about stands at its top
@@ -69,6 +77,15 @@ class Unread:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a directory looks like: the times of its folders, its files, and what its indexes say of them."""
+
+    folders: dict[str, int]
+    files: dict[str, Stated]
+    said: dict[str, str]
+
+
 @dataclass(slots=True)
 class MemoryDirectory:
     """The memories of one directory, ready to be asked. Blocks for the disk; writes nothing into the directory."""
@@ -110,12 +127,24 @@ class MemoryDirectory:
                 return False
         return True
 
+    def candidates(self, wanted: Wanted) -> tuple[Card, ...]:
+        """What a model may choose from, as of the last look."""
+        return candidates(self._index, self._cards, wanted)
+
     def rescan(self) -> int:
         """Look at the time and size of every file, read those that changed; how many did."""
+        return self.take(self.look())
+
+    def look(self) -> Look:
+        """The time and size of every file; changes nothing here, so that it can go on while questions are answered."""
+        folders, files = self._walked()
+        return Look(folders, files, self._said(files))
+
+    def take(self, look: Look) -> int:
+        """Read what changed; how many files that were."""
         if not self._is_loaded:
             self._load()
-        folders, files = self._walked()
-        said = self._said(files)
+        folders, files, said = look.folders, look.files, look.said
         digest = hashlib.sha256(msgspec.json.encode(said)).hexdigest()
         stale = [f for f, now in files.items() if not _is_same(self._files.get(f), now)]
         if digest != self._hooks and self._files:

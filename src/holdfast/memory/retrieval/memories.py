@@ -128,10 +128,20 @@ def ranked(index: Index, cards: Mapping[str, Card], wanted: Wanted) -> tuple[Cho
     )
 
 
+def candidates(index: Index, cards: Mapping[str, Card], wanted: Wanted) -> tuple[Card, ...]:
+    """What a model may choose from: the best by the ranking, then the newest, at most `limit` together."""
+    best = [one.card for one in ranked(index, cards, wanted)]
+    taken = {card.file for card in best}
+    if len(best) < wanted.limit:
+        newest = sorted(cards.values(), key=lambda card: (-card.modified, card.file))
+        best += [card for card in newest if card.file not in taken and not is_left_out(card, wanted)]
+    return tuple(best[: wanted.limit])
+
+
 def is_left_out(card: Card, wanted: Wanted) -> bool:
     """Whether a memory isn't to be shown now, however well it fits."""
     seen = wanted.shown.get(card.file)
-    if seen is not None and card.modified <= seen:
+    if seen is not None and int(card.modified) <= seen:
         return True
     return card.type in ("reference", None) and any(_is_usage(card, tool) for tool in wanted.tools)
 
