@@ -118,7 +118,7 @@ class Settings:
     memory_index_lines: int = 200  # MEM-2
     memory_index_bytes: int = 25_000  # MEM-2
     memory_results: int = 5  # MEM-4: chosen for a turn
-    memory_floor: float = 0.18  # MEM-4: of what a memory could score; below it is noise
+    memory_floor: float = 0.25  # MEM-4: of what a memory could score; below it is noise
     memory_candidates: int = 200  # MEM-4: the best ones that a model may choose from
     memory_select_seconds: float = 1.5  # MEM-4: for a model to choose; then the ranking stands
     memory_tool_turns: int = 3  # MEM-4: tools used in so many last turns need no usage notes

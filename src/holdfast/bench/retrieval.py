@@ -19,7 +19,7 @@ from holdfast.bench.questions import Corpus, Item, Kind, Question
 from holdfast.errors import BadSetting
 from holdfast.memory.retrieval.dialogue import Dialogue, Sessions, Turn, best, newness
 from holdfast.memory.retrieval.index import Field, Index
-from holdfast.memory.retrieval.memories import MEMORY_FIELDS, SEARCH_FLOOR, Card, Wanted, counts_of, ranked
+from holdfast.memory.retrieval.memories import SEARCH_FLOOR, Card, Wanted, counts_of, empty_index, ranked
 from holdfast.memory.retrieval.words import asked, plain_words, terms
 from holdfast.memory.topics import TYPES, Topic
 
@@ -127,7 +127,7 @@ def _turn(item: Item) -> Turn:
 
 
 def _memories(items: Sequence[Item]) -> Scores:
-    index, cards, numbers = Index(MEMORY_FIELDS), {}, {}
+    index, cards, numbers = empty_index(), {}, {}
     texts = []
     for number, item in enumerate(items):
         kind = next((one for one in TYPES if one == item.type), None)

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.bench.retrieval import quantile
-from holdfast.memory.retrieval.index import Index
-from holdfast.memory.retrieval.memories import MEMORY_FIELDS, Card, Wanted, ranked
+from holdfast.memory.retrieval.memories import Card, Wanted, empty_index, ranked
 
 SIZES = (100, 1_000, 10_000, 100_000)
 QUESTIONS = 60
@@ -46,7 +45,7 @@ def _timed(size: int, seed: int) -> Timed:
     def drawn(count: int) -> list[str]:
         return chance.choices(words, cum_weights=weights, k=count)
 
-    index = Index(MEMORY_FIELDS)
+    index = empty_index()
     cards: dict[str, Card] = {}
 
     def made() -> list[tuple[str, dict[str, Counter[str]]]]:

@@ -32,7 +32,7 @@ from holdfast.transcript.tokens import base_tokens
 
 NAME = "memory"
 INDEX_NAME = "memory_index"
-FEW_TERMS = 3  # a question of fewer, such as "yes, do that", means what was said before it
+FEW_TERMS = 2  # a question of fewer, such as "yes, do that", means what was said before it
 ANSWER_TOKENS = 400
 
 

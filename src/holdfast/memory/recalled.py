@@ -54,17 +54,12 @@ def cut_body(topic: Topic, budget_tokens: int) -> str:
     if base_tokens(topic.body) <= budget_tokens:
         return topic.body
     notice = f"[Cut here: {base_tokens(topic.body):,} tokens in all. Read {_one_line(topic.file)} for the rest.]"
-    room = budget_tokens - base_tokens(notice) - 1
-    kept: list[str] = []
-    for line in topic.body.split("\n"):
-        cost = base_tokens(line + "\n")
-        if cost > room:
-            if not kept:
-                kept.append(line[: max(0, room) * UNITS_PER_TOKEN // 2])
-            break
-        kept.append(line)
-        room -= cost
-    return "\n".join((*kept, notice))
+    room = max(0, budget_tokens - base_tokens(notice) - 1) * UNITS_PER_TOKEN
+    head = topic.body[:room]
+    while head and base_tokens(f"{head}\n{notice}") > budget_tokens:  # characters that count as two
+        head = head[: len(head) * 9 // 10]
+    kept = head[: head.rfind("\n")] if "\n" in head else head
+    return f"{kept}\n{notice}"
 
 
 def told(text: str) -> dict[str, float]:

@@ -22,12 +22,14 @@ from holdfast.memory.contents import hooks, normalised
 from holdfast.memory.directory import is_memory
 from holdfast.memory.retrieval.index import Counts, Index, Packed
 from holdfast.memory.retrieval.memories import (
+    BACKGROUND,
     MEMORY_FIELDS,
     Card,
     Chosen,
     Wanted,
     candidates,
     counts_of,
+    empty_index,
     ranked,
 )
 from holdfast.memory.topics import INDEX, Topic, topic
@@ -38,6 +40,7 @@ MOST_DEPTH = 8
 INDEX_BYTES = 4_000_000
 CACHES = "memory-index"
 _VERSION = 3
+_OPENING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 class _Seen(msgspec.Struct, frozen=True, array_like=True):
@@ -97,7 +100,7 @@ class MemoryDirectory:
     _folders: dict[str, int] = field(default_factory=dict)
     _files: dict[str, _Seen] = field(default_factory=dict)
     _cards: dict[str, Card] = field(default_factory=dict)
-    _index: Index = field(default_factory=lambda: Index(MEMORY_FIELDS))
+    _index: Index = field(default_factory=empty_index)
     _hooks: str = ""
     _is_loaded: bool = False
 
@@ -214,7 +217,7 @@ class MemoryDirectory:
         if len(self._index) < len(texts):  # so many are new that the average lengths have to be taken anew
             kept = len(self._index)
             if kept == 0 or len(texts) == len(files):
-                self._index = Index(MEMORY_FIELDS)
+                self._index = empty_index()
                 self._index.fill(texts)
                 return
         for file, counts in texts:
@@ -227,7 +230,7 @@ class MemoryDirectory:
 
     def _text(self, file: str, most: int) -> str:
         """The beginning of a file. Only regular files: a pipe or a device would hold us up."""
-        fd = self.disk.open(self.path / file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        fd = self.disk.open(self.path / file, os.O_RDONLY | _OPENING)
         try:
             if not stat.S_ISREG(self.disk.fstat(fd).st_mode):
                 raise OSError(22, "not a regular file", file)
@@ -251,7 +254,7 @@ class MemoryDirectory:
             return
         self._files, self._folders, self._hooks = dict(cached.files), dict(cached.folders), cached.hooks
         self._cards = {file: _card(file, seen) for file, seen in self._files.items()}
-        self._index = Index.unpacked(MEMORY_FIELDS, cached.index)
+        self._index = Index.unpacked(MEMORY_FIELDS, cached.index, background=BACKGROUND)
 
     def _store(self) -> None:
         """Write the cache file; a disk that refuses costs only the next start."""

@@ -42,9 +42,13 @@ class Packed(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(slots=True)
 class Index:
-    """Texts by key. `fields` may not change once there are texts in it."""
+    """Texts by key. `fields` may not change once there are texts in it.
+
+    `background` texts are thought beside them that hold nothing: else among three texts no term could be rare.
+    """
 
     fields: Fields
+    background: int = 0
     keys: list[str | None] = field(default_factory=list)  # by number; None: it went
     _numbers: dict[str, int] = field(default_factory=dict)
     _terms: dict[str, Postings | tuple[bytes, bytes]] = field(default_factory=dict)
@@ -127,7 +131,12 @@ class Index:
         if posted is None:
             return 0.0
         holds = min(len(posted[0]), len(self.keys))
-        return math.log(1 + (len(self.keys) - holds + 0.5) / (holds + 0.5))
+        return math.log(1 + (len(self.keys) + self.background - holds + 0.5) / (holds + 0.5))
+
+    @property
+    def rare(self) -> float:
+        """The weight that a term would have which a single text held."""
+        return math.log(1 + (len(self.keys) + self.background + 0.5) / 1.5)
 
     def scores(self, asked: Mapping[str, float]) -> list[float]:
         """What each text scores, by its number; 0 for those that hold nothing of it, or went."""
@@ -180,9 +189,9 @@ class Index:
         return Packed(list(self.keys), dict(self._averages), terms)
 
     @classmethod
-    def unpacked(cls, fields: Fields, packed: Packed) -> Index:
+    def unpacked(cls, fields: Fields, packed: Packed, *, background: int = 0) -> Index:
         """As it was. Arrays of a term are read when it is first asked for."""
-        index = cls(fields, list(packed.keys))
+        index = cls(fields, background, list(packed.keys))
         index._numbers = {key: n for n, key in enumerate(index.keys) if key is not None}
         index._terms = dict(packed.terms)
         index._averages = dict(packed.lengths)

@@ -26,8 +26,9 @@ MEMORY_FIELDS = {
     "hook": Field(0.5, 0.2),  # its line in MEMORY.md
     "body": Field(0.4, 0.5),
 }
-TURN_FLOOR = 0.18  # unasked: rather nothing than noise
-SEARCH_FLOOR = 0.09  # somebody asked for it
+BACKGROUND = 50  # memories thought beside the real ones, so that a directory of three has telling words, too
+TURN_FLOOR = 0.25  # unasked: rather nothing than noise
+SEARCH_FLOOR = 0.1  # somebody asked for it
 TELLING_TERMS = 6  # of a question, the rarest: what a memory could hold at best is reckoned by them
 LEAST_TERMS = 2.0  # one word alone promises little: `hello` isn't a question about memories that say it
 SCORE_OF_A_TERM = 1.3  # of a term that stands in the name or the description
@@ -86,6 +87,11 @@ class Chosen:
     card: Card
     score: float
     why: str
+
+
+def empty_index() -> Index:
+    """An index for memories, with none in it."""
+    return Index(MEMORY_FIELDS, BACKGROUND)
 
 
 def counts_of(topic: Topic, hook: str = "") -> Counts:
@@ -157,9 +163,8 @@ def _is_usage(card: Card, tool: str) -> bool:
 
 def _possible(index: Index, ask: Mapping[str, float]) -> float:
     """What a memory would score that holds the telling terms of the question; unknown terms count as rare ones."""
-    rare = math.log(1 + (len(index) + 0.5) / 0.5)
-    weights = sorted((index.weight(term) or rare for term in ask), reverse=True)[:TELLING_TERMS]
-    return max(sum(weights), LEAST_TERMS * rare) * SCORE_OF_A_TERM
+    weights = sorted((index.weight(term) or index.rare for term in ask), reverse=True)[:TELLING_TERMS]
+    return max(sum(weights), LEAST_TERMS * index.rare) * SCORE_OF_A_TERM
 
 
 def _prior(card: Card, wanted: Wanted) -> float:
