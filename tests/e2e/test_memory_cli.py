@@ -27,14 +27,10 @@ def folder(tmp_path: Path) -> Path:
 
 def holdfast(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "HOLDFAST_HOME": str(tmp_path / "home")}
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", *words],
-        capture_output=True,
-        text=True,
-        env=environ,
-        check=False,
-        cwd=tmp_path,
-    )
+    if "PYTHONPATH" in os.environ:
+        environ["PYTHONPATH"] = os.environ["PYTHONPATH"]
+    command = [sys.executable, "-m", "holdfast", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environ, check=False, cwd=tmp_path)
 
 
 def test_search_gives_exactly_this_json_and_writes_nothing(tmp_path: Path, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""QLT-4, MEM-3: real memory directories and dialogues. The questions and their evidence are ours (docs/retrieval.md)."""
+"""QLT-4, MEM-3: real memory directories and dialogues. Questions and evidence are ours (docs/retrieval.md)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_real_directories_load_and_nothing_wrong_is_left_unsaid(name: str) -> No
 def test_turns_of_real_dialogues_are_found(
     tmp_path: Path, language: str, dated: bool, bars: tuple[float, float]
 ) -> None:
-    """A measure of our own beside the gates, which are on data kept apart; the bars stand a little below the figures."""
+    """A measure of our own beside the gates, which are on data kept apart; bars stand a little below the figures."""
     made = converter()
     value = made.dialogues(DATA, language)
     path = tmp_path / "q.json"

@@ -1,4 +1,4 @@
-"""MEM-2, MEM-4, MEM-5: memories in a session: the index at its start, what matters to what is said, a model's choice."""
+"""MEM-2, MEM-4, MEM-5: memories in a session: the index at its start, what matters to words said, a model's choice."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from holdfast.adapters.files.recollected import FileMemories
 from holdfast.adapters.sinks import ListSink
 from holdfast.context.replies import Delta, Reply
 from holdfast.context.requests import Request
+from holdfast.engine.compaction import Done
 from holdfast.engine.models import Models
 from holdfast.engine.recollection import MemoryRecall, with_memory
 from holdfast.engine.reminding import remind
@@ -126,12 +127,11 @@ def test_the_index_is_shown_once_and_its_changes_behind(folder: Path) -> None:
 
 def test_the_index_comes_back_after_a_compaction(folder: Path) -> None:
     async def do(session: Session, sink: ListSink) -> None:
-        for number in range(6):
+        for number in range(12):
             await say(session, f"hello {number} " + "words " * 3_000, "Well. " + "words " * 3_000)
-        await compact(session)
-        texts = "\n".join(
-            block.value.text for i in session.view.items for block in i.message.blocks if isinstance(block.value, Text)
-        )
+        assert isinstance(await compact(session, trigger="manual"), Done)
+        blocks = [block.value for item in session.view.items for block in item.message.blocks]
+        texts = "\n".join(block.text for block in blocks if isinstance(block, Text))
         assert texts.count("— on Fridays") == 1
         await say(session, "go on")
         assert len(events(sink, MemoryIndexShown)) == 1  # not told again
