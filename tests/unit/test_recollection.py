@@ -130,9 +130,11 @@ def test_the_index_comes_back_after_a_compaction(folder: Path) -> None:
         for number in range(12):
             await say(session, f"hello {number} " + "words " * 3_000, "Well. " + "words " * 3_000)
         assert isinstance(await compact(session, trigger="manual"), Done)
-        blocks = [block.value for item in session.view.items for block in item.message.blocks]
-        texts = "\n".join(block.text for block in blocks if isinstance(block, Text))
-        assert texts.count("— on Fridays") == 1
+        (index,) = [item.message for item in session.view.items if item.message.note == "memory_index"]
+        assert index.origin == "restored"
+        (block,) = index.blocks
+        assert isinstance(block.value, Text)
+        assert "— on Fridays" in block.value.text
         await say(session, "go on")
         assert len(events(sink, MemoryIndexShown)) == 1  # not told again
 

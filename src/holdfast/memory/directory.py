@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Final, Literal, get_args
 
 from holdfast.errors import BadSetting
@@ -32,45 +31,48 @@ Scope = Literal["user", "project", "local"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 Right = Literal["none", "read", "write"]
 
+_ABSOLUTE = re.compile(r"/|[A-Za-z]:/")
 _AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grounds:
-    """What places follow from: the store's home, its folder for the project, the git root, the user's home."""
+    """What places follow from: the store's home, its folder for the project, the git root, the user's home.
 
-    home: PurePath
+    Paths are absolute, with slashes.
+    """
+
+    home: str
     slug: str
-    root: PurePath
-    user_home: PurePath
+    root: str
+    user_home: str
     directory: str | None = None  # the setting memory_directory
 
 
-def project_directory(grounds: Grounds) -> PurePath:
+def project_directory(grounds: Grounds) -> str:
     """The directory of the project. `BadSetting` when the setting names no absolute path."""
     if not grounds.directory:
-        return grounds.home / "projects" / grounds.slug / MEMORY
-    given = grounds.directory
-    if given == "~" or given.startswith(("~/", "~\\")):
-        return grounds.user_home / given[2:]
-    path = type(grounds.home)(given)
-    if not path.is_absolute():
+        return f"{grounds.home}/projects/{grounds.slug}/{MEMORY}"
+    given = grounds.directory.replace("\\", "/").rstrip("/") or "/"
+    if given == "~" or given.startswith("~/"):
+        return grounds.user_home + given[1:]
+    if not _ABSOLUTE.match(given):
         raise BadSetting(f"memory_directory = {given!r}: has to be absolute, or begin with ~/")
-    return path
+    return given
 
 
-def user_directory(grounds: Grounds) -> PurePath:
+def user_directory(grounds: Grounds) -> str:
     """The directory of the user, for all projects."""
-    return grounds.home / MEMORY
+    return f"{grounds.home}/{MEMORY}"
 
 
-def agent_directory(grounds: Grounds, agent: str, scope: Scope) -> PurePath:
+def agent_directory(grounds: Grounds, agent: str, scope: Scope) -> str:
     """The directory of an agent. `BadSetting` for a name that could lead elsewhere."""
     if not _AGENT.fullmatch(agent) or ".." in agent:
         raise BadSetting(f"agent {agent[:80]!r}: letters, digits, dots, dashes and underscores only, at most 64")
     if scope == "user":
-        return grounds.home / AGENTS / agent
-    return grounds.root / FOLDER / (AGENTS if scope == "project" else AGENTS_LOCAL) / agent
+        return f"{grounds.home}/{AGENTS}/{agent}"
+    return f"{grounds.root}/{FOLDER}/{AGENTS if scope == 'project' else AGENTS_LOCAL}/{agent}"
 
 
 def is_memory(file: str) -> bool:
@@ -100,7 +102,7 @@ MAIN_RIGHTS = Rights(own="none", project="write", user="write")
 class Allowed:
     """A directory an agent may use, and how."""
 
-    path: PurePath
+    path: str
     right: Right
     what: Literal["project", "user", "agent"]
 
@@ -115,7 +117,7 @@ def allowed(grounds: Grounds, rights: Rights) -> tuple[Allowed, ...]:
     return tuple(one for one in (*own, *common) if one.right != "none")
 
 
-def right_to(path: PurePath, among: tuple[Allowed, ...]) -> Right:
+def right_to(path: str, among: tuple[Allowed, ...]) -> Right:
     """What may be done with a path, which has to be real: the right of the nearest directory around it."""
-    around = [one for one in among if path == one.path or one.path in path.parents]
-    return max(around, key=lambda one: len(one.path.parts)).right if around else "none"
+    around = [one for one in among if path == one.path or path.startswith(f"{one.path.rstrip('/')}/")]
+    return max(around, key=lambda one: len(one.path)).right if around else "none"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-
 import pytest
 
 from holdfast.errors import BadSetting
@@ -20,27 +18,26 @@ from holdfast.memory.directory import (
 )
 
 pytestmark = pytest.mark.unit
-P = PurePosixPath
-GROUNDS = Grounds(home=P("/h/.holdfast"), slug="-work-app", root=P("/work/app"), user_home=P("/h"))
+GROUNDS = Grounds(home="/h/.holdfast", slug="-work-app", root="/work/app", user_home="/h")
 
 
 def test_places_of_a_project_a_user_and_agents() -> None:
-    assert project_directory(GROUNDS) == P("/h/.holdfast/projects/-work-app/memory")
-    assert user_directory(GROUNDS) == P("/h/.holdfast/memory")
-    assert agent_directory(GROUNDS, "reviewer", "user") == P("/h/.holdfast/agent-memory/reviewer")
-    assert agent_directory(GROUNDS, "reviewer", "project") == P("/work/app/.holdfast/agent-memory/reviewer")
-    assert agent_directory(GROUNDS, "reviewer", "local") == P("/work/app/.holdfast/agent-memory-local/reviewer")
+    assert project_directory(GROUNDS) == "/h/.holdfast/projects/-work-app/memory"
+    assert user_directory(GROUNDS) == "/h/.holdfast/memory"
+    assert agent_directory(GROUNDS, "reviewer", "user") == "/h/.holdfast/agent-memory/reviewer"
+    assert agent_directory(GROUNDS, "reviewer", "project") == "/work/app/.holdfast/agent-memory/reviewer"
+    assert agent_directory(GROUNDS, "reviewer", "local") == "/work/app/.holdfast/agent-memory-local/reviewer"
 
 
 @pytest.mark.parametrize(("given", "path"), [("~/m", "/h/m"), ("/x/m", "/x/m"), ("~", "/h")])
 def test_a_setting_names_another_place(given: str, path: str) -> None:
-    grounds = Grounds(home=GROUNDS.home, slug="s", root=GROUNDS.root, user_home=P("/h"), directory=given)
-    assert project_directory(grounds) == P(path)
+    grounds = Grounds(home=GROUNDS.home, slug="s", root=GROUNDS.root, user_home="/h", directory=given)
+    assert project_directory(grounds) == path
 
 
 def test_a_relative_place_is_refused() -> None:
     with pytest.raises(BadSetting, match="absolute"):
-        project_directory(Grounds(home=P("/h"), slug="s", root=P("/r"), user_home=P("/h"), directory="here"))
+        project_directory(Grounds(home="/h", slug="s", root="/r", user_home="/h", directory="here"))
 
 
 @pytest.mark.parametrize("agent", ["../x", "a/b", "", ".hidden", "a..b", "x" * 65])
@@ -66,16 +63,16 @@ def test_what_is_a_memory(file: str, yes: bool) -> None:
 
 def test_rights_of_an_agent_reach_its_own_folders_and_what_it_was_given() -> None:
     among = allowed(GROUNDS, Rights(agent="reviewer", scopes=("user", "local"), project="read", user="none"))
-    assert right_to(P("/h/.holdfast/agent-memory/reviewer/a.md"), among) == "write"
-    assert right_to(P("/work/app/.holdfast/agent-memory-local/reviewer/a.md"), among) == "write"
-    assert right_to(P("/work/app/.holdfast/agent-memory/reviewer/a.md"), among) == "none"
-    assert right_to(P("/h/.holdfast/agent-memory/other/a.md"), among) == "none"
-    assert right_to(P("/h/.holdfast/projects/-work-app/memory/a.md"), among) == "read"
-    assert right_to(P("/h/.holdfast/memory/a.md"), among) == "none"
+    assert right_to("/h/.holdfast/agent-memory/reviewer/a.md", among) == "write"
+    assert right_to("/work/app/.holdfast/agent-memory-local/reviewer/a.md", among) == "write"
+    assert right_to("/work/app/.holdfast/agent-memory/reviewer/a.md", among) == "none"
+    assert right_to("/h/.holdfast/agent-memory/other/a.md", among) == "none"
+    assert right_to("/h/.holdfast/projects/-work-app/memory/a.md", among) == "read"
+    assert right_to("/h/.holdfast/memory/a.md", among) == "none"
 
 
 def test_the_main_agent_may_write_what_is_the_projects_and_the_users() -> None:
     among = allowed(GROUNDS, MAIN_RIGHTS)
-    assert right_to(P("/h/.holdfast/projects/-work-app/memory/team/a.md"), among) == "write"
-    assert right_to(P("/h/.holdfast/memory"), among) == "write"
-    assert right_to(P("/work/app/src/a.md"), among) == "none"
+    assert right_to("/h/.holdfast/projects/-work-app/memory/team/a.md", among) == "write"
+    assert right_to("/h/.holdfast/memory", among) == "write"
+    assert right_to("/work/app/src/a.md", among) == "none"

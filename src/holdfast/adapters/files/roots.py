@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from holdfast.adapters.files.store import slug_of
 from holdfast.memory.directory import Grounds
@@ -42,5 +42,10 @@ def _main_folder(link: Path) -> Path | None:
 def grounds_of(home: Path, cwd: Path, *, directory: str | None = None) -> Grounds:
     """What the places of memories follow from, for work in a folder."""
     root = project_root(cwd)
-    user_home: PurePath = Path.home()
-    return Grounds(home=home, slug=slug_of(root), root=root, user_home=user_home, directory=directory)
+    return Grounds(
+        home=home.absolute().as_posix(),
+        slug=slug_of(root),
+        root=root.as_posix(),
+        user_home=Path.home().as_posix(),
+        directory=directory,
+    )
