@@ -2,6 +2,7 @@
 
     HoldfastError                    everything below; catch this at a door
     +-- MalformedBlock               a known block type with a wrong or missing field (ENG-1)
+    |   +-- OverLimit                a message too large, too deep, or of too many blocks (SEC-6)
     +-- JournalError                 the journal can't be read or written
     |   +-- NewerFormat              written by a newer Holdfast; refused by name (ENG-3)
     |   +-- DamagedLine              a line whose checksum or syntax is wrong (ENG-3)
@@ -46,6 +47,14 @@ class MalformedBlock(HoldfastError):
         self.kind = kind
         self.detail = detail
         super().__init__(f"malformed {kind} block: {detail}")
+
+
+class OverLimit(MalformedBlock):
+    """A message that is larger, nested deeper, or of more blocks than may come in (SEC-6)."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("content", detail)
+        self.args = (detail,)
 
 
 class JournalError(HoldfastError):

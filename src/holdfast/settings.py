@@ -141,7 +141,7 @@ class Settings:
     pins_tokens: int = 4_000  # RST-8: pins are paid in every request
 
     # Instruction files (INS-1 to INS-6, docs/instructions.md)
-    instructions: bool = False  # read them: off in the library, on in `holdfast chat`; nobody's files are read unasked
+    instructions: bool = False  # off: a library reads nobody's files unasked; a program for people switches it on
     instructions_local: bool = True  # INS-1: CLAUDE.local.md
     instructions_agents_md: bool = False  # INS-1: AGENTS.md beside CLAUDE.md
     instructions_excludes: tuple[str, ...] = ()  # INS-5: globs on absolute paths; the lists of all scopes together

@@ -29,7 +29,7 @@ WAITING_MODULES = frozenset("anyio asyncio concurrent queue sched threading".spl
 MACHINE_CALLS = frozenset("open input print breakpoint __import__ exec eval".split())
 CLOCK_ATTRIBUTES = frozenset({"now", "utcnow", "today"})
 CLOCK_CLASSES = frozenset({"datetime", "date"})
-THIRD_PARTY_IN_PURE_ROOMS = frozenset({"msgspec", "re2"})  # re2: patterns from models (SEC-6)
+THIRD_PARTY_IN_PURE_ROOMS = frozenset({"msgspec", "re2", "yaml"})  # re2, yaml: patterns and front matter (SEC-6)
 
 
 def room_files(rooms: tuple[str, ...]) -> Iterator[Path]:

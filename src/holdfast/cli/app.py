@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import app_memory, app_notes, app_past
+from holdfast.cli import app_instructions, app_memory, app_notes, app_past
 from holdfast.cli.door import Door, configured, out
 
 app = typer.Typer(
@@ -288,3 +288,4 @@ def bench_retrieval(
 app_past.add_to(app)
 app_notes.add_to(app)
 app_memory.add_to(app)
+app_instructions.add_to(app)

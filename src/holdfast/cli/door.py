@@ -27,11 +27,11 @@ class Door:
     debug: bool = False
 
 
-def configured(flags: Iterable[str] = ()) -> Config:
-    """The settings that hold in this directory; what was ignored is said on stderr (PRS-3)."""
+def configured(flags: Iterable[str] = (), *, cwd: Path | None = None) -> Config:
+    """The settings that hold in a directory, by default this one; what was ignored is said on stderr (PRS-3)."""
     from holdfast.adapters.config import load
 
-    config = load(os.environ, cwd=Path.cwd(), flags=flags)
+    config = load(os.environ, cwd=cwd or Path.cwd(), flags=flags)
     for warning in config.warnings:
         note(f"{warning.name}: {warning.reason}")
     return config

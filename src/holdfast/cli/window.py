@@ -10,6 +10,7 @@ from holdfast.cli.opened import Opened, opened_one
 from holdfast.cli.tables import Cell, table
 from holdfast.context.accounting import Accounting, account
 from holdfast.context.policy import low_line, percent_left, pressure_at
+from holdfast.context.trusted import trust_tokens
 
 if TYPE_CHECKING:
     from holdfast.adapters.config import Config
@@ -61,6 +62,7 @@ def window_data(one: Opened, accounting: Accounting) -> dict[str, Any]:
             }
             for c in accounting.categories
         ],
+        "trust": trust_tokens(one.view),
     }
 
 

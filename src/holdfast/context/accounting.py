@@ -46,6 +46,7 @@ _FRONT: frozenset[str] = frozenset({"system prompt", "tools"})
 # What `Message.note` of a reminder may say.
 _NOTES: dict[str | None, CategoryName] = {
     "instructions": "instructions",
+    "nested_instructions": "instructions",
     "memory_index": "memory index",
     "memory": "recalled memories",
 }

@@ -22,8 +22,10 @@ from holdfast.context.ledger.extract import block_text
 from holdfast.context.ledger.memory import Memory
 from holdfast.context.pins import missing_pins, summary_texts
 from holdfast.context.policy import Facts
+from holdfast.context.reminders import neutralised
 from holdfast.context.restore.play import NOTHING_BACK, Back
 from holdfast.context.state import State, to_checkpoint
+from holdfast.context.trusted import least_trust
 from holdfast.context.view import View, project
 from holdfast.transcript.blocks import text_block
 from holdfast.transcript.edits import Change, Compacted, Marks
@@ -65,7 +67,7 @@ def boundary_of(
 ) -> Compacted:
     """The boundary record that a plan makes, with what comes back and the checkpoint of the fold (CMP-14)."""
     kept = view.items[plan.keep_from :]
-    record = _with_pins(view, _with_request(view, plan))
+    record = _with_pins(view, neutralised(_with_request(view, plan)))  # SEC-4; pins stay byte for byte (REL-14)
     text = prompts.render("continuation", how=plan.how, where=WHERE_TO_LOOK, record=record)
     text = text.encode("utf-8", "replace").decode("utf-8")  # a model can write half a surrogate pair; JSON can't
     summary = Message(
@@ -105,6 +107,7 @@ def boundary_of(
         kept_tokens=sum(item.size.base for item in kept if not item.is_hidden),
         prompts={name: prompts.version(name) for name in ("continuation", *plan.prompts, *back.prompts)},
         restored=back.rows,
+        trust=least_trust(view, plan.keep_from).name.lower(),
     )
     after = size_tokens(project([boundary], onto=view), facts.settings)
     return msgspec.structs.replace(boundary, tokens_after=after)
@@ -183,7 +186,7 @@ def refusal(view: View, boundary: Compacted, facts: Facts, promised: tuple[str, 
         return "law: a kept message is missing"
     if missing_pins(new):
         return "pins: a pinned text is missing"
-    if any(words not in text for words in promised for text in summary_texts(new)[:1]):
+    if any(neutralised(words) not in text for words in promised for text in summary_texts(new)[:1]):
         return "words: what the user said is not there word for word"
     return None
 

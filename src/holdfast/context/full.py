@@ -19,7 +19,6 @@ from holdfast.context.ledger.extract import block_text
 from holdfast.context.ledger.memory import Spoken
 from holdfast.context.ledger.sheet import clock, short_id
 from holdfast.context.policy import Facts
-from holdfast.context.reminders import neutralised
 from holdfast.context.replies import Reply
 from holdfast.context.view import View
 from holdfast.transcript.tokens import UNITS_PER_TOKEN, base_tokens, utf16_units
@@ -108,7 +107,7 @@ def _most_tokens(facts: Facts) -> int:
 def full_plan(view: View, facts: Facts, keep_from: int, summary: Summary) -> Plan:
     """The plan that a summary makes: summary, the user's words, and what the ledger has beside them."""
     memory = gathered(view, facts, keep_from)
-    text = neutralised(summary.text)
+    text = summary.text
     said = kept_words(memory.words, _words_units(facts))
     known = frozenset(item.message.id for item in view.items[keep_from:]) | {one.id for one in said}
     behind = [block_text(block) for item in view.items[keep_from:] for block in item.visible]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -45,12 +45,22 @@ _SCOPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the view says of a file: the revision told last, and the text it was shown with (INS-6)."""
+    """What the view says of a file: the revision told last, and the text it was shown with (INS-6).
+
+    `message` and `block` are where it is shown; once that was cleared, the file isn't known any more.
+    """
 
     revision: str
     shown: str
     is_whole: bool
     is_nested: bool
+    message: MessageId
+    block: int
+
+    def is_shown(self, view: View) -> bool:
+        """Whether the view still shows it there."""
+        item = view.item(self.message)
+        return item is not None and not item.is_hidden and item.shown[self.block] is item.message.blocks[self.block]
 
 
 @dataclass(slots=True)
@@ -61,13 +71,15 @@ class Told:
     upto: int = 0
     last: MessageId | None = None
 
-    def follow(self, view: View) -> Told:
-        """Take in what came since; all of it again where the view isn't a continuation of the one before."""
+    def follow(self, view: View, start: int = 0) -> Told:
+        """Take in what came since; all of it again where the view isn't a continuation of the one before.
+
+        `start` leaves out the items in front of it, the first time.
+        """
         is_same = self.upto <= len(view.items) and (not self.upto or view.items[self.upto - 1].message.id == self.last)
-        is_edited = view.moved is not None and view.moved < self.upto  # a nested file may have been cleared
-        if not is_same or is_edited:
+        if not is_same or not all(known.is_shown(view) for known in self.files.values()):
             self.files, self.upto = {}, 0
-        for item in view.items[self.upto :]:
+        for item in view.items[max(self.upto, start) :]:
             self._take(item)
         self.upto = len(view.items)
         self.last = view.items[-1].message.id if view.items else None
@@ -77,19 +89,21 @@ class Told:
         message = item.message
         if item.is_hidden or message.note not in (NOTE, NESTED) or message.origin not in ("reminder", "restored"):
             return
-        for block in item.shown:
-            found = _HEAD.match(block.value.text) if block is not None and isinstance(block.value, Text) else None
-            if found is None or block is None or not isinstance(block.value, Text):
+        for index, block in enumerate(item.shown):
+            value = block.value if block is not None else None
+            found = _HEAD.match(value.text) if isinstance(value, Text) else None
+            if found is None or not isinstance(value, Text):
                 continue
-            path = restored(found["path"])
+            path, revision = restored(found["path"]), found["revision"]
             before = self.files.get(path)
             if found["state"] in ("whole", "cut"):
-                body = restored(block.value.text[found.end() :].rstrip("\n"))
-                self.files[path] = Known(found["revision"], body, found["state"] == "whole", message.note == NESTED)
+                body = restored(value.text[found.end() :].rstrip("\n"))
+                is_whole, is_nested = found["state"] == "whole", message.note == NESTED
+                self.files[path] = Known(revision, body, is_whole, is_nested, message.id, index)
             elif found["state"] == "gone":
                 self.files.pop(path, None)
             elif before is not None:
-                self.files[path] = Known(found["revision"], before.shown, before.is_whole, before.is_nested)
+                self.files[path] = replace(before, revision=revision)
 
 
 def named(path: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from holdfast.context.collapse import collapse
 from holdfast.context.economics import first_position
 from holdfast.context.microcompact import microcompact
+from holdfast.context.neutralise import neutralise
 from holdfast.context.policy import Facts
 from holdfast.context.settle import media_limits, settle
 from holdfast.context.snip import snip
@@ -22,6 +23,7 @@ Pass = Callable[[View, Facts], tuple[Edit, ...]]
 
 CHEAP_PASSES: tuple[Pass, ...] = (
     tool_result_budget,  # TURN-2
+    neutralise,  # SEC-4: what stays inline; a preview is made of neutral text
     snip,  # TURN-3
     microcompact,  # TURN-4, TURN-5
     collapse,  # TURN-6

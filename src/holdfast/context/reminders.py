@@ -70,7 +70,8 @@ def restored(text: str) -> str:
 def neutralised_result(raw: bytes) -> bytes:
     """The raw JSON of a tool result whose text imitates no control tag; the very same bytes when none does.
 
-    What comes from a tool is the least trusted text of all, and a reminder in it would speak with our voice (TURN-10).
+    For results that no edit froze: those of journals from before neutralising was recorded, and of views that are
+    flattened without the passes. It says the same as `context.neutralise` did then, so their prefix stays (REL-6).
     """
     low = raw.lower()
     if not any(tag in low for tag in _TAG_NAMES) and b"\\u00" not in low:

@@ -19,6 +19,7 @@ from holdfast.context.view import View
 MOST: Final = 200  # paths of one turn
 _KEYS: Final = (*PATH_KEYS, "paths", "files", "directory", "dir", "folder", "relative_path", "workdir", "cwd")
 _WORD = re.compile(r"[^\s'\"`;|&<>()$*?\[\]{}]+")
+_FOLDER = re.compile(r"\b(?:cd|pushd|ls|tree)\s+([\w.-]+)(?![\w./-])")  # a word without a slash, and still a folder
 _COMMAND_CHARS: Final = 8_000
 _PATH_CHARS: Final = 1_000
 
@@ -49,7 +50,9 @@ def _paths(used: Used) -> Iterable[str]:
     command = command_of(used)
     if command is not None:
         where = used.word("workdir", "cwd")
-        for word in _WORD.findall(command[:_COMMAND_CHARS]):
+        command = command[:_COMMAND_CHARS]
+        yield from (f"{folder}/" for folder in _FOLDER.findall(command))
+        for word in _WORD.findall(command):
             word = word.rsplit("=", 1)[-1]
             if _is_pathlike(word):
                 yield join(where, word) if where else word
@@ -58,4 +61,4 @@ def _paths(used: Used) -> Iterable[str]:
 def _is_pathlike(word: str) -> bool:
     if word.startswith("-") or "://" in word:
         return False
-    return "/" in word.strip("/") or word.startswith(("./", "/")) or bool(re.search(r"\w\.[A-Za-z]\w{0,7}$", word))
+    return "/" in word or bool(re.search(r"\w\.[A-Za-z]\w{0,7}$", word))

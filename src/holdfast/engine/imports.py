@@ -15,6 +15,7 @@ from holdfast.engine.session import Session
 from holdfast.errors import MalformedBlock
 from holdfast.transcript.edits import Rewound
 from holdfast.transcript.foreign.recording import LoggedRewind, Recording, Said
+from holdfast.transcript.limits import Limits, check_limits
 from holdfast.transcript.messages import BlobId, Message, MessageId
 from holdfast.transcript.records import Noted, Record, Titled
 
@@ -57,7 +58,7 @@ async def import_recording(
         await session.record(front)
     if recording.title or recording.branch:
         await session.record(Titled(title=recording.title, branch=recording.branch))
-    said = _Said()
+    said = _Said(session.entry_limits)
     for batch in said.batches(recording):
         if isinstance(batch, Rewound):
             await session.record(batch)
@@ -79,7 +80,8 @@ async def import_recording(
 class _Said:
     """The messages of a recording with an id each, in batches that fit a line."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self.count = self.renamed = 0
         self.skipped: list[str] = []
         self._ids: set[str] = set()
@@ -109,6 +111,7 @@ class _Said:
         """The message under an id that no other has; None when it can't be kept."""
         message = step.message
         try:
+            check_limits(message, self._limits)
             message.check()
         except MalformedBlock as e:
             self.skipped.append(f"line {step.line}: {e}")

@@ -36,6 +36,7 @@ from holdfast.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Jour
 from holdfast.settings import Settings
 from holdfast.transcript.blocks import Text
 from holdfast.transcript.edits import Cleared, Compacted, Edit, Offloaded
+from holdfast.transcript.limits import Limits, check_limits
 from holdfast.transcript.messages import Message, MessageId
 from holdfast.transcript.records import Calibrated, Front, Record, Titled
 
@@ -139,6 +140,12 @@ class Session:
             self._limits = (key, thresholds(self.settings, model, window.tokens, window.source))
         return self._limits[1]
 
+    @property
+    def entry_limits(self) -> Limits:
+        """How large a message may come in (SEC-6)."""
+        settings = self.settings
+        return Limits(settings.max_message_bytes, settings.max_message_blocks, settings.max_json_depth)
+
     def configure(self, settings: Settings) -> None:
         """Use other settings from the next decision on."""
         self.settings, self._limits = settings, None
@@ -171,6 +178,7 @@ class Session:
         index_of(self.view, self.settings)
 
     def _complete(self, message: Message) -> Message:
+        check_limits(message, self.entry_limits)
         message.check()
         if message.id and message.at is not None:
             return message

@@ -84,6 +84,10 @@ class MediaReplaced(Edit, frozen=True, kw_only=True, omit_defaults=True, tag="me
     """Images or documents over a limit were replaced by a placeholder (TURN-9b)."""
 
 
+class Neutralised(Edit, frozen=True, kw_only=True, omit_defaults=True, tag="neutralised"):
+    """Text of others that imitated our control tags shows as plain text, before it was ever sent (SEC-4)."""
+
+
 class Settled(Edit, frozen=True, kw_only=True, omit_defaults=True, tag="settled"):
     """Calls that had no result when a request had to be made; a synthetic error answers them for good (TURN-9b)."""
 
@@ -149,8 +153,19 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     kept_from: int = 0
     prompts: dict[str, str] = {}
     restored: tuple[Returned, ...] = ()
+    trust: str | None = None  # SEC-1: of the summary: the least of what went into it
 
 
 AnyEdit = (
-    Offloaded | Snipped | Cleared | Collapsed | ThinkingDropped | MediaReplaced | Settled | Undone | Rewound | Compacted
+    Offloaded
+    | Snipped
+    | Cleared
+    | Collapsed
+    | ThinkingDropped
+    | MediaReplaced
+    | Neutralised
+    | Settled
+    | Undone
+    | Rewound
+    | Compacted
 )

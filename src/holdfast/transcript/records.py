@@ -15,6 +15,7 @@ from holdfast.transcript.edits import (
     Compacted,
     Edit,
     MediaReplaced,
+    Neutralised,
     Offloaded,
     Rewound,
     Settled,
@@ -110,6 +111,7 @@ Record = (
     | Collapsed
     | ThinkingDropped
     | MediaReplaced
+    | Neutralised
     | Settled
     | Undone
     | Rewound

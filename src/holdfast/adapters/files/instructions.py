@@ -19,7 +19,7 @@ import msgspec
 from holdfast.adapters.files.disk import DISK, make_private, write_new
 from holdfast.errors import BadSetting
 from holdfast.memory.instructions.discovery import again, at_start, touched
-from holdfast.memory.instructions.places import MANAGED, MISSING, Found, Gathered, Places
+from holdfast.memory.instructions.places import MANAGED, MISSING, Found, Gathered, Places, is_below
 from holdfast.settings import Settings
 
 MAX_BYTES: Final = 4 * 1024 * 1024  # INS-5
@@ -105,7 +105,15 @@ class DiskInstructions:
         return await anyio.to_thread.run_sync(at_start, self.places, self._reader)
 
     async def touched(self, paths: tuple[str, ...]) -> Gathered:
-        return await anyio.to_thread.run_sync(touched, self.places, self._reader, paths)
+        return await anyio.to_thread.run_sync(self._touched, paths)
+
+    def _touched(self, paths: tuple[str, ...]) -> Gathered:
+        """Tools may name the project by another way that leads to it, as /tmp does on a Mac."""
+        root, found = self.places.root, []
+        for path in paths:
+            is_other = os.path.isabs(path) and not is_below(path, root)
+            found.append(os.path.realpath(path).replace(os.sep, "/") if is_other else path)
+        return touched(self.places, self._reader, found)
 
     async def again(self, paths: tuple[str, ...]) -> Gathered:
         return await anyio.to_thread.run_sync(again, self.places, self._reader, paths)

@@ -129,7 +129,8 @@ def _is_shown(scene: Scene, used: Used, deed: Deed) -> bool:
     item = view.item(MessageId(used.message))
     block = item.shown[used.block] if item is not None and not item.is_hidden else None
     value = block.value if block is not None else None
-    return isinstance(value, ToolResult) and value.text() == used.result.text()
+    said = used.result.text()
+    return isinstance(value, ToolResult) and value.text() in (said, neutralised(said))
 
 
 def candidates(scene: Scene) -> list[str]:

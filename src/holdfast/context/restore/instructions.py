@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast import prompts
-from holdfast.context.instructions import block_text, unpacked
+from holdfast.context.instructions import Told, block_text, named, unpacked
 from holdfast.context.restore.registry import Entry, Restored, Restorer, Room, Scene
 from holdfast.memory.instructions.budget import fit
 from holdfast.settings import Settings
@@ -16,9 +16,12 @@ def restore(scene: Scene, room: Room) -> Restored | None:
     given = scene.given.get(KIND)
     if not given:
         return None
+    kept = Told().follow(scene.view, scene.keep_from).files
+    is_there = {(path, known.revision) for path, known in kept.items() if known.is_whole}
+    files = [file for file in unpacked(given) if (named(file.path), file.revision) not in is_there]
     entries: list[Entry] = []
     left_out: list[str] = []
-    for fitted in fit(unpacked(given), room.next, room.cost):
+    for fitted in fit(files, room.next, room.cost):
         path, text = fitted.file.path, block_text(fitted)
         if room.admits(text):
             entries.append(Entry(path, text))

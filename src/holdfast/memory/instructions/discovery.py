@@ -109,7 +109,8 @@ class _Search:
     seen: dict[str, str] = field(default_factory=dict)  # real path, and digest of the content: the path that loaded
 
     def gathered(self) -> Gathered:
-        return Gathered(tuple(self.files), tuple(self.skipped))
+        once = {(one.path, one.code): one for one in reversed(self.skipped)}  # a folder can be met on two ways
+        return Gathered(tuple(self.files), tuple(reversed(once.values())))
 
     def folder(self, folder: str, why: Why, trigger: str = "") -> None:
         """Everything that a folder of the project has."""
@@ -214,8 +215,7 @@ class _Search:
             return True
         if any(is_below(real, folder) for folder in self.places.approved):
             return True
-        own = asked.path.rsplit("/", 1)[0] or "/"  # a file above the project, itself and no link to elsewhere
-        return not asked.chain and is_below(real, own) and own in folders_down("/", self.places.cwd)
+        return not asked.chain and real == asked.path  # above the project: the file itself, and no link to elsewhere
 
     def _skip(self, asked: _Asked, code: str, detail: str) -> None:
         parent = asked.chain[-1] if asked.chain else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Final, Literal, Protocol
 
 Scope = Literal["managed", "user", "project", "local"]
@@ -121,5 +120,8 @@ def folders_down(root: str, to: str) -> tuple[str, ...]:
     """The folders from `root` down to `to`, both included; empty when `to` isn't below."""
     if not is_below(to, root):
         return ()
-    chain = [PurePosixPath(to), *PurePosixPath(to).parents]
-    return tuple(str(folder) for folder in reversed(chain) if is_below(str(folder), root))
+    found = [root.rstrip("/") or "/"]
+    for part in to[len(root.rstrip("/")) :].split("/"):
+        if part:
+            found.append(f"{found[-1].rstrip('/')}/{part}")
+    return tuple(found)

@@ -1,0 +1,130 @@
+"""`holdfast instructions`: what loads, from where, why, and what it takes (INS-5); approvals of imports (INS-3)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.adapters.files.instructions import DiskReader, approve, places_of
+from holdfast.cli.door import clean, out, out_json
+from holdfast.cli.tables import Cell, plural, table
+from holdfast.context.models import UNKNOWN
+from holdfast.context.policy import thresholds
+from holdfast.errors import BadSetting
+from holdfast.memory.instructions.budget import Fitted, fit
+from holdfast.memory.instructions.discovery import at_start, touched
+from holdfast.memory.instructions.places import Gathered, Instruction, Skipped
+from holdfast.transcript.tokens import base_tokens
+
+if TYPE_CHECKING:
+    from holdfast.adapters.config import Config
+
+_CODES = {
+    "excluded": "excluded",
+    "not_approved": "not approved",
+    "unreadable": "unreadable",
+    "same": "same content",
+    "cycle": "import cycle",
+    "depth": "too many hops",
+    "waits": "waits for",
+    "missing": "not there",
+    "many": "too many files",
+}
+
+
+def instructions_command(config: Config, cwd: Path, touch: list[str], *, is_json: bool) -> None:
+    """The files that load in a directory, in loading order, and what doesn't load."""
+    if not cwd.is_dir():
+        raise BadSetting(f"{cwd}: no such folder")
+    places, reader = places_of(config.settings, os.environ, cwd=cwd, home=config.home), DiskReader()
+    start = at_start(places, reader)
+    nested = touched(places, reader, touch) if touch else Gathered()
+    known = {file.path for file in start.files} | {file.revision for file in start.files}
+    more = [file for file in nested.files if file.path not in known and file.revision not in known]
+    loaded = {file.path for file in more}
+    skipped = dict.fromkeys(one for one in (*start.skipped, *nested.skipped) if one.path not in loaded)
+    budget = _budget(config)
+    fitted = fit((*start.files, *more), budget)
+    if is_json:
+        out_json(_data(config, places.root, fitted, list(skipped), budget))
+        return
+    _report(config, fitted, list(skipped), budget)
+
+
+def approvals_command(config: Config, cwd: Path, wanted: list[str], unwanted: list[str], *, is_json: bool) -> None:
+    """Approve files or folders outside the project for its imports, or take that back."""
+    approved = [approve(config.home, cwd=cwd, path=path) for path in wanted]
+    revoked = [approve(config.home, cwd=cwd, path=path, revoke=True) for path in unwanted]
+    if is_json:
+        out_json({"approved": approved, "revoked": revoked})
+        return
+    for path in approved:
+        out(f"{clean(path)}: may be imported by the instruction files of this project")
+    for path in revoked:
+        out(f"{clean(path)}: may no longer be imported")
+
+
+def _budget(config: Config) -> int:
+    settings = config.settings
+    window = settings.window_tokens or UNKNOWN.window_tokens
+    return thresholds(settings, UNKNOWN, window, "setting").scaled(settings.instructions_tokens)
+
+
+def _why(file: Instruction) -> str:
+    if file.parent:
+        return f"imported by {file.parent}"
+    if file.globs:
+        return f"rule for {', '.join(file.globs)}: {file.trigger}"
+    return {"start": "at the start", "rule": "rule", "nested": f"nested: {file.trigger}"}.get(file.why, file.why)
+
+
+def _data(config: Config, root: str, fitted: tuple[Fitted, ...], skipped: list[Skipped], budget: int) -> dict[str, Any]:
+    return {
+        "enabled": config.settings.instructions,
+        "enabled_source": config.values["instructions"].source,
+        "project": root,
+        "budget_tokens": budget,
+        "tokens": sum(base_tokens(one.text) for one in fitted),
+        "files": [
+            {
+                "path": one.file.path,
+                "scope": one.file.scope,
+                "why": one.file.why,
+                "imported_by": one.file.parent or None,
+                "globs": list(one.file.globs),
+                "trigger": one.file.trigger or None,
+                "tokens": one.file.tokens,
+                "sent_tokens": base_tokens(one.text),
+                "revision": one.file.revision,
+                "problems": list(one.file.problems),
+            }
+            for one in fitted
+        ],
+        "skipped": [
+            {"path": s.path, "scope": s.scope, "code": s.code, "detail": s.detail, "imported_by": s.parent or None}
+            for s in skipped
+        ],
+    }
+
+
+def _report(config: Config, fitted: tuple[Fitted, ...], skipped: list[Skipped], budget: int) -> None:
+    rows: list[tuple[Cell, ...]] = []
+    for one in fitted:
+        cut = f", {base_tokens(one.text):,} are sent" if one.is_cut else ""
+        rows.append((one.file.path, one.file.scope, _why(one.file) + cut, one.file.tokens))
+    if rows:
+        table(("file, the last is read last", "scope", "why", "tokens"), rows)
+    total = sum(base_tokens(one.text) for one in fitted)
+    out(f"{plural(len(fitted), 'file')}, {total:,} of {budget:,} tokens")
+    if skipped:
+        out("\nnot loaded:")
+        table(("file", "because", ""), [(s.path, _CODES[s.code], s.detail) for s in skipped], indent="  ")
+    if any(s.code == "not_approved" for s in skipped):
+        out("  `holdfast instructions --approve PATH` lets this project import a file or folder outside of it")
+    for one in fitted:
+        for problem in one.file.problems:
+            out(f"  {clean(one.file.path)}: {clean(problem)}")
+    if not config.settings.instructions:
+        source = config.values["instructions"].source
+        out(f"\nthe setting instructions is off (from: {clean(source)}): a session reads these files once it is on")

@@ -1,0 +1,87 @@
+"""Trust: whose word a text is (SEC-1). operator > user > project > model > outside.
+
+A label isn't stored beside a block: it follows from the message's origin and note, from the kind of the block, and for
+a summary from the boundary that recorded the least of what went into it. So it travels with every block, and nobody can
+set it by writing something. Pure; `holdfast.memory` uses it for provenance, `context.trusted` for whole views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+from holdfast.transcript.blocks import Block, Text
+from holdfast.transcript.messages import Message
+
+
+class Trust(IntEnum):
+    """Who speaks, the least trusted first; `min` of several is the trust of what is made from them."""
+
+    OUTSIDE = 0  # results of tools, the web, files that were read
+    MODEL = 1
+    PROJECT = 2  # instruction files of the project
+    USER = 3
+    OPERATOR = 4  # who runs this: system prompt, managed instructions, Holdfast's own words
+
+
+# Reminders and restored content, by `Message.note`; of other reminders only the origin is known.
+_NOTES = {
+    "instructions": Trust.PROJECT,
+    "nested_instructions": Trust.PROJECT,
+    "session_start": Trust.PROJECT,
+    "skills": Trust.PROJECT,
+    "selection": Trust.PROJECT,  # the user chose it, and didn't write it
+    "memory": Trust.MODEL,  # of one memory, its own provenance says more (MEM-10)
+    "memory_index": Trust.MODEL,
+    "todos": Trust.MODEL,
+    "plan": Trust.MODEL,
+    "files": Trust.OUTSIDE,
+    "background": Trust.OUTSIDE,
+    "tools": Trust.OUTSIDE,
+}
+_HEADS = {"(managed: ": Trust.OPERATOR, "(user: ": Trust.USER, "(local: ": Trust.USER}
+_MEDIA = frozenset({"image", "document", "search_result"})
+
+
+def trust(message: Message, block: Block, *, summary: Trust = Trust.OUTSIDE) -> Trust:
+    """Whose word a block is. `summary` is what the boundary recorded of its summary (SEC-1).
+
+    Whatever came with a tool's result, or was fetched by the provider, is `OUTSIDE`, in whatever message it stands.
+    """
+    if block.kind.endswith("tool_result"):
+        return Trust.OUTSIDE
+    origin = message.origin
+    if origin == "summary" or block.kind == "compaction":
+        return summary
+    if origin == "model" or message.role == "assistant":
+        return Trust.MODEL
+    if origin in ("reminder", "restored"):
+        return _noted(message, block)
+    if origin == "tool":
+        return Trust.OUTSIDE
+    if origin == "system":
+        return Trust.OPERATOR
+    return Trust.PROJECT if block.kind in _MEDIA else Trust.USER  # a person attached it, and didn't write it
+
+
+def _noted(message: Message, block: Block) -> Trust:
+    """Of a reminder. An instruction file says in its second line which scope it has; nobody else writes there."""
+    known = _NOTES.get(message.note or "")
+    if known is None:
+        return Trust.OUTSIDE  # what hooks, hosts and imported logs inject can be anything
+    if message.note in ("instructions", "nested_instructions") and isinstance(block.value, Text):
+        text = block.value.text
+        if text.startswith("## "):
+            second = text.split("\n", 2)[1:2]
+            return next((t for head, t in _HEADS.items() if second and second[0].startswith(head)), known)
+    return known
+
+
+def least(labels: Iterable[Trust]) -> Trust:
+    """The trust of what is made from all of these; of nothing, the operator's."""
+    found = Trust.OPERATOR
+    for label in labels:
+        found = min(found, label)
+        if found is Trust.OUTSIDE:
+            break
+    return found

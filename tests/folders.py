@@ -1,0 +1,46 @@
+"""Instruction files without a disk: a table of paths and texts, as a reader and as the engine's port."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.memory.instructions.discovery import again, at_start, touched
+from holdfast.memory.instructions.places import Found, Gathered, Places
+
+PLACES = Places(cwd="/work/app", root="/work/app", home="/home/me", user="/home/me/.claude", managed="/etc/CLAUDE.md")
+
+
+@dataclass
+class Table:
+    """`links` are paths that lead to other ones; `broken` can't be read."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+
+    def read(self, path: str) -> Found:
+        real = self.links.get(path, path)
+        if real in self.broken:
+            return Found(None, self.broken[real], real)
+        return Found(self.texts[real], "", real) if real in self.texts else Found()
+
+    def rules(self, folder: str) -> tuple[str, ...]:
+        names = {*self.texts, *self.links}
+        return tuple(sorted(name for name in names if name.startswith(f"{folder}/") and name.endswith(".md")))
+
+
+@dataclass
+class TableFiles:
+    """`ports.InstructionFiles` that never waits."""
+
+    table: Table
+    places: Places = PLACES
+
+    async def at_start(self) -> Gathered:
+        return at_start(self.places, self.table)
+
+    async def touched(self, paths: tuple[str, ...]) -> Gathered:
+        return touched(self.places, self.table, paths)
+
+    async def again(self, paths: tuple[str, ...]) -> Gathered:
+        return again(self.places, self.table, paths)

@@ -1,0 +1,95 @@
+"""Instruction files in any session: the prefix law and resume hold with loads and changes (INS-4, INS-6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis
+from hypothesis import strategies as st
+from tests.folders import PLACES, Table, TableFiles
+from tests.laws.test_prefix import SMALL, moves_are_told, same_again
+from tests.worlds import World, done
+
+from holdfast.context.instructions import Told
+from holdfast.engine.instructions import with_instructions
+from holdfast.engine.reminding import remind
+from holdfast.engine.session import Session
+from holdfast.settings import Settings
+from holdfast.testing import strategies as plans
+
+pytestmark = pytest.mark.laws
+
+ROOT = PLACES.root
+FILES = (
+    f"{ROOT}/CLAUDE.md",
+    f"{ROOT}/CLAUDE.local.md",
+    f"{ROOT}/src/CLAUDE.md",
+    f"{ROOT}/docs/CLAUDE.md",
+    f"{ROOT}/.claude/rules/tests.md",
+    "/home/me/.claude/CLAUDE.md",
+)
+TEXTS = (
+    "",
+    "Use tabs.\n",
+    "# A\nShort.\n# B\nAlso </system-reminder> short.\n",
+    "word " * 800,
+    "---\npaths: tests/**\n---\nTest.",
+)
+
+
+class Instructed(World):
+    """A world whose sessions read instruction files from a table."""
+
+    def __init__(self, settings: Settings, table: Table) -> None:
+        self.table = table
+        super().__init__(settings)
+
+    def _open(self, *, whole: bool = False) -> Session:
+        return with_instructions(super()._open(whole=whole), TableFiles(self.table, replace(PLACES, managed=None)))
+
+    def play(self, step: plans.Step) -> None:
+        if isinstance(step, plans.Say):
+            done(remind(self.session, "before"))
+        super().play(step)
+
+
+def changes() -> st.SearchStrategy[tuple[str, str]]:
+    return st.tuples(st.sampled_from(FILES), st.sampled_from(TEXTS))
+
+
+@hypothesis(max_examples=80)
+@given(plans.sessions(), st.lists(changes(), max_size=30))
+def test_loads_and_changes_move_no_prefix(steps: list[plans.Step], edits: list[tuple[str, str]]) -> None:
+    """INS-4, INS-6, TURN-9b: what is touched or changed on disk arrives at the end; a restart sends the same."""
+    world = Instructed(SMALL, Table(dict(edits[:3])))
+    for number, step in enumerate(steps):
+        if number < len(edits) and number % 2:
+            path, text = edits[number]
+            world.table.texts[path] = text
+        world.play(step)
+    moves_are_told(world)
+    same_again(world)
+
+
+@hypothesis(max_examples=60)
+@given(plans.sessions(), st.lists(changes(), min_size=1, max_size=12))
+def test_what_was_told_is_what_is_on_disk(steps: list[plans.Step], edits: list[tuple[str, str]]) -> None:
+    """INS-6: after a reminder the view knows the state of every file that loads at the start; said once, not twice."""
+    world = Instructed(SMALL, Table(dict(edits)))
+    for step in steps:
+        world.play(step)
+    world.restart()
+    session = world.session
+    if session.view.open_calls:
+        return
+    done(remind(session, "before"))
+    found = done(TableFiles(world.table, replace(PLACES, managed=None)).at_start())
+    told = Told().follow(session.view).files
+    assert {file.path: file.revision for file in found.files}.items() <= {
+        p: k.revision for p, k in told.items()
+    }.items()
+    count = len(session.view.items)
+    done(remind(session, "before"))
+    assert len(session.view.items) == count

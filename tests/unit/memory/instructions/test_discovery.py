@@ -1,0 +1,186 @@
+"""Which instruction files load, in which order, and why (INS-1 to INS-5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.folders import PLACES, Table
+
+from holdfast.memory.instructions.budget import fit
+from holdfast.memory.instructions.discovery import HOPS, MAX_FILES, again, at_start, touched
+from holdfast.memory.instructions.places import POLICY, Gathered, lexical
+
+pytestmark = pytest.mark.unit
+
+
+def paths(gathered: Gathered) -> list[str]:
+    return [file.path for file in gathered.files]
+
+
+def skipped(gathered: Gathered) -> dict[str, str]:
+    return {one.path: one.code for one in gathered.skipped}
+
+
+def test_scopes_in_loading_order() -> None:
+    """INS-1, INS-2: managed, user and its rules, from the root down with rules and local files beside each."""
+    places = replace(PLACES, cwd="/work/app/sub", policy="Policy.")
+    order = [
+        POLICY,
+        "/etc/CLAUDE.md",
+        "/home/me/.claude/CLAUDE.md",
+        "/home/me/.claude/rules/a.md",
+        "/home/me/.claude/rules/deep/b.md",
+        "/CLAUDE.md",
+        "/work/CLAUDE.md",
+        "/work/app/CLAUDE.md",
+        "/work/app/.claude/CLAUDE.md",
+        "/work/app/.claude/rules/r.md",
+        "/work/app/CLAUDE.local.md",
+        "/work/app/sub/CLAUDE.md",
+    ]
+    table = Table({path: f"text of {path}" for path in reversed(order[1:])})
+    found = at_start(places, table)
+    assert paths(found) == order
+    scopes = [file.scope for file in found.files]
+    assert scopes[:5] == ["managed", "managed", "user", "user", "user"] and scopes[-2] == "local"
+    assert paths(at_start(replace(places, local=False), table)) == [p for p in order if "local" not in p]
+
+
+def test_agents_files_when_wanted() -> None:
+    table = Table({"/work/app/AGENTS.md": "a"}, links={"/work/app/CLAUDE.md": "/work/app/AGENTS.md"})
+    assert paths(at_start(replace(PLACES, agents=True), table)) == ["/work/app/CLAUDE.md"]
+    del table.links["/work/app/CLAUDE.md"]
+    assert paths(at_start(PLACES, table)) == []
+    assert paths(at_start(replace(PLACES, agents=True), table)) == ["/work/app/AGENTS.md"]
+
+
+def test_imports_four_hops_and_cycles() -> None:
+    """INS-3: relative to the file that says so, absolute and `~`; four hops; cycles cut."""
+    table = Table({"/work/app/CLAUDE.md": "@d/0.md @/work/app/abs.md", "/work/app/abs.md": "abs"})
+    table.texts |= {f"/work/app/d/{n}.md": f"{n} @{n + 1}.md" for n in range(6)}
+    found = at_start(PLACES, table)
+    assert paths(found) == ["/work/app/CLAUDE.md", *(f"/work/app/d/{n}.md" for n in range(HOPS)), "/work/app/abs.md"]
+    assert skipped(found) == {"/work/app/d/4.md": "depth"}
+    assert found.files[1].parent == "/work/app/CLAUDE.md" and found.files[1].why == "import"
+    table = Table({"/work/app/CLAUDE.md": "a @b.md", "/work/app/b.md": "b @CLAUDE.md @b.md"})
+    assert set(skipped(at_start(PLACES, table)).values()) == {"cycle"}
+    assert len(at_start(PLACES, table).files) == 2
+
+
+def test_imports_outside_need_approval() -> None:
+    """INS-3: also through links; the user's own files may name anything."""
+    table = Table(
+        {"/work/app/CLAUDE.md": "@~/notes.md @/etc/passwd @in.md", "/home/me/notes.md": "n", "/etc/passwd": "root"},
+        links={"/work/app/in.md": "/home/me/.ssh/id"},
+    )
+    table.texts["/home/me/.ssh/id"] = "key"
+    found = at_start(PLACES, table)
+    assert paths(found) == ["/work/app/CLAUDE.md"]
+    assert set(skipped(found).values()) == {"not_approved"} and len(found.skipped) == 3
+    approved = at_start(replace(PLACES, approved=("/home/me/notes.md", "/etc")), table)
+    assert paths(approved) == ["/work/app/CLAUDE.md", "/home/me/notes.md", "/etc/passwd"]
+    user = Table({"/home/me/.claude/CLAUDE.md": "@/etc/x", "/etc/x": "x"})
+    assert len(at_start(PLACES, user).files) == 2
+
+
+def test_links_out_of_the_project_are_not_followed() -> None:
+    table = Table(
+        {"/home/me/secret": "s"},
+        links={
+            "/work/app/CLAUDE.md": "/home/me/secret",
+            "/work/CLAUDE.md": "/home/me/secret",
+            "/work/app/.claude/rules/r.md": "/home/me/secret",
+        },
+    )
+    found = at_start(PLACES, table)
+    assert not found.files and set(skipped(found).values()) == {"not_approved"} and len(found.skipped) == 3
+
+
+def test_missing_and_unreadable() -> None:
+    """INS-3: binary skipped; `@words` that are no files are nothing."""
+    table = Table({"/work/app/CLAUDE.md": "@someone @gone.md @bin.md"}, broken={"/work/app/bin.md": "not a text file"})
+    assert skipped(at_start(PLACES, table)) == {"/work/app/gone.md": "missing", "/work/app/bin.md": "unreadable"}
+
+
+def test_excludes_but_never_managed() -> None:
+    """INS-5."""
+    table = Table(
+        {p: p for p in ("/etc/CLAUDE.md", "/work/CLAUDE.md", "/work/app/CLAUDE.md", "/home/me/.claude/CLAUDE.md")}
+    )
+    found = at_start(replace(PLACES, excludes=("**/CLAUDE.md",)), table)
+    assert paths(found) == ["/etc/CLAUDE.md"] and set(skipped(found).values()) == {"excluded"}
+    found = at_start(replace(PLACES, excludes=("/work/CLAUDE.md",)), table)
+    assert "/work/CLAUDE.md" not in paths(found) and len(found.files) == 3
+
+
+def test_the_same_content_loads_once() -> None:
+    """INS-4: deduplicated by content."""
+    table = Table({"/work/CLAUDE.md": "same", "/work/app/CLAUDE.md": "same\n", "/work/app/CLAUDE.local.md": " "})
+    found = at_start(PLACES, table)
+    assert paths(found) == ["/work/CLAUDE.md"] and skipped(found) == {"/work/app/CLAUDE.md": "same"}
+
+
+def test_rules_with_paths() -> None:
+    """INS-2: loaded when a matching file is touched; a list, a text, braces; relative to the folder of the rules."""
+    table = Table(
+        {
+            "/work/app/.claude/rules/py.md": "---\npaths:\n  - '**/*.py'\n---\npython",
+            "/work/app/.claude/rules/web.md": "---\npaths: src/**/*.{ts,tsx}\n---\nweb",
+            "/work/app/.claude/rules/all.md": "all",
+            "/work/app/lib/.claude/rules/top.md": "---\npaths: *.py\n---\ntop of lib",
+            "/home/me/.claude/rules/u.md": "---\npaths: '**/*.py'\n---\nuser python",
+        }
+    )
+    start = at_start(PLACES, table)
+    assert paths(start) == ["/work/app/.claude/rules/all.md"]
+    assert skipped(start)["/work/app/.claude/rules/web.md"] == "waits"
+    names = {
+        p: [q.rsplit("/", 1)[-1] for q in paths(touched(PLACES, table, [p]))]
+        for p in ("x.py", "src/a/b.tsx", "lib/y.py")
+    }
+    assert names["x.py"] == ["u.md", "all.md", "py.md"]
+    assert names["src/a/b.tsx"] == ["all.md", "web.md"]
+    assert names["lib/y.py"] == ["u.md", "all.md", "py.md", "top.md"]
+    assert touched(PLACES, table, ["lib/z/y.py"]).files[-1].trigger == "/work/app/lib/z/y.py"
+    assert touched(PLACES, table, ["/elsewhere/y.py"]) == Gathered()
+
+
+def test_nested_files_of_touched_paths() -> None:
+    """INS-4: every folder between the project and the path; nothing of a path outside, or of the way up."""
+    table = Table({f"/work/app{inner}/CLAUDE.md": inner or "root" for inner in ("", "/a", "/a/b", "/a/b/c", "/z")})
+    assert paths(touched(PLACES, table, ["a/b/x.py"])) == ["/work/app/a/CLAUDE.md", "/work/app/a/b/CLAUDE.md"]
+    assert paths(touched(PLACES, table, ["a/../z/../z/q"])) == ["/work/app/z/CLAUDE.md"]
+    assert paths(touched(PLACES, table, ["../app/a", "/work/app/x", "/work/other/y"])) == ["/work/app/a/CLAUDE.md"]
+    assert paths(again(PLACES, table, ["/work/app/a/CLAUDE.md", "/work/app/gone/CLAUDE.md"])) == [
+        "/work/app/a/CLAUDE.md"
+    ]
+
+
+def test_the_number_of_files_is_bounded() -> None:
+    """SEC-6."""
+    table = Table({f"/work/app/.claude/rules/{n:04}.md": f"rule {n}" for n in range(2 * MAX_FILES)})
+    found = at_start(PLACES, table)
+    assert len(found.files) == MAX_FILES and [one.code for one in found.skipped] == ["many"]
+
+
+def test_the_budget_keeps_the_nearest_whole() -> None:
+    """INS-5: managed first, then the nearest; the rest cut at section ends, or left out with a notice."""
+    long = "".join(f"# S{n}\n{'word ' * 100}\n" for n in range(10))
+    table = Table({"/etc/CLAUDE.md": "m " + long, "/work/CLAUDE.md": "w " + long, "/work/app/CLAUDE.md": "a " + long})
+    files = at_start(PLACES, table).files
+    whole = fit(files, 40_000)
+    assert [one.text for one in whole] == [file.text for file in files] and not any(one.is_cut for one in whole)
+    total = files[0].tokens
+    managed, far, near = fit(files, total * 5 // 2)
+    assert not managed.is_cut and not near.is_cut and far.is_cut
+    assert far.text and far.file.text[len(far.text) :].lstrip().startswith("# S")
+    managed, far, near = fit(files, total + 200)
+    assert not managed.is_cut and far.text == "" and len(near.text) < total
+    assert [one.text for one in fit(files, 0)] == ["", "", ""]
+
+
+def test_paths_are_taken_as_they_are_written() -> None:
+    assert lexical("~/a/./b/../c", "/x", "/h") == "/h/a/c"
+    assert lexical("../../../a", "/x/y", "/h") == "/a"
+    assert lexical("C:/a/b", "/x", "/h") == "C:/a/b"

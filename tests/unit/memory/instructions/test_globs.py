@@ -1,0 +1,55 @@
+"""Globs of rules and excludes (INS-2, INS-5, SEC-6)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.memory.instructions.globs import MAX_PATTERNS, expanded, matches
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize(
+    ("glob", "yes", "no"),
+    [
+        ("*.md", ["a.md", ".md"], ["a/b.md", "a.mdx"]),
+        ("**/*.ts", ["a.ts", "a/b/c.ts"], ["a.tsx"]),
+        ("src/**/*", ["src/a", "src/a/b.py"], ["src", "lib/src/a"]),
+        ("src/**", ["src/a", "src/a/b"], ["srca"]),
+        ("src/", ["src/a/b"], ["src"]),
+        ("**/*.{ts,tsx}", ["a.ts", "x/a.tsx"], ["a.js"]),
+        ("{src,lib}/**/*.{a,b{1,2}}", ["src/x.a", "lib/y/x.b2"], ["src/x.b"]),
+        ("a?c", ["abc"], ["ac", "a/c"]),
+        ("[ab].py", ["a.py"], ["c.py"]),
+        ("[!ab].py", ["c.py"], ["a.py", "/.py"]),
+        ("./a.py", ["a.py"], ["b.py"]),
+        ("a[b.py", [], ["a[b.py", "ab.py"]),
+        ("{a.py", ["{a.py"], ["a.py"]),
+        ("a.+$()|^", ["a.+$()|^"], ["aa"]),
+        ("/abs/**/CLAUDE.md", ["/abs/CLAUDE.md", "/abs/x/CLAUDE.md"], ["/other/CLAUDE.md"]),
+        ("x" * 3_000, [], ["x" * 3_000]),
+    ],
+)
+def test_matches(glob: str, yes: list[str], no: list[str]) -> None:
+    assert [path for path in yes if not matches(path, [glob])] == []
+    assert [path for path in no if matches(path, [glob])] == []
+
+
+def test_braces_are_bounded() -> None:
+    """SEC-6: over the bound a pattern is taken literally."""
+    assert len(expanded("{a,b}" * 9)) == 512
+    bomb = "{a,b}" * 40
+    assert expanded(bomb) == (bomb,)
+    assert len(expanded("{" + ",".join(map(str, range(5_000))) + "}")) <= MAX_PATTERNS
+
+
+def test_patterns_made_to_be_slow_are_not() -> None:
+    """SEC-6: linear in the path, whatever a project says."""
+    assert not matches("a" * 5_000, ["*a" * 200 + "b"])
+
+
+@given(st.text(st.sampled_from("ab*?[]{},!^/\\.-"), max_size=30), st.text("ab/.", max_size=20))
+def test_nothing_raises(glob: str, path: str) -> None:
+    assert matches(path, [glob]) in (True, False)
