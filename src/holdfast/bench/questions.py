@@ -65,7 +65,9 @@ class Corpus:
         for name in dict.fromkeys(question.group for question in self.questions):
             items = [item for item in self.items if not item.group or not name or item.group == name]
             if any(item.order is not None for item in items):
-                items.sort(key=lambda item: item.order if item.order is not None else float("inf"))
+                first = {item.session: n for n, item in reversed(list(enumerate(items)))}
+                place = first if self.kind == "turns" else {}  # turns may be counted within their session
+                items.sort(key=lambda i: (place.get(i.session, 0), i.order if i.order is not None else float("inf")))
             elif items and all(item.time for item in items) and self.kind != "turns":
                 items.sort(key=lambda item: item.time)
             yield items, [question for question in self.questions if question.group == name]
@@ -105,6 +107,8 @@ def _plain(data: bytes) -> bytes:
                     item.pop(name, None)
                 elif not isinstance(item[name], str):
                     item[name] = str(item[name])
+            if not isinstance(item.get("order"), int | float):
+                item.pop("order", None)
     for query in value.get("queries") or ():
         if isinstance(query, dict):
             for ours, theirs in (("query", "text"), ("query", "question"), ("evidence", "evidence_ids")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,14 @@ def test_the_kind_follows_from_the_items(tmp_path: Path, item: dict[str, str], k
     assert [row.recall_5 for row in rows if row.ranker == "full"] == [1.0]
 
 
+def test_turns_that_are_counted_within_their_session_stay_beside_each_other(tmp_path: Path) -> None:
+    turns = [("a", "s", 1), ("b", "s", 0), ("c", "t", 0), ("d", "t", 1)]
+    items = [{"id": i, "session": s, "order": o, "text": "x"} for i, s, o in turns]
+    value = {"corpus": items, "queries": [{"query": "x?", "evidence": ["a"]}]}
+    ((found, _),) = questions.read(written(tmp_path / "q.json", value)).groups()
+    assert [item.id for item in found] == ["b", "a", "c", "d"]
+
+
 def test_measures_of_an_answer() -> None:
     perfect = retrieval.measures(["a", "b", "c"], ["a", "b"])
     assert (perfect["recall_5"], perfect["ndcg_5"], perfect["hit_5"], perfect["mrr"]) == (1.0, 1.0, 1.0, 1.0)
@@ -106,3 +115,49 @@ def test_the_timing_makes_memories_up_and_asks_them() -> None:
     assert (small.memories, large.memories) == (50, 400)
     assert 0 < small.p50_ms <= small.p99_ms
     assert large.build_seconds > 0
+
+
+def conversation(seed: int) -> dict[str, Any]:
+    """Two people over twelve sessions, made up: what one did the other asks about; both do such things."""
+    chance = random.Random(seed)
+    deeds = (
+        "painted baked visited bought repaired watched read cooked planted adopted lost sold joined left found".split()
+    )
+    things = "sunset bread museum bicycle lamp film novel curry tree puppy ring car choir club key".split()
+    kinds = "old red small famous wooden French quiet broken huge new".split()
+    filler = (
+        "That sounds great!",
+        "I'm so happy for you.",
+        "Take care!",
+        "How nice of you to say.",
+        "We should talk soon.",
+    )
+    corpus: list[dict[str, Any]] = []
+    queries: list[dict[str, Any]] = []
+    for session in range(12):
+        day = f"{chance.randrange(1, 12)}:05 pm on {chance.randrange(1, 28)} May, 2023"
+
+        def say(who: str, text: str, session: int = session, day: str = day) -> str:
+            number = f"D{session}:{len(corpus)}"
+            corpus.append({"id": number, "session": str(session), "speaker": who, "time": day, "text": text})
+            return number
+
+        for _ in range(4):
+            one, other = chance.sample(("Caroline", "Melanie"), 2)
+            deed, thing, kind = chance.choice(deeds), chance.choice(things), chance.choice(kinds)
+            say(other, f"Hey {one}, what have you {deed} lately?")
+            answer = say(one, f"A {kind} {thing}, last week. {chance.choice(filler)}")
+            say(other, chance.choice(filler))
+            queries.append({"query": f"What {kind} thing had {one} {deed}?", "evidence": [answer]})
+    return {"corpus": corpus, "queries": queries}
+
+
+def test_a_made_up_conversation_of_two_is_found_better_with_each_step(tmp_path: Path) -> None:
+    """The shape of LoCoMo, not its words: names in the questions, answers that don't repeat them, times in words."""
+    wins: dict[str, float] = {}
+    for seed in range(3):
+        corpus = questions.read(written(tmp_path / "q.json", conversation(seed)))
+        for row in retrieval.run(corpus, ["bm25", "neighbours", "full"]):
+            wins[row.ranker] = wins.get(row.ranker, 0.0) + row.mrr / 3
+    assert wins["full"] > wins["neighbours"]
+    assert wins["full"] > wins["bm25"]
