@@ -18,15 +18,15 @@ from holdfast.memory.directory import (
 )
 
 pytestmark = pytest.mark.unit
-GROUNDS = Grounds(home="/h/.holdfast", slug="-work-app", root="/work/app", user_home="/h")
+GROUNDS = Grounds(home="/h/.holdfast", slug="-srv-app", root="/srv/app", user_home="/h")
 
 
 def test_places_of_a_project_a_user_and_agents() -> None:
-    assert project_directory(GROUNDS) == "/h/.holdfast/projects/-work-app/memory"
+    assert project_directory(GROUNDS) == "/h/.holdfast/projects/-srv-app/memory"
     assert user_directory(GROUNDS) == "/h/.holdfast/memory"
     assert agent_directory(GROUNDS, "reviewer", "user") == "/h/.holdfast/agent-memory/reviewer"
-    assert agent_directory(GROUNDS, "reviewer", "project") == "/work/app/.holdfast/agent-memory/reviewer"
-    assert agent_directory(GROUNDS, "reviewer", "local") == "/work/app/.holdfast/agent-memory-local/reviewer"
+    assert agent_directory(GROUNDS, "reviewer", "project") == "/srv/app/.holdfast/agent-memory/reviewer"
+    assert agent_directory(GROUNDS, "reviewer", "local") == "/srv/app/.holdfast/agent-memory-local/reviewer"
 
 
 @pytest.mark.parametrize(("given", "path"), [("~/m", "/h/m"), ("/x/m", "/x/m"), ("~", "/h")])
@@ -64,15 +64,15 @@ def test_what_is_a_memory(file: str, yes: bool) -> None:
 def test_rights_of_an_agent_reach_its_own_folders_and_what_it_was_given() -> None:
     among = allowed(GROUNDS, Rights(agent="reviewer", scopes=("user", "local"), project="read", user="none"))
     assert right_to("/h/.holdfast/agent-memory/reviewer/a.md", among) == "write"
-    assert right_to("/work/app/.holdfast/agent-memory-local/reviewer/a.md", among) == "write"
-    assert right_to("/work/app/.holdfast/agent-memory/reviewer/a.md", among) == "none"
+    assert right_to("/srv/app/.holdfast/agent-memory-local/reviewer/a.md", among) == "write"
+    assert right_to("/srv/app/.holdfast/agent-memory/reviewer/a.md", among) == "none"
     assert right_to("/h/.holdfast/agent-memory/other/a.md", among) == "none"
-    assert right_to("/h/.holdfast/projects/-work-app/memory/a.md", among) == "read"
+    assert right_to("/h/.holdfast/projects/-srv-app/memory/a.md", among) == "read"
     assert right_to("/h/.holdfast/memory/a.md", among) == "none"
 
 
 def test_the_main_agent_may_write_what_is_the_projects_and_the_users() -> None:
     among = allowed(GROUNDS, MAIN_RIGHTS)
-    assert right_to("/h/.holdfast/projects/-work-app/memory/team/a.md", among) == "write"
+    assert right_to("/h/.holdfast/projects/-srv-app/memory/team/a.md", among) == "write"
     assert right_to("/h/.holdfast/memory", among) == "write"
-    assert right_to("/work/app/src/a.md", among) == "none"
+    assert right_to("/srv/app/src/a.md", among) == "none"
