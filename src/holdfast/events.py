@@ -384,6 +384,34 @@ class ReminderFailed:
     error: str
 
 
+@dataclass(frozen=True, slots=True)
+class MemoriesRecalled:
+    """Memories were looked for; `engine` says who chose: ranking or model (MEM-4)."""
+
+    engine: str
+    scanned: int
+    chosen: int
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySelectionFailed:
+    """A model didn't choose, and why (timeout, unreadable, an error's reason); the ranking stood (MEM-4)."""
+
+    reason: str
+    candidates: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryIndexShown:
+    """The index was shown at the start, or what changed in it was told (MEM-2)."""
+
+    why: str
+    lines: int
+    tokens: int
+
+
 Event = (
     MessageAppended
     | ResultOffloaded
@@ -429,4 +457,7 @@ Event = (
     | InstructionsLoaded
     | InstructionsChanged
     | ReminderFailed
+    | MemoriesRecalled
+    | MemorySelectionFailed
+    | MemoryIndexShown
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +11,8 @@ from holdfast.context.requests import Request
 from holdfast.context.restore.registry import FileNow
 from holdfast.events import Event
 from holdfast.memory.instructions.places import Gathered
+from holdfast.memory.retrieval.memories import Card, Chosen, Wanted
+from holdfast.memory.topics import Topic
 from holdfast.transcript.messages import BlobId
 from holdfast.transcript.records import Header, Record, Repaired
 
@@ -170,6 +172,32 @@ class InstructionFiles(Protocol):
     async def touched(self, paths: tuple[str, ...]) -> Gathered: ...
 
     async def again(self, paths: tuple[str, ...]) -> Gathered: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Memorable:
+    """What a question found: the memories in their order with why, all candidates if asked for, and of how many."""
+
+    chosen: tuple[Chosen, ...]
+    scanned: int
+    cards: tuple[Card, ...] = ()
+
+
+class Memories(Protocol):
+    """The persistent memories that a session may read (MEM-4, MEM-12). None of the methods raises for a bad file.
+
+    `find` ranks at once, on an index that stays in the process; with `fill`, `cards` are the best, and after them the
+    newest, up to the limit. `read` gives the memories that can be read, whole. `index` is the text of `MEMORY.md`,
+    None without one, and when each file changed (seconds). `where` names the directory, for people and models.
+    """
+
+    where: str
+
+    async def find(self, wanted: Wanted, *, fill: bool = False) -> Memorable: ...
+
+    async def read(self, files: tuple[str, ...]) -> tuple[Topic, ...]: ...
+
+    async def index(self) -> tuple[str | None, Mapping[str, float]]: ...
 
 
 class NotesFile(Protocol):

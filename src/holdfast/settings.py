@@ -120,6 +120,18 @@ class Settings:
     notes_wait_seconds: float = 15.0  # CMP-2: a compaction waits so long for a running update …
     notes_stale_seconds: float = 60.0  # CMP-2: … unless that has run for longer than this already
 
+    # Persistent memory (MEM-1, MEM-2, MEM-4, MEM-5)
+    memory: bool = True  # MEM-1: the switch
+    memory_directory: str | None = None  # MEM-1: of the project; None: in the store, by git root
+    memory_index_lines: int = 200  # MEM-2
+    memory_index_bytes: int = 25_000  # MEM-2
+    memory_results: int = 5  # MEM-4: chosen for a turn
+    memory_floor: float = 0.25  # MEM-4: of what a memory could score; below it is noise
+    memory_candidates: int = 200  # MEM-4: the best ones that a model may choose from
+    memory_select_seconds: float = 1.5  # MEM-4: for a model to choose; then the ranking stands
+    memory_tool_turns: int = 3  # MEM-4: tools used in so many last turns need no usage notes
+    memory_body_tokens: int = 4_096  # MEM-5: of each chosen memory
+
     # What comes back behind a boundary (RST-1 to RST-9); all of it shrinks with the window (PRS-2)
     restore: bool = True
     restore_files: int = 5  # RST-1

@@ -19,7 +19,10 @@ from holdfast.adapters.connecting import OFFLINE, connect, default_names
 from holdfast.adapters.files import SessionFiles, SessionStore, fork
 from holdfast.adapters.files.calibrations import Calibrations
 from holdfast.adapters.files.instructions import DiskInstructions, places_of
+from holdfast.adapters.files.memories import cache_of
 from holdfast.adapters.files.notes import FileNotes
+from holdfast.adapters.files.recollected import FileMemories
+from holdfast.adapters.files.roots import grounds_of
 from holdfast.adapters.files.store import PROJECTS
 from holdfast.adapters.files.texts import ProjectFiles
 from holdfast.adapters.hooks import hooks_of
@@ -37,7 +40,9 @@ from holdfast.engine.keepers import Keepers
 from holdfast.engine.models import JOBS, Job, Models
 from holdfast.engine.notes import SessionNotes, offer_notes
 from holdfast.engine.notes_compaction import from_notes
+from holdfast.engine.recollection import with_memory
 from holdfast.engine.session import Session, Window, World
+from holdfast.memory.directory import project_directory
 from holdfast.memory.instructions.places import Places
 from holdfast.ports import Archive, Clock, Files, Ids, Journal, Model, NotesFile, Sink
 from holdfast.settings import Settings
@@ -60,6 +65,7 @@ class Parts:
     ids: Ids = field(default_factory=RandomIds)
     files: Files | None = None  # None: the project's folder on this disk; in memory, no files at all
     registry: Registry = STANDARD
+    models: Models | None = None  # of helpers, such as the one that chooses memories; None: the ranking does
     places: Places | None = None  # of instruction files; None: those of this machine, if the settings want any
 
 
@@ -141,7 +147,17 @@ async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, re
     opened.hooks = hooks_of(parts.settings, cwd=project)
     if parts.settings.instructions and not read_only:
         with_instructions(opened, DiskInstructions(parts.places or _places(files, parts.settings)))
+    if parts.settings.memory and not read_only:
+        with_memory(opened, _memories(files, parts.settings), parts.models)
     return with_notes(opened, FileNotes(files.directory, _home(files)))
+
+
+def _memories(files: SessionFiles, settings: Settings) -> FileMemories:
+    """The memories of the project of a session, with their index in the store (MEM-1)."""
+    home = _home(files) or home_of(os.environ)
+    cwd = Path(files.journal.header.project or ".")
+    path = Path(project_directory(grounds_of(home, cwd, directory=settings.memory_directory)))
+    return FileMemories(path, cache=cache_of(home, path))
 
 
 def _places(files: SessionFiles, settings: Settings) -> Places:

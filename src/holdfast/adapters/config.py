@@ -35,13 +35,14 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE",
     ),
 }
-# PRS-4: true-ish values of these switch a setting off for good.
 # SEC-1: what runs commands isn't taken from a project's file, which comes with whatever was checked out.
 _ONLY_THE_USERS = frozenset({"pre_compact_hooks", "post_compact_hooks"})
+# PRS-4, MEM-1: true-ish values of these switch a setting off for good.
 SWITCHES: dict[str, str] = {
     "compact": "DISABLE_COMPACT",
     "auto_compact": "DISABLE_AUTO_COMPACT",
     "instructions": "CLAUDE_CODE_DISABLE_CLAUDE_MDS",
+    "memory": "CLAUDE_CODE_DISABLE_AUTO_MEMORY",
 }
 MERGED = frozenset({"instructions_excludes"})  # INS-5: lists that grow from scope to scope
 _NOT_SETTINGS = frozenset({"HOLDFAST_HOME"})

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import app_instructions, app_notes, app_past, app_sessions
+from holdfast.cli import app_instructions, app_memory, app_notes, app_past, app_sessions
 from holdfast.cli.door import Door, configured, out
 
 app = typer.Typer(
@@ -271,7 +271,30 @@ def bench_fidelity(
     )
 
 
+@bench_app.command("retrieval")
+def bench_retrieval(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A corpus with questions, as JSON.")] = None,
+    *,
+    ranker: Annotated[
+        list[str] | None, typer.Option("--ranker", metavar="NAME", help="Only this one; may be repeated.")
+    ] = None,
+    timing: Annotated[bool, typer.Option("--timing", help="What a question costs, by the number of memories.")] = False,
+    size: Annotated[
+        list[int] | None, typer.Option("--size", min=1, metavar="N", help="With --timing: only so many memories.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Tell how well and how fast memories, turns and sessions are found.
+
+    Several rankers over one file of questions with evidence; docs/retrieval.md has its form.
+    """
+    from holdfast.cli.retrieving import retrieval_command
+
+    raise typer.Exit(retrieval_command(file, rankers=ranker or (), is_timing=timing, sizes=size or (), is_json=json))
+
+
 app_past.add_to(app)
 app_notes.add_to(app)
 app_sessions.add_to(app)
+app_memory.add_to(app)
 app_instructions.add_to(app)

@@ -1,0 +1,232 @@
+"""Persistent memory in a session: its index at the start, and what matters to each thing said (MEM-2, MEM-4, MEM-5).
+
+Both are sources of reminders. What was shown is read from the view, so a resumed session goes on where it stood, and
+what a compaction took away may be shown again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import anyio
+
+from holdfast import prompts
+from holdfast.context.asides import aside
+from holdfast.context.items import Item
+from holdfast.context.reminders import prepend_context
+from holdfast.context.replies import About, Reply
+from holdfast.context.requests import Request
+from holdfast.engine.models import Models, ask_job
+from holdfast.engine.reminding import Moment
+from holdfast.engine.session import Session
+from holdfast.events import MemoriesRecalled, MemoryIndexShown, MemorySelectionFailed
+from holdfast.memory.contents import Limits, changed, shown
+from holdfast.memory.recalled import Recalled, recalled_text, selection, selection_prompt, told
+from holdfast.memory.retrieval.memories import Card, Wanted
+from holdfast.memory.retrieval.words import asked
+from holdfast.ports import Memories
+from holdfast.transcript.blocks import Text
+from holdfast.transcript.messages import Message, MessageId
+from holdfast.transcript.tokens import base_tokens
+
+NAME = "memory"
+INDEX_NAME = "memory_index"
+FEW_TERMS = 2  # a question of fewer, such as "yes, do that", means what was said before it
+ANSWER_TOKENS = 400
+
+
+class MemoryRecall:
+    """Shows the memories that matter to what the user said last, behind it and once (MEM-4, MEM-5)."""
+
+    name = NAME
+
+    def __init__(self, memories: Memories, models: Models | None = None) -> None:
+        self._memories = memories
+        self._models = models or Models()
+        self._asked: MessageId | None = None
+
+    async def remind(self, session: Session, moment: Moment) -> Sequence[Message]:
+        if moment != "behind" or not session.settings.memory:
+            return ()
+        said = _last_said(session)
+        if said is None or said.message.id == self._asked:
+            return ()
+        self._asked = said.message.id
+        began = session.world.clock.now()
+        wanted = self._wanted(session, began)
+        chosen, engine, scanned = await self._chosen(session, wanted)
+        texts = await self._texts(session, chosen, began)
+        tokens = sum(map(base_tokens, texts))
+        spent = session.world.clock.now() - began
+        session.world.sink.emit(MemoriesRecalled(engine, scanned, len(texts), tokens, spent))
+        if not texts:
+            return ()
+        return (_reminder("\n\n".join((prompts.source("memory_recalled"), *texts)), NAME, "Memories"),)
+
+    def _wanted(self, session: Session, now: float) -> Wanted:
+        settings = session.settings
+        texts = [text for item in session.view.items if (text := _user_text(item))]
+        query = texts[-1]
+        if len(texts) > 1 and len(asked(query)) < FEW_TERMS:
+            query = f"{texts[-2]}\n{query}"
+        return Wanted(
+            query=query,
+            limit=settings.memory_results,
+            floor=settings.memory_floor,
+            shown=_shown(session),
+            tools=_tools(session, settings.memory_tool_turns),
+            now=now,
+        )
+
+    async def _chosen(self, session: Session, wanted: Wanted) -> tuple[tuple[Card, ...], str, int]:
+        """The cards to show, who chose them, and among how many."""
+        found = await self._memories.find(wanted)
+        ranking = tuple(one.card for one in found.chosen)
+        if not self._models.selector or not found.scanned:
+            return ranking, "ranking", found.scanned
+        wide = replace(wanted, limit=session.settings.memory_candidates, floor=0.0)
+        cards = {card.file: card for card in (await self._memories.find(wide, fill=True)).cards}
+        files = await self._selected(session, wanted, cards)
+        if files is None:
+            return ranking, "ranking", found.scanned
+        return tuple(cards[file] for file in files), "model", found.scanned
+
+    async def _selected(self, session: Session, wanted: Wanted, cards: dict[str, Card]) -> tuple[str, ...] | None:
+        """What a model chose; None when it didn't answer in time, or not so that it can be read (MEM-4)."""
+        system = prompts.render("memory_select_system", limit=str(wanted.limit))
+        text = selection_prompt(wanted.query, list(cards.values()), list(wanted.tools))
+        facts = session.facts("memory_selector")
+
+        def asking(about: About) -> tuple[Request, int]:
+            return aside(about, facts, system=system, text=text, output_tokens=ANSWER_TOKENS)
+
+        reason = "timeout"
+        with anyio.move_on_after(session.settings.memory_select_seconds):
+            said = await ask_job(session, self._models, "selector", asking)
+            if isinstance(said, Reply):
+                files = selection(said.text, cards, wanted.limit)
+                if files is not None:
+                    return files
+                reason = "unreadable"
+            else:
+                reason = said.reason
+        session.world.sink.emit(MemorySelectionFailed(reason, len(cards)))
+        return None
+
+    async def _texts(self, session: Session, cards: Sequence[Card], now: float) -> list[str]:
+        budget = session.limits.scaled(session.settings.memory_body_tokens)
+        topics = await self._memories.read(tuple(card.file for card in cards))
+        by_file = {topic.file: topic for topic in topics}
+        return [
+            recalled_text(Recalled(by_file[card.file], card.modified), now=now, budget_tokens=budget)
+            for card in cards
+            if card.file in by_file
+        ]
+
+
+class MemoryIndexReminder:
+    """Shows `MEMORY.md` at the start, frozen; later, what changed in it (MEM-2). `again` gives it to a compaction."""
+
+    name = INDEX_NAME
+
+    def __init__(self, session: Session, memories: Memories) -> None:
+        self._session = session
+        self._memories = memories
+        self._told: str | None = None  # as it was shown, or as of the last change that was told
+
+    async def remind(self, session: Session, moment: Moment) -> Sequence[Message]:
+        if moment != "before" or not session.settings.memory:
+            return ()
+        now = await self._text()
+        if self._told is None:
+            self._told = now or ""
+            if now is None or _is_told(session):
+                return ()
+            lines = now.count("\n") + 1
+            session.world.sink.emit(MemoryIndexShown("start", lines, base_tokens(now)))
+            text = prompts.render("memory_index", directory=self._memories.where, index=now)
+            return (_reminder(text, INDEX_NAME, "Memory index"),)
+        changes = changed(self._told, now or "")
+        self._told = now or ""
+        if not changes:
+            return ()
+        session.world.sink.emit(MemoryIndexShown("change", changes.count("\n") + 1, base_tokens(changes)))
+        return (_reminder(prompts.render("memory_index_changed", changes=changes), INDEX_NAME, "Memory index"),)
+
+    async def again(self) -> str | None:
+        """The index as it is now, for the restorer (RST-9)."""
+        if not self._session.settings.memory:
+            return None
+        self._told = await self._text() or ""
+        return self._told or None
+
+    async def _text(self) -> str | None:
+        """The index within its limits; None when there is none, or nothing in it."""
+        text, modified = await self._memories.index()
+        if text is None:
+            return None
+        settings = self._session.settings
+        limits = Limits(settings.memory_index_lines, settings.memory_index_bytes)
+        return shown(text, limits, modified=modified, uses={}).text or None
+
+
+def with_memory(session: Session, memories: Memories, models: Models | None = None) -> Session:
+    """The session with these memories: the index as a reminder and back after a compaction, and what matters."""
+    index = MemoryIndexReminder(session, memories)
+    session.reminders = (*session.reminders, index, MemoryRecall(memories, models))
+    session.sources[INDEX_NAME] = index.again
+    return session
+
+
+# --- what the view tells ----------------------------------------------------------------------------------------------
+
+
+def _reminder(text: str, note: str, title: str) -> Message:
+    (message,) = prepend_context((), {title: text})
+    return Message.of("user", list(message.blocks), origin="reminder", note=note)
+
+
+def _texts_of(item: Item) -> str:
+    return "\n".join(block.value.text for block in item.shown if block is not None and isinstance(block.value, Text))
+
+
+def _user_text(item: Item) -> str:
+    message = item.message
+    is_asked = message.role == "user" and message.origin == "user" and message.agent_id is None and not item.is_hidden
+    return _texts_of(item).strip() if is_asked else ""
+
+
+def _last_said(session: Session) -> Item | None:
+    """What the user said since the last answer; None when it was something else, such as results of tools."""
+    for item in reversed(session.view.items):
+        if item.message.role == "assistant":
+            return None
+        if _user_text(item):
+            return item
+    return None
+
+
+def _shown(session: Session) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for item in session.view.items:
+        if item.message.note == NAME and item.message.origin == "reminder" and not item.is_hidden:
+            found |= told(_texts_of(item))
+    return found
+
+
+def _is_told(session: Session) -> bool:
+    """Whether the index stands in the view already: told by us, or restored behind a boundary."""
+    return session.view.boundary is not None or any(item.message.note == INDEX_NAME for item in session.view.items)
+
+
+def _tools(session: Session, turns: int) -> tuple[str, ...]:
+    """The tools used in the last turns of the user."""
+    names: list[str] = []
+    for item in reversed(session.view.items):
+        if _user_text(item):
+            turns -= 1
+            if turns < 0:
+                break
+        names += [use.name for use in item.message.tool_uses]
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,1 @@
+"""Finding what is relevant in many texts: words, an index, and rankings. Pure: no clock, disk, network or async."""

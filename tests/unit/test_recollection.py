@@ -1,0 +1,261 @@
+"""MEM-2, MEM-4, MEM-5: memories in a session: the index at its start, what matters to words said, a model's choice."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import pytest
+
+from holdfast import Message, Session, Settings, compact, memory_session
+from holdfast.adapters.files.recollected import FileMemories
+from holdfast.adapters.sinks import ListSink
+from holdfast.context.replies import Delta, Reply
+from holdfast.context.requests import Request
+from holdfast.engine.compaction import Done
+from holdfast.engine.models import Models
+from holdfast.engine.recollection import MemoryRecall, with_memory
+from holdfast.engine.reminding import remind
+from holdfast.events import MemoriesRecalled, MemoryIndexShown, MemorySelectionFailed
+from holdfast.ports import Model
+from holdfast.testing import ScriptedModel
+from holdfast.transcript.blocks import Text
+from holdfast.wiring import Parts
+
+pytestmark = pytest.mark.unit
+T = TypeVar("T")
+SETTINGS = Settings(restore=True, window_tokens=200_000)
+
+
+class SlowModel:
+    """A model that never answers."""
+
+    def __init__(self) -> None:
+        self._inner = ScriptedModel()
+        self.about = self._inner.about
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        await anyio.sleep_forever()
+        async for one in self._inner.stream(request):
+            yield one
+
+    async def count(self, request: Request) -> int | None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    home = tmp_path / "memory"
+    home.mkdir()
+    for file, about, body in (
+        ("project_deploy.md", "Deploys on Friday", "Anna deploys to staging."),
+        ("feedback_tests.md", "Real tests only", "No mocks, please."),
+        ("user_role.md", "Data scientist", "New to frontend."),
+    ):
+        kind = file.partition("_")[0]
+        (home / file).write_text(f"---\nname: {about}\ndescription: {about}\ntype: {kind}\n---\n{body}\n")
+    (home / "MEMORY.md").write_text("# Memory\n- [Deploys](project_deploy.md) — on Fridays\n")
+    return home
+
+
+def run(
+    folder: Path,
+    do: Callable[[Session, ListSink], Awaitable[Any]],
+    model: Model | None = None,
+    settings: Settings = SETTINGS,
+) -> Any:
+    async def go() -> Any:
+        sink = ListSink()
+        session = await memory_session(parts=Parts(settings=settings, sink=sink))
+        memories = FileMemories(folder)
+        with_memory(session, memories, Models(selector=(model,)) if model is not None else None)
+        done = await do(session, sink)
+        memories.settle()
+        return done
+
+    return anyio.run(go)
+
+
+def events(sink: ListSink, kind: type[T]) -> list[T]:
+    return [event for event in sink.events if isinstance(event, kind)]
+
+
+def reminders(session: Session, note: str) -> list[str]:
+    return [
+        "\n".join(block.value.text for block in item.message.blocks if isinstance(block.value, Text))
+        for item in session.view.items
+        if item.message.note == note
+    ]
+
+
+async def say(session: Session, text: str, answer: str | None = "Well.") -> None:
+    """A turn without a model: what the user says, with its reminders, and an answer."""
+    await remind(session, "before")
+    await session.append(Message.of("user", text))
+    await remind(session, "behind")
+    if answer is not None:
+        await session.append(Message.of("assistant", answer))
+
+
+def touch(folder: Path) -> None:
+    """Another time than the folder had, however coarse the clock of the disk is."""
+    now = folder.stat().st_mtime_ns
+    os.utime(folder, ns=(now + 10**9, now + 10**9))
+
+
+def test_the_index_is_shown_once_and_its_changes_behind(folder: Path) -> None:
+    async def do(session: Session, sink: ListSink) -> None:
+        await say(session, "hello")
+        await say(session, "hello again")
+        (folder / "MEMORY.md").write_text("# Memory\n- [Deploys](project_deploy.md) — on Mondays\n")
+        await say(session, "and again")
+        start, change = reminders(session, "memory_index")
+        assert "- [Deploys](project_deploy.md) — on Fridays" in start
+        assert str(folder) in start
+        assert "- - [Deploys](project_deploy.md) — on Fridays\n+ - [Deploys](project_deploy.md) — on Mondays" in change
+        assert [event.why for event in events(sink, MemoryIndexShown)] == ["start", "change"]
+        assert session.view.items[0].message.note == "memory_index"
+
+    run(folder, do)
+
+
+def test_the_index_comes_back_after_a_compaction(folder: Path) -> None:
+    async def do(session: Session, sink: ListSink) -> None:
+        for number in range(12):
+            await say(session, f"hello {number} " + "words " * 3_000, "Well. " + "words " * 3_000)
+        assert isinstance(await compact(session, trigger="manual"), Done)
+        told = [item.message for item in session.view.items if item.message.note == "memory_index"]
+        assert {message.origin for message in told} == {"restored"}
+        assert "\n".join(reminders(session, "memory_index")).count("— on Fridays") == 1
+        await say(session, "go on")
+        assert len(events(sink, MemoryIndexShown)) == 1  # not told again
+
+    run(folder, do)
+
+
+def test_what_matters_is_shown_behind_what_was_said_once_with_age_and_source(folder: Path) -> None:
+    async def do(session: Session, sink: ListSink) -> None:
+        await say(session, "when do we deploy?")
+        (text,) = reminders(session, "memory")
+        assert "## project_deploy.md\n(project memory; saved " in text
+        assert "saved today" in text
+        assert "Anna deploys to staging." in text
+        assert "No mocks" not in text
+        await say(session, "and who deploys on Friday?")  # shown already
+        assert len(reminders(session, "memory")) == 1
+        assert [(e.engine, e.scanned, e.chosen) for e in events(sink, MemoriesRecalled)] == [
+            ("ranking", 3, 1),
+            ("ranking", 3, 0),
+        ]
+
+    run(folder, do)
+
+
+def test_a_memory_that_changed_since_it_was_shown_is_shown_again(folder: Path) -> None:
+    async def do(session: Session, sink: ListSink) -> None:
+        await say(session, "when do we deploy?")
+        path = folder / "project_deploy.md"
+        path.write_text(path.read_text().replace("Anna", "Boris"))
+        os.utime(path, (2_000_000_000, 2_000_000_000))
+        touch(folder)
+        await say(session, "when do we deploy now?")
+        assert "Boris deploys" in reminders(session, "memory")[1]
+
+    run(folder, do)
+
+
+def test_a_short_answer_means_what_was_said_before_it(folder: Path) -> None:
+    async def do(session: Session, sink: ListSink) -> None:
+        await session.append(Message.of("user", "when do we deploy?"), Message.of("assistant", "Shall I look?"))
+        await say(session, "yes")
+        assert "Anna deploys" in reminders(session, "memory")[0]
+
+    run(folder, do)
+
+
+def test_results_of_tools_are_no_question(folder: Path) -> None:
+    async def do(session: Session, sink: ListSink) -> None:
+        use = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": "t1", "content": "when do we deploy?"}
+        await session.append(Message.of("user", "hi"), Message.of("assistant", [use]), Message.of("user", [result]))
+        await remind(session, "behind")
+        assert reminders(session, "memory") == []
+
+    run(folder, do)
+
+
+def test_a_model_overrides_the_ranking_and_sees_no_conversation(folder: Path) -> None:
+    model = ScriptedModel(['{"files": ["user_role.md", "gone.md"]}'])
+
+    async def do(session: Session, sink: ListSink) -> None:
+        await session.append(Message.of("user", "a secret plan"), Message.of("assistant", "Fine."))
+        await say(session, "when do we deploy?")
+        (text,) = reminders(session, "memory")
+        assert "New to frontend." in text
+        assert "Anna" not in text
+        assert events(sink, MemoriesRecalled)[0].engine == "model"
+
+    run(folder, do, model)
+    (request,) = model.requests
+    sent = request.body.decode()
+    assert "Select memories relevant to: when do we deploy?" in sent
+    assert "feedback_tests.md [feedback] Real tests only" in sent
+    assert "secret plan" not in sent
+    assert "Anna" not in sent  # bodies stay here
+
+
+def test_an_empty_choice_of_a_model_counts(folder: Path) -> None:
+    async def do(session: Session, sink: ListSink) -> None:
+        await say(session, "when do we deploy?")
+        assert reminders(session, "memory") == []
+        assert events(sink, MemorySelectionFailed) == []
+
+    run(folder, do, ScriptedModel(['{"files": []}']))
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"), [("I like them all", "unreadable"), ('{"files": ["x.md"]}', "unreadable")]
+)
+def test_an_answer_that_cannot_be_read_leaves_the_ranking(folder: Path, answer: str, reason: str) -> None:
+    async def do(session: Session, sink: ListSink) -> None:
+        await say(session, "when do we deploy?")
+        assert "Anna deploys" in reminders(session, "memory")[0]
+        assert events(sink, MemorySelectionFailed)[0].reason == reason
+
+    run(folder, do, ScriptedModel([answer]))
+
+
+def test_a_model_that_is_late_leaves_the_ranking(folder: Path) -> None:
+    async def do(session: Session, sink: ListSink) -> None:
+        await say(session, "when do we deploy?")
+        assert "Anna deploys" in reminders(session, "memory")[0]
+        assert events(sink, MemorySelectionFailed)[0].reason == "timeout"
+
+    settings = Settings(restore=True, window_tokens=200_000, memory_select_seconds=0.01)
+    run(folder, do, SlowModel(), settings)
+
+
+def test_switched_off_nothing_is_shown(folder: Path) -> None:
+    async def do(session: Session, sink: ListSink) -> None:
+        await say(session, "when do we deploy?")
+        assert [item.message.note for item in session.view.items] == [None, None]
+
+    run(folder, do, settings=Settings(memory=False, window_tokens=200_000))
+
+
+def test_a_directory_that_is_not_there_costs_nothing(tmp_path: Path) -> None:
+    async def do(session: Session, sink: ListSink) -> None:
+        await say(session, "when do we deploy?")
+        assert [item.message.note for item in session.view.items] == [None, None]
+
+    run(tmp_path / "none", do)
+
+
+def test_it_is_a_source_of_reminders() -> None:
+    assert MemoryRecall(FileMemories(Path("nowhere"))).name == "memory"
