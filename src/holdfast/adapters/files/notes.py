@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,7 +37,7 @@ class FileNotes:
         return await self._on_disk(self._read)
 
     async def write(self, data: bytes, *, instead_of: bytes | None) -> bool:
-        return await self._on_disk(partial(self._write, data, instead_of))
+        return await self._on_disk(lambda root: self._write(root, data, instead_of))
 
     async def set_aside(self) -> str:
         return await self._on_disk(self._moved)
