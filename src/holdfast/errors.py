@@ -20,6 +20,8 @@
     |   +-- NameTaken                another one is there already
     |   +-- FileTooLarge             it has more bytes than may be read
     |   +-- FolderBusy               another process holds the folder's lock
+    |   +-- MemoryChanged            a memory says something else than what was read (MEM-9)
+    |   +-- MemoryRefused            a change of the memory that isn't made, and why (MEM-8, MEM-10)
     +-- ModelError                   a model could not be asked, or didn't answer (TURN-11)
         +-- Overloaded               try again later; the server may say when
         |   +-- RateLimited          we asked too much; likewise
@@ -125,6 +127,18 @@ class FileTooLarge(FileRefused):
 
 class FolderBusy(FileRefused):
     """Another process holds the lock of the folder, for longer than we wait."""
+
+
+class MemoryChanged(FileRefused):
+    """A memory says something else by now than what the change started from: read it again."""
+
+
+class MemoryRefused(FileRefused):
+    """A change of the memory isn't made. `rule` is what it breaks: a rule's name, never a value."""
+
+    def __init__(self, why: str, *, rule: str = "") -> None:
+        self.rule = rule
+        super().__init__(why)
 
 
 class ModelError(HoldfastError):

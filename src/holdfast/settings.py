@@ -128,6 +128,10 @@ class Settings:
     restore_file_max_bytes: int = 1_000_000  # a larger file isn't one that was read whole
     pins_tokens: int = 4_000  # RST-8: pins are paid in every request
 
+    # Memory and secrets (MEM-8, SEC-5)
+    memory_mode: Literal["off", "read-only", "ask", "auto"] = "auto"  # MEM-8: of what agents write
+    redact_at_ingest: bool = False  # SEC-5: also the journal gets `{{secret:…}}`, from the first use on
+
     # Tokens (TOK-1, TOK-3, TOK-4)
     estimator: Literal["live", "base"] = "live"  # of what came after the last report; base: characters over four
     margin_numerator: int = 4  # TOK-3: only when nothing was ever reported

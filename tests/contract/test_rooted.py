@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import random
 import stat
@@ -175,9 +176,12 @@ def test_a_list_is_bounded_and_says_what_it_left_out(tmp_path: Path, kind: type[
         assert [entry.name for entry in listed.entries] == ["a/b/f.md", "f.md"]
         assert [name for name, _ in listed.refused] == [r"'od\u202ed.md'", "folder", "hard.md", "link.md", "pipe.md"]
         assert rooted.listing(limit=1).is_cut
-        assert rooted.listing(depth=1).entries == listed.entries[1:]
+        assert rooted.listing(depth=0).entries == listed.entries[1:]
+    (root / ".own").mkdir()
+    (root / ".own" / ".seen").write_bytes(b"")
     with Rooted.open(root, rules=OWN, calls=kind()) as rooted:
-        assert ".hidden" in [entry.name for entry in rooted.listing().entries]
+        assert rooted.listing().entries == listed.entries
+        assert [entry.name for entry in rooted.listing(under=".own").entries] == [".own/.seen"]
 
 
 # --- names ----------------------------------------------------------------------------------------------------------
@@ -336,20 +340,31 @@ def test_a_live_race_leads_nowhere(tmp_path: Path, kind: type[Calls]) -> None:
     root, outside = made(tmp_path)
     before, stop = seal(outside), threading.Event()
 
+    def swap_in() -> None:
+        (root / "a").symlink_to(outside / "a")
+
+    def swap_back() -> None:
+        (root / "kept").rename(root / "a")
+
     def attack() -> None:
-        while not stop.is_set():
+        for number in itertools.count():
             (root / "a").rename(root / "kept")
-            (root / "a").symlink_to(outside / "a")
-            (root / "a").unlink()
-            (root / "kept").rename(root / "a")
-            time.sleep(0.0002)
+            for step in (swap_in, (root / "a").unlink, swap_back):
+                try:
+                    step()
+                except OSError:  # a write made the folder anew
+                    (root / "a").rename(root / f"made-{number}-{step.__name__}")
+                    step()
+            time.sleep(0.001)
+            if stop.is_set():
+                break
 
     attacker = threading.Thread(target=attack)
     attacker.start()
     done = 0
     try:
         with Rooted.open(root, calls=Quick.of(kind)) as rooted:
-            for _ in range(1_500):
+            for _ in range(600):
                 try:
                     assert rooted.read("a/b/f.md", limit_bytes=LIMIT) != CANARY
                     rooted.write("a/b/f.md", b"again")

@@ -179,16 +179,20 @@ class Rooted:
 
     # --- many files -------------------------------------------------------------------------------------------------
 
-    def listing(self, *, limit: int = 20_000, depth: int = 20) -> Listed:
-        """Every regular file with one name, in all folders; links aren't followed. At most `limit` files."""
+    def listing(self, *, under: str = "", limit: int = 20_000, depth: int = 20) -> Listed:
+        """Every regular file with one name below a folder; links aren't followed. At most `limit` files.
+
+        Hidden ones are our own, and are listed only `under` a folder that is named.
+        """
         found: list[Entry] = []
         refused: list[tuple[str, str]] = []
-        folders: list[tuple[str, ...]] = [()]
+        folders: list[tuple[str, ...]] = [parts_of(under, self._rules) if under else ()]
         while folders and len(found) <= limit:
             folder = folders.pop()
             try:
                 with said("/".join(folder) or "."), self._folder(folder) as fd:
-                    folders += self._scanned(fd, folder, found, refused) if len(folder) < depth else []
+                    inside = self._scanned(fd, folder, found, refused, has_hidden=bool(under))
+                    folders += inside if len(folder) < depth else []
             except FileMissing:
                 continue
             except FileRefused as e:
@@ -197,11 +201,17 @@ class Rooted:
         return Listed(tuple(found[:limit]), tuple(sorted(refused)), len(found) > limit)
 
     def _scanned(
-        self, fd: int, folder: tuple[str, ...], found: list[Entry], refused: list[tuple[str, str]]
+        self,
+        fd: int,
+        folder: tuple[str, ...],
+        found: list[Entry],
+        refused: list[tuple[str, str]],
+        *,
+        has_hidden: bool,
     ) -> list[tuple[str, ...]]:
         inside = []
         for part, about in self._calls.scan(fd):
-            if part.startswith(".") and (not self._rules.has_hidden or part.startswith(_DRAFT)):
+            if part.startswith(".") and (not has_hidden or part.startswith(_DRAFT)):
                 continue
             parts = (*folder, part)
             name = "/".join(parts)
