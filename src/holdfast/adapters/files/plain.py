@@ -39,7 +39,7 @@ def not_plain(about: os.stat_result) -> str | None:
         return "is a folder"
     if not stat.S_ISREG(about.st_mode):
         return "is not a regular file"
-    if about.st_nlink != 1:
+    if about.st_nlink > 1:  # none at all: replaced since it was opened, and still what it was
         return "has another name elsewhere (a hard link), so it may be a file of another place"
     return None
 

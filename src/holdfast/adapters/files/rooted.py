@@ -57,14 +57,13 @@ class Rooted:
             if create:
                 make_private(Path(folder))
             fd = calls.open_root(path)
-        about = calls.fstat(fd)
-        user = os.geteuid() if hasattr(os, "geteuid") else about.st_uid
-        if user not in (0, about.st_uid) and about.st_uid != 0:
-            calls.close(fd)
-            raise NotPlain(f"{path}: belongs to another user: use a folder of your own")
-        if about.st_mode & stat.S_IWOTH:
-            calls.close(fd)
-            raise NotPlain(f"{path}: everybody may write there: `chmod o-w` it, or use another folder")
+            try:
+                why = _ruled_by_others(calls.fstat(fd))
+                if why is not None:
+                    raise NotPlain(f"{path}: {why}")
+            except BaseException:
+                calls.close(fd)
+                raise
         return cls(fd, path, rules, calls)
 
     def close(self) -> None:
@@ -137,7 +136,10 @@ class Rooted:
         with said(name), self._folder(folders, make=True) as parent:
             fd = self._calls.open(parent, leaf, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0))
             try:
-                is_first = self._plain(fd, name).st_size == 0
+                about = self._plain(fd, name)
+                if about.st_nlink == 0:
+                    raise FileMissing(f"{shown(name)}: was removed at this moment: try again")
+                is_first = about.st_size == 0
                 self._write_all(fd, data)
                 if is_durable:
                     self._calls.sync(fd)
@@ -367,6 +369,15 @@ class Rooted:
             self._calls.unlink(parent, draft)
         except OSError:
             pass  # a hidden draft, named as such
+
+
+def _ruled_by_others(about: os.stat_result) -> str | None:
+    user = os.geteuid() if hasattr(os, "geteuid") else about.st_uid
+    if user not in (0, about.st_uid) and about.st_uid != 0:
+        return "belongs to another user: use a folder of your own"
+    if about.st_mode & stat.S_IWOTH:
+        return "everybody may write there: `chmod o-w` it, or use another folder"
+    return None
 
 
 def _is_taken(fd: int) -> bool:
