@@ -16,6 +16,7 @@ from pathlib import Path
 from holdfast.adapters.connecting import OFFLINE, connect, default_names
 from holdfast.adapters.files import SessionFiles, SessionStore
 from holdfast.adapters.files.calibrations import Calibrations
+from holdfast.adapters.files.keys import secret_key
 from holdfast.adapters.files.notes import FileNotes
 from holdfast.adapters.files.store import PROJECTS
 from holdfast.adapters.files.texts import ProjectFiles
@@ -97,6 +98,7 @@ async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, re
         files=parts.files or ProjectFiles(files.journal.header.project or "."),
         archive=_archive(files),
         calibrations=_calibrations(files),
+        secret_key=_secret_key(files),
     )
     try:
         opened = await Session.open(
@@ -132,6 +134,12 @@ def _calibrations(files: SessionFiles) -> Calibrations | None:
     """What sessions of the same home learned; a session that stands outside a store starts from the table."""
     home = _home(files)
     return None if home is None else Calibrations(home)
+
+
+def _secret_key(files: SessionFiles) -> bytes:
+    """The home's key for the ids of secrets; a session that stands outside a store numbers them (SEC-5)."""
+    home = _home(files)
+    return b"" if home is None else secret_key(home)
 
 
 def _archive(files: SessionFiles) -> Archive:

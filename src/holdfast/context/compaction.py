@@ -5,7 +5,7 @@ Pure. The transaction around it (lease, strategies, commit) is the engine's (CMP
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -25,6 +25,7 @@ from holdfast.context.policy import Facts
 from holdfast.context.restore.play import NOTHING_BACK, Back
 from holdfast.context.state import State, to_checkpoint
 from holdfast.context.view import View, project
+from holdfast.memory.trust.redaction import redact_record
 from holdfast.transcript.blocks import text_block
 from holdfast.transcript.edits import Change, Compacted, Marks
 from holdfast.transcript.messages import Message, MessageId, content_of
@@ -65,7 +66,7 @@ def boundary_of(
 ) -> Compacted:
     """The boundary record that a plan makes, with what comes back and the checkpoint of the fold (CMP-14)."""
     kept = view.items[plan.keep_from :]
-    record = _with_pins(view, _with_request(view, plan))
+    record = _with_pins(view, plan.record)
     text = prompts.render("continuation", how=plan.how, where=WHERE_TO_LOOK, record=record)
     text = text.encode("utf-8", "replace").decode("utf-8")  # a model can write half a surrogate pair; JSON can't
     summary = Message(
@@ -108,6 +109,15 @@ def boundary_of(
     )
     after = size_tokens(project([boundary], onto=view), facts.settings)
     return msgspec.structs.replace(boundary, tokens_after=after)
+
+
+def without_secrets(view: View, plan: Plan, facts: Facts) -> tuple[Plan, tuple[str, ...]]:
+    """The plan as it may be written: with the latest request in it, and no secrets; and their families (SEC-5).
+
+    Pins stay as they are: they are the user's word on what stands there, byte for byte.
+    """
+    done = redact_record(_with_request(view, plan), plan.promised, facts.secret_key)
+    return replace(plan, record=done.text, promised=done.promised), done.families
 
 
 def _with_request(view: View, plan: Plan) -> str:

@@ -103,6 +103,7 @@ class Facts:
     now: float | None = None
     source: str = "user"
     instructions: str = ""
+    secret_key: bytes = b""  # SEC-5: what the ids of secrets are made with; empty: they are numbered
 
     def size(self, view: View) -> int:
         """The view's size in tokens (TOK-3)."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from holdfast.context.compaction import Plan, Trigger, boundary_of, refusal
+from holdfast.context.compaction import Plan, Trigger, boundary_of, refusal, without_secrets
 from holdfast.context.economics import move_price
 from holdfast.engine.hooks import after, before
 from holdfast.engine.restoring import with_restored
 from holdfast.engine.session import Session
 from holdfast.engine.strategies import focused, proposed, supplied
 from holdfast.errors import CompactionRefused
-from holdfast.events import CompactionAttemptFailed, CompactionBlocked, CompactionDone, PrefixMoved
+from holdfast.events import CompactionAttemptFailed, CompactionBlocked, CompactionDone, PrefixMoved, SecretsRedacted
 from holdfast.transcript.edits import Compacted
 from holdfast.transcript.records import CompactionFailed
 
@@ -112,14 +112,13 @@ async def proposal(
     async with aclosing(plans) as proposals:
         async for name, plan in proposals:
             if isinstance(plan, Plan):
-                plan = focused(plan, focus)
+                has_text = bool(plan.record.strip())
+                plan, families = without_secrets(view, focused(plan, focus), facts)
+                if families:
+                    emit(SecretsRedacted("summary", tuple(sorted(set(families))), len(families)))
                 identity = session.world.ids.new("boundary")
                 boundary = boundary_of(view, plan, facts, identity=identity, trigger=trigger)
-                why = (
-                    refusal(view, boundary, facts, plan.promised)
-                    if plan.record.strip()
-                    else "empty: the record holds no text"
-                )
+                why = refusal(view, boundary, facts, plan.promised) if has_text else "empty: the record holds no text"
                 if why is None:
                     return Proposal(plan, await with_restored(session, plan, facts, boundary))
             else:

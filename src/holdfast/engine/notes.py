@@ -31,6 +31,7 @@ from holdfast.memory import pace as pacing
 from holdfast.memory.budgets import for_record, section_tokens
 from holdfast.memory.notes import Notes, Standing, filled, form_of, parse, render, standing, whole
 from holdfast.memory.pace import Answered, Limits, Pace
+from holdfast.memory.trust.secrets import redact
 from holdfast.ports import NotesFile
 from holdfast.transcript.blocks import ToolUse
 from holdfast.transcript.messages import Message, MessageId
@@ -151,7 +152,8 @@ class SessionNotes:
     def _lines(self, view: View, facts: Facts, last: int) -> dict[str, tuple[str, ...]]:
         index = self._index(view, facts)
         self.prepared = prepare(view, facts, index, last)
-        return note_lines(index.memory(view.state.ledger, first_said(view), last))
+        lines = note_lines(index.memory(view.state.ledger, first_said(view), last))
+        return {title: tuple(redact(line, facts.secret_key).text for line in some) for title, some in lines.items()}
 
     def _index(self, view: View, facts: Facts) -> Index:
         """What was read before, and what came since. Another boundary or a rewind begins anew."""

@@ -16,7 +16,7 @@ KEY = b"k" * 32
 
 @pytest.mark.parametrize("family", sorted(made.FAMILIES))
 def test_secrets_of_every_family_are_found(family: str) -> None:
-    """SEC-5: found whole, wherever they stand. `bench/secrets.py` measures the share over many more."""
+    """SEC-5: found whole, wherever they stand. `bench/redaction.py` measures the share over many more."""
     chance, found = Random(f"held out {family}"), 0
     for _ in range(40):
         text, value = made.sample(family, chance)

@@ -12,8 +12,6 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
-import re2
-
 # What bidi controls, zero-width characters and tags hide from a reader; joiners stay, since scripts and emoji need them.
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _ZERO_WIDTH = frozenset("\u200b\u2060\u2061\u2062\u2063\u2064\ufeff\u00ad\u180e\u034f")
@@ -124,6 +122,8 @@ def _rule_of(c: str, *, is_first: bool, is_flag: bool) -> str:
 
 @functools.cache
 def _engine() -> tuple[Any, tuple[Any, ...], tuple[str, ...]]:
+    import re2  # when the first text is scanned, not when the package is imported (SPD-5)
+
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1
     options.case_sensitive = False

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import re2
-
 from holdfast.memory.trust.families import FAMILIES, Family
 
 ID_CHARS = 8
@@ -126,6 +124,8 @@ class _Engine:
 
 @functools.cache
 def _engine() -> _Engine:
+    import re2  # when the first text is scanned, not when the package is imported (SPD-5)
+
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1
     options.max_mem = _MEMORY_BYTES

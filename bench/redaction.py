@@ -1,6 +1,6 @@
 """The secrets scanner: recall by family, false positives, and speed (SEC-5).
 
-    python bench/secrets.py [FILE-OR-FOLDER …] [--samples 200] [--seed 7]
+    python bench/redaction.py [FILE-OR-FOLDER …] [--samples 200] [--seed 7]
 
 Recall: made-up secrets of every family, in texts of several shapes (`holdfast.testing.secrets`). False positives: the
 share of lines with a finding, in harmless made-up lines, and in the files given; look at what it shows of those. Speed:
