@@ -39,6 +39,14 @@ def redact_json(raw: bytes, key: bytes = b"") -> RedactedJson:
     return RedactedJson(msgspec.json.encode(changed), tuple(families)) if families else RedactedJson(raw)
 
 
+def redact_log(data: bytes, key: bytes = b"") -> bytes:
+    """A log without secrets: one JSON value, or one a line; lines without any keep their bytes."""
+    done = redact_json(data, key)
+    if done.families:
+        return done.raw
+    return b"\n".join(redact_json(line, key).raw for line in data.split(b"\n"))
+
+
 def _walked(value: Any, name: str, key: bytes, families: list[str]) -> Any:
     if isinstance(value, str):
         return value if name in _BOUND or name in _IDS else _text(value, name, key, families)
