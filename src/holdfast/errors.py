@@ -14,6 +14,15 @@
     +-- CompactionRefused            compaction is switched off, or already runs (PRS-4, PRS-5)
     +-- PinRefused                   a pin that is empty, or beyond the budget of pins (RST-8)
     +-- BadSetting                   a setting or flag with an unusable value (CLI-5)
+    +-- FileRefused                  a file of memory, notes or checkpoints may not or can't be used (SEC-2)
+    |   +-- NameRefused              its name leaves the folder, or has more than one reading
+    |   +-- NotPlain                 it is no regular file with one name: a link, a pipe, a folder
+    |   +-- FileMissing              it isn't there
+    |   +-- NameTaken                another one is there already
+    |   +-- FileTooLarge             it has more bytes than may be read
+    |   +-- FolderBusy               another process holds the folder's lock
+    |   +-- MemoryChanged            a memory says something else than what was read (MEM-9)
+    |   +-- MemoryRefused            a change of the memory that isn't made, and why (MEM-8, MEM-10)
     +-- ModelError                   a model could not be asked, or didn't answer (TURN-11)
         +-- Overloaded               try again later; the server may say when
         |   +-- RateLimited          we asked too much; likewise
@@ -99,6 +108,46 @@ class CompactionRefused(HoldfastError):
 
 class BadSetting(HoldfastError):
     """A setting has a value that can't be used; the message names the setting and its source."""
+
+
+class FileRefused(HoldfastError):
+    """A file below a root may not, or can't, be used; the message names it relative to the root (SEC-2)."""
+
+
+class NameRefused(FileRefused):
+    """A name that leaves the root, or that some system, decoder or eye takes for another."""
+
+
+class NotPlain(FileRefused):
+    """Not a regular file with exactly one name: a link, a pipe, a device, a folder, or on the way to one."""
+
+
+class FileMissing(FileRefused):
+    """There is no such file."""
+
+
+class NameTaken(FileRefused):
+    """There is such a file already."""
+
+
+class FileTooLarge(FileRefused):
+    """The file has more bytes than the limit."""
+
+
+class FolderBusy(FileRefused):
+    """Another process holds the lock of the folder, for longer than we wait."""
+
+
+class MemoryChanged(FileRefused):
+    """A memory says something else by now than what the change started from: read it again."""
+
+
+class MemoryRefused(FileRefused):
+    """A change of the memory isn't made. `rule` is what it breaks: a rule's name, never a value."""
+
+    def __init__(self, why: str, *, rule: str = "") -> None:
+        self.rule = rule
+        super().__init__(why)
 
 
 class ModelError(HoldfastError):

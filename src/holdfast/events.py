@@ -412,6 +412,43 @@ class MemoryIndexShown:
     tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryWritten:
+    """A memory was changed (MEM-8): how, on whose word, and what came of it. Never its name or text."""
+
+    action: str
+    outcome: str
+    origin: str
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryProposed:
+    """A change waits in the inbox for a person; `rule` says why (MEM-8, MEM-10)."""
+
+    action: str
+    origin: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBlocked:
+    """A change of the memory was refused; `rule` is what it breaks: a rule's name, never a value (MEM-10, SEC-5)."""
+
+    action: str
+    origin: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class SecretsRedacted:
+    """Secrets were replaced before something was written: where, of which families, and how many (SEC-5)."""
+
+    place: str
+    families: tuple[str, ...]
+    count: int
+
+
 Event = (
     MessageAppended
     | ResultOffloaded
@@ -460,4 +497,8 @@ Event = (
     | MemoriesRecalled
     | MemorySelectionFailed
     | MemoryIndexShown
+    | MemoryWritten
+    | MemoryProposed
+    | MemoryBlocked
+    | SecretsRedacted
 )

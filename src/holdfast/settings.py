@@ -161,6 +161,9 @@ class Settings:
     max_message_bytes: int = 64_000_000  # twice what the largest API takes
     max_message_blocks: int = 10_000
     max_json_depth: int = 100
+    # Memory and secrets (MEM-8, SEC-5)
+    memory_mode: Literal["off", "read-only", "ask", "auto"] = "auto"  # MEM-8: of what agents write
+    redact_at_ingest: bool = False  # SEC-5: also the journal gets `{{secret:…}}`, from the first use on
 
     # Tokens (TOK-1, TOK-3, TOK-4)
     estimator: Literal["live", "base"] = "live"  # of what came after the last report; base: characters over four

@@ -19,7 +19,8 @@ from holdfast.adapters.connecting import OFFLINE, connect, default_names
 from holdfast.adapters.files import SessionFiles, SessionStore, fork
 from holdfast.adapters.files.calibrations import Calibrations
 from holdfast.adapters.files.instructions import DiskInstructions, places_of
-from holdfast.adapters.files.memories import cache_of
+from holdfast.adapters.files.keys import secret_key
+from holdfast.adapters.files.memory_index import cache_of
 from holdfast.adapters.files.notes import FileNotes
 from holdfast.adapters.files.recollected import FileMemories
 from holdfast.adapters.files.roots import grounds_of
@@ -134,6 +135,7 @@ async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, re
         files=parts.files or ProjectFiles(files.journal.header.project or "."),
         archive=_archive(files),
         calibrations=_calibrations(files),
+        secret_key=_secret_key(files),
     )
     try:
         opened = await Session.open(
@@ -189,6 +191,12 @@ def _calibrations(files: SessionFiles) -> Calibrations | None:
     """What sessions of the same home learned; a session that stands outside a store starts from the table."""
     home = _home(files)
     return None if home is None else Calibrations(home)
+
+
+def _secret_key(files: SessionFiles) -> bytes:
+    """The home's key for the ids of secrets; a session that stands outside a store numbers them (SEC-5)."""
+    home = _home(files)
+    return b"" if home is None else secret_key(home)
 
 
 def _archive(files: SessionFiles) -> Archive:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.files.memories import MemoryDirectory
+from holdfast.adapters.files.memory_index import MemoryDirectory
 from holdfast.bench import questions, retrieval
 from holdfast.memory.checkup import findings
 from holdfast.memory.contents import Limits

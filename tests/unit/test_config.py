@@ -73,6 +73,7 @@ def test_every_field_can_come_from_the_environment(place: Path) -> None:
             "cache_ttl": "1h",
             "durability": "process",
             "neutralise": "results",
+            "memory_mode": "ask",
         }.get(name, text)
         config = read(place, **{f"HOLDFAST_{name.upper()}": text})
         assert config.values[name].source == f"environment HOLDFAST_{name.upper()}", (name, config.warnings)

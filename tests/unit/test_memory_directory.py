@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast.adapters.files.memories import MemoryDirectory, cache_of
+from holdfast.adapters.files.memory_index import MemoryDirectory, cache_of
 from holdfast.adapters.files.recollected import FileMemories
 from holdfast.adapters.files.roots import grounds_of, project_root
 from holdfast.memory.retrieval.memories import Wanted

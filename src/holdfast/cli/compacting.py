@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.adapters.values import Unusable, parsed
@@ -9,6 +10,7 @@ from holdfast.cli.door import EXIT_OK, out, out_json
 from holdfast.cli.tables import plural
 from holdfast.context.ledger import CompactedText, Tools, compacted
 from holdfast.errors import BadSetting, SessionNotFound
+from holdfast.memory.trust.secrets import redact
 from holdfast.transcript.foreign.detect import read_recordings
 from holdfast.transcript.foreign.recording import LoggedCompaction, LoggedRewind, Recording, Said
 from holdfast.transcript.messages import Message
@@ -26,6 +28,7 @@ def measure_command(
     if not file.is_file():
         raise SessionNotFound(f"{file}: there is no such log")
     done = compacted(_before(file, at), budget_tokens, tail_tokens, tools=tools)
+    done = replace(done, text=redact(done.text).text)  # a report, also for other eyes (SEC-5)
     if is_json:
         out_json({"text": done.text, "tokens": done.tokens, "kept": done.kept, "dropped": done.dropped})
     else:

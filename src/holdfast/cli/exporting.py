@@ -13,6 +13,7 @@ from holdfast.cli.door import out, out_json
 from holdfast.cli.opened import Opened, opened_one
 from holdfast.cli.tables import plural
 from holdfast.errors import BadSetting, ForeignFormat
+from holdfast.memory.trust.redaction import RedactedJson, redact_json
 from holdfast.transcript.blocks import Text
 from holdfast.transcript.messages import MessageId
 
@@ -33,12 +34,15 @@ def export_command(
         raise BadSetting(f"--format {form}: what can be written is {', '.join(FORMATS)}")
     if target != STDOUT:
         check_target(reference, target, force=force)
+    from holdfast.adapters.files.keys import secret_key
+
     unchanged = _unchanged(reference, config) if session is None else None
     if unchanged is not None:
         data, how = unchanged, "copied unchanged"
     else:
         one = opened_one(reference, config, session=session)
-        data, how = b"".join(claude_code_lines(one)), f"{plural(len(one.messages), 'message')} written"
+        lines = [redact_json(line, secret_key(config.home)) for line in claude_code_lines(one)]
+        data, how = b"".join(line.raw.rstrip(b"\n") + b"\n" for line in lines), _how(len(one.messages), lines)
     if target == STDOUT:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
@@ -48,6 +52,14 @@ def export_command(
         out_json({"file": reference, "out": str(target), "format": form, "bytes": len(data), "how": how})
     else:
         out(f"{target}: {len(data):,} bytes, {how}")
+
+
+def _how(messages: int, lines: list[RedactedJson]) -> str:
+    """What was written, and that secrets were left out of it; a log that is copied unchanged keeps them (SEC-5)."""
+    secrets_found = sum(len(line.families) for line in lines)
+    return f"{plural(messages, 'message')} written" + (
+        f", {plural(secrets_found, 'secret')} left out" if secrets_found else ""
+    )
 
 
 def check_target(reference: str, target: Path, *, force: bool) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.adapters.files.memories import MemoryDirectory, cache_of
+from holdfast.adapters.files.memory_index import MemoryDirectory, cache_of
 from holdfast.adapters.files.roots import grounds_of
 from holdfast.cli.door import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_OK, clean, cut, note, out, out_json
 from holdfast.cli.tables import plural, size, table

@@ -6,7 +6,7 @@ Pure. The transaction around it (lease, strategies, commit) is the engine's (CMP
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -28,6 +28,7 @@ from holdfast.context.restore.play import NOTHING_BACK, Back
 from holdfast.context.state import State, to_checkpoint
 from holdfast.context.trusted import least_trust
 from holdfast.context.view import View, behind
+from holdfast.memory.trust.redaction import redact_record
 from holdfast.transcript.blocks import text_block
 from holdfast.transcript.edits import Change, Compacted, Marks
 from holdfast.transcript.messages import Message, MessageId, content_of
@@ -175,9 +176,18 @@ def _frame(plan: Plan) -> str:
 
 
 def _summary_text(view: View, plan: Plan, kept: Sequence[Item]) -> str:
-    record = _with_pins(view, neutralised(_with_request(view, plan)), kept)  # SEC-4; pins stay as they are (REL-14)
+    record = _with_pins(view, neutralised(plan.record), kept)  # SEC-4; pins stay as they are (REL-14)
     text = prompts.render(_frame(plan), how=plan.how, where=WHERE_TO_LOOK, record=record)
     return text.encode("utf-8", "replace").decode("utf-8")  # a model can write half a surrogate pair; JSON can't
+
+
+def without_secrets(view: View, plan: Plan, facts: Facts) -> tuple[Plan, tuple[str, ...]]:
+    """The plan as it may be written: with the latest request in it, and no secrets; and their families (SEC-5).
+
+    Pins stay as they are: they are the user's word on what stands there, byte for byte.
+    """
+    done = redact_record(_with_request(view, plan), plan.promised, facts.secret_key)
+    return replace(plan, record=done.text, promised=done.promised), done.families
 
 
 def _with_request(view: View, plan: Plan) -> str:

@@ -109,6 +109,7 @@ class Facts:
     source: str = "user"
     instructions: str = ""
     span: tuple[int, int] | None = None
+    secret_key: bytes = b""  # SEC-5: what the ids of secrets are made with; empty: they are numbered
 
     def size(self, view: View) -> int:
         """The view's size in tokens (TOK-3)."""

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from holdfast.context.acceptance import refusal
-from holdfast.context.compaction import Plan, Trigger, made
+from holdfast.context.compaction import Plan, Trigger, made, without_secrets
 from holdfast.context.economics import move_price
 from holdfast.context.instructions import wishes
 from holdfast.context.parts import Part, span_of
@@ -27,6 +27,7 @@ from holdfast.events import (
     CompactionDone,
     HeldSummaryUsed,
     PrefixMoved,
+    SecretsRedacted,
 )
 from holdfast.transcript.edits import Compacted
 from holdfast.transcript.records import CompactionFailed
@@ -139,14 +140,14 @@ async def proposal(session: Session, wish: Wish) -> Proposal | Failed:
     async with aclosing(plans) as proposals:
         async for name, plan in proposals:
             if isinstance(plan, Plan):
+                has_text = bool(plan.record.strip())
                 plan = focused(plan, wish.focus, "model" if wish.trigger == "model" else "user")
+                plan, families = without_secrets(view, plan, facts)
+                if families:
+                    emit(SecretsRedacted("summary", tuple(sorted(set(families))), len(families)))
                 identity = session.world.ids.new("boundary")
                 bare = made(view, plan, facts, identity=identity, trigger=wish.trigger)
-                why = (
-                    refusal(view, bare, facts, plan.promised)
-                    if plan.record.strip()
-                    else "empty: the record holds no text"
-                )
+                why = refusal(view, bare, facts, plan.promised) if has_text else "empty: the record holds no text"
                 if why is None:
                     return Proposal(plan, await with_restored(session, plan, facts, bare), name)
             else:

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.engine.session import Session
 from holdfast.errors import MalformedBlock
+from holdfast.memory.trust.redaction import redact_log
 from holdfast.transcript.edits import Rewound
 from holdfast.transcript.foreign.recording import LoggedRewind, Recording, Said
 from holdfast.transcript.limits import Limits, check_limits
@@ -50,6 +51,8 @@ async def import_recording(
     session: Session, recording: Recording, data: bytes, *, file: str, is_whole: bool = True
 ) -> Imported:
     """Say everything that was said, into an empty session. The note of its source comes last: with it, all is there."""
+    if session.settings.redact_at_ingest:
+        data = redact_log(data, session.world.secret_key)
     (blob,) = await session.world.blobs.put((data,))
     front = (
         recording.front if recording.front.model else msgspec.structs.replace(recording.front, model=recording.model)

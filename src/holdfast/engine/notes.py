@@ -35,6 +35,7 @@ from holdfast.memory.budgets import for_record, section_tokens
 from holdfast.memory.notes import Notes, Standing, filled, form_of, parse, render, standing, whole
 from holdfast.memory.pace import Answered, Limits, Pace
 from holdfast.memory.spending import Spent, noted
+from holdfast.memory.trust.secrets import redact
 from holdfast.ports import Model, NotesFile
 from holdfast.transcript.blocks import ToolUse
 from holdfast.transcript.messages import Message, MessageId, Usage
@@ -214,7 +215,8 @@ class SessionNotes:
 
     def _lines(self, view: View, facts: Facts, last: int) -> dict[str, tuple[str, ...]]:
         index = self._prepare(view, facts, last)
-        return note_lines(index.memory(view.state.ledger, first_said(view), last))
+        lines = note_lines(index.memory(view.state.ledger, first_said(view), last))
+        return {title: tuple(redact(line, facts.secret_key).text for line in some) for title, some in lines.items()}
 
     def _prepare(self, view: View, facts: Facts, last: int) -> Index:
         index = self._index(view, facts)

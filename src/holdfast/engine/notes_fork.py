@@ -22,6 +22,7 @@ from holdfast.errors import BadSetting
 from holdfast.memory.budgets import update_prompt
 from holdfast.memory.notes import Notes, adopted, parse, render
 from holdfast.memory.permit import EDIT, EditPermit, edited, edits_in, lexical
+from holdfast.memory.trust.secrets import redact
 from holdfast.ports import Model, NotesFile
 
 PROMPT = "prompt.md"
@@ -108,12 +109,12 @@ async def by_model(
         most_turns=facts.settings.notes_turns,
     )
     fork = await run_fork(session, view, facts, models, errand)
-    fork.reason, data = await _kept(desk, fork.reason, file, (start, instead_of))
+    fork.reason, data = await _kept(desk, fork.reason, file, (start, instead_of), facts.secret_key)
     return fork, fork.reason if data is None else Written(data, before, parse(data.decode()))
 
 
 async def _kept(
-    desk: Desk, reason: str, file: NotesFile, begin: tuple[Start, bytes | None]
+    desk: Desk, reason: str, file: NotesFile, begin: tuple[Start, bytes | None], key: bytes
 ) -> tuple[str, bytes | None]:
     """Write what the fork made of the notes; gives its bytes, or None and the reason why nothing was written."""
     start, instead_of = begin
@@ -122,7 +123,7 @@ async def _kept(
     if not desk.made:
         return "no_edits: the model made no edit, so what it saw isn't known to be in the notes", None
     for _ in range(_TRIES):
-        data = desk.text.encode("utf-8", "replace")
+        data = redact(desk.text, key).text.encode("utf-8", "replace")  # SEC-5
         if data == instead_of or await file.write(data, instead_of=instead_of):
             return reason, data
         instead_of, now = await start()  # somebody saved it meanwhile: theirs stays, and ours goes on top

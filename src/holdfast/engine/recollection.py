@@ -25,7 +25,7 @@ from holdfast.memory.contents import Limits, changed, shown
 from holdfast.memory.recalled import Recalled, recalled_text, selection, selection_prompt, told
 from holdfast.memory.retrieval.memories import Card, Wanted
 from holdfast.memory.retrieval.words import asked
-from holdfast.ports import Memories
+from holdfast.ports import MemorySearch
 from holdfast.transcript.blocks import Text
 from holdfast.transcript.messages import Message, MessageId
 from holdfast.transcript.tokens import base_tokens
@@ -41,7 +41,7 @@ class MemoryRecall:
 
     name = NAME
 
-    def __init__(self, memories: Memories, models: Models | None = None) -> None:
+    def __init__(self, memories: MemorySearch, models: Models | None = None) -> None:
         self._memories = memories
         self._models = models or Models()
         self._asked: MessageId | None = None
@@ -130,7 +130,7 @@ class MemoryIndexReminder:
 
     name = INDEX_NAME
 
-    def __init__(self, session: Session, memories: Memories) -> None:
+    def __init__(self, session: Session, memories: MemorySearch) -> None:
         self._session = session
         self._memories = memories
         self._told: str | None = None  # as it was shown, or as of the last change that was told
@@ -171,7 +171,7 @@ class MemoryIndexReminder:
         return shown(text, limits, modified=modified, uses={}).text or None
 
 
-def with_memory(session: Session, memories: Memories, models: Models | None = None) -> Session:
+def with_memory(session: Session, memories: MemorySearch, models: Models | None = None) -> Session:
     """The session with these memories: the index as a reminder and back after a compaction, and what matters."""
     index = MemoryIndexReminder(session, memories)
     session.reminders = (*session.reminders, index, MemoryRecall(memories, models))

@@ -32,8 +32,10 @@ from holdfast.events import (
     PrefixMoved,
     ResultOffloaded,
     ResultsCleared,
+    SecretsRedacted,
 )
 from holdfast.memory.spending import Spent, read
+from holdfast.memory.trust.redaction import redact_json
 from holdfast.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journal, Loaded, Sink
 from holdfast.settings import Settings
 from holdfast.transcript.blocks import Text
@@ -64,6 +66,7 @@ class World:
     archive: Archive | None = None  # where everything that was said can be searched
     files: Files | None = None  # None: nothing can be read now, as in a replay
     calibrations: Calibrations | None = None  # what earlier sessions learned; None: each starts from the model table
+    secret_key: bytes = b""  # SEC-5: of the home, for the ids of secrets; empty: they are numbered in each text
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,12 @@ class Session:
     def facts(self, source: str = "user") -> Facts:
         """Everything that decisions of this moment may depend on."""
         return Facts(
-            settings=self.settings, limits=self.limits, model=self.model, now=self.world.clock.now(), source=source
+            settings=self.settings,
+            limits=self.limits,
+            model=self.model,
+            now=self.world.clock.now(),
+            source=source,
+            secret_key=self.world.secret_key,
         )
 
     async def append(self, *messages: Message) -> None:
@@ -188,11 +196,22 @@ class Session:
     def _complete(self, message: Message) -> Message:
         check_limits(message, self.entry_limits)
         message.check()
+        if self.settings.redact_at_ingest:
+            message = self._without_secrets(message)
         if message.id and message.at is not None:
             return message
         identity = message.id or MessageId(self.world.ids.new("message"))
         at = self.world.clock.now() if message.at is None else message.at
         return msgspec.structs.replace(message, id=identity, at=at)
+
+    def _without_secrets(self, message: Message) -> Message:
+        """What is said as the journal gets it with `redact_at_ingest`: so it is redacted at its first use (SEC-5)."""
+        done = [redact_json(bytes(raw), self.world.secret_key) for raw in message.content]
+        families = [family for one in done for family in one.families]
+        if not families:
+            return message
+        self.world.sink.emit(SecretsRedacted("message", tuple(sorted(set(families))), len(families)))
+        return msgspec.structs.replace(message, content=tuple(msgspec.Raw(one.raw) for one in done))
 
     def _refuse_repeated(self, messages: Sequence[Message]) -> None:
         view, said, called = self.view, set[str](), set[str]()

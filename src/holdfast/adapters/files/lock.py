@@ -21,14 +21,14 @@ import msgspec
 from holdfast.errors import JournalError, SessionBusy
 
 LEASE_SECONDS = 60.0
-_BUSY = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
+BUSY = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
 
 if sys.platform == "win32":
     import msvcrt
 
     _LOCKED_BYTE = 1 << 30  # far behind the text, which others must be able to read
 
-    def _lock(fd: int) -> None:
+    def lock_now(fd: int) -> None:
         os.lseek(fd, _LOCKED_BYTE, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
 
@@ -38,7 +38,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _lock(fd: int) -> None:
+    def lock_now(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _unlock(fd: int) -> None:
@@ -76,12 +76,12 @@ class SessionLock:
             except OSError as e:
                 raise JournalError(f"{path}: {e.strerror}: the session can't be locked for writing") from e
             try:
-                _lock(fd)
+                lock_now(fd)
                 if _is_same(fd, path):
                     return cls(path, fd, lease_seconds)
             except OSError as e:
                 os.close(fd)
-                if e.errno in _BUSY:
+                if e.errno in BUSY:
                     raise SessionBusy(_said(directory, read_holder(directory))) from None
                 raise JournalError(f"{path}: {e.strerror}: the session can't be locked for writing") from e
             os.close(fd)  # the file was removed between open and lock: take the new one

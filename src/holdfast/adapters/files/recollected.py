@@ -1,4 +1,4 @@
-"""`ports.Memories` over a directory: questions at once, and a rescan behind each of them (MEM-12)."""
+"""`ports.MemorySearch` over a directory: questions at once, and a rescan behind each of them (MEM-12)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from holdfast.adapters.files.memories import MemoryDirectory
+from holdfast.adapters.files.memory_index import MemoryDirectory
 from holdfast.memory.retrieval.memories import Wanted
 from holdfast.memory.topics import Topic
 from holdfast.ports import Memorable

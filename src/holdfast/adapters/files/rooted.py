@@ -1,0 +1,399 @@
+"""Files below one directory, and nothing outside it: what memory, notes and checkpoints stand on (SEC-2, REL-7).
+
+    with Rooted.open(folder, create=True) as root:
+        root.write("topics/build.md", b"...")       # whole or not at all, 0600
+        root.read("topics/build.md", limit_bytes=100_000)
+
+Everything goes from a descriptor of the root: by `openat2` beneath it and without links where the kernel has that,
+else part by part without following any. A path is never resolved first and opened later, so nothing can be put in
+between. Only regular files with one name count: a hard link may be a file from anywhere, a pipe may block for ever.
+What happens to a file whose folder somebody moves elsewhere during a call happens to that same folder.
+
+Errors are `FileRefused` and its kin, one line each, with the name relative to the root. All of it blocks, shortly.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from holdfast.adapters.files.beneath import CALLS, Calls
+from holdfast.adapters.files.disk import make_private
+from holdfast.adapters.files.lock import BUSY, lock_now
+from holdfast.adapters.files.plain import Entry, Listed, entry, not_plain, said
+from holdfast.errors import FileMissing, FileRefused, FileTooLarge, FolderBusy, NameTaken, NotPlain
+from holdfast.memory.names import MEMORY, Rules, parts_of, refusal, shown
+
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+_CHUNK = 1 << 20
+_DRAFT = ".draft-"
+_LOCK_STEP_SECONDS = 0.002
+_LINK_TRIES = 3  # without an exclusive rename a new file has two names for a moment
+
+
+class Rooted:
+    """An open root. Close it, or use it as a context; it may be used by one thread at a time."""
+
+    def __init__(self, fd: int, path: str, rules: Rules, calls: Calls) -> None:
+        self.path = path
+        self._fd, self._rules, self._calls = fd, rules, calls
+
+    @classmethod
+    def open(cls, folder: Path, *, create: bool = False, rules: Rules = MEMORY, calls: Calls = CALLS) -> Rooted:
+        """The folder as a root; `create` makes it, 0700. `FileMissing` when it isn't there.
+
+        It has to be ours (or root's), and not writable by everybody: who may rename in it owns what it holds.
+        """
+        path = os.fspath(folder)
+        with said("the folder", path):
+            if create:
+                make_private(Path(folder))
+            fd = calls.open_root(path)
+            try:
+                why = _ruled_by_others(calls.fstat(fd))
+                if why is not None:
+                    raise NotPlain(f"{path}: {why}")
+            except BaseException:
+                calls.close(fd)
+                raise
+        return cls(fd, path, rules, calls)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._calls.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Rooted:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- single files -----------------------------------------------------------------------------------------------
+
+    def read(self, name: str, *, limit_bytes: int, offset: int = 0) -> bytes:
+        """The bytes of a file from `offset`; `FileTooLarge` when there are more than the limit."""
+        parts = parts_of(name, self._rules)
+        with said(name), self._opened(parts, _READ) as fd:
+            about = self._plain(fd, name)
+            if about.st_size - offset > limit_bytes:
+                raise FileTooLarge(f"{shown(name)}: has {about.st_size:,} bytes, at most {limit_bytes:,} are read")
+            taken, at = [], 0
+            while at <= limit_bytes and (part := self._calls.read(fd, _CHUNK, offset + at)):
+                taken.append(part)
+                at += len(part)
+        if at > limit_bytes:
+            raise FileTooLarge(f"{shown(name)}: has more than {limit_bytes:,} bytes")
+        return b"".join(taken)
+
+    def stat(self, name: str) -> Entry | None:
+        """What is known of a file without reading it; None when there is none."""
+        *folders, leaf = parts_of(name, self._rules)
+        try:
+            with said(name), self._folder(folders) as parent:
+                about = self._calls.stat(parent, leaf)
+        except FileMissing:
+            return None
+        why = not_plain(about)
+        if why is not None:
+            raise NotPlain(f"{shown(name)}: {why}")
+        return entry(name, about)
+
+    def write(self, name: str, data: bytes, *, is_new: bool = False, is_durable: bool = True) -> None:
+        """Replace a file in one step, or make it, with its folders. `is_new`: `NameTaken` when there is one.
+
+        Whoever reads at any moment, and after a crash, finds the old bytes or the new, whole. On return they are on
+        stable storage, unless `is_durable` is off: then they survive the process, and not a power cut.
+        """
+        *folders, leaf = parts_of(name, self._rules)
+        with said(name), self._folder(folders, make=True) as parent:
+            self._replaceable(parent, leaf, name, is_new=is_new)
+            draft = self._draft(parent, data, is_durable=is_durable)
+            try:
+                if is_new:
+                    self._calls.rename_new(parent, draft, parent, leaf)
+                else:
+                    self._calls.rename(parent, draft, parent, leaf)
+            except BaseException:
+                self._discard(parent, draft)
+                raise
+            if is_durable:
+                self._calls.sync_folder(parent)
+
+    def append(self, name: str, data: bytes, *, is_durable: bool = True) -> None:
+        """Add to the end of a file, in one write where the disk takes it so; on stable storage on return."""
+        *folders, leaf = parts_of(name, self._rules)
+        with said(name), self._folder(folders, make=True) as parent:
+            fd = self._calls.open(parent, leaf, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0))
+            try:
+                about = self._plain(fd, name)
+                if about.st_nlink == 0:
+                    raise FileMissing(f"{shown(name)}: was removed at this moment: try again")
+                is_first = about.st_size == 0
+                self._write_all(fd, data)
+                if is_durable:
+                    self._calls.sync(fd)
+            finally:
+                self._calls.close(fd)
+            if is_first and is_durable:
+                self._calls.sync_folder(parent)
+
+    def remove(self, name: str, *, is_durable: bool = True) -> None:
+        """Remove a file; `FileMissing` when there is none."""
+        *folders, leaf = parts_of(name, self._rules)
+        with said(name), self._folder(folders) as parent:
+            why = not_plain(self._calls.stat(parent, leaf))
+            if why is not None:
+                raise NotPlain(f"{shown(name)}: {why}")
+            self._calls.unlink(parent, leaf)
+            if is_durable:
+                self._calls.sync_folder(parent)
+
+    def rename(self, old: str, new: str, *, is_durable: bool = True) -> None:
+        """Give a file another name; `NameTaken` when that is in use, whoever takes it at that moment."""
+        (*old_folders, old_leaf), (*new_folders, new_leaf) = parts_of(old, self._rules), parts_of(new, self._rules)
+        with said(old), self._folder(old_folders) as source:
+            why = not_plain(self._calls.stat(source, old_leaf))
+            if why is not None:
+                raise NotPlain(f"{shown(old)}: {why}")
+            with said(new), self._folder(new_folders, make=True) as target:
+                self._calls.rename_new(source, old_leaf, target, new_leaf)
+                if is_durable:
+                    self._calls.sync_folder(target)
+                    self._calls.sync_folder(source)
+
+    def remove_folder(self, name: str) -> None:
+        """Remove an empty folder."""
+        *folders, leaf = parts_of(name, self._rules)
+        with said(name), self._folder(folders) as parent:
+            self._calls.rmdir(parent, leaf)
+            self._calls.sync_folder(parent)
+
+    # --- many files -------------------------------------------------------------------------------------------------
+
+    def listing(self, *, under: str = "", limit: int = 20_000, depth: int = 20) -> Listed:
+        """Every regular file with one name below a folder; links aren't followed. At most `limit` files.
+
+        Hidden ones are our own, and are listed only `under` a folder that is named.
+        """
+        found: list[Entry] = []
+        refused: list[tuple[str, str]] = []
+        folders: list[tuple[str, ...]] = [parts_of(under, self._rules) if under else ()]
+        while folders and len(found) <= limit:
+            folder = folders.pop()
+            try:
+                with said("/".join(folder) or "."), self._folder(folder) as fd:
+                    inside = self._scanned(fd, folder, found, refused, has_hidden=bool(under))
+                    folders += inside if len(folder) < depth else []
+            except FileMissing:
+                continue
+            except FileRefused as e:
+                refused.append(("/".join(folder), str(e)))
+        found.sort(key=lambda entry: entry.name)
+        return Listed(tuple(found[:limit]), tuple(sorted(refused)), len(found) > limit)
+
+    def _scanned(
+        self,
+        fd: int,
+        folder: tuple[str, ...],
+        found: list[Entry],
+        refused: list[tuple[str, str]],
+        *,
+        has_hidden: bool,
+    ) -> list[tuple[str, ...]]:
+        inside = []
+        for part, about in self._calls.scan(fd):
+            if part.startswith(".") and (not has_hidden or part.startswith(_DRAFT)):
+                continue
+            parts = (*folder, part)
+            name = "/".join(parts)
+            if stat.S_ISDIR(about.st_mode) and refusal(name, self._rules) is None:
+                inside.append(parts)
+                continue
+            why = refusal(name, self._rules) or not_plain(about)
+            if why is None:
+                found.append(entry(name, about))
+            else:
+                refused.append((shown(name), why))
+        return inside
+
+    # --- one at a time ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def lock(self, name: str, *, seconds: float) -> Iterator[None]:
+        """Hold the lock that a file stands for; it goes with the process, however that ends.
+
+        `FolderBusy` after so many seconds. Every opening is a holder of its own, threads of one process too.
+        """
+        *folders, leaf = parts_of(name, self._rules)
+        fd = self._locked(folders, leaf, name, time.monotonic() + seconds)
+        try:
+            yield
+        finally:
+            self._calls.close(fd)
+
+    def _locked(self, folders: list[str], leaf: str, name: str, until: float) -> int:
+        while True:
+            with said(name), self._folder(folders, make=True) as parent:
+                fd = self._calls.open(parent, leaf, os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0))
+                try:
+                    about = self._plain(fd, name)
+                    if _is_taken(fd) and _same(about, self._calls, parent, leaf):
+                        return fd
+                except BaseException:
+                    self._calls.close(fd)
+                    raise
+                self._calls.close(fd)
+            if time.monotonic() > until:
+                raise FolderBusy(f"{self.path}: another process writes there: try again, or end it")
+            time.sleep(_LOCK_STEP_SECONDS * (0.5 + secrets.randbelow(1_000) / 1_000))
+
+    # --- how --------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _folder(self, parts: tuple[str, ...] | list[str], *, make: bool = False) -> Iterator[int]:
+        """A descriptor of a folder below the root."""
+        fd = self._reach(tuple(parts), make=make)
+        try:
+            yield fd
+        finally:
+            if fd != self._fd:
+                self._calls.close(fd)
+
+    def _reach(self, parts: tuple[str, ...], *, make: bool) -> int:
+        if not parts:
+            return self._fd
+        try:
+            fd = self._calls.open_beneath(self._fd, "/".join(parts), _FOLDER)
+            if fd is not None:
+                return fd
+        except FileNotFoundError:
+            if not make:
+                raise
+        at = self._fd
+        for part in parts:
+            below = self._step(at, part, make=make)
+            if at != self._fd:
+                self._calls.close(at)
+            at = below
+        return at
+
+    def _step(self, at: int, part: str, *, make: bool) -> int:
+        """From a folder into one that stands in it, made where it is missing; the way so far is closed on errors."""
+        try:
+            try:
+                return self._calls.open(at, part, _FOLDER)
+            except FileNotFoundError:
+                if not make:
+                    raise
+            try:
+                self._calls.mkdir(at, part)
+                self._calls.sync_folder(at)
+            except FileExistsError:
+                pass  # somebody else made it
+            return self._calls.open(at, part, _FOLDER)
+        except BaseException:
+            if at != self._fd:
+                self._calls.close(at)
+            raise
+
+    @contextmanager
+    def _opened(self, parts: tuple[str, ...], flags: int) -> Iterator[int]:
+        fd = self._calls.open_beneath(self._fd, "/".join(parts), flags)
+        if fd is None:
+            with self._folder(parts[:-1]) as parent:
+                fd = self._calls.open(parent, parts[-1], flags)
+        try:
+            yield fd
+        finally:
+            self._calls.close(fd)
+
+    def _plain(self, fd: int, name: str) -> os.stat_result:
+        for attempt in range(_LINK_TRIES):
+            about = self._calls.fstat(fd)
+            why = not_plain(about)
+            if why is None:
+                return about
+            if about.st_nlink != 2 or attempt + 1 == _LINK_TRIES:
+                break
+            time.sleep(_LOCK_STEP_SECONDS)
+        raise NotPlain(f"{shown(name)}: {why}")
+
+    def _replaceable(self, parent: int, leaf: str, name: str, *, is_new: bool) -> None:
+        try:
+            why = not_plain(self._calls.stat(parent, leaf))
+        except FileNotFoundError:
+            return
+        if why is not None:
+            raise NotPlain(f"{shown(name)}: {why}")
+        if is_new:
+            raise NameTaken(f"{shown(name)}: there is such a file already")
+
+    def _draft(self, parent: int, data: bytes, *, is_durable: bool) -> str:
+        """A new private file with these bytes beside its later name; nothing is left of it when that fails."""
+        draft = f"{_DRAFT}{secrets.token_hex(8)}"
+        fd = self._calls.open(parent, draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            try:
+                self._calls.make_private(fd)
+                self._write_all(fd, data)
+                if is_durable:
+                    self._calls.sync(fd)
+            finally:
+                self._calls.close(fd)
+        except BaseException:
+            self._discard(parent, draft)
+            raise
+        return draft
+
+    def _write_all(self, fd: int, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            taken = self._calls.write(fd, rest)
+            if taken <= 0:
+                raise OSError(errno.EIO, "the disk took no bytes")
+            rest = rest[taken:]
+
+    def _discard(self, parent: int, draft: str) -> None:
+        try:
+            self._calls.unlink(parent, draft)
+        except OSError:
+            pass  # a hidden draft, named as such
+
+
+def _ruled_by_others(about: os.stat_result) -> str | None:
+    user = os.geteuid() if hasattr(os, "geteuid") else about.st_uid
+    if user not in (0, about.st_uid) and about.st_uid != 0:
+        return "belongs to another user: use a folder of your own"
+    if about.st_mode & stat.S_IWOTH:
+        return "everybody may write there: `chmod o-w` it, or use another folder"
+    return None
+
+
+def _is_taken(fd: int) -> bool:
+    try:
+        lock_now(fd)
+    except OSError as e:
+        if e.errno in BUSY:
+            return False
+        raise
+    return True
+
+
+def _same(about: os.stat_result, calls: Calls, parent: int, leaf: str) -> bool:
+    """Whether the locked file is still the one that the name means."""
+    try:
+        there = calls.stat(parent, leaf)
+    except FileNotFoundError:
+        return False
+    return (about.st_dev, about.st_ino) == (there.st_dev, there.st_ino)

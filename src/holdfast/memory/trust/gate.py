@@ -1,0 +1,61 @@
+"""Before the memory: whether a change is made, waits for a person, or isn't made at all (MEM-8, MEM-10, SEC-5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from holdfast.memory.changes import Change, Mode, Save, Stamp
+from holdfast.memory.names import refusal, shown
+from holdfast.memory.trust.injections import find_injections
+from holdfast.memory.trust.secrets import find_secrets
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`why` is one line for whoever asked; `rule` is its word in events: a rule, never a value."""
+
+    act: Literal["write", "inbox", "refuse"]
+    rule: str = ""
+    why: str = ""
+
+
+def verdict(change: Change, stamp: Stamp, mode: Mode) -> Verdict:
+    """What becomes of a change.
+
+    Secrets and planted instructions that it would add are refused in every mode, whoever adds them. The modes are about
+    agents: a person at a door of ours writes in each of them.
+    """
+    for name in (change.name, getattr(change, "to", change.name)):
+        why = refusal(name)
+        if why is not None:
+            return Verdict("refuse", "name", f"{shown(name)}: not a name that may be used: {why}")
+    found = added(change)
+    if found is not None:
+        rule, line = found
+        return Verdict("refuse", rule, f"{shown(change.name)}: line {line} breaks the rule {rule}: leave that out")
+    if stamp.by == "user":
+        return Verdict("write")
+    if mode in ("off", "read-only"):
+        return Verdict("refuse", f"mode-{mode}", f"the memory is {mode} (setting memory_mode)")
+    if stamp.origin in ("tool", "web"):
+        return Verdict("inbox", f"origin-{stamp.origin}", f"it derives from {_SAID[stamp.origin]}: a person decides")
+    if mode == "ask":
+        return Verdict("inbox", "mode-ask", "the setting memory_mode is ask: a person decides")
+    return Verdict("write")
+
+
+_SAID = {"tool": "the result of a tool", "web": "the web"}
+
+
+def added(change: Change) -> tuple[str, int] | None:
+    """The first rule that a change newly breaks, and the line. What stood there before is no reason to refuse."""
+    if not isinstance(change, Save):
+        return None
+    base = change.base or ""
+    for secret in find_secrets(change.text):
+        if change.text[secret.start : secret.end] not in base:
+            return f"secret:{secret.family}", secret.line
+    found = find_injections(change.text)
+    known = {one.rule for one in find_injections(base)} if found else set()
+    return next(((one.rule, one.line) for one in found if one.rule not in known), None)

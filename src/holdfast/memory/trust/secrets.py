@@ -1,0 +1,228 @@
+"""Secrets in texts: found, and replaced by `{{secret:family:id}}`, before anything of ours is written (SEC-5).
+
+One scan for words that secrets begin with or stand behind, then the patterns of the families whose words were there.
+Everything runs on an engine whose time is linear in the text (SEC-6).
+
+The id is a keyed hash of the value, so that the same secret has the same id everywhere in a home, and nobody without
+the home's key can try passwords against it. Without a key the ids are numbers in the order of first appearance, which
+tell nothing about the value; they hold within one text.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from holdfast.memory.trust.families import FAMILIES, Family
+
+ID_CHARS = 8
+MARK = re.compile(r"\{\{secret:[a-z0-9-]+:[0-9a-f]+\}\}")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_STAND_IN = re.compile(
+    r"your|example|placeholder|change.?me|redacted|dummy|sample|xxx+|\*\*\*|\.\.\.|<|\$\{|\$\(|\{\{|%\(|\$[A-Z_]+\b|"
+    r"process\.env|os\.environ|getenv|import\.meta|secrets?\.|settings\.|config\.|self\.|this\.|https?://|\.\./",
+    re.IGNORECASE,
+)
+_JOINTS = re.compile(r"[._/-]")
+_CODE = re.compile(r"[A-Za-z_][\w.]*[\[(]|[A-Za-z][a-z]*(?:[A-Z][a-z]+)+|[A-Z][A-Z_]+")
+_PLAIN = frozenset("password passwd passphrase postgres secret admin root user guest mysql token test pass".split())
+_MEMORY_BYTES = 32 << 20  # for each pattern at most; what doesn't fit makes it slow, and never wrong
+_LEAST_BITS = 3.0  # a character, of values drawn by chance: of 12 characters nearly all have so much
+_LEAST_CHANGES = 0.25  # of neighbouring characters: words change their kind seldom
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A secret in a text: the family, where it stands (characters), and its line from 1. Never the value."""
+
+    family: str
+    start: int
+    end: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Redacted:
+    """A text without its secrets, and what was found in it."""
+
+    text: str
+    findings: tuple[Finding, ...] = ()
+
+
+def find_secrets(text: str) -> tuple[Finding, ...]:
+    """All secrets of a text, in order; where two families fit, the one listed first."""
+    data = text.encode("utf-8", "surrogatepass")
+    spans = sorted(_spans(data))
+    if not spans:
+        return ()
+    found, at, chars, line = [], 0, 0, 1
+    for start, end, family in spans:
+        before, inside = data[at:start], data[start:end]
+        line += before.count(b"\n")
+        chars += _length(before)
+        found.append(Finding(family, chars, chars + _length(inside), line))
+        line += inside.count(b"\n")
+        chars, at = found[-1].end, end
+    return tuple(found)
+
+
+def _length(data: bytes) -> int:
+    return len(data.decode("utf-8", "surrogatepass"))
+
+
+def redact(text: str, key: bytes = b"") -> Redacted:
+    """The text with `{{secret:family:id}}` in the place of each secret. Doing it twice changes nothing more."""
+    findings = find_secrets(text)
+    if not findings:
+        return Redacted(text)
+    marks = _marks(text, findings, key)
+    parts, at = [], 0
+    for finding in findings:
+        parts += [text[at : finding.start], marks[text[finding.start : finding.end]]]
+        at = finding.end
+    return Redacted("".join((*parts, text[at:])), findings)
+
+
+def stand_ins(text: str, key: bytes = b"") -> Mapping[str, str]:
+    """Each secret of a text with what stands for it, longest first, for other texts that hold the same ones."""
+    marks = _marks(text, find_secrets(text), key)
+    return dict(sorted(marks.items(), key=lambda pair: -len(pair[0])))
+
+
+def _marks(text: str, findings: tuple[Finding, ...], key: bytes) -> dict[str, str]:
+    marks: dict[str, str] = {}
+    for one in findings:
+        value = text[one.start : one.end]
+        if value not in marks:
+            marks[value] = f"{{{{secret:{one.family}:{identity(value, key) if key else len(marks) + 1}}}}}"
+    return marks
+
+
+def identity(value: str, key: bytes) -> str:
+    """The id of a secret, which only the key's holder can compute."""
+    return hmac.new(key, value.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:ID_CHARS]
+
+
+# --- the scan -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    words: Any  # the set of all words: which of them are in a text
+    of_word: tuple[tuple[int, ...], ...]  # the families of each word
+    always: tuple[int, ...]
+    patterns: tuple[Any, ...]
+
+
+@functools.cache
+def _engine() -> _Engine:
+    import re2  # when the first text is scanned, not when the package is imported (SPD-5)
+
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.max_mem = _MEMORY_BYTES
+    options.log_errors = False
+    words = re2.Set.SearchSet(options)
+    families: dict[str, list[int]] = {}
+    for number, family in enumerate(FAMILIES):
+        for word in family.words:
+            families.setdefault(word, []).append(number)
+    for word in families:
+        words.Add(word)
+    words.Compile()
+    return _Engine(
+        words,
+        tuple(tuple(numbers) for numbers in families.values()),
+        tuple(number for number, family in enumerate(FAMILIES) if not family.words),
+        tuple(re2.compile(family.pattern.encode(), options) for family in FAMILIES),
+    )
+
+
+def _spans(data: bytes) -> list[tuple[int, int, str]]:
+    """Where secrets stand, in bytes; earlier families first come, first served."""
+    engine = _engine()
+    numbers = set(engine.always)
+    for word in engine.words.Match(data) or ():
+        numbers.update(engine.of_word[word])
+    taken: list[tuple[int, int, str]] = []
+    is_taken = bytearray()
+    for number in sorted(numbers):
+        family = FAMILIES[number]
+        for start, end in _matches(engine.patterns[number], data):
+            if is_taken.find(1, start, end) < 0 and _fits(family, data, start, end):
+                is_taken = is_taken or bytearray(len(data))
+                is_taken[start:end] = b"\1" * (end - start)
+                taken.append((start, end, family.name))
+    return taken
+
+
+def _matches(pattern: Any, data: bytes) -> Iterator[tuple[int, int]]:
+    """The first group of every match; the search goes on behind the group, not behind what had to follow it."""
+    at = 0
+    while (found := pattern.search(data, at)) is not None:
+        start, end = found.span(1)
+        yield start, end
+        at = max(end, at + 1)
+
+
+# --- what a value looks like ----------------------------------------------------------------------------------------
+
+
+def _fits(family: Family, data: bytes, start: int, end: int) -> bool:
+    if family.check == "none":
+        return True
+    value = data[start:end].decode("utf-8", "replace")
+    if _STAND_IN.search(value) or value.lower().strip("_-!.1234567890") in _PLAIN:
+        return False
+    if family.check == "random":
+        return is_random(value)
+    if family.name == "url-password":
+        user = data[:start].rpartition(b"//")[2].rstrip(b":").decode("utf-8", "replace")
+        return value != user
+    return is_chosen(value)
+
+
+def is_random(value: str) -> bool:
+    """Whether a value was drawn by chance: no name, path, number or word of some code."""
+    if value.startswith(("/", "./", "~")):
+        return False
+    value = value.strip(".=-_*")
+    digits = sum(c.isdigit() for c in value)
+    if len(value) < 12 or digits < 2 or digits == len(value) or _UUID.fullmatch(value) or _CODE.fullmatch(value):
+        return False
+    return bits(value) >= _LEAST_BITS and changes(_JOINTS.sub("", value)) >= _LEAST_CHANGES
+
+
+def is_chosen(value: str) -> bool:
+    """Whether somebody chose a value as a password: three kinds of characters, or drawn by chance."""
+    kinds = {_kind(c) for c in value}
+    is_name = _CODE.fullmatch(value) is not None or _UUID.fullmatch(value) is not None
+    return is_random(value) or (len(kinds) >= 3 and any(c.isdigit() for c in value) and not is_name)
+
+
+def bits(value: str) -> float:
+    """The entropy of the characters, in bits for each."""
+    return -sum(n / len(value) * math.log2(n / len(value)) for n in Counter(value).values())
+
+
+def changes(value: str) -> float:
+    """How many neighbours are of different kinds; a capital before a small letter begins a word, and is none."""
+    kinds = [_kind(c) for c in value]
+    pairs = sum(a != b and (a, b) != ("A", "a") for a, b in pairwise(kinds))
+    return pairs / max(1, len(value) - 1)
+
+
+def _kind(c: str) -> str:
+    if c.isdigit():
+        return "0"
+    if c.isupper():
+        return "A"
+    return "a" if c.isalpha() else "-"

@@ -1,0 +1,99 @@
+"""REL-7, MEM-9: many processes edit one memory directory, some are killed; a fault at every call of a write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from holdfast.adapters.files.beneath import Calls
+from holdfast.adapters.files.memories import file_memories
+from holdfast.adapters.memories import StoredMemories
+from holdfast.errors import FileRefused
+from holdfast.memory.changes import Change, Delete, Rename, Save, Stamp
+from holdfast.settings import Settings
+from holdfast.testing.memory_race import Race, race
+
+pytestmark = pytest.mark.faults
+QUICK = Settings(durability="process")  # survives kill -9, which is what is asked here
+SEAMS = tuple(name for name in vars(Calls) if not name.startswith("_") and callable(getattr(Calls, name)))
+
+
+def quick(folder: Path) -> StoredMemories:
+    return file_memories(folder, QUICK)
+
+
+def test_killed_writers_lose_nothing_acknowledged(tmp_path: Path) -> None:
+    """REL-7: every acknowledged edit is in its file or in a conflict file; readers see whole files only.
+
+    `bench/memory.py` runs it with 16 processes of 200 edits.
+    """
+    done = race(tmp_path, quick, Race(writers=6, edits=25, kill_every_seconds=0.06))
+    assert done.acknowledged == 150 and done.kills > 3
+    assert not done.lost and not done.partial and done.reads > 10
+
+
+def test_inserts_of_many_processes_are_all_there(tmp_path: Path) -> None:
+    """REL-7: 8 writers into one file, none is a conflict. `bench/memory.py` runs it with 100 inserts of each."""
+    done = race(tmp_path, quick, Race(writers=8, edits=15, files=1))
+    assert (done.acknowledged, done.lost, done.partial) == (120, [], [])
+    assert done.merged > 0
+
+
+class Failing(Calls):
+    """Fails its n-th call."""
+
+    def __init__(self, at: int) -> None:
+        self._at, self.count = at, 0
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name not in SEAMS or name == "close":
+            return found
+
+        def called(*arguments: Any) -> Any:
+            self.count += 1
+            if self.count == self._at:
+                raise OSError(28, "No space left on device")
+            return found(*arguments)
+
+        return called
+
+
+CHANGES: dict[str, Callable[[], Change]] = {
+    "save": lambda: Save(name="a.md", text="new", base="old"),
+    "new": lambda: Save(name="t/n.md", text="new"),
+    "conflict": lambda: Save(name="a.md", text="new", base="other"),
+    "delete": lambda: Delete(name="a.md", base="old"),
+    "rename": lambda: Rename(name="a.md", to="t/b.md", base="old"),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(CHANGES))
+def test_a_fault_at_any_call_leaves_old_or_new(tmp_path: Path, kind: str) -> None:
+    """REL-7, REL-10: no half file; what failed can be done again; the log tells what happened, and undo agrees."""
+    stamp = Stamp(origin="user", at=1.0)
+    at = 1
+    while True:
+        folder = tmp_path / str(at)
+        anyio.run(partial(quick(folder).write, Save(name="a.md", text="old"), stamp, mode="auto"))
+        calls = Failing(at)
+        try:
+            anyio.run(partial(file_memories(folder, QUICK, calls=calls).write, CHANGES[kind](), stamp, mode="auto"))
+        except FileRefused:
+            pass
+        texts = {path.name: path.read_text() for path in folder.rglob("*.md")}
+        assert set(texts.values()) <= {"old", "new"} and len(texts) >= (kind != "delete")
+        store = quick(folder)
+        anyio.run(partial(store.write, Save(name="later.md", text="old"), stamp, mode="auto"))
+        known = anyio.run(store.provenance)
+        there = {file.name: file.digest for file in anyio.run(store.listing).files}
+        assert {name: one.digest for name, one in known.items()} == there
+        if calls.count < at:
+            break
+        at += 1
+    assert at > 8
