@@ -300,6 +300,45 @@ class NotesMended:
     sections: int
 
 
+@dataclass(frozen=True, slots=True)
+class ToolCalled:
+    """A tool of the agent ended; `outcome` is ok, error, denied or interrupted."""
+
+    tool: str
+    tool_use_id: str
+    outcome: str
+    seconds: float
+    result_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionDecided:
+    """Whether a call may be made, and who said so: a rule, the mode, a person, or nobody."""
+
+    tool: str
+    tool_use_id: str
+    decision: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObserverFailed:
+    """What watches the agent's tools raised; the call went on. `reason` is the type of the error."""
+
+    observer: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundChanged:
+    """Background work began or ended (SES-3)."""
+
+    id: str
+    kind: str
+    state: str
+    code: int | None
+
+
 Event = (
     MessageAppended
     | ResultOffloaded
@@ -336,4 +375,8 @@ Event = (
     | NotesSkipped
     | NotesFailed
     | NotesMended
+    | ToolCalled
+    | PermissionDecided
+    | ObserverFailed
+    | BackgroundChanged
 )

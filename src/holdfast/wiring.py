@@ -7,17 +7,24 @@ session = await memory_session()                    # nothing survives the proce
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
 
 from holdfast.adapters.connecting import OFFLINE, connect, default_names
 from holdfast.adapters.files import SessionFiles, SessionStore
 from holdfast.adapters.files.calibrations import Calibrations
 from holdfast.adapters.files.notes import FileNotes
-from holdfast.adapters.files.store import PROJECTS
+from holdfast.adapters.files.store import AGENTS, COMMANDS, JOURNAL, PROJECTS, open_beside
 from holdfast.adapters.files.texts import ProjectFiles
 from holdfast.adapters.jobs import TaskJobs
 from holdfast.adapters.machine import RandomIds, SystemClock
@@ -35,6 +42,10 @@ from holdfast.ports import Archive, Clock, Files, Ids, Journal, Model, NotesFile
 from holdfast.settings import Settings
 from holdfast.transcript.codec import FORMAT, VERSION
 from holdfast.transcript.records import Header
+
+if TYPE_CHECKING:
+    from holdfast.agent.desk import Machine
+    from holdfast.agent.loop import Agent, Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +98,9 @@ async def open_session(
     return await _session(files, parts, whole=whole, read_only=read_only)
 
 
-async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, read_only: bool = False) -> Session:
+async def _session(
+    files: SessionFiles, parts: Parts, *, whole: bool = False, read_only: bool = False, notes: bool = True
+) -> Session:
     world = World(
         journal=files.journal,
         blobs=files.blobs,
@@ -106,7 +119,7 @@ async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, re
         await files.journal.close()
         raise
     opened.registry = parts.registry
-    return with_notes(opened, FileNotes(files.directory, _home(files)))
+    return with_notes(opened, FileNotes(files.directory, _home(files))) if notes else opened
 
 
 def with_notes(session: Session, file: NotesFile) -> Session:
@@ -120,6 +133,89 @@ def with_notes(session: Session, file: NotesFile) -> Session:
 def background(session: Session) -> Keepers:
     """The session's keepers as tasks of this process, for `run_turn`; close them before the session."""
     return Keepers(TaskJobs(), session.keepers)
+
+
+async def agent(
+    project: str | Path = ".",
+    *,
+    model: Model,
+    home: Path | None = None,
+    resume: str | Path | None = None,
+    options: Options | None = None,
+    parts: Parts | None = None,
+) -> Agent:
+    """A coding agent for a folder: its session under `home`, a new one or (`resume`) an earlier one taken up again.
+
+    Without a home the session lives in this process only. Close the agent when it is done; the model is yours to
+    close. Raises what `open_session` raises.
+    """
+    from holdfast.agent.loop import Agent, Crew
+
+    parts = parts or Parts()
+    cleanup: Callable[[], object] = tuple
+    if home is None:
+        folder = Path(mkdtemp(prefix="holdfast-"))
+        cleanup = partial(rmtree, folder, ignore_errors=True)
+        session, children = await memory_session(parts=parts), _memory_children(parts)
+    else:
+        store, settings = SessionStore(home), parts.settings
+        if resume is None:
+            identity, now = parts.ids.new("session"), parts.clock.now()
+            files = await store.create(identity, project=project, created=now, durability=settings.durability)
+        else:
+            files = await store.open(resume, durability=settings.durability)
+        session, folder, children = await _session(files, parts), files.directory, _file_children(files, parts)
+    where = partial(_journal_of, folder)
+    crew = Crew(jobs=TaskJobs, open_session=children, where=where, cleanup=cleanup)
+    machine = await to_thread.run_sync(_machine, project, folder, parts.clock)
+    return Agent(session, model, machine, crew, options=options, keepers=background(session))
+
+
+def _journal_of(folder: Path, name: str) -> str:
+    return str(folder / AGENTS / name / JOURNAL)
+
+
+def _machine(project: str | Path, folder: Path, clock: Clock) -> Machine:
+    """This machine, as an agent in a project sees it; `folder` is where its session keeps its own."""
+    from holdfast.adapters.finding import LocalFinder
+    from holdfast.adapters.shell import LocalShell
+    from holdfast.adapters.workspace import LocalWorkspace, documents, surroundings
+    from holdfast.agent.desk import Machine
+
+    workspace, user = LocalWorkspace(project), Path.home()
+    root = Path(workspace.root)
+    today = datetime.fromtimestamp(clock.now(), UTC).date().isoformat()
+    return Machine(
+        workspace=workspace,
+        finder=LocalFinder(),
+        shell=LocalShell(folder.resolve() / COMMANDS),
+        plan_file=str(folder.resolve() / "plan.md"),
+        home=str(user.resolve()),
+        facts={**surroundings(root), "Today": today},
+        skill_files={f: t for p in (user, root) for f, t in documents(p / ".claude" / "skills", "*/SKILL.md").items()},
+        agent_files={f: t for p in (user, root) for f, t in documents(p / ".claude" / "agents", "*.md").items()},
+    )
+
+
+def _memory_children(parts: Parts) -> Callable[[str, bool], Awaitable[Session]]:
+    journals: dict[str, Journal] = {}
+
+    async def child(name: str, resumes: bool) -> Session:
+        session = await memory_session(name, journal=journals.get(name) if resumes else None, parts=parts)
+        journals[name] = session.world.journal
+        return session
+
+    return child
+
+
+def _file_children(parent: SessionFiles, parts: Parts) -> Callable[[str, bool], Awaitable[Session]]:
+    """Sessions of sub-agents, in the folder of the session that they belong to and with its notes apart (SES-3)."""
+
+    async def child(name: str, resumes: bool) -> Session:
+        files = await open_beside(parent, name, parts.clock.now(), is_new=not resumes)
+        return await _session(files, parts, notes=False)
+
+    return child
 
 
 def _home(files: SessionFiles) -> Path | None:
