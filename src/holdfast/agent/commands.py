@@ -26,6 +26,7 @@ _WRAPPERS = frozenset(
 )
 _SHELLS = frozenset("sh bash zsh dash ksh eval".split())
 _DEPTH = 4
+_LONGEST = 16  # words of a rule that are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +108,12 @@ def _word(command: str, at: int) -> tuple[str, str, int] | None:
             return None
         text, at = text + plain[0], plain.end()
         head = head if is_quoted else text
-    return text, head, at
+    return (text, head, at) if at > start else None  # a sign that begins no word
 
 
 def runs(command: str, wanted: tuple[str, ...]) -> bool:
     """Whether a command line runs, or may run, a command that begins with these words. Rather too often than not."""
-    return any(_begins(words, wanted) for words in _all(command, _DEPTH))
+    return any(_begins(words, wanted[:_LONGEST]) for words in _all(command, _DEPTH))
 
 
 def _all(command: str, depth: int) -> Iterator[tuple[str, ...]]:
@@ -122,13 +123,13 @@ def _all(command: str, depth: int) -> Iterator[tuple[str, ...]]:
         loose = re.sub(r"[\\'\"]", "", command)
         for part in re.split(r"[;&|\n(){}`<>]|\$\(", loose):
             words = tuple(part.split())
-            yield from (words[n:] for n in range(len(words)))
+            yield from (words[n : n + _LONGEST] for n in range(len(words)))
         return
     for one in plain:
         yield one.words
         name = one.words[0].rsplit("/", 1)[-1] if one.words else ""
         if name in _WRAPPERS:
-            yield from (one.words[n:] for n in range(1, len(one.words)))
+            yield from (one.words[n : n + _LONGEST] for n in range(1, len(one.words)))
         if depth and (name in _SHELLS or name in _WRAPPERS):
             for word in one.words[1:]:
                 yield from _all(word, depth - 1)
