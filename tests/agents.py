@@ -1,5 +1,7 @@
 """An agent in a folder of a test, with a model that says what it is told, and everything it tells."""
 
+# ruff: noqa: ASYNC240 - tests look at small files while nothing else runs
+
 from __future__ import annotations
 
 from collections.abc import Iterable

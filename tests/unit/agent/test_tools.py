@@ -1,5 +1,7 @@
 """The agent's tools, each through the whole loop (LIB-1, TURN-4)."""
 
+# ruff: noqa: ASYNC240 - tests look at small files while nothing else runs
+
 from __future__ import annotations
 
 import os
@@ -9,13 +11,13 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.agents import Bench, bench, texts
 
 from holdfast.agent.tools import STANDARD
 from holdfast.context.worth import UNCHANGED
 from holdfast.engine.compaction import compact
 from holdfast.testing import check_anthropic
 from holdfast.transcript.records import Pinned
-from tests.agents import Bench, bench, texts
 
 pytestmark = pytest.mark.unit
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
@@ -28,7 +30,7 @@ def run(folder: Path, body: Callable[[Bench], Awaitable[None]], **more: object) 
             await body(one)
         finally:
             await one.agent.close()
-        assert not getattr(one.model, "upstream").statistics.violations
+        assert not one.model.upstream.statistics.violations
 
     anyio.run(inside)
 
@@ -342,7 +344,7 @@ def test_a_skill_is_listed_and_loaded(tmp_path: Path) -> None:
     skill.write_text("---\nname: tidy\ndescription: >\n  For tidying\n  up.\n---\nSweep the floor.\n")
 
     async def body(one: Bench) -> None:
-        text, failed = await one.call("Skill", skill="tidy", args="the kitchen")
+        _, failed = await one.call("Skill", skill="tidy", args="the kitchen")
         assert not failed
         said = texts(item.message for item in one.agent.session.view.items)
         assert f"Base directory for this skill: {skill.parent}" in said
