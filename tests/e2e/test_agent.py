@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from tests.agents import Bench, bench, calls, texts
 
 from holdfast.adapters.anthropic import AnthropicModel
 from holdfast.agent.calls import INTERRUPTED_CALL, NOT_RUN
@@ -29,7 +30,6 @@ from holdfast.events import CompactionDone, ObserverFailed, PermissionDecided, T
 from holdfast.testing import FakeServer, FakeUpstream, ModelRules, ScriptedModel, overloaded, say, tool_use
 from holdfast.transcript.messages import MessageId
 from holdfast.transcript.records import InFlight
-from tests.agents import Bench, bench, calls, texts
 
 pytestmark = pytest.mark.e2e
 
@@ -38,7 +38,18 @@ def run(body: Callable[[], Awaitable[None]]) -> None:
     anyio.run(body)
 
 
-# --- long work ---------------------------------------------------------------------------------------------------------
+async def until(true: Callable[[], bool]) -> None:
+    with anyio.fail_after(20):
+        while not true():  # noqa: ASYNC110 - what is waited for is a file or another process
+            await anyio.sleep(0.01)
+
+
+def is_running(words: str) -> bool:
+    """Whether a process has these words on its command line."""
+    return subprocess.run(["pgrep", "-f", words], check=False, capture_output=True).returncode == 0
+
+
+# --- long work -------------------------------------------------------------------------------------------------------
 
 
 def long_script(rounds: int) -> list[Any]:
@@ -49,7 +60,7 @@ def long_script(rounds: int) -> list[Any]:
         script += [
             calls(("Write", {"file_path": name, "content": f"value = {n}\n{filler}"})),
             calls(("Read", {"file_path": name}), ("Glob", {"pattern": "src/*.py"}), ("Grep", {"pattern": "value"})),
-            calls(("Edit", {"file_path": name, "old_string": f"value = {n}\n", "new_string": f"value = {n * n}\n"})),
+            calls(("Edit", {"file_path": name, "old_string": f"value = {n}\n", "new_string": f"value = {n + 100}\n"})),
             calls(("Bash", {"command": f"head -1 {name} >> log.txt; seq 1 900"})),
         ]
     script += [calls(("TodoWrite", {"todos": [{"content": "all files", "status": "completed"}]})), "all done"]
@@ -63,13 +74,13 @@ def test_long_work_in_a_small_window_ends_with_the_expected_tree(tmp_path: Path)
         model = ScriptedModel(long_script(12), window_tokens=24_000)
         home, folder = tmp_path / "home", tmp_path / "p"
         one = await bench(folder, home=home, model=model)
-        said = await one.agent.say("Write twelve files with the squares, please.")
+        said = await one.agent.say("Write twelve files with numbers, please.")
         assert said.stopped == "done" and said.text == "all done" and said.calls == 74
         assert len(one.events(CompactionDone)) >= 2 and not model.upstream.statistics.violations
         assert {e.outcome for e in one.events(ToolCalled)} == {"ok"}
         for n in range(12):
-            assert (folder / f"src/f{n}.py").read_text().startswith(f"value = {n * n}\n#")
-        assert (folder / "log.txt").read_text() == "".join(f"value = {n * n}\n" for n in range(12))
+            assert (folder / f"src/f{n}.py").read_text().startswith(f"value = {n + 100}\n#")
+        assert (folder / "log.txt").read_text() == "".join(f"value = {n + 100}\n" for n in range(12))
         assert sorted(p.name for p in folder.iterdir()) == ["log.txt", "src"]
         shown = [item.message.id for item in one.agent.session.view.items]
         name = one.agent.session.name
@@ -86,10 +97,14 @@ def test_it_works_over_the_wire_with_the_official_sdk(tmp_path: Path) -> None:
     async def body() -> None:
         upstream = FakeUpstream(rules=ModelRules(window_tokens=200_000))
         upstream.script.extend(
-            [calls(("Write", {"file_path": "a.txt", "content": "hello\n"})), calls(("Bash", {"command": "cat a.txt"})), "x"]
+            [
+                calls(("Write", {"file_path": "a.txt", "content": "hello\n"})),
+                calls(("Bash", {"command": "cat a.txt"})),
+                "x",
+            ]
         )
         async with FakeServer(upstream) as server:
-            model = AnthropicModel("claude-sonnet-4-5", api_key="k", base_url=server.url)
+            model = AnthropicModel("claude-sonnet-4-5", key="k", base_url=server.url)
             one = await bench(tmp_path / "p", model=model)
             said = await one.agent.say("write hello")
             assert said.stopped == "done" and said.text == "x"
@@ -162,7 +177,7 @@ def test_a_model_that_gives_up_leaves_a_session_that_goes_on(tmp_path: Path) -> 
     run(body)
 
 
-# --- order and interruption --------------------------------------------------------------------------------------------
+# --- order and interruption ------------------------------------------------------------------------------------------
 
 
 class MarkInput(Input, frozen=True):
@@ -234,8 +249,7 @@ def test_an_interruption_among_parallel_tools_leaves_a_valid_session_also_after_
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work)
-            while "quick ends" not in heard:
-                await anyio.sleep(0.01)
+            await until(lambda: "quick ends" in heard)
             one.agent.interrupt()
         assert ended[0].stopped == "interrupted"
         assert [result.text() for result in one.results()] == ["quick", INTERRUPTED_CALL, NOT_RUN]
@@ -257,8 +271,7 @@ def test_an_interruption_keeps_the_output_of_a_command_and_ends_it(tmp_path: Pat
         one = await bench(tmp_path, [calls(("Bash", {"command": "echo half; echo $$ > pid; sleep 60"})), "ok"])
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(one.agent.say, "go")
-            while not (tmp_path / "pid").is_file() or not (tmp_path / "pid").read_text():
-                await anyio.sleep(0.01)
+            await until(lambda: (tmp_path / "pid").is_file() and bool((tmp_path / "pid").read_text()))
             tasks.cancel_scope.cancel()  # from outside, as Ctrl-C does
         assert one.results()[-1].text() == f"{INTERRUPTED_CALL}\nIts output until then:\nhalf"
         with pytest.raises(ProcessLookupError):
@@ -285,8 +298,7 @@ def test_an_interruption_within_an_answer_keeps_its_whole_blocks(tmp_path: Path)
         one = await bench(tmp_path, model=model)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(one.agent.say, "go")
-            while not any("slow" in getattr(progress, "text", "") for progress in one.seen):
-                await anyio.sleep(0.01)
+            await until(lambda: any("slow" in getattr(progress, "text", "") for progress in one.seen))
             one.agent.interrupt()
         assert "first" in texts(item.message for item in one.agent.session.view.items)
         assert one.results()[-1].is_error and not (tmp_path / "never").exists()
@@ -296,7 +308,7 @@ def test_an_interruption_within_an_answer_keeps_its_whole_blocks(tmp_path: Path)
     run(body)
 
 
-# --- permissions -------------------------------------------------------------------------------------------------------
+# --- permissions -----------------------------------------------------------------------------------------------------
 
 
 def test_what_permissions_leave_open_is_asked_for(tmp_path: Path) -> None:
@@ -317,7 +329,12 @@ def test_what_permissions_leave_open_is_asked_for(tmp_path: Path) -> None:
         said = await one.agent.say("go")
         assert said.stopped == "stopped" and one.results()[-1].text() == NOT_RUN
         decided = [(e.decision, e.by) for e in one.events(PermissionDecided)]
-        assert decided[:4] == [("deny", "the user"), ("allow", "the user"), ("allow", "the user"), ("allow", "rules for its parts")]
+        assert decided[:4] == [
+            ("deny", "the user"),
+            ("allow", "the user"),
+            ("allow", "the user"),
+            ("allow", "rules for its parts"),
+        ]
         await one.agent.close()
 
     run(body)
@@ -364,7 +381,9 @@ def test_plan_mode_ends_with_an_approved_plan(tmp_path: Path) -> None:
         text, failed = await one.call("ExitPlanMode", plan="# Plan\n1. all")
         assert failed and "smaller steps" in text and one.agent.mode == "plan"
         await one.agent.close()
-        two = await bench(tmp_path / "p", home=home, resume=one.agent.session.name, model=one.model, mode="accept_edits")
+        two = await bench(
+            tmp_path / "p", home=home, resume=one.agent.session.name, model=one.model, mode="accept_edits"
+        )
         two.answers = [Yes()]
         text, failed = await two.call("ExitPlanMode", plan="# Plan\n1. one\n2. two")
         assert not failed and two.agent.mode == "accept_edits", text
@@ -372,11 +391,12 @@ def test_plan_mode_ends_with_an_approved_plan(tmp_path: Path) -> None:
         assert plan.read_text() == "# Plan\n1. one\n2. two"
         assert not (await two.call("Write", file_path="a", content="x"))[1]
         plan.write_text("# Plan, edited by hand")
-        for _ in range(3):
-            await two.call("Bash", command="seq 1 2000")
+        two.answers = [Yes(Rule("Bash", "seq:*"))]
+        for _ in range(5):
+            await two.call("Bash", command="seq 1 4000")
         assert isinstance(await compact(two.agent.session, trigger="manual"), Done)
         said = texts(item.message for item in two.agent.session.view.items)
-        assert "# Plan, edited by hand" in said or "1. one" in said
+        assert "# Plan, edited by hand" in said
         await two.agent.close()
 
     run(body)
@@ -406,7 +426,10 @@ def test_observers_see_files_before_they_change(tmp_path: Path) -> None:
     async def body() -> None:
         good, bad = Watcher(tmp_path), Watcher(tmp_path, fails=True)
         script = [
-            calls(("Write", {"file_path": "a", "content": "1"}), ("Edit", {"file_path": "a", "old_string": "1", "new_string": "2"})),
+            calls(
+                ("Write", {"file_path": "a", "content": "1"}),
+                ("Edit", {"file_path": "a", "old_string": "1", "new_string": "2"}),
+            ),
             calls(("Read", {"file_path": "a"}), ("Bash", {"command": "echo 3 > a"})),
             "done",
         ]
@@ -425,13 +448,7 @@ def test_observers_see_files_before_they_change(tmp_path: Path) -> None:
     run(body)
 
 
-# --- background work ---------------------------------------------------------------------------------------------------
-
-
-async def until(true: Callable[[], bool]) -> None:
-    with anyio.fail_after(10):
-        while not true():
-            await anyio.sleep(0.01)
+# --- background work -------------------------------------------------------------------------------------------------
 
 
 def test_background_commands_are_told_of_looked_at_and_killed(tmp_path: Path) -> None:
@@ -455,7 +472,7 @@ def test_background_commands_are_told_of_looked_at_and_killed(tmp_path: Path) ->
         assert text == "<status>failed</status>\n<exit_code>4</exit_code>\n<output>\none\ntwo\n</output>"
         assert "(no new output)" in (await one.call("BashOutput", bash_id=quick))[0]
         assert (await one.call("KillShell", shell_id=slow))[0] == f"{slow} is stopped."
-        assert subprocess.run(["pgrep", "-f", "sleep 987653"], check=False, capture_output=True).returncode == 1
+        assert not is_running("sleep 987653")
         assert "no background work" in (await one.call("BashOutput", bash_id="nothing"))[0]
         assert "is not running" in (await one.call("KillShell", shell_id=slow))[0]
         records = await one.records(InFlight)
@@ -477,7 +494,7 @@ def test_waiting_for_a_background_command_and_closing_while_one_runs(tmp_path: P
             await one.call("Bash", command="sleep 987652", run_in_background=True)
         assert "run in the background already" in (await one.call("Bash", command="ls", run_in_background=True))[0]
         await one.agent.close()
-        assert subprocess.run(["pgrep", "-f", "sleep 987652"], check=False, capture_output=True).returncode == 1
+        assert not is_running("sleep 987652")
         two = await bench(tmp_path / "p", home=home, resume=one.agent.session.name, model=one.model)
         assert not two.agent.background.running
         await two.agent.say("hello")
@@ -488,6 +505,7 @@ def test_waiting_for_a_background_command_and_closing_while_one_runs(tmp_path: P
 
 
 CRASH = """
+SLOW = "echo begun; while [ ! -e go ]; do sleep 0.05; done; echo ended; exit 5"
 import sys, os
 from pathlib import Path
 import anyio
@@ -495,7 +513,7 @@ sys.path.insert(0, sys.argv[1])
 from tests.agents import bench
 async def main():
     one = await bench(Path(sys.argv[2]), home=Path(sys.argv[3]))
-    await one.call("Bash", command="echo begun; while [ ! -e go ]; do sleep 0.05; done; echo ended; exit 5", run_in_background=True)
+    await one.call("Bash", command=SLOW, run_in_background=True)
     await one.call("Bash", command="sleep 987651", run_in_background=True)
     print(one.agent.session.name, flush=True)
     os.kill(os.getpid(), 9)
@@ -524,7 +542,7 @@ def test_background_commands_are_found_again_after_a_crash(tmp_path: Path) -> No
         text = await one.agent.background.look(first.id)
         assert text == "<status>failed</status>\n<exit_code>5</exit_code>\n<output>\nbegun\nended\n</output>"
         await one.agent.background.stop(second.id)
-        assert subprocess.run(["pgrep", "-f", "sleep 987651"], check=False, capture_output=True).returncode == 1
+        assert not is_running("sleep 987651")
         await one.agent.close()
 
     run(body)
@@ -551,7 +569,7 @@ def test_what_runs_is_named_behind_a_compaction(tmp_path: Path) -> None:
     run(body)
 
 
-# --- sub-agents --------------------------------------------------------------------------------------------------------
+# --- sub-agents ------------------------------------------------------------------------------------------------------
 
 
 def test_sub_agents_have_journals_beside_the_session(tmp_path: Path) -> None:
@@ -579,9 +597,11 @@ def test_sub_agents_have_journals_beside_the_session(tmp_path: Path) -> None:
         assert journal.is_file() and "agents" in journal.parts and b"How many files" in journal.read_bytes()
         assert b"no tool 'Task'" in journal.read_bytes()  # a sub-agent starts no others
         assert any(isinstance(p, OfSubagent) and isinstance(p.progress, ToolStarted) for p in one.seen)
-        one.model.upstream.script.extend([calls(("Task", {**task, "prompt": "sure?", "resume": identity})), "yes", "good"])
+        one.model.upstream.script.extend(
+            [calls(("Task", {**task, "prompt": "sure?", "resume": identity})), "yes", "good"]
+        )
         assert (await one.agent.say("ask again")).text == "good"
-        assert journal.read_bytes().count(b"sure?") == 1
+        assert b'"text":"sure?"' in journal.read_bytes()
         assert "no agent has the id" in (await one.call("Task", **{**task, "resume": "agent-x"}))[0]
         await one.agent.close()
 
@@ -593,16 +613,24 @@ def test_an_exploring_agent_changes_nothing_and_background_agents_are_told_of(tm
         one = await bench(tmp_path)
         task = {"description": "look", "prompt": "look around", "subagent_type": "explore"}
         one.model.upstream.script.extend(
-            [calls(("Task", task)), calls(("Bash", {"command": "touch x"}), ("Write", {"file_path": "x", "content": ""})), "no", "so"]
+            [
+                calls(("Task", task)),
+                calls(("Bash", {"command": "touch x"}), ("Write", {"file_path": "x", "content": ""})),
+                "no",
+                "so",
+            ]
         )
         await one.agent.say("go")
         assert not (tmp_path / "x").exists() and one.results()[-1].text().startswith("no\n")
-        one.model.upstream.script.extend([calls(("Task", {**task, "run_in_background": True})), "meanwhile", "found it"])
+        one.model.upstream.script.extend(
+            [calls(("Task", {**task, "run_in_background": True})), "meanwhile", "found it"]
+        )
         await one.agent.say("in the background")
-        await until(lambda: one.agent.background.has_news)
+        await until(lambda: not one.agent.background.running)
         await one.agent.say("and?")
         said = texts(item.message for item in one.agent.session.view.items)
-        assert "<task-notification>" in said and ("found it" in said or "meanwhile" in said)
+        assert said.count("<task-notification>") == 1 and "<result>\n" in said
+        assert "found it" in said and "meanwhile" in said
         assert "there is no kind of agent" in (await one.call("Task", **{**task, "subagent_type": "wizard"}))[0]
         await one.agent.close()
 

@@ -25,6 +25,7 @@ from holdfast.settings import Settings
 CONFIG = "config.toml"
 FOLDER = ".holdfast"
 PREFIX = "HOLDFAST_"
+PROJECT = "project file"
 
 # PRS-3: other names of two settings, strongest first; Claude Code's own are understood.
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -37,6 +38,10 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 # PRS-4: true-ish values of these switch a setting off for good.
 SWITCHES: dict[str, str] = {"compact": "DISABLE_COMPACT", "auto_compact": "DISABLE_AUTO_COMPACT"}
+# Rules of all scopes hold together (LIB-1): one scope can't take back what another forbids.
+MERGED = frozenset({"permission_allow", "permission_ask", "permission_deny"})
+# What a project's own file can't say: whoever wrote the project would give himself permissions (SEC-1).
+NOT_FOR_PROJECTS = frozenset({"permission_allow", "permission_mode"})
 _NOT_SETTINGS = frozenset({"HOLDFAST_HOME"})
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
@@ -88,7 +93,7 @@ def load(environ: Mapping[str, str], *, cwd: Path, flags: Iterable[str] = ()) ->
     if user.is_file():
         layers.take_file(user, f"user file {user}")
     if project is not None and not (user.is_file() and project.samefile(user)):
-        layers.take_file(project, f"project file {project}")
+        layers.take_file(project, f"{PROJECT} {project}")
     layers.take_environment(environ)
     for flag in flags:
         layers.take_flag(flag)
@@ -122,6 +127,10 @@ class _Layers:
         for name, value in content.items():
             if name not in NAMES:
                 raise BadSetting(f"{path}: unknown setting {name!r}{nearest(name, NAMES)}; `holdfast config` lists all")
+            if source.startswith(PROJECT) and name in NOT_FOR_PROJECTS and value != "plan":
+                why = f"{path} can't give permissions to itself: put it into your own file"
+                self.warnings.append(SettingIgnored(name, why))
+                continue
             self._put(name, value, source, where=f"{path}: ")
         if not isinstance(models, dict):
             raise BadSetting(f'{path}: models has to be tables, as in [models."my-model"]')
@@ -191,6 +200,9 @@ class _Layers:
                 self.warnings.append(SettingIgnored(name, f"{shown} from {source} is ignored: {e}"))
                 return False
             raise BadSetting(f"{where}{name} = {given!r}: {e}") from None
+        before = self.values[name]
+        if name in MERGED and before.value:
+            value, source = tuple(dict.fromkeys((*before.value, *value))), f"{before.source}, {source}"
         self.values[name] = Sourced(value, source)
         return True
 

@@ -11,7 +11,7 @@ from holdfast.agent.commands import parsed
 from holdfast.agent.desk import Desk
 from holdfast.agent.permissions import Rule, Touch
 from holdfast.agent.tools.tool import Input, Outcome, Refused, Tool, Use
-from holdfast.ports import Command
+from holdfast.ports import Command, Ended
 
 _LOOKS_EVERY_SECONDS = 0.2
 _RULE_WORDS = 2
@@ -49,7 +49,7 @@ async def bash(desk: Desk, use: Use, given: BashInput) -> Outcome:
 async def _to_its_end(desk: Desk, use: Use, given: BashInput, command: Command) -> Outcome:
     settings = desk.session.settings
     seconds = min((given.timeout or settings.command_seconds * 1_000) / 1_000, settings.command_most_seconds)
-    why, ended = f"Command timed out after {seconds:g} s and was ended", None
+    ended: Ended | None = None
     keeps_output = False
     try:
         with anyio.move_on_after(seconds):
@@ -57,24 +57,24 @@ async def _to_its_end(desk: Desk, use: Use, given: BashInput, command: Command) 
                 tasks.start_soon(_watch_size, command, settings.command_output_bytes, tasks.cancel_scope)
                 ended = await command.wait()
                 tasks.cancel_scope.cancel()
-        if ended is None:
-            if command.size_bytes() > settings.command_output_bytes:
-                why = f"Command wrote more than {settings.command_output_bytes:,} bytes and was ended"
-            await command.stop()
-        text, keeps_output = await _output(desk, command)
-        if ended is None:
-            return Outcome(f"{why}. Its output until then:\n{text}", is_error=True)
-        note = await _followed(desk, ended.cwd)
-        return _outcome(text, ended.code, note)
-    except BaseException:
+        size = command.size_bytes()
+        text, keeps_output = await _output(desk, command)  # before it is stopped: shells speak of that, too
+        if ended is not None:
+            return _outcome(text, ended.code, await _followed(desk, ended.cwd))
+        why = f"timed out after {seconds:g} s"
+        if size > settings.command_output_bytes:
+            why = f"wrote more than {settings.command_output_bytes:,} bytes"
+        return Outcome(f"Command {why} and was ended. Its output until then:\n{text}", is_error=True)
+    except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):
-            await command.stop()
             text, _ = await _output(desk, command)
             use.partial = f"Its output until then:\n{text}" if text else ""
         raise
     finally:
-        if not keeps_output:
-            with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(shield=True):
+            if ended is None:
+                await command.stop()
+            if not keeps_output:
                 await desk.machine.shell.discard(command.output)
 
 
