@@ -152,7 +152,7 @@ async def agent(
     from holdfast.agent.loop import Agent, Crew
 
     parts = parts or Parts()
-    cleanup: Callable[[], object] = tuple
+    cleanup: Callable[[], object] = _nothing
     if home is None:
         folder = Path(mkdtemp(prefix="holdfast-"))
         cleanup = partial(rmtree, folder, ignore_errors=True)
@@ -169,6 +169,10 @@ async def agent(
     crew = Crew(jobs=TaskJobs, open_session=children, where=where, cleanup=cleanup)
     machine = await to_thread.run_sync(_machine, project, folder, parts.clock)
     return Agent(session, model, machine, crew, options=options, keepers=background(session))
+
+
+def _nothing() -> None:
+    pass
 
 
 def _journal_of(folder: Path, name: str) -> str:

@@ -170,6 +170,33 @@ def test_a_pattern_is_never_slow(finder: LocalFinder, tmp_path: Path) -> None:
     run(body)
 
 
+RIPGREP_STUB = """#!/bin/sh
+case "$*" in *"--regexp (x"*) exit 2 ;; esac
+printf '%s\\n' '{"type":"begin","data":{"path":{"text":"./a.py"}}}' \\
+ '{"type":"context","data":{"path":{"text":"./a.py"},"lines":{"text":"one\\\\n"},"line_number":1,"submatches":[]}}' \\
+ '{"type":"match","data":{"path":{"text":"./a.py"},"lines":{"text":"two\\\\n"},"line_number":2,"submatches":[]}}' \\
+ '{"type":"match","data":{"path":{"bytes":"/w=="},"lines":{"text":"x"},"line_number":1,"submatches":[]}}' \\
+ '{"type":"summary","data":{"stats":{"matches":1}}}'
+"""
+
+
+def test_what_ripgrep_says_is_read(tree: Path, tmp_path: Path) -> None:
+    """Its documented JSON; the program itself takes part in the tests above where it is installed."""
+    program = tmp_path / "rg"
+    program.write_text(RIPGREP_STUB)
+    program.chmod(0o755)
+
+    async def body() -> None:
+        root, finder = os.path.realpath(tree), LocalFinder(str(program))
+        found = await finder.lines(Wanted(pattern="t", path=root, before=1), limit=5)
+        assert found.lines == (MatchedLine(f"{root}/a.py", 1, "one", False), MatchedLine(f"{root}/a.py", 2, "two"))
+        assert (await finder.lines(Wanted(pattern="t", path=root), limit=1)).is_cut
+        literal = await finder.lines(Wanted(pattern="(x", path=root), limit=5)  # it doesn't understand that
+        assert not literal.lines and "as it is written" in literal.note
+
+    run(body)
+
+
 def test_files_are_found_newest_first_without_what_is_ignored(tree: Path) -> None:
     async def body() -> None:
         root, finder = os.path.realpath(tree), LocalFinder()
