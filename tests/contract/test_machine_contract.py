@@ -170,13 +170,15 @@ def test_a_pattern_is_never_slow(finder: LocalFinder, tmp_path: Path) -> None:
     run(body)
 
 
-RIPGREP_STUB = """#!/bin/sh
+RIPGREP_STUB = r"""#!/bin/sh
 case "$*" in *"--regexp (x"*) exit 2 ;; esac
-printf '%s\\n' '{"type":"begin","data":{"path":{"text":"./a.py"}}}' \\
- '{"type":"context","data":{"path":{"text":"./a.py"},"lines":{"text":"one\\\\n"},"line_number":1,"submatches":[]}}' \\
- '{"type":"match","data":{"path":{"text":"./a.py"},"lines":{"text":"two\\\\n"},"line_number":2,"submatches":[]}}' \\
- '{"type":"match","data":{"path":{"bytes":"/w=="},"lines":{"text":"x"},"line_number":1,"submatches":[]}}' \\
- '{"type":"summary","data":{"stats":{"matches":1}}}'
+cat <<'END'
+{"type":"begin","data":{"path":{"text":"./a.py"}}}
+{"type":"context","data":{"path":{"text":"./a.py"},"lines":{"text":"one\n"},"line_number":1,"submatches":[]}}
+{"type":"match","data":{"path":{"text":"./a.py"},"lines":{"text":"two\n"},"line_number":2,"submatches":[]}}
+{"type":"match","data":{"path":{"bytes":"/w=="},"lines":{"text":"x"},"line_number":1,"submatches":[]}}
+{"type":"summary","data":{"stats":{"matches":1}}}
+END
 """
 
 

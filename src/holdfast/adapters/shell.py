@@ -112,7 +112,7 @@ class _Started(_Files):
 
     async def wait(self) -> Ended:
         code = await self._process.wait()
-        _kill(self._process.pid, signal.SIGKILL)  # what it left behind
+        await _end_group(self._process.pid)  # what it left behind
         return Ended(code, self._ended()[1])
 
     async def stop(self) -> None:
@@ -123,6 +123,7 @@ class _Started(_Files):
                     await self._process.wait()
                 _kill(self._process.pid, signal.SIGKILL)
                 await self._process.wait()
+                await _end_group(self._process.pid)
 
 
 class _Found(_Files):
@@ -177,11 +178,20 @@ def _began_by_ps(pid: int) -> str | None:
     return "-".join(words[:-1]) if words and not words[-1].startswith("Z") else None
 
 
-def _kill(pid: int, number: int) -> None:
+def _kill(pid: int, number: int) -> bool:
+    """Send a signal to a group; False when nothing is left of it."""
     try:
         os.killpg(pid, number)
-    except (ProcessLookupError, PermissionError):  # nothing of it is left
-        pass
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+async def _end_group(pid: int) -> None:
+    """Kill what is left of a group, and wait a moment until it is gone."""
+    with anyio.move_on_after(_GRACE_SECONDS):
+        while _kill(pid, signal.SIGKILL):  # noqa: ASYNC110 - not our children, so nobody tells when they end
+            await anyio.sleep(_POLL_SECONDS / 5)
 
 
 def _discard(base: str) -> None:
