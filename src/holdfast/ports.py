@@ -266,9 +266,9 @@ class Command(Protocol):
 class Shell(Protocol):
     """Runs commands of the agent.
 
-    `start` begins one in a folder, under a name that is unique in the session. `find` gives one that an earlier
-    process started, None when nothing is known of it. `read` gives a part of an output as text; a negative offset
-    counts from the end.
+    `start` begins one in a folder, under a name that is unique in the session; cancelled, it ends only once the command
+    is known, so none is lost. `find` gives one that an earlier process started, None when nothing is known of it.
+    `read` gives a part of an output as text; a negative offset counts from the end.
     """
 
     async def start(self, name: str, command: str, *, cwd: str) -> Command: ...

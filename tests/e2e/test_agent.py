@@ -282,6 +282,22 @@ def test_an_interruption_keeps_the_output_of_a_command_and_ends_it(tmp_path: Pat
     run(body)
 
 
+@pytest.mark.parametrize("milliseconds", [0, 2, 5, 10, 20, 40])
+def test_an_interruption_at_any_moment_leaves_no_process_and_no_open_call(tmp_path: Path, milliseconds: int) -> None:
+    async def body() -> None:
+        script = [calls(("Bash", {"command": "sleep 987640"}), ("Bash", {"command": "sleep 987640"}))] * 2
+        one = await bench(tmp_path, script)
+        for _ in range(2):
+            with anyio.move_on_after(milliseconds / 1_000):
+                await one.agent.say("go")
+        assert not one.agent.session.view.open_calls and not is_running("sleep 987640")
+        one.model.upstream.script.clear()
+        assert (await one.agent.say("and now?")).text == "ok" and not one.model.upstream.statistics.violations
+        await one.agent.close()
+
+    run(body)
+
+
 class SlowModel(ScriptedModel):
     """Waits within an answer, so that it can be interrupted there."""
 

@@ -28,6 +28,7 @@ _SCRIPT = (
 )
 _ENVIRONMENT = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "TERM": "dumb", "GIT_EDITOR": "true"}
 _GRACE_SECONDS = 2.0
+_GONE_SECONDS = 0.5  # an init that reaps nobody must not hold us up
 _POLL_SECONDS = 0.1
 _ENDINGS = (".output", ".end", ".end.new", ".process")
 
@@ -39,7 +40,9 @@ class LocalShell:
         self._folder = folder
 
     async def start(self, name: str, command: str, *, cwd: str) -> _Started:
-        return await _start(self._base(name), command, cwd)
+        with anyio.CancelScope(shield=True):  # a cancelled start must not leave a command that nobody knows of
+            started = await _start(self._base(name), command, cwd)
+        return started
 
     async def find(self, name: str) -> _Found | None:
         return await anyio.to_thread.run_sync(_found, self._base(name))
@@ -189,7 +192,7 @@ def _kill(pid: int, number: int) -> bool:
 
 async def _end_group(pid: int) -> None:
     """Kill what is left of a group, and wait a moment until it is gone."""
-    with anyio.move_on_after(_GRACE_SECONDS):
+    with anyio.move_on_after(_GONE_SECONDS):
         while _kill(pid, signal.SIGKILL):  # noqa: ASYNC110 - not our children, so nobody tells when they end
             await anyio.sleep(_POLL_SECONDS / 5)
 
