@@ -653,6 +653,31 @@ def test_an_exploring_agent_changes_nothing_and_background_agents_are_told_of(tm
     run(body)
 
 
+def test_a_background_agent_can_be_ended_and_kinds_come_from_files(tmp_path: Path) -> None:
+    async def body() -> None:
+        kinds = tmp_path / "p" / ".claude" / "agents"
+        kinds.mkdir(parents=True)
+        (kinds / "runner.md").write_text("---\nname: runner\ndescription: runs\ntools: Bash\n---\nYou only run.\n")
+        (kinds / "explore.md").write_text("---\nname: explore\n---\nDo anything.\n")
+        one = await bench(tmp_path / "p", home=tmp_path / "home")
+        task = {"description": "wait", "prompt": "wait", "subagent_type": "runner", "run_in_background": True}
+        command = calls(("Bash", {"command": "sleep 987630"}), ("Read", {"file_path": "x"}))
+        one.model.upstream.script.extend([calls(("Task", task)), command, command])
+        with anyio.move_on_after(1):  # the answer that wasn't for the sub-agent runs here
+            await one.agent.say("go")
+        (work,) = one.agent.background.running
+        request = next(r for r in one.model.requests if b"You only run." in r.body)
+        assert b'"name":"Bash"' in request.body and b'"name":"Read"' not in request.body
+        stopped = await one.agent.background.stop(work.id)
+        assert stopped.state == "stopped" and not is_running("sleep 987630")
+        assert "no tool 'Read'" in Path(work.where).read_text() or "Not run" in Path(work.where).read_text()
+        front = b"".join(bytes(tool) for tool in one.agent.session.view.front.tools)  # type: ignore[union-attr]
+        assert b"runner: runs" in front and b"explore: for finding out" in front
+        await one.agent.close()
+
+    run(body)
+
+
 def test_an_interruption_ends_sub_agents_too(tmp_path: Path) -> None:
     async def body() -> None:
         task = {"description": "wait", "prompt": "wait"}

@@ -86,14 +86,14 @@ def skills_of(files: Mapping[str, str]) -> dict[str, Skill]:
 
 
 def scopes_of(files: Mapping[str, str]) -> dict[str, Scope]:
-    """The kinds of sub-agents that come with Holdfast, and those in files of the user's."""
-    found = dict(SCOPES)
+    """The kinds of sub-agents that come with Holdfast, and those in files of the user's; ours keep their names."""
+    found: dict[str, Scope] = {}
     for path, text in files.items():
         fields, body = front_matter(text)
         name = fields.get("name") or posixpath.basename(path).removesuffix(".md")
         tools = tuple(t.strip() for t in fields.get("tools", "").split(",") if t.strip()) or None
         found[name] = Scope(name, fields.get("description", ""), tools, body=body)
-    return found
+    return {**found, **SCOPES}
 
 
 def listing(named: Mapping[str, str]) -> str:
