@@ -356,6 +356,31 @@ def test_what_permissions_leave_open_is_asked_for(tmp_path: Path) -> None:
     run(body)
 
 
+def test_one_question_is_asked_at_a_time_also_by_sub_agents(tmp_path: Path) -> None:
+    async def body() -> None:
+        one = await bench(tmp_path, mode="default")
+        at_once, most = 0, 0
+
+        async def slowly(asked: Any) -> Yes:
+            nonlocal at_once, most
+            at_once += 1
+            most = max(most, at_once)
+            await anyio.sleep(0.05)
+            at_once -= 1
+            return Yes()
+
+        one._ask = slowly  # type: ignore[method-assign]
+        task = {"description": "touch", "prompt": "touch"}
+        touch = calls(("Bash", {"command": "touch a"}))
+        one.model.upstream.script.extend([calls(("Task", task), ("Task", task)), touch, touch, "x", "y", "z"])
+        assert (await one.agent.say("go")).text == "z" and (tmp_path / "a").exists()
+        decided = [e.by for e in one.events(PermissionDecided) if e.tool == "Bash"]
+        assert decided == ["the user", "the user"] and most == 1
+        await one.agent.close()
+
+    run(body)
+
+
 def test_nobody_to_ask_means_no(tmp_path: Path) -> None:
     async def body() -> None:
         outside = tmp_path / "outside.txt"

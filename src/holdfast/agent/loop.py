@@ -21,7 +21,7 @@ from holdfast.agent.desk import Desk, Machine
 from holdfast.agent.front import front_of
 from holdfast.agent.observers import Observer
 from holdfast.agent.permissions import Mode, Rule, Rules
-from holdfast.agent.progress import Answered, Ask, OfSubagent, OnProgress, Progress, Said, Stopped
+from holdfast.agent.progress import Answered, Ask, OfSubagent, OnProgress, Progress, Said, Stopped, in_turn
 from holdfast.agent.reading import ReadState
 from holdfast.agent.skills import Scope, scopes_of, skills_of
 from holdfast.agent.subagents import Child, Subagents
@@ -112,7 +112,7 @@ class Agent:
             mode=self.options.mode or settings.permission_mode,
             cwd=machine.workspace.root,
             reads=ReadState(session),
-            ask=self.options.ask,
+            ask=in_turn(self.options.ask) if self.options.ask is not None else None,
             observers=self.options.observers,
             skills=skills_of(machine.skill_files),
         )
@@ -265,6 +265,7 @@ class Agent:
         options = replace(
             self.options,
             tools=tuple(tool for tool in tools if tool.name not in ("EnterPlanMode", "ExitPlanMode")),
+            ask=self.desk.ask,
             rules=self.desk.rules,
             mode="plan" if scope.only_looks else self.desk.mode,
             on_progress=self._passing(identity),

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import anyio
+
 from holdfast.agent.permissions import Rule, Verdict
 from holdfast.context.replies import Delta, Reply
 from holdfast.transcript.records import InFlight
@@ -96,6 +98,19 @@ class No:
 
 
 Ask = Callable[[Asked], Awaitable[Yes | No]]
+
+
+def in_turn(ask: Ask) -> Ask:
+    """One question at a time, whoever asks: an agent and its sub-agents share one person."""
+    lock = anyio.Lock()
+
+    async def asked(question: Asked) -> Yes | No:
+        async with lock:
+            return await ask(question)
+
+    return asked
+
+
 Stopped = Literal["done", "interrupted", "turns", "refused", "max_tokens", "stopped"]
 
 
