@@ -25,6 +25,7 @@ from typing import Any
 
 # name -> where it is defined; loaded when it is first used, so that the import stays light (LIB-2, SPD-5)
 _FACE = {
+    "Agent": "agent.loop",
     "CHEAP_PASSES": "context.passes",
     "Block": "transcript.blocks",
     "Facts": "context.policy",
@@ -38,7 +39,6 @@ _FACE = {
     "View": "context.view",
     "account": "context.accounting",
     "compact": "engine.compaction",
-    "compaction_need": "context.policy",
     "create_session": "wiring",
     "legal_cuts": "context.cuts",
     "memory_session": "wiring",

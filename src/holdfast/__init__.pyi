@@ -1,9 +1,9 @@
+from holdfast.agent.loop import Agent as Agent
 from holdfast.context.accounting import account as account
 from holdfast.context.cuts import legal_cuts as legal_cuts
 from holdfast.context.passes import CHEAP_PASSES as CHEAP_PASSES
 from holdfast.context.policy import Facts as Facts
 from holdfast.context.policy import Pressure as Pressure
-from holdfast.context.policy import compaction_need as compaction_need
 from holdfast.context.policy import pressure as pressure
 from holdfast.context.reminders import prepend_context as prepend_context
 from holdfast.context.requests import to_request as to_request

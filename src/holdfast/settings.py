@@ -184,6 +184,23 @@ class Settings:
 
     # Events (OBS-1): log, jsonl:PATH, otel; nothing leaves the machine unless the host's OpenTelemetry does that
     events: tuple[str, ...] = ()
+    # The agent (LIB-1)
+    agent_turns: int = 200  # calls of the model for one prompt
+    agent_parallel: int = 8  # tools that only read, at a time
+    agent_background: int = 16  # commands and sub-agents in the background, at a time
+    read_lines: int = 2_000
+    read_line_chars: int = 2_000  # what a longer line shows
+    read_max_bytes: int = 10_000_000  # of a text file; a larger one is read in parts by a command
+    image_max_bytes: int = 5_000_000
+    find_limit: int = 250  # paths of Glob, lines of Grep
+    command_seconds: float = 120.0
+    command_most_seconds: float = 600.0
+    command_output_bytes: int = 64_000_000  # a command that writes more is stopped
+    command_shown_bytes: int = 1_000_000  # of its output in a result; the rest stays in its file
+    permission_mode: Literal["default", "accept_edits", "plan", "bypass"] = "default"
+    permission_allow: tuple[str, ...] = ()
+    permission_ask: tuple[str, ...] = ()
+    permission_deny: tuple[str, ...] = ()
 
     # Journal
     durability: Literal["commit", "process"] = "commit"  # REL-1

@@ -8,11 +8,18 @@ session = await memory_session()                    # nothing survives the proce
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
 
 from holdfast.adapters.config import home_of
 from holdfast.adapters.connecting import OFFLINE, connect, default_names
@@ -24,7 +31,7 @@ from holdfast.adapters.files.memory_index import cache_of
 from holdfast.adapters.files.notes import FileNotes
 from holdfast.adapters.files.recollected import FileMemories
 from holdfast.adapters.files.roots import grounds_of
-from holdfast.adapters.files.store import PROJECTS
+from holdfast.adapters.files.store import AGENTS, COMMANDS, JOURNAL, PROJECTS, open_beside
 from holdfast.adapters.files.texts import ProjectFiles
 from holdfast.adapters.hooks import hooks_of
 from holdfast.adapters.jobs import TaskJobs
@@ -49,6 +56,10 @@ from holdfast.ports import Archive, Clock, Files, Ids, Journal, Model, NotesFile
 from holdfast.settings import Settings
 from holdfast.transcript.codec import FORMAT, VERSION
 from holdfast.transcript.records import Header
+
+if TYPE_CHECKING:
+    from holdfast.agent.desk import Machine
+    from holdfast.agent.loop import Agent, Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +136,9 @@ async def fork_session(home: Path, reference: str | Path, *, parts: Parts | None
     return await open_session(home, directory, parts=parts)
 
 
-async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, read_only: bool = False) -> Session:
+async def _session(
+    files: SessionFiles, parts: Parts, *, whole: bool = False, read_only: bool = False, notes: bool = True
+) -> Session:
     world = World(
         journal=files.journal,
         blobs=files.blobs,
@@ -151,7 +164,7 @@ async def _session(files: SessionFiles, parts: Parts, *, whole: bool = False, re
         with_instructions(opened, DiskInstructions(parts.places or _places(files, parts.settings)))
     if parts.settings.memory and not read_only:
         with_memory(opened, _memories(files, parts.settings), parts.models)
-    return with_notes(opened, FileNotes(files.directory, _home(files)))
+    return with_notes(opened, FileNotes(files.directory, _home(files))) if notes else opened
 
 
 def _memories(files: SessionFiles, settings: Settings) -> FileMemories:
@@ -179,6 +192,93 @@ def with_notes(session: Session, file: NotesFile) -> Session:
 def background(session: Session) -> Keepers:
     """The session's keepers as tasks of this process, for `run_turn`; close them before the session."""
     return Keepers(TaskJobs(), (*session.keepers, AheadOfTime(session)))
+
+
+async def agent(
+    project: str | Path = ".",
+    *,
+    model: Model,
+    home: Path | None = None,
+    resume: str | Path | None = None,
+    options: Options | None = None,
+    parts: Parts | None = None,
+) -> Agent:
+    """A coding agent for a folder: its session under `home`, a new one or (`resume`) an earlier one taken up again.
+
+    Without a home the session lives in this process only. Close the agent when it is done; the model is yours to
+    close. Raises what `open_session` raises.
+    """
+    from holdfast.agent.loop import Agent, Crew
+
+    parts = parts or Parts()
+    cleanup: Callable[[], object] = _nothing
+    if home is None:
+        folder = Path(mkdtemp(prefix="holdfast-"))
+        cleanup = partial(rmtree, folder, ignore_errors=True)
+        session, children = await memory_session(parts=parts), _memory_children(parts)
+    else:
+        store, settings = SessionStore(home), parts.settings
+        if resume is None:
+            identity, now = parts.ids.new("session"), parts.clock.now()
+            files = await store.create(identity, project=project, created=now, durability=settings.durability)
+        else:
+            files = await store.open(resume, durability=settings.durability)
+        session, folder, children = await _session(files, parts), files.directory, _file_children(files, parts)
+    where = partial(_journal_of, folder)
+    crew = Crew(jobs=TaskJobs, open_session=children, where=where, cleanup=cleanup)
+    machine = await to_thread.run_sync(_machine, project, folder, parts.clock)
+    return Agent(session, model, machine, crew, options=options, keepers=background(session))
+
+
+def _nothing() -> None:
+    pass
+
+
+def _journal_of(folder: Path, name: str) -> str:
+    return str(folder / AGENTS / name / JOURNAL)
+
+
+def _machine(project: str | Path, folder: Path, clock: Clock) -> Machine:
+    """This machine, as an agent in a project sees it; `folder` is where its session keeps its own."""
+    from holdfast.adapters.finding import LocalFinder
+    from holdfast.adapters.shell import LocalShell
+    from holdfast.adapters.workspace import LocalWorkspace, documents, surroundings
+    from holdfast.agent.desk import Machine
+
+    workspace, user = LocalWorkspace(project), Path.home()
+    root = Path(workspace.root)
+    today = datetime.fromtimestamp(clock.now(), UTC).date().isoformat()
+    return Machine(
+        workspace=workspace,
+        finder=LocalFinder(),
+        shell=LocalShell(folder.resolve() / COMMANDS),
+        plan_file=str(folder.resolve() / "plan.md"),
+        home=str(user.resolve()),
+        facts={**surroundings(root), "Today": today},
+        skill_files={f: t for p in (user, root) for f, t in documents(p / ".claude" / "skills", "*/SKILL.md").items()},
+        agent_files={f: t for p in (user, root) for f, t in documents(p / ".claude" / "agents", "*.md").items()},
+    )
+
+
+def _memory_children(parts: Parts) -> Callable[[str, bool], Awaitable[Session]]:
+    journals: dict[str, Journal] = {}
+
+    async def child(name: str, resumes: bool) -> Session:
+        session = await memory_session(name, journal=journals.get(name) if resumes else None, parts=parts)
+        journals[name] = session.world.journal
+        return session
+
+    return child
+
+
+def _file_children(parent: SessionFiles, parts: Parts) -> Callable[[str, bool], Awaitable[Session]]:
+    """Sessions of sub-agents, in the folder of the session that they belong to and with its notes apart (SES-3)."""
+
+    async def child(name: str, resumes: bool) -> Session:
+        files = await open_beside(parent, name, parts.clock.now(), is_new=not resumes)
+        return await _session(files, parts, notes=False)
+
+    return child
 
 
 def _home(files: SessionFiles) -> Path | None:

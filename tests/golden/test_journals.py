@@ -38,6 +38,7 @@ from holdfast.transcript.records import (
     Cursor,
     Front,
     Header,
+    InFlight,
     Noted,
     Pinned,
     Record,
@@ -108,6 +109,10 @@ LINES: tuple[tuple[Record, ...], ...] = (
         Cursor(name="notes", message=MessageId("m3"), digest="d"),
     ),
     (Repaired(line=99, what="torn", quarantine="q"), Noted(kind="hook", data={"a": [1, None, {"b": 1.5}]})),
+    (
+        InFlight(id="command-1", kind="command", what="make", where="/t/command-1.output", began=1750000002.5),
+        InFlight(id="agent-1", kind="agent", state="failed", code=1, ended=1750000002.75, result="r", is_told=True),
+    ),
     (message("m4", "user", "user", b'{"type":"text","text":"go on"}'),),
 )
 BOUNDARY = Compacted(

@@ -74,6 +74,7 @@ def test_every_field_can_come_from_the_environment(place: Path) -> None:
             "durability": "process",
             "neutralise": "results",
             "memory_mode": "ask",
+            "permission_mode": "plan",
         }.get(name, text)
         config = read(place, **{f"HOLDFAST_{name.upper()}": text})
         assert config.values[name].source == f"environment HOLDFAST_{name.upper()}", (name, config.warnings)
@@ -244,3 +245,23 @@ def test_models_of_the_user_go_before_the_table(place: Path) -> None:
 def test_home(tmp_path: Path) -> None:
     assert home_of({"HOLDFAST_HOME": str(tmp_path)}) == tmp_path
     assert home_of({"HOME": str(tmp_path)}) == tmp_path / ".holdfast"
+
+
+def test_rules_of_all_scopes_hold_together_and_a_project_gives_itself_none(place: Path) -> None:
+    """LIB-1, SEC-1: whoever wrote the project must not decide what is done without asking."""
+    write(
+        place / "home" / "config.toml",
+        'permission_allow = ["Bash(make:*)"]\npermission_deny = ["Read(.env)"]\npermission_mode = "accept_edits"',
+    )
+    project = write(
+        place / "project" / ".holdfast" / "config.toml",
+        'permission_allow = ["Bash"]\npermission_deny = ["Bash(git push:*)"]\npermission_mode = "bypass"',
+    )
+    config = read(place, "permission_deny=Task")
+    settings = config.settings
+    assert settings.permission_allow == ("Bash(make:*)",) and settings.permission_mode == "accept_edits"
+    assert settings.permission_deny == ("Read(.env)", "Bash(git push:*)", "Task")
+    assert "flag --set" in config.values["permission_deny"].source
+    assert [warning.name for warning in config.warnings] == ["permission_allow", "permission_mode"]
+    project.write_text('permission_mode = "plan"')
+    assert read(place).settings.permission_mode == "plan"

@@ -25,6 +25,7 @@ from holdfast.settings import Settings
 CONFIG = "config.toml"
 FOLDER = ".holdfast"
 PREFIX = "HOLDFAST_"
+PROJECT = "project file"
 
 # PRS-3: other names of two settings, strongest first; Claude Code's own are understood.
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -35,8 +36,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE",
     ),
 }
-# SEC-1: what runs commands isn't taken from a project's file, which comes with whatever was checked out.
-_ONLY_THE_USERS = frozenset({"pre_compact_hooks", "post_compact_hooks"})
+# SEC-1: what runs commands, or gives permissions, isn't taken from a project's file: it was checked out.
+NOT_FOR_PROJECTS = frozenset({"permission_allow", "permission_mode", "pre_compact_hooks", "post_compact_hooks"})
 # PRS-4, MEM-1: true-ish values of these switch a setting off for good.
 SWITCHES: dict[str, str] = {
     "compact": "DISABLE_COMPACT",
@@ -44,7 +45,8 @@ SWITCHES: dict[str, str] = {
     "instructions": "CLAUDE_CODE_DISABLE_CLAUDE_MDS",
     "memory": "CLAUDE_CODE_DISABLE_AUTO_MEMORY",
 }
-MERGED = frozenset({"instructions_excludes"})  # INS-5: lists that grow from scope to scope
+# Lists that grow from scope to scope (INS-5, LIB-1): one scope can't take back what another forbids.
+MERGED = frozenset({"instructions_excludes", "permission_allow", "permission_ask", "permission_deny"})
 _NOT_SETTINGS = frozenset({"HOLDFAST_HOME"})
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
@@ -96,7 +98,7 @@ def load(environ: Mapping[str, str], *, cwd: Path, flags: Iterable[str] = ()) ->
     if user.is_file():
         layers.take_file(user, f"user file {user}")
     if project is not None and not (user.is_file() and project.samefile(user)):
-        layers.take_file(project, f"project file {project}")
+        layers.take_file(project, f"{PROJECT} {project}")
     layers.take_environment(environ)
     for flag in flags:
         layers.take_flag(flag)
@@ -130,8 +132,9 @@ class _Layers:
         for name, value in content.items():
             if name not in NAMES:
                 raise BadSetting(f"{path}: unknown setting {name!r}{nearest(name, NAMES)}; `holdfast config` lists all")
-            if name in _ONLY_THE_USERS and source.startswith("project"):
-                self.warnings.append(SettingIgnored(name, f"a project's file may not run commands: {path}"))
+            if source.startswith(PROJECT) and name in NOT_FOR_PROJECTS and value != "plan":
+                why = f"{path} may not run commands or give permissions: put it into your own file"
+                self.warnings.append(SettingIgnored(name, why))
                 continue
             self._put(name, value, source, where=f"{path}: ")
         if not isinstance(models, dict):
@@ -203,7 +206,7 @@ class _Layers:
                 return False
             raise BadSetting(f"{where}{name} = {given!r}: {e}") from None
         before = self.values[name]
-        if name in MERGED and before.source != "default":
+        if name in MERGED and before.value:
             value, source = tuple(dict.fromkeys((*before.value, *value))), f"{before.source}, {source}"
         self.values[name] = Sourced(value, source)
         return True

@@ -9,7 +9,19 @@ import msgspec
 
 from holdfast.context.ledger.checkpoint import Ledger
 from holdfast.context.restore.play import InPlay
-from holdfast.transcript.records import Calibrated, CompactionFailed, Cursor, Front, Noted, Pinned, Record, Titled
+from holdfast.transcript.records import (
+    Calibrated,
+    CompactionFailed,
+    Cursor,
+    Front,
+    InFlight,
+    Noted,
+    Pinned,
+    Record,
+    Titled,
+)
+
+IN_FLIGHT_KEPT = 20  # of background work that ended and was told
 
 HELD, REQUESTED = "summary_held", "compaction_requested"  # kinds of notes that the fold remembers
 
@@ -71,6 +83,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     cursors: dict[str, Cursor] = {}
     calibration: Calibration = Calibration()
     breaker: Breaker = Breaker()
+    in_flight: dict[str, InFlight] = {}  # background work by id, the newest last (SES-3)
     messages: int = 0  # said so far, over the whole session
     responses: int = 0  # API responses so far
     answered_at: float | None = None  # when the model last answered: how cold the cache is
@@ -106,6 +119,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
             return msgspec.structs.replace(self, cursors={**self.cursors, record.name: record})
         if isinstance(record, Noted):
             return self.with_note(record)
+        if isinstance(record, InFlight):
+            return self.with_in_flight(record)
         return self.with_failure(record.trigger) if isinstance(record, CompactionFailed) else self
 
     def with_note(self, note: Noted) -> State:
@@ -118,6 +133,12 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         except msgspec.ValidationError:
             pass
         return self
+
+    def with_in_flight(self, record: InFlight) -> State:
+        """The newest word on a piece of background work; of what ended and was told, only the latest are kept."""
+        known = {**self.in_flight, record.id: record}
+        over = [i for i, one in known.items() if one.state != "running" and one.is_told][:-IN_FLIGHT_KEPT]
+        return msgspec.structs.replace(self, in_flight={i: one for i, one in known.items() if i not in over})
 
     def with_failure(self, trigger: str) -> State:
         """An attempt to compact failed; one by hand closes the breaker all the same, since somebody looked (PRS-5)."""

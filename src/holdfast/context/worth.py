@@ -15,6 +15,7 @@ from holdfast.transcript.messages import Message, ToolUseId
 # Below this, in characters, a replacement saves nothing worth a record.
 WORTH_CHARS = 240
 INTERRUPTED = "[Request interrupted by user"
+UNCHANGED = "Unchanged since it was read"  # a read that only points at an older one, which must stay (TURN-4)
 _READ_TOOLS = frozenset(COMPACTABLE_TOOLS[0])  # a search in the same folder, or another edit, supersedes nothing
 _PROGRESS = re.compile(r"\d{1,3}(?:\.\d+)? ?%|\b\d+/\d+\b|[#=█▏▎▍▌▋▊▉>-]{8,}|\bETA\b|\d[kMG]i?B/s")
 _SIGNS = ("%", "\r", "ETA", "B/s", "####", "====", "---", "█")
@@ -39,9 +40,10 @@ class Worth:
 
     def answered(self, call: Call, result: ToolResult) -> None:
         """A result arrived: it may make an older one worthless, or be so itself."""
-        if call.path and call.name in _READ_TOOLS and not result.is_error:
-            self._replaces(self._reads, (call.name, call.path, call.span), call.id, "superseded")
         text = result.text()
+        is_read = call.path and call.name in _READ_TOOLS and not result.is_error
+        if is_read and not text.startswith(UNCHANGED):
+            self._replaces(self._reads, (call.name, call.path or "", call.span), call.id, "superseded")
         if len(text) < WORTH_CHARS or any(part.kind != "text" for part in result.parts()):
             return
         self._replaces(self._texts, (call.name, text), call.id, "repeated")

@@ -5,7 +5,7 @@ A transaction is one line of the journal: all of its records hold, or none does 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -95,6 +95,25 @@ class Repaired(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     quarantine: str | None = None
 
 
+class InFlight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="in_flight"):
+    """Background work of the agent, as last known: the newest record of an id counts (SES-3).
+
+    `where` is the file of its output, or the journal of a sub-agent. `result` is the end of what it said, for one that
+    ended. `is_told`: the model was told of the end, so it needn't be told again.
+    """
+
+    id: str
+    kind: Literal["command", "agent"]
+    what: str = ""
+    state: Literal["running", "completed", "failed", "stopped", "lost"] = "running"
+    where: str = ""
+    code: int | None = None
+    began: float | None = None
+    ended: float | None = None
+    result: str = ""
+    is_told: bool = False
+
+
 class Noted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="noted"):
     """Anything else worth keeping in order that the view doesn't show; `kind` names it, `data` is its content."""
 
@@ -122,6 +141,7 @@ Record = (
     | CompactionFailed
     | Cursor
     | Repaired
+    | InFlight
     | Noted
 )
 
@@ -152,6 +172,7 @@ __all__ = [
     "Edit",
     "Front",
     "Header",
+    "InFlight",
     "Message",
     "Noted",
     "Pinned",

@@ -3,6 +3,8 @@
     journal.jsonl    what was said and decided; beside it what was set aside from it
     blobs/           what left the view
     lock             who writes
+    agents/<id>/     the same of each sub-agent
+    commands/        output of commands that ran in the background
 
 Directories are 0700, files 0600. `create` and `open` wait for the disk; the rest blocks, shortly.
 """
@@ -32,6 +34,8 @@ from holdfast.transcript.records import Header
 
 JOURNAL = "journal.jsonl"
 PROJECTS = "projects"
+AGENTS = "agents"
+COMMANDS = "commands"
 SLUG_CHARS = 200
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
@@ -167,6 +171,28 @@ class SessionStore:
         projects = _folders(self._projects) if slug is None else [self._projects / slug]
         for folder in projects:
             yield from (d for d in _folders(folder) if _SESSION_ID.fullmatch(d.name))
+
+
+async def open_beside(
+    parent: SessionFiles, name: str, created: float, *, is_new: bool, durability: Durability = "commit"
+) -> SessionFiles:
+    """The session of a sub-agent, in the folder of the session it belongs to (SES-3). Listings don't show it."""
+    if not _SESSION_ID.fullmatch(name):
+        raise JournalError(f"not a session id: {name[:150]!r}")
+    directory = parent.directory / AGENTS / name
+    header = Header(
+        format=FORMAT, version=VERSION, session=name, created=created, project=parent.journal.header.project
+    )
+    lock = await anyio.to_thread.run_sync(_make_and_lock, directory)
+    try:
+        if is_new:
+            journal = await FileJournal.create(directory / JOURNAL, header, durability=durability, lock=lock)
+        else:
+            journal = await FileJournal.open(directory / JOURNAL, durability=durability, lock=lock)
+    except BaseException:
+        lock.release()
+        raise
+    return SessionFiles(name, directory, journal, FileBlobs(directory / "blobs"))
 
 
 def _make_and_lock(directory: Path) -> SessionLock:

@@ -123,11 +123,17 @@ def _notice(state: Jobs, text: str) -> None:
 
 
 def restore(scene: Scene, room: Room) -> Restored | None:
-    """One line for each, the ones that run first."""
+    """One line for each, the ones that run first. What our own registry says counts more than words (SES-3)."""
     state = scene.states.get(KIND)
-    if not isinstance(state, Jobs) or not state.jobs:
+    told = state.jobs if isinstance(state, Jobs) else {}
+    known = scene.view.state.in_flight
+    ours = {
+        i: Job(f"{one.kind}: {one.what}", one.state, one.where or None) for i, one in known.items() if not one.is_told
+    }
+    both = {**{i: job for i, job in told.items() if i not in known}, **ours}
+    if not both:
         return None
-    jobs = sorted(state.jobs.items(), key=lambda pair: pair[1].state != "running")
+    jobs = sorted(both.items(), key=lambda pair: pair[1].state != "running")
     lines: list[str] = []
     left_out: list[str] = []
     for identity, job in jobs:

@@ -1,8 +1,8 @@
-"""What the engine needs from the world. Adapters implement these; the engine sees nothing else of the machine."""
+"""What a session needs: journal, blobs, models, jobs, clock."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,10 +10,6 @@ from holdfast.context.replies import About, Delta, Reply
 from holdfast.context.requests import Request
 from holdfast.context.restore.registry import FileNow
 from holdfast.events import Event
-from holdfast.memory.changes import Change, Entry, Proposal, Provenance, Stamp, Written
-from holdfast.memory.instructions.places import Gathered
-from holdfast.memory.retrieval.memories import Card, Chosen, Wanted
-from holdfast.memory.topics import Topic
 from holdfast.transcript.messages import BlobId
 from holdfast.transcript.records import Header, Record, Repaired
 
@@ -161,46 +157,6 @@ class Files(Protocol):
     async def read(self, paths: tuple[str, ...], *, limit_bytes: int) -> tuple[FileNow, ...]: ...
 
 
-class InstructionFiles(Protocol):
-    """The instruction files of a working directory, as they are now (INS-1 to INS-6). None of the methods raises.
-
-    `at_start` is what loads with a session, in loading order; `touched` what loads once tools touched these paths;
-    `again` these files once more, whatever made them load (one that is gone is missing in the answer).
-    """
-
-    async def at_start(self) -> Gathered: ...
-
-    async def touched(self, paths: tuple[str, ...]) -> Gathered: ...
-
-    async def again(self, paths: tuple[str, ...]) -> Gathered: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Memorable:
-    """What a question found: the memories in their order with why, all candidates if asked for, and of how many."""
-
-    chosen: tuple[Chosen, ...]
-    scanned: int
-    cards: tuple[Card, ...] = ()
-
-
-class MemorySearch(Protocol):
-    """The persistent memories that a session may read (MEM-4, MEM-12). None of the methods raises for a bad file.
-
-    `find` ranks at once, on an index that stays in the process; with `fill`, `cards` are the best, and after them the
-    newest, up to the limit. `read` gives the memories that can be read, whole. `index` is the text of `MEMORY.md`,
-    None without one, and when each file changed (seconds). `where` names the directory, for people and models.
-    """
-
-    where: str
-
-    async def find(self, wanted: Wanted, *, fill: bool = False) -> Memorable: ...
-
-    async def read(self, files: tuple[str, ...]) -> tuple[Topic, ...]: ...
-
-    async def index(self) -> tuple[str | None, Mapping[str, float]]: ...
-
-
 class NotesFile(Protocol):
     """The file of a session's notes, and what the user put beside it (SM-1, SM-6). Failures are `JournalError`.
 
@@ -218,78 +174,6 @@ class NotesFile(Protocol):
     async def set_aside(self) -> str: ...
 
     async def custom(self, name: str) -> str | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryFile:
-    """A file of the memory. `text` keeps bytes that are no UTF-8 (`changes.encoded` gives them back)."""
-
-    name: str
-    text: str
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryStat:
-    """A file of the memory as a listing has it; `mtime` in seconds since the epoch."""
-
-    name: str
-    bytes: int
-    mtime: float
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryListing:
-    """All files in order of their names; `refused` are others with the reason; `is_cut`: there are more."""
-
-    files: tuple[MemoryStat, ...]
-    refused: tuple[tuple[str, str], ...] = ()
-    is_cut: bool = False
-
-
-class Memories(Protocol):
-    """The files of one memory directory (MEM-1, MEM-9, REL-7). Failures are `FileRefused`, one line each.
-
-    Names are relative, as `memory.names` has them. Readers see whole files, old or new, at any moment. `write` makes a
-    change that carries the text it started from: when the file still says that, it is replaced in one step; when it
-    says something else, both are merged by lines, or the new text is kept under a name beside it and `Written` says
-    so; a delete or rename of a file that changed is refused (`MemoryChanged`). Nothing acknowledged is ever lost. What
-    may be written is for `memory.trust.gate` to say, before; `engine.remembering` asks it.
-    """
-
-    async def listing(self) -> MemoryListing: ...
-
-    async def read(self, name: str) -> MemoryFile | None: ...
-
-    async def write(self, change: Change, stamp: Stamp, *, mode: str) -> Written: ...
-
-
-class MemoryLog(Protocol):
-    """What was done to a memory directory, in order (MEM-8, MEM-10): written before what it tells.
-
-    `entries` gives the last ones, newest first, of all files or one. `provenance` tells where files come from; one that
-    was written around us isn't in it, or has another digest. `undo` takes back the entry named, or the last one that
-    was not; `MemoryChanged` when the file says something else by now. An undo is an entry, and can be taken back.
-    """
-
-    async def entries(self, *, limit: int = 50, name: str | None = None) -> tuple[Entry, ...]: ...
-
-    async def provenance(self) -> Mapping[str, Provenance]: ...
-
-    async def undo(self, entry: str | None, stamp: Stamp) -> Written: ...
-
-
-class MemoryInbox(Protocol):
-    """Changes that wait for a person (MEM-8). `approve` makes one as `Memories.write` does, with its own stamp."""
-
-    async def pending(self) -> tuple[Proposal, ...]: ...
-
-    async def propose(self, change: Change, stamp: Stamp, why: str) -> Proposal: ...
-
-    async def approve(self, proposal: str) -> Written: ...
-
-    async def reject(self, proposal: str) -> None: ...
 
 
 class Clock(Protocol):

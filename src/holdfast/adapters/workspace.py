@@ -1,0 +1,139 @@
+"""`ports.Workspace` on this disk: the files of a project, resolved to where they really are."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import secrets
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio.to_thread
+
+from holdfast.ports import Spot
+
+_CHUNK = 1 << 20
+_NEW_MODE = 0o666  # less what the umask takes away, as for any program
+
+
+class LocalWorkspace:
+    """Files as the agent names them: relative ones from a folder, `~` is the user's home."""
+
+    def __init__(self, project: str | Path) -> None:
+        self.root = os.path.realpath(project)
+
+    async def look(self, path: str, *, cwd: str | None = None) -> Spot:
+        return await anyio.to_thread.run_sync(self._look, path, cwd)
+
+    async def read(self, path: str, *, limit_bytes: int) -> bytes:
+        return await anyio.to_thread.run_sync(_read, path, limit_bytes)
+
+    async def write(self, path: str, data: bytes) -> None:
+        await anyio.to_thread.run_sync(_write, path, data)
+
+    def _look(self, path: str, cwd: str | None) -> Spot:
+        try:
+            given = os.path.expanduser(path) if path.startswith("~") else path
+            real = os.path.realpath(os.path.join(cwd or self.root, given))
+            real.encode()
+        except ValueError:  # a NUL, or half a surrogate pair
+            raise OSError(errno.EINVAL, "not a path", path[:200]) from None
+        is_inside = real == self.root or real.startswith(self.root.rstrip("/") + "/")
+        try:
+            about = os.lstat(real)
+        except (FileNotFoundError, NotADirectoryError):
+            return Spot(real, "nothing", is_inside)
+        if stat.S_ISDIR(about.st_mode):
+            return Spot(real, "folder", is_inside)
+        if stat.S_ISREG(about.st_mode):
+            return Spot(real, "file", is_inside, about.st_size)
+        return Spot(real, "other", is_inside)
+
+
+def _read(path: str, limit_bytes: int) -> bytes:
+    """At most one byte more than the limit, of a regular file that this path still leads to without any link."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        if os.path.realpath(path) != path:
+            raise OSError(errno.ELOOP, "a folder of it became a link just now", path)
+        parts: list[bytes] = []
+        left = limit_bytes + 1
+        while left > 0 and (part := os.read(fd, min(left, _CHUNK))):
+            parts.append(part)
+            left -= len(part)
+    finally:
+        os.close(fd)
+    return b"".join(parts)
+
+
+def _write(path: str, data: bytes) -> None:
+    folder = os.path.dirname(path)
+    os.makedirs(folder, exist_ok=True)
+    if os.path.realpath(path) != path:
+        raise OSError(errno.ELOOP, "it became a link just now", path)
+    try:
+        mode = stat.S_IMODE(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        mode = None
+    draft = os.path.join(folder, f".{os.path.basename(path)[:100]}.{secrets.token_hex(4)}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _NEW_MODE)
+    try:
+        with open(fd, "wb", closefd=True) as file:
+            if mode is not None:
+                os.fchmod(fd, mode)
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        os.rename(draft, path)
+    except BaseException:
+        try:
+            os.unlink(draft)
+        except FileNotFoundError:
+            pass
+        raise
+
+
+def surroundings(root: Path) -> Mapping[str, str]:
+    """What there is to say of a project's folder and this machine, for a prompt: git branch, platform."""
+    branch = _branch(root)
+    git = {"Git branch": branch} if branch else {"Git": "not a repository"}
+    return {"Platform": f"{platform.system()} {platform.machine()}", **git}
+
+
+def _branch(root: Path) -> str:
+    """The branch that HEAD names, read from the files of git; nothing is run."""
+    place = next((folder / ".git" for folder in (root, *root.parents) if (folder / ".git").exists()), None)
+    if place is None:
+        return ""
+    try:
+        if place.is_file():  # a worktree
+            place = place.parent / place.read_text().removeprefix("gitdir:").strip()
+        head = (place / "HEAD").read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return head.removeprefix("ref: refs/heads/")[:200] if head.startswith("ref:") else f"detached at {head[:12]}"
+
+
+def documents(folder: Path, pattern: str, *, most: int = 200, limit_bytes: int = 200_000) -> Mapping[str, str]:
+    """The text files under a folder that fit a pattern, by real path; links out of the folder aren't followed."""
+    found: dict[str, str] = {}
+    root = os.path.realpath(folder)
+    try:
+        paths = sorted(Path(root).glob(pattern))[:most]
+    except OSError:
+        return {}
+    for path in paths:
+        real = os.path.realpath(path)
+        if not real.startswith(root + "/"):
+            continue
+        try:
+            data = _read(real, limit_bytes)
+        except OSError:
+            continue
+        if len(data) <= limit_bytes and b"\0" not in data:
+            found[real] = data.decode("utf-8", "replace")
+    return found

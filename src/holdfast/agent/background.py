@@ -1,0 +1,248 @@
+"""Background work: commands and sub-agents that run beside the conversation (SES-3).
+
+What runs is in the journal, so compactions, crashes and resumes don't forget it. Work that ends while a turn is on its
+way waits here until the session's owner records it (`settle`), since one task at a time may use a session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+import anyio
+from msgspec.structs import replace
+
+from holdfast.agent.progress import BackgroundEnded, OnProgress
+from holdfast.agent.tools.tool import Refused
+from holdfast.context.reminders import neutralised
+from holdfast.engine.session import Session
+from holdfast.events import BackgroundChanged
+from holdfast.ports import Command, Ended, Jobs, Shell
+from holdfast.transcript.messages import Message
+from holdfast.transcript.records import InFlight
+
+State = Literal["running", "completed", "failed", "stopped", "lost"]
+_LOOK_BYTES = 100_000  # of new output in one look
+RESULT_CHARS = 20_000
+_WHAT_CHARS = 200
+_NOTHING_NEW = "(no new output)"
+
+
+class Background:
+    """The work of one agent. Ids are those of the journal's `in_flight` records."""
+
+    def __init__(self, session: Session, shell: Shell, jobs: Jobs, on_progress: OnProgress | None = None) -> None:
+        self._session, self._shell, self._jobs = session, shell, jobs
+        self._on_progress = on_progress
+        self._commands: dict[str, Command] = {}
+        self._scopes: dict[str, anyio.CancelScope] = {}
+        self._ended: dict[str, anyio.Event] = {}
+        self._waiting: dict[str, InFlight] = {}  # not in the journal yet
+        self._offsets: dict[str, int] = {}
+        self._recording = anyio.Lock()
+
+    @property
+    def works(self) -> tuple[InFlight, ...]:
+        """All that is known, as of now."""
+        return tuple({**self._session.view.state.in_flight, **self._waiting}.values())
+
+    @property
+    def running(self) -> tuple[InFlight, ...]:
+        return tuple(work for work in self.works if work.state == "running")
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something ended that the model wasn't told of."""
+        return any(work.state != "running" and not work.is_told for work in self.works)
+
+    async def start_command(self, command: str, cwd: str, what: str = "") -> InFlight:
+        """Start a command and record it; one that can't be recorded is stopped again."""
+        self._admit()
+        ids, clock = self._session.world.ids, self._session.world.clock
+        identity = ids.new("command")
+        running = await self._shell.start(identity, command, cwd=cwd)
+        label = what or " ".join(command.split())
+        work = InFlight(id=identity, kind="command", what=label[:_WHAT_CHARS], where=running.output, began=clock.now())
+        try:
+            await self._record(work)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await running.stop()
+            raise
+        self._watch(work, running)
+        return work
+
+    async def start_agent(self, work: InFlight, run: Callable[[], Awaitable[str]]) -> None:
+        """Run a sub-agent beside the conversation; what it returns is its result."""
+        self._admit()
+        await self._record(work)
+        scope = anyio.CancelScope()
+        self._scopes[work.id], self._ended[work.id] = scope, anyio.Event()
+
+        async def watched() -> None:
+            state: State = "stopped"
+            result = ""
+            try:
+                with scope:
+                    result, state = await run(), "completed"
+            except Exception as e:  # the boundary to a sub-agent: its failure is its result
+                state, result = "failed", f"{type(e).__name__}: {e}"
+            finally:
+                self._over(work.id, state, result, None)
+
+        self._jobs.start(work.id, watched)
+
+    async def note(self, work: InFlight) -> None:
+        """Record how some work stands that runs in front."""
+        await self._record(work)
+
+    def _admit(self) -> None:
+        most = self._session.settings.agent_background
+        if len(self.running) >= most:
+            raise Refused(f"{most} commands and agents run in the background already: end one first (KillShell)")
+
+    def _watch(self, work: InFlight, command: Command) -> None:
+        self._commands[work.id], self._ended[work.id] = command, anyio.Event()
+
+        async def watched() -> None:
+            ended: Ended | None = None
+            try:
+                ended = await command.wait()
+            finally:
+                if ended is not None:
+                    self._over(work.id, "completed" if ended.code == 0 else _word(ended.code), "", ended.code)
+
+        self._jobs.start(work.id, watched)
+
+    def _over(self, identity: str, state: State, result: str, code: int | None) -> None:
+        """Some work ended; the journal hears of it at the next safe place."""
+        known = next((work for work in self.works if work.id == identity), None)
+        if known is None or known.state != "running":
+            return
+        now = self._session.world.clock.now()
+        ended = replace(known, state=state, ended=now, result=result[:RESULT_CHARS], code=code)
+        self._waiting[identity] = ended
+        if (event := self._ended.get(identity)) is not None:
+            event.set()
+        self._session.world.sink.emit(BackgroundChanged(identity, ended.kind, ended.state, code))
+        if self._on_progress is not None:
+            self._on_progress(BackgroundEnded(ended))
+
+    async def _record(self, *works: InFlight) -> None:
+        async with self._recording:
+            await self._session.record(*works)
+        for work in works:
+            if self._waiting.get(work.id) == work:
+                del self._waiting[work.id]
+            if work.state == "running":
+                self._session.world.sink.emit(BackgroundChanged(work.id, work.kind, work.state, None))
+
+    async def settle(self) -> None:
+        """Say what ended, for the model, and record it. Only the session's owner calls this, between turns."""
+        news = [work for work in self.works if work.state != "running" and not work.is_told]
+        if not news:
+            return
+        with anyio.CancelScope(shield=True):
+            notices = (Message.of("user", _notice(work), origin="reminder") for work in news)
+            await self._session.append(*notices)
+            for work in news:
+                self._waiting.pop(work.id, None)
+            await self._record(*(replace(work, is_told=True) for work in news))
+
+    async def resume(self) -> None:
+        """Take up what an earlier process left running: its commands may run still, its sub-agents don't."""
+        for work in self.running:
+            if work.id in self._ended:
+                continue
+            command = await self._shell.find(work.id) if work.kind == "command" else None
+            if command is not None:
+                self._watch(work, command)
+            else:
+                self._ended[work.id] = anyio.Event()
+                self._over(work.id, "lost", "", None)
+
+    def _known(self, identity: str) -> InFlight:
+        work = next((work for work in self.works if work.id == identity), None)
+        if work is None:
+            ids = ", ".join(work.id for work in self.works) or "there is none"
+            raise Refused(f"no background work has the id {identity[:80]!r}: {ids}")
+        return work
+
+    async def look(self, identity: str, seconds: float = 0.0) -> str:
+        """New output since the last look, and the state; waits for the end at most so long."""
+        work = self._known(identity)
+        event = self._ended.get(identity)
+        if seconds and work.state == "running" and event is not None:
+            with anyio.move_on_after(seconds):
+                await event.wait()
+            work = self._known(identity)
+        text = work.result if work.kind == "agent" else await self._new_output(work)
+        if work.state != "running" and not work.is_told:
+            self._waiting.pop(identity, None)
+            await self._record(replace(work, is_told=True))
+        code = f"\n<exit_code>{work.code}</exit_code>" if work.code is not None else ""
+        return f"<status>{work.state}</status>{code}\n<output>\n{text or _NOTHING_NEW}\n</output>"
+
+    async def _new_output(self, work: InFlight) -> str:
+        offset = self._offsets.get(work.id, 0)
+        command = self._commands.get(work.id)
+        size = command.size_bytes() if command is not None else None
+        if size is not None and size - offset > _LOOK_BYTES:
+            skipped, offset = size - offset - _LOOK_BYTES, size - _LOOK_BYTES
+            lead = f"[{skipped:,} bytes left out; all of it is in {work.where}]\n"
+        else:
+            lead = ""
+        text = await self._shell.read(work.where, offset=offset, limit_bytes=_LOOK_BYTES)
+        self._offsets[work.id] = size if size is not None else offset + len(text.encode())
+        return (lead + text).rstrip("\n")
+
+    async def stop(self, identity: str) -> InFlight:
+        """End some work, with all that it started."""
+        work = self._known(identity)
+        if work.state != "running":
+            raise Refused(f"{identity} is not running: it is {work.state}")
+        await self._stopped(work)
+        self._over(identity, "stopped", "", None)
+        told = replace(self._known(identity), is_told=True)
+        self._waiting.pop(identity, None)
+        await self._record(told)
+        return told
+
+    async def _stopped(self, work: InFlight) -> None:
+        if (command := self._commands.get(work.id)) is not None:
+            await command.stop()
+        elif (scope := self._scopes.get(work.id)) is not None:
+            scope.cancel()
+            await self._ended[work.id].wait()
+
+    async def close(self) -> None:
+        """End everything that still runs, and record how it ended."""
+        for work in self.running:
+            await self._stopped(work)
+            self._over(work.id, "stopped", "", None)
+        await self._jobs.close()
+        if self._waiting:
+            await self._record(*self._waiting.values())
+
+
+def _word(code: int | None) -> State:
+    """The state of a command that ended with anything but success."""
+    return "lost" if code is None else "stopped" if code < 0 else "failed"
+
+
+def _notice(work: InFlight) -> str:
+    """How the model is told of an end; what the work said is data."""
+    how = {"completed": "completed", "failed": "failed", "stopped": "was stopped", "lost": "ended while nobody looked"}
+    code = f" (exit code {work.code})" if work.code is not None else ""
+    more = ", and can be taken up with Task and resume" if work.kind == "agent" and work.state == "lost" else ""
+    what = neutralised(" ".join(work.what.split())).replace("<", "(")
+    rows = [
+        "<task-notification>",
+        f"<task-id>{work.id}</task-id>",
+        f"<status>{work.state}</status>",
+        f"<output-file>{work.where}</output-file>" if work.where else "",
+        f"<summary>The {work.kind} “{what}” {how.get(work.state, work.state)}{code}{more}</summary>",
+        f"<result>\n{neutralised(work.result)}\n</result>" if work.result else "",
+        "</task-notification>",
+    ]
+    return "\n".join(row for row in rows if row)

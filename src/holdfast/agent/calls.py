@@ -1,0 +1,192 @@
+"""Running what an answer calls for: those that look beside each other, the others in their order (LIB-1).
+
+Whatever happens, each call has its result in the end: of the tool, of a refusal, or of the interruption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import anyio
+
+from holdfast.agent.desk import Desk
+from holdfast.agent.observers import tell
+from holdfast.agent.permissions import Touch, Verdict, permitted
+from holdfast.agent.progress import Asked, No, OnProgress, PermissionRefused, ToolEnded, ToolStarted
+from holdfast.agent.tools.tool import Outcome, Refused, Tool, Use
+from holdfast.context.restore.happened import DENIED
+from holdfast.errors import HoldfastError
+from holdfast.events import PermissionDecided, ToolCalled
+from holdfast.transcript.blocks import ToolUse
+from holdfast.transcript.messages import Message, MessageId
+
+INTERRUPTED_CALL = "Interrupted by the user before it ended; what it did until then is done."
+NOT_RUN = "Not run: the user stopped before it."
+LOST_CALL = "The session ended before this call had a result; whether it did anything is not known."
+
+
+@dataclass(slots=True)
+class Batch:
+    """The calls of one answer, and their outcomes as they come."""
+
+    uses: tuple[Use, ...]
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
+    is_stopped: bool = False  # a person refused a call and wants to speak
+
+    @classmethod
+    def of(cls, uses: Sequence[ToolUse], prompt: MessageId) -> Batch:
+        return cls(tuple(Use(use.id, use.name, use.arguments(), prompt) for use in uses))
+
+    def messages(self) -> tuple[Message, ...]:
+        """The results in the order of the calls, and what follows them. Calls without one were interrupted."""
+        outcomes = [self.outcomes.get(use.id) or self._missing(use) for use in self.uses]
+        blocks = [result_block(use.id, outcome) for use, outcome in zip(self.uses, outcomes, strict=True)]
+        behind = [message for outcome in outcomes for message in outcome.behind]
+        return (Message.of("user", blocks, origin="tool"), *behind)
+
+    def _missing(self, use: Use) -> Outcome:
+        text = "\n".join(part for part in (INTERRUPTED_CALL, use.partial) if part)
+        return Outcome(text if use.id in self.begun else NOT_RUN, is_error=True)
+
+
+def result_block(identity: str, outcome: Outcome) -> dict[str, Any]:
+    """An outcome as a block of the Messages API."""
+    content: Any = outcome.content
+    if isinstance(content, str):
+        content = content.encode("utf-8", "replace").decode() or "(no output)"
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": identity, "content": content}
+    return {**block, "is_error": True} if outcome.is_error else block
+
+
+@dataclass(slots=True)
+class Caller:
+    """Runs batches with an agent's tools, within its permissions."""
+
+    desk: Desk
+    tools: Mapping[str, Tool[Any]]
+    on_progress: OnProgress | None = None
+    _asking: anyio.Lock = field(default_factory=anyio.Lock)
+
+    async def run(self, batch: Batch) -> None:
+        """Fill in the outcomes. Cancelled, it leaves those that are there."""
+        limiter = anyio.CapacityLimiter(self.desk.session.settings.agent_parallel)
+        for is_parallel, group in groupby(batch.uses, self._is_parallel):
+            some = tuple(group)
+            if not is_parallel:
+                for use in some:
+                    await self._one(batch, use)
+                continue
+            async with anyio.create_task_group() as tasks:
+                for use in some:
+                    tasks.start_soon(self._limited, batch, use, limiter)
+
+    def _is_parallel(self, use: Use) -> bool:
+        tool = self.tools.get(use.name)
+        return tool is not None and tool.is_parallel
+
+    async def _limited(self, batch: Batch, use: Use, limiter: anyio.CapacityLimiter) -> None:
+        async with limiter:
+            await self._one(batch, use)
+
+    async def _one(self, batch: Batch, use: Use) -> None:
+        if batch.is_stopped:
+            return
+        clock, sink = self.desk.session.world.clock, self.desk.session.world.sink
+        began, how = clock.now(), "interrupted"
+        outcome: Outcome | None = None
+        try:
+            outcome, how = await self._tried(batch, use)
+            batch.outcomes[use.id] = outcome
+        finally:
+            seconds = clock.now() - began
+            text = outcome.text if outcome is not None else ""
+            sink.emit(ToolCalled(use.name, use.id, how, seconds, len(text)))
+            if outcome is not None and self.on_progress is not None:
+                self.on_progress(ToolEnded(use.id, use.name, text, outcome.is_error, seconds))
+
+    async def _tried(self, batch: Batch, use: Use) -> tuple[Outcome, str]:
+        """The outcome of a call, and in one word how it ended."""
+        try:
+            tool = self.tools.get(use.name)
+            if tool is None:
+                raise Refused(f"there is no tool {use.name!r}: {', '.join(self.tools)}")
+            given = tool.read(use.arguments)
+            touch = await tool.touches(self.desk, given) if tool.touches else Touch(tool.name)
+            refusal = await self._refusal(batch, use, touch, tool.rule(given) if tool.rule else None)
+            if refusal is not None:
+                return Outcome(refusal, is_error=True), "denied"
+            batch.begun.add(use.id)
+            if self.on_progress is not None:
+                self.on_progress(ToolStarted(use.id, use.name, use.arguments))
+            outcome = await self._watched(tool, use, given)
+        except Refused as e:
+            return Outcome(str(e), is_error=True), "error"
+        except OSError as e:
+            place = f"{e.filename}: " if e.filename is not None else ""
+            return Outcome(f"{place}{e.strerror or e}", is_error=True), "error"
+        except HoldfastError as e:
+            return Outcome(str(e), is_error=True), "error"
+        except Exception as e:  # the boundary to tools: a failure of one is its result, and the work goes on
+            return Outcome(f"{use.name} failed: {type(e).__name__}: {e}", is_error=True), "failed"
+        return outcome, "error" if outcome.is_error else "ok"
+
+    async def _watched(self, tool: Tool[Any], use: Use, given: Any) -> Outcome:
+        desk, sink = self.desk, self.desk.session.world.sink
+        if not tool.is_watched or not desk.observers:
+            outcome: Outcome = await tool.run(desk, use, given)
+            return outcome
+        await tell(desk.observers, sink, lambda one: one.before_call(use.name, use.arguments, use.prompt))
+        try:
+            outcome = await tool.run(desk, use, given)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await tell(desk.observers, sink, lambda one: one.after_call(use.name, use.arguments, use.prompt))
+        return outcome
+
+    async def _refusal(self, batch: Batch, use: Use, touch: Touch, rule: Any) -> str | None:
+        """Why a call may not be made; None when it may. A person is asked one question at a time."""
+        verdict = permitted(touch, self.desk.policy)
+        if verdict.decision == "ask":
+            async with self._asking:
+                if batch.is_stopped:
+                    return NOT_RUN
+                verdict = permitted(touch, self.desk.policy)  # an answer just now may have settled it
+                if verdict.decision == "ask":
+                    return await self._asked(batch, use, verdict, rule)
+        self._decided(use, verdict.decision, verdict.by)
+        if verdict.decision == "allow":
+            return None
+        if self.on_progress is not None:
+            self.on_progress(PermissionRefused(use.id, use.name, verdict))
+        return f"Permission denied: {verdict.why}. Find another way, or say what you need."
+
+    async def _asked(self, batch: Batch, use: Use, verdict: Verdict, rule: Any) -> str | None:
+        desk = self.desk
+        if desk.ask is None:
+            self._decided(use, "deny", "nobody to ask")
+            if self.on_progress is not None:
+                self.on_progress(PermissionRefused(use.id, use.name, verdict))
+            return f"Permission denied: it would have to be asked for ({verdict.why}), and nobody is there to ask."
+        answer = await desk.ask(Asked(use.id, use.name, use.arguments, verdict.why, rule))
+        if isinstance(answer, No):
+            self._decided(use, "deny", "the user")
+            batch.is_stopped = batch.is_stopped or answer.stops
+            said = f" They said: {answer.said}" if answer.said else ""
+            return f"{DENIED}. Nothing was done.{said}"
+        if answer.rule is not None:
+            desk.rules = desk.rules.allowing(answer.rule)
+        self._decided(use, "allow", "the user")
+        return None
+
+    def _decided(self, use: Use, decision: str, by: str) -> None:
+        self.desk.session.world.sink.emit(PermissionDecided(use.name, use.id, decision, by))
+
+
+def unanswered(open_calls: Iterator[str] | Sequence[str], text: str) -> Message | None:
+    """One message that answers these calls with why they have no result; None when there are none."""
+    blocks = [result_block(identity, Outcome(text, is_error=True)) for identity in open_calls]
+    return Message.of("user", blocks, origin="tool") if blocks else None

@@ -1,0 +1,287 @@
+"""The agent: say something, ask the model, run what it calls for, until it calls for nothing more (LIB-1, level 3).
+
+agent = await wiring.agent(".", model=model, home=home)
+said = await agent.say("Why does the build fail?")
+print(said.text)
+await agent.close()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import anyio
+import msgspec
+
+from holdfast.agent.background import Background
+from holdfast.agent.calls import INTERRUPTED_CALL, LOST_CALL, Batch, Caller, unanswered
+from holdfast.agent.desk import Desk, Machine
+from holdfast.agent.front import front_of
+from holdfast.agent.observers import Observer
+from holdfast.agent.permissions import Mode, Rule, Rules
+from holdfast.agent.progress import Answered, Ask, OfSubagent, OnProgress, Progress, Said, Stopped, in_turn
+from holdfast.agent.reading import ReadState
+from holdfast.agent.skills import Scope, scopes_of, skills_of
+from holdfast.agent.subagents import Child, Subagents
+from holdfast.agent.tools import STANDARD
+from holdfast.agent.tools.tool import Tool
+from holdfast.context.replies import Reply
+from holdfast.context.worth import INTERRUPTED
+from holdfast.engine.keepers import Keepers
+from holdfast.engine.session import Session
+from holdfast.engine.turn import run_turn
+from holdfast.errors import HoldfastError
+from holdfast.ports import Jobs, Model
+from holdfast.transcript.messages import Message, MessageId
+
+_STOPS: dict[str, Stopped] = {"max_tokens": "max_tokens", "refusal": "refused"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How an agent works, beside the settings; each has a default.
+
+    ask          answers what permissions leave open; without one such calls are refused
+    on_progress  sees deltas, tools and background work as they come
+    rules, mode  what is allowed; None: what the session's settings say
+    tools        what it has; others can be added
+    observers    stand around tools that change things (CKP-1)
+    system       is added to the stable part of the system prompt
+    summarizer   the models that write a record when the context is compacted, as `run_turn` takes them
+    prompt       the message of another session that everything is done for: a sub-agent's
+    """
+
+    ask: Ask | None = None
+    on_progress: OnProgress | None = None
+    rules: Rules | None = None
+    mode: Mode | None = None
+    tools: tuple[Tool[Any], ...] = STANDARD
+    observers: tuple[Observer, ...] = ()
+    system: str = ""
+    summarizer: Sequence[Model] | None = None
+    prompt: MessageId = MessageId("")  # noqa: RUF009 - a NewType of str, immutable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """What an agent needs to have others work beside it: tasks of its own, and sessions beside its own.
+
+    `jobs` makes a new set of tasks. `open_session` gives the session of a sub-agent: a new one, or (True) the one of
+    that id; `where` is where its journal stands. `cleanup` takes away what
+    nobody needs once the agent is closed.
+    """
+
+    jobs: Callable[[], Jobs]
+    open_session: Callable[[str, bool], Awaitable[Session]]
+    where: Callable[[str], str] = str
+    cleanup: Callable[[], object] = lambda: None
+
+
+class Agent:
+    """A small coding agent on a session, a model and a machine. Made by `holdfast.wiring.agent`.
+
+    One prompt at a time: `say` runs until the model calls for nothing more. `interrupt` ends it from anywhere; the
+    session stays valid, with everything that was done until then.
+
+        from holdfast import wiring
+        from holdfast.testing import ScriptedModel
+        agent = await wiring.agent(".", model=ScriptedModel(["There is nothing to do."]))
+        said = await agent.say("Tidy up.")
+        assert said.text == "There is nothing to do." and said.stopped == "done"
+        await agent.close()
+    """
+
+    def __init__(
+        self, session: Session, model: Model, machine: Machine, crew: Crew, *, options: Options | None = None,
+        keepers: Keepers | None = None,
+    ) -> None:  # fmt: skip
+        self.session, self.model, self.options = session, model, options or Options()
+        self._crew, self._keepers = crew, keepers
+        settings = session.settings
+        rules = self.options.rules or Rules.of(
+            allow=settings.permission_allow, ask=settings.permission_ask, deny=settings.permission_deny
+        )
+        self.background = Background(session, machine.shell, crew.jobs(), self.options.on_progress)
+        self.desk = Desk(
+            machine=machine,
+            session=session,
+            background=self.background,
+            rules=rules,
+            mode=self.options.mode or settings.permission_mode,
+            cwd=machine.workspace.root,
+            reads=ReadState(session),
+            ask=in_turn(self.options.ask) if self.options.ask is not None else None,
+            observers=self.options.observers,
+            skills=skills_of(machine.skill_files),
+        )
+        self._scopes = scopes_of(machine.agent_files)
+        self.desk.subagents = Subagents(session, self.background, self._scopes, self._child, crew.where)
+        self._caller = Caller(self.desk, {tool.name: tool for tool in self.options.tools}, self.options.on_progress)
+        self._scope: anyio.CancelScope | None = None
+        self._is_open = False
+        self._calls = self._turns = 0
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    async def say(self, prompt: str | Message | None = None) -> Said:
+        """Work on a prompt until it is done; None goes on with what is there.
+
+        Raises what `run_turn` raises (`ContextBlocked`, `ModelGaveUp`); the session stays valid then, too, so saying
+        None tries again.
+        """
+        if self._scope is not None:
+            raise HoldfastError("the agent is at work: wait for it, or interrupt it first")
+        self._calls = self._turns = 0
+        with anyio.CancelScope() as self._scope:
+            try:
+                return await self._until_done(prompt)
+            except anyio.get_cancelled_exc_class():
+                with anyio.CancelScope(shield=True):
+                    await self._tidy()
+                raise
+            finally:
+                self._scope = None
+        return self._said("", "interrupted")
+
+    async def _until_done(self, prompt: str | Message | None) -> Said:
+        await self._opened()
+        await self.background.settle()
+        news = self._prompted(prompt)
+        while self._turns < self.session.settings.agent_turns:
+            reply = await self._asked(news)
+            uses = Message.of("assistant", reply.blocks).tool_uses
+            if not uses and reply.stop_reason != "pause_turn":
+                return self._said(reply.text, _STOPS.get(reply.stop_reason, "done"))
+            if uses:
+                batch = Batch.of(uses, self.desk.prompt)
+                self._calls += len(uses)
+                try:
+                    await self._caller.run(batch)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await self.session.append(*batch.messages())
+                if batch.is_stopped:
+                    return self._said(reply.text, "stopped")
+            await self.background.settle()
+            news = ()
+        return self._said("", "turns")
+
+    async def _asked(self, news: tuple[Message, ...]) -> Reply:
+        self._turns += 1
+        options = self.options
+        reply = await run_turn(
+            self.session, news, self.model, self._keepers, on_delta=options.on_progress, summarizer=options.summarizer
+        )
+        if options.on_progress is not None:
+            options.on_progress(Answered(reply))
+        return reply
+
+    def _prompted(self, prompt: str | Message | None) -> tuple[Message, ...]:
+        """The prompt with its id, which is what everything is done for (CKP-1)."""
+        if prompt is None:
+            return ()
+        message = Message.of("user", prompt) if isinstance(prompt, str) else prompt
+        if not message.id:
+            message = msgspec.structs.replace(message, id=MessageId(self.session.world.ids.new("message")))
+        self.desk.prompt = self.options.prompt or message.id
+        return (message,)
+
+    def _said(self, text: str, stopped: Stopped) -> Said:
+        return Said(text, stopped, self._calls, self._turns, self.desk.prompt)
+
+    def interrupt(self) -> None:
+        """End the prompt that is worked on, at once; nothing when none is."""
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def _tidy(self) -> None:
+        """After an interruption: every call of a half answer is answered, and the place is marked (TURN-11)."""
+        results = unanswered(tuple(self.session.view.open_calls), INTERRUPTED_CALL)
+        mark = Message.of("user", f"{INTERRUPTED}]", origin="reminder")
+        await self.session.append(*((results,) if results else ()), mark)
+
+    async def _opened(self) -> None:
+        """Once: the front, and what an earlier process left open (SES-3)."""
+        if self._is_open:
+            return
+        front = front_of(self.model.about.id, self._caller.tools.values(), self.desk, self._scopes, self.options.system)
+        if self.session.view.front != front:
+            await self.session.record(front)
+        if results := unanswered(tuple(self.session.view.open_calls), LOST_CALL):
+            await self.session.append(results)
+        if self._was_planning() and self.desk.mode != "plan":
+            self.desk.mode_before, self.desk.mode = self.desk.mode, "plan"
+        self.desk.prompt = next(
+            (item.message.id for item in reversed(self.session.view.items) if item.message.origin == "user"),
+            self.desk.prompt,
+        )
+        await self.background.resume()
+        self._is_open = True
+
+    def _was_planning(self) -> bool:
+        """Whether the session stopped in plan mode."""
+        for call in reversed(self.session.view.calls.values()):
+            result = self.session.view.results.get(call.id)
+            if call.name in ("EnterPlanMode", "ExitPlanMode") and result is not None and not result.is_error:
+                return call.name == "EnterPlanMode"
+        return False
+
+    # --- what a door needs --------------------------------------------------------------------------------------------
+
+    @property
+    def mode(self) -> Mode:
+        """The permission mode, which tools may have changed (plan mode)."""
+        return self.desk.mode
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        self.desk.mode = mode
+
+    def allow(self, *rules: Rule) -> None:
+        """Allow more, in this session."""
+        self.desk.rules = self.desk.rules.allowing(*rules)
+
+    async def close(self) -> None:
+        """End background work, let keepers end, and close the session. The model is the caller's to close."""
+        try:
+            await self.background.close()
+            if self._keepers is not None:
+                await self._keepers.close(self.session)
+        finally:
+            await self.session.close()
+            if self.desk.subagents is not None:
+                self._crew.cleanup()
+
+    # --- sub-agents ---------------------------------------------------------------------------------------------------
+
+    async def _child(self, identity: str, scope: Scope, resumes: bool) -> Child:
+        """A sub-agent: the same model and machine, a session of its own, and never more permissions than now."""
+        session = await self._crew.open_session(identity, resumes)
+        session.configure(self.session.settings)
+        wanted = None if scope.tools is None else set(scope.tools)
+        tools = tuple(t for t in self.options.tools if t.name != "Task" and (wanted is None or t.name in wanted))
+        options = replace(
+            self.options,
+            tools=tuple(tool for tool in tools if tool.name not in ("EnterPlanMode", "ExitPlanMode")),
+            ask=self.desk.ask,
+            rules=self.desk.rules,
+            mode="plan" if scope.only_looks else self.desk.mode,
+            on_progress=self._passing(identity),
+            prompt=self.desk.prompt,
+            system="\n\n".join(part for part in (self.options.system, scope.body) if part),
+        )
+        child = Agent(session, self.model, self.desk.machine, self._crew, options=options)
+        child.desk.subagents = None
+        return child
+
+    def _passing(self, identity: str) -> OnProgress | None:
+        heard = self.options.on_progress
+        if heard is None:
+            return None
+
+        def passed(progress: Progress) -> None:
+            heard(OfSubagent(identity, progress))
+
+        return passed

@@ -1,0 +1,145 @@
+"""Bash, BashOutput and KillShell: commands, in front or in the background (LIB-1, SES-3)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import anyio
+from msgspec import Meta
+
+from holdfast.agent.commands import parsed
+from holdfast.agent.desk import Desk
+from holdfast.agent.permissions import Rule, Touch
+from holdfast.agent.tools.tool import Input, Outcome, Refused, Tool, Use
+from holdfast.ports import Command, Ended
+
+_LOOKS_EVERY_SECONDS = 0.2
+_RULE_WORDS = 2
+_TWO_WORDS = frozenset("git npm pnpm yarn cargo go docker kubectl make uv pip poetry gh".split())
+
+
+class BashInput(Input, frozen=True):
+    command: Annotated[str, Meta(description="The command line, for bash.", min_length=1)]
+    description: Annotated[str, Meta(description="What it does, in a few words.")] = ""
+    timeout: Annotated[float, Meta(description="Milliseconds after which it is ended.", gt=0)] | None = None
+    run_in_background: Annotated[bool, Meta(description="Go on while it runs; see BashOutput.")] = False
+
+
+class BashOutputInput(Input, frozen=True):
+    bash_id: Annotated[str, Meta(description="The id of the background command or agent.")]
+    wait: Annotated[float, Meta(description="Seconds to wait for its end, at most 600.", ge=0)] = 0.0
+
+
+class KillShellInput(Input, frozen=True):
+    shell_id: Annotated[str, Meta(description="The id of the background command or agent.")]
+
+
+async def bash(desk: Desk, use: Use, given: BashInput) -> Outcome:
+    """Run a command to its end, or start one in the background."""
+    if "\0" in given.command:
+        raise Refused("the command holds a NUL character")
+    if given.run_in_background:
+        work = await desk.background.start_command(given.command, desk.cwd, given.description)
+        return Outcome(f"Command running in background with ID: {work.id}. Output is being written to: {work.where}")
+    name = desk.session.world.ids.new("command")
+    command = await desk.machine.shell.start(name, given.command, cwd=desk.cwd)
+    return await _to_its_end(desk, use, given, command)
+
+
+async def _to_its_end(desk: Desk, use: Use, given: BashInput, command: Command) -> Outcome:
+    settings = desk.session.settings
+    seconds = min((given.timeout or settings.command_seconds * 1_000) / 1_000, settings.command_most_seconds)
+    ended: Ended | None = None
+    keeps_output = False
+    try:
+        with anyio.move_on_after(seconds):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_watch_size, command, settings.command_output_bytes, tasks.cancel_scope)
+                ended = await command.wait()
+                tasks.cancel_scope.cancel()
+        size = command.size_bytes()
+        text, keeps_output = await _output(desk, command)  # before it is stopped: shells speak of that, too
+        if ended is not None:
+            return _outcome(text, ended.code, await _followed(desk, ended.cwd))
+        why = f"timed out after {seconds:g} s"
+        if size > settings.command_output_bytes:
+            why = f"wrote more than {settings.command_output_bytes:,} bytes"
+        return Outcome(f"Command {why} and was ended. Its output until then:\n{text}", is_error=True)
+    except anyio.get_cancelled_exc_class():
+        with anyio.CancelScope(shield=True):
+            text, _ = await _output(desk, command)
+            use.partial = f"Its output until then:\n{text}" if text else ""
+        raise
+    finally:
+        with anyio.CancelScope(shield=True):
+            if ended is None:
+                await command.stop()
+            if not keeps_output:
+                await desk.machine.shell.discard(command.output)
+
+
+async def _watch_size(command: Command, most: int, scope: anyio.CancelScope) -> None:
+    while command.size_bytes() <= most:  # noqa: ASYNC110 - a file that grows tells nobody
+        await anyio.sleep(_LOOKS_EVERY_SECONDS)
+    scope.cancel()
+
+
+async def _output(desk: Desk, command: Command) -> tuple[str, bool]:
+    """What a command wrote; the middle of a very long output stays in its file only."""
+    shell, most, size = desk.machine.shell, desk.session.settings.command_shown_bytes, command.size_bytes()
+    if size <= most:
+        return (await shell.read(command.output, offset=0, limit_bytes=most)).rstrip("\n"), False
+    head = await shell.read(command.output, offset=0, limit_bytes=most // 2)
+    tail = await shell.read(command.output, offset=-(most // 2), limit_bytes=most // 2)
+    left = f"[{size - most:,} of {size:,} bytes left out; all of it is in {command.output}]"
+    return f"{head}\n{left}\n{tail}".rstrip("\n"), True
+
+
+async def _followed(desk: Desk, cwd: str | None) -> str:
+    """The next command starts where this one ended, as long as that is in the project."""
+    if cwd is None or cwd == desk.cwd:
+        return ""
+    spot = await desk.machine.workspace.look(cwd)
+    if spot.kind == "folder" and spot.is_inside:
+        desk.cwd = spot.path
+        return ""
+    return f"\n[the current folder is {desk.cwd} again: {cwd} is outside the project]"
+
+
+def _outcome(text: str, code: int | None, note: str) -> Outcome:
+    if code == 0:
+        return Outcome(f"{text or '(no output)'}{note}")
+    said = "Command was ended by a signal" if code is None or code < 0 else f"Exit code {code}"
+    return Outcome(f"{said}\n{text}{note}", is_error=True)
+
+
+async def bash_output(desk: Desk, use: Use, given: BashOutputInput) -> Outcome:
+    """What a background command wrote since the last look, and how it stands."""
+    return Outcome(await desk.background.look(given.bash_id, min(given.wait, 600.0)))
+
+
+async def kill_shell(desk: Desk, use: Use, given: KillShellInput) -> Outcome:
+    """End a background command or agent, with all that it started."""
+    work = await desk.background.stop(given.shell_id)
+    return Outcome(f"{work.id} is {work.state}.")
+
+
+async def _touches(desk: Desk, given: BashInput) -> Touch:
+    return Touch("Bash", "command", command=given.command)
+
+
+def _rule(given: BashInput) -> Rule | None:
+    """The first words of a single plain command: `git commit:*`, not `git:*`."""
+    plain = parsed(given.command)
+    if plain is None or len(plain) != 1 or plain[0].assigned or plain[0].is_expanded or not plain[0].words:
+        return None
+    words = plain[0].words
+    size = _RULE_WORDS if words[0] in _TWO_WORDS and len(words) > 1 and not words[1].startswith("-") else 1
+    if any(" " in word or "\n" in word for word in words[:size]):
+        return None
+    return Rule("Bash", f"{' '.join(words[:size])}:*")
+
+
+BASH = Tool("Bash", BashInput, bash, _touches, _rule, is_watched=True)
+BASH_OUTPUT = Tool("BashOutput", BashOutputInput, bash_output, is_parallel=True)
+KILL_SHELL = Tool("KillShell", KillShellInput, kill_shell)

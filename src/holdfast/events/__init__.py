@@ -1,0 +1,186 @@
+"""Typed events, in the past tense: counts, ids, reasons and prices, never the text of a message (OBS-1)."""
+
+from __future__ import annotations
+
+from holdfast.events.agent import (
+    BackgroundChanged,
+    ObserverFailed,
+    PermissionDecided,
+    ToolCalled,
+)
+from holdfast.events.background import (
+    ForkEnded,
+    HeldSummaryUsed,
+    KeeperDeferred,
+    KeeperDone,
+    KeeperFailed,
+    KeeperStarted,
+    NotesFailed,
+    NotesFellBack,
+    NotesMended,
+    NotesSkipped,
+    NotesStarted,
+    NotesUpdated,
+    SummaryHeld,
+)
+from holdfast.events.calls import (
+    AnswerInterrupted,
+    LadderGaveUp,
+    LadderStepped,
+    ModelCalled,
+    ModelFailed,
+    ModelFellBack,
+    PromptCutByServer,
+    ProviderEdited,
+    RetryWaited,
+    WindowLearned,
+)
+from holdfast.events.context import (
+    BoundaryListenerFailed,
+    CalibrationLearned,
+    CompactionAttemptFailed,
+    CompactionBlocked,
+    CompactionChecked,
+    CompactionDone,
+    CompactionRequested,
+    FileReadBack,
+    HookFailed,
+    JournalRepaired,
+    MessageAppended,
+    PrefixMoved,
+    Restored,
+    RestoreFailed,
+    ResultOffloaded,
+    ResultsCleared,
+    SettingIgnored,
+    SummaryInputDropped,
+)
+from holdfast.events.memory import (
+    InstructionsChanged,
+    InstructionsLoaded,
+    MemoriesRecalled,
+    MemoryBlocked,
+    MemoryIndexShown,
+    MemoryProposed,
+    MemorySelectionFailed,
+    MemoryWritten,
+    ReminderFailed,
+    SecretsRedacted,
+)
+
+Event = (
+    MessageAppended
+    | ResultOffloaded
+    | ResultsCleared
+    | PrefixMoved
+    | CompactionChecked
+    | CompactionDone
+    | CompactionAttemptFailed
+    | CompactionBlocked
+    | SummaryHeld
+    | HeldSummaryUsed
+    | CompactionRequested
+    | BoundaryListenerFailed
+    | HookFailed
+    | SummaryInputDropped
+    | FileReadBack
+    | Restored
+    | RestoreFailed
+    | CalibrationLearned
+    | SettingIgnored
+    | JournalRepaired
+    | ModelCalled
+    | ModelFailed
+    | RetryWaited
+    | LadderStepped
+    | LadderGaveUp
+    | ModelFellBack
+    | WindowLearned
+    | PromptCutByServer
+    | ProviderEdited
+    | AnswerInterrupted
+    | KeeperStarted
+    | KeeperDone
+    | KeeperFailed
+    | KeeperDeferred
+    | ForkEnded
+    | NotesStarted
+    | NotesUpdated
+    | NotesSkipped
+    | NotesFellBack
+    | NotesFailed
+    | NotesMended
+    | InstructionsLoaded
+    | InstructionsChanged
+    | ReminderFailed
+    | MemoriesRecalled
+    | MemorySelectionFailed
+    | MemoryIndexShown
+    | MemoryWritten
+    | MemoryProposed
+    | MemoryBlocked
+    | SecretsRedacted
+    | ToolCalled
+    | PermissionDecided
+    | ObserverFailed
+    | BackgroundChanged
+)
+
+__all__ = [
+    "AnswerInterrupted",
+    "BackgroundChanged",
+    "BoundaryListenerFailed",
+    "CalibrationLearned",
+    "CompactionAttemptFailed",
+    "CompactionBlocked",
+    "CompactionChecked",
+    "CompactionDone",
+    "CompactionRequested",
+    "Event",
+    "FileReadBack",
+    "ForkEnded",
+    "HeldSummaryUsed",
+    "HookFailed",
+    "InstructionsChanged",
+    "InstructionsLoaded",
+    "JournalRepaired",
+    "KeeperDeferred",
+    "KeeperDone",
+    "KeeperFailed",
+    "KeeperStarted",
+    "LadderGaveUp",
+    "LadderStepped",
+    "MemoriesRecalled",
+    "MemoryBlocked",
+    "MemoryIndexShown",
+    "MemoryProposed",
+    "MemorySelectionFailed",
+    "MemoryWritten",
+    "MessageAppended",
+    "ModelCalled",
+    "ModelFailed",
+    "ModelFellBack",
+    "NotesFailed",
+    "NotesFellBack",
+    "NotesMended",
+    "NotesSkipped",
+    "NotesStarted",
+    "NotesUpdated",
+    "ObserverFailed",
+    "PermissionDecided",
+    "PrefixMoved",
+    "PromptCutByServer",
+    "ProviderEdited",
+    "ReminderFailed",
+    "RestoreFailed",
+    "Restored",
+    "ResultOffloaded",
+    "ResultsCleared",
+    "RetryWaited",
+    "SecretsRedacted",
+    "SettingIgnored",
+    "SummaryHeld",
+    "SummaryInputDropped",
+    "ToolCalled",
+    "WindowLearned",
+]

@@ -1,0 +1,129 @@
+"""The machine that an agent's tools work on: files, searches, commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """What a path leads to: its real path, all links followed, and what stands there.
+
+    `is_inside`: the real path is in the project's folder. `size_bytes` is 0 for what is no file.
+    """
+
+    path: str
+    kind: Literal["file", "folder", "other", "nothing"]
+    is_inside: bool
+    size_bytes: int = 0
+
+
+class Workspace(Protocol):
+    """The files that an agent's tools work on. Failures are `OSError`, with the path.
+
+    `look` resolves a path (relative ones from `cwd`, which defaults to the project's `root`). `read` and `write` take
+    real paths, as `look` gives them, and follow no link any more; `write` replaces a file in one step, keeps its mode,
+    and makes missing folders.
+    """
+
+    root: str
+
+    async def look(self, path: str, *, cwd: str | None = None) -> Spot: ...
+
+    async def read(self, path: str, *, limit_bytes: int) -> bytes: ...
+
+    async def write(self, path: str, data: bytes) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Files that a search found, newest first, as real paths; `is_cut` when there are more, `note` what to know."""
+
+    paths: tuple[str, ...]
+    is_cut: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextSearch:
+    """A search for a pattern in the files under a path."""
+
+    pattern: str
+    path: str
+    glob: str | None = None
+    ignores_case: bool = False
+    before: int = 0
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedLine:
+    """A line that was found (`is_match`), or one around it; `number` from 1."""
+
+    path: str
+    number: int
+    text: str
+    is_match: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """What a search for a pattern found, files in the order of their names."""
+
+    lines: tuple[MatchedLine, ...]
+    is_cut: bool = False
+    note: str = ""
+
+
+class Finder(Protocol):
+    """Finds files by name and by content, under a real path. Ignored files of a git repository are left out.
+
+    Patterns come from a model: none may take long on any text (SEC-6). One that isn't understood is looked for as it is
+    written, and `note` says so.
+    """
+
+    async def files(self, pattern: str, path: str, *, limit: int) -> Listed: ...
+
+    async def lines(self, wanted: TextSearch, *, limit: int) -> Matches: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A command ended: its exit code (None: nobody knows, or it was stopped), and the folder it ended in."""
+
+    code: int | None
+    cwd: str | None = None
+
+
+class Command(Protocol):
+    """A command that was started. Its output goes to the file `output`, also when this process dies.
+
+    `wait` returns when it ended; cancelling that leaves it running. `stop` ends it with everything it started, and
+    returns once it is gone.
+    """
+
+    output: str
+
+    async def wait(self) -> Ended: ...
+
+    async def stop(self) -> None: ...
+
+    def size_bytes(self) -> int: ...
+
+
+class Shell(Protocol):
+    """Runs commands of the agent.
+
+    `start` begins one in a folder, under a name that is unique in the session; cancelled, it ends only once the command
+    is known, so none is lost. `find` gives one that an earlier process started, None when nothing is known of it.
+    `read` gives a part of an output as text; a negative offset counts from the end.
+    """
+
+    async def start(self, name: str, command: str, *, cwd: str) -> Command: ...
+
+    async def find(self, name: str) -> Command | None: ...
+
+    async def read(self, output: str, *, offset: int, limit_bytes: int) -> str: ...
+
+    async def discard(self, output: str) -> None: ...

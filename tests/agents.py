@@ -1,0 +1,99 @@
+"""An agent in a folder of a test, with a model that says what it is told, and everything it tells."""
+
+# ruff: noqa: ASYNC240 - tests look at small files while nothing else runs
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from holdfast import Agent, Message, Settings, wiring
+from holdfast.adapters.sinks import ListSink
+from holdfast.agent.loop import Options
+from holdfast.agent.permissions import Rules
+from holdfast.agent.progress import Asked, No, Progress, Yes
+from holdfast.ports import Model
+from holdfast.testing import ScriptedModel, say, tool_use
+from holdfast.testing.replies import Script, Scripted
+from holdfast.transcript.blocks import ToolResult
+from holdfast.wiring import Parts
+
+
+class Bench:
+    """An agent with its model, its events, and what it showed. `answers` is what a person says to each question."""
+
+    def __init__(self, folder: Path, agent: Agent, model: Any, sink: ListSink) -> None:
+        self.folder, self.agent, self.model, self.sink = folder, agent, model, sink
+        self.seen: list[Progress] = []
+        self.asked: list[Asked] = []
+        self.answers: list[Yes | No] = []
+
+    async def _ask(self, asked: Asked) -> Yes | No:
+        self.asked.append(asked)
+        return self.answers.pop(0) if self.answers else No()
+
+    def write(self, name: str, text: str | bytes) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    def events(self, *kinds: type) -> list[Any]:
+        return [event for event in self.sink.events if isinstance(event, kinds)]
+
+    def results(self) -> list[ToolResult]:
+        """All results that the view holds, as they were said."""
+        return [r for item in self.agent.session.view.items for r in item.message.tool_results]
+
+    async def call(self, name: str, **arguments: Any) -> tuple[str, bool]:
+        """Have the model call one tool: the text of its result, and whether it is an error."""
+        self.model.upstream.script.appendleft("done")
+        self.model.upstream.script.appendleft(say(tool_use(name, arguments)))
+        await self.agent.say("go on")
+        last = self.results()[-1]
+        return last.text(), bool(last.is_error)
+
+    async def records(self, kind: type) -> list[Any]:
+        loaded = await self.agent.session.world.journal.load(whole=True)
+        return [placed.record for placed in loaded.records if isinstance(placed.record, kind)]
+
+
+async def bench(
+    folder: Path,
+    script: Iterable[Scripted] = (),
+    *,
+    home: Path | None = None,
+    resume: str | None = None,
+    model: Model | None = None,
+    mode: Any = "bypass",
+    rules: Rules | None = None,
+    is_alone: bool = False,
+    observers: tuple[Any, ...] = (),
+    settings: dict[str, Any] | None = None,
+) -> Bench:
+    """A bench in a folder; `is_alone`: nobody is there to be asked."""
+    sink, scripted = ListSink(), model or ScriptedModel(script)
+    folder.mkdir(parents=True, exist_ok=True)
+    made: list[Bench] = []
+    options = Options(
+        ask=None if is_alone else lambda asked: made[0]._ask(asked),
+        on_progress=lambda progress: made[0].seen.append(progress) if made else None,
+        mode=mode,
+        rules=rules,
+        observers=observers,
+        summarizer=(),
+    )
+    parts = Parts(settings=Settings(**{"notes": False, **(settings or {})}), sink=sink)
+    agent = await wiring.agent(folder, model=scripted, home=home, resume=resume, options=options, parts=parts)
+    made.append(Bench(folder, agent, scripted, sink))
+    return made[0]
+
+
+def calls(*uses: tuple[str, dict[str, Any]]) -> Script:
+    """One answer with these calls."""
+    return say(*(tool_use(name, arguments) for name, arguments in uses))
+
+
+def texts(messages: Iterable[Message]) -> str:
+    return "\n".join(str(getattr(b.value, "text", "")) for m in messages for b in m.blocks if b.kind == "text")

@@ -1,0 +1,264 @@
+"""permit: nothing in the input of a call makes it do more than the rules allow, for any spelling (LIB-1, SEC-3).
+
+Whatever command line is allowed is run by the real bash, with every program a stub that writes down how it was called:
+only what the rules name may stand there.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from holdfast.agent.commands import only_looks, parsed, runs
+from holdfast.agent.permissions import Mode, Policy, Rule, Rules, Touch, Where, permitted
+from holdfast.context.globs import fits
+from holdfast.errors import BadSetting
+
+pytestmark = pytest.mark.laws
+
+RULES = Rules.of(allow=["Bash(git status:*)", "Bash(make test)"])
+PIECES = st.sampled_from(
+    [
+        "git status", "git", "status", "make test", "make", "test", "rm", "evil", "-x", "git push", "FOO=1", "PATH=.",
+        "FOO='1'", "LANG=C", "./git", "'git'", '"status"', "gi\\t", "g''it", " ", "  ", "\t", "\n", ";", "&&", "||",
+        "|", "&", "|&", ">", ">>", "<", "2>&1", ">/dev/null", "2> /dev/null", "&>/dev/null", "$(evil)", "`evil`",
+        "${X:-evil}", "$X", "<(evil)", "{evil,}", "{", "}", "(", ")", "!", "#", "~", "*", "?", "[a]", "'", '"', "\\",
+        "<<E\nevil\nE\n", "\r", "eval evil", "bash -c evil", "env evil", "if", "then", "fi", "time", "function f", "=",
+        "a=", "a[0]=evil", "git(){ evil; }", "é", ";;", "coproc evil", "exec evil", "x.y", "a,b", "%1", "@", "+=",
+    ]
+)  # fmt: skip
+COMMANDS = st.lists(PIECES, min_size=1, max_size=7).map("".join) | st.lists(PIECES, min_size=1, max_size=6).map(
+    " ".join
+)
+FINE = st.sampled_from(["git status", "git status -s a", "make test", "LANG=C git status 'b'", "echo hello", "ls x"])
+
+
+@st.composite
+def nearly_fine(draw: st.DrawFn) -> str:
+    """A command line that would be allowed, with something put into it somewhere."""
+    command = draw(st.lists(FINE, min_size=1, max_size=2).map(" && ".join))
+    for _ in range(draw(st.integers(0, 2))):
+        at = draw(st.integers(0, len(command)))
+        before, behind = draw(st.sampled_from(["", " "])), draw(st.sampled_from(["", " "]))
+        command = command[:at] + before + draw(PIECES) + behind + command[at:]
+    return command
+
+
+@pytest.fixture(scope="module")
+def stubs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with programs that only write down their names and words."""
+    folder = tmp_path_factory.mktemp("stubs")
+    for name in ("git", "make", "rm", "evil", "status", "test", "env", "bash", "x.y", "ls"):
+        program = folder / name
+        program.write_text(f'#!/bin/sh\nprintf "%s\\0" "{name} $*" >> "$CALLED"\n')
+        program.chmod(0o755)
+    yield folder
+
+
+@given(nearly_fine())
+@example("git status && make test")
+@example("FOO='1' evil")
+@example("git status &evil")
+@example("git status && if evil")
+@example("git status\nevil")
+@example("git status & evil")
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_allowed_runs_nothing_else(stubs: Path, command: str) -> None:
+    policy = Policy(rules=RULES, root="/p", home="/h")
+    verdict = permitted(Touch("Bash", "command", command=command), policy)
+    if verdict.decision != "allow":
+        return
+    called, empty = stubs / "called", stubs / "empty"
+    called.write_text("")
+    empty.mkdir(exist_ok=True)
+    environment = {"PATH": str(stubs), "CALLED": str(called)}
+    subprocess.run(
+        ["/bin/bash", "-c", command], cwd=empty, env=environment, capture_output=True, timeout=10, check=False
+    )
+    for line in filter(None, called.read_text().split("\0")):
+        is_named = line.rstrip() == "make test" or line.split()[:2] == ["git", "status"] or line.split()[:1] == ["ls"]
+        assert is_named, (command, line)
+    assert not any(empty.iterdir()), command
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git status", "git status -sb && make test", "git status | make test", "LANG=C git status", "git status;",
+        "git status 2>&1", "git status >/dev/null 2>&1", "git 'status' \"a b\"", "git status\nmake test\n", "ls && pwd",
+        "echo hello; git status src/*.py",
+    ],
+)  # fmt: skip
+def test_plain_commands_with_rules_are_allowed(command: str) -> None:
+    assert permitted(Touch("Bash", "command", command=command), Policy(rules=RULES)).decision == "allow"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git push", "git statusx", "make test all", "git status && rm -rf x", "git status $(rm x)", "git status `rm x`",
+        "PATH=. git status", "LD_PRELOAD=x git status", "./git status", "git status > out", "git status & rm x",
+        "git status\nrm x", "git status <(rm x)", "git status; rm x", "g\\it status", "env git status", "git status *",
+        "time git status", "! git status", "{ git status; }", "(git status)", "git status #", "git status || rm",
+        "if git status; then rm x; fi", "PATH=. ; git status", "alias git=rm\ngit status", "cd / && git status",
+    ],
+)  # fmt: skip
+def test_everything_else_is_asked_for(command: str) -> None:
+    for mode in ("default", "accept_edits"):
+        verdict = permitted(Touch("Bash", "command", command=command), Policy(rules=RULES, mode=mode))  # type: ignore[arg-type]
+        assert verdict.decision == "ask", (command, verdict)
+
+
+DENIED = [
+    "rm x", "a && rm x", "FOO=1 rm x", "FOO='1' rm x", "/bin/rm x", "r''m x", "\\rm x", "sudo rm x", "xargs rm",
+    "env A=1 rm x", "timeout 5 rm x", "bash -c 'rm x'", "sh -c \"cd a && rm x\"", "eval 'rm x'", "find . -exec rm {} +",
+    "$(rm x)", "`rm x`", "echo a | rm", "if true; then rm x; fi", "(rm x)", "{ rm x; }", "! rm x", "a\nrm x",
+    "bash -c \"sudo env rm x\"", "nice -n 3 rm x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", DENIED)
+@pytest.mark.parametrize("mode", ["default", "accept_edits", "plan", "bypass"])
+def test_what_is_denied_is_never_allowed_in_any_spelling(command: str, mode: Mode) -> None:
+    rules = Rules.of(deny=["Bash(rm:*)"], allow=["Bash"])
+    verdict = permitted(Touch("Bash", "command", command=command), Policy(rules=rules, mode=mode))
+    assert verdict.decision == "deny", (command, verdict)
+
+
+@given(COMMANDS)
+def test_what_can_not_be_read_is_not_let_through_where_some_is_forbidden(command: str) -> None:
+    """Also not by `bypass`: a denial would mean nothing otherwise."""
+    policy = Policy(rules=Rules.of(deny=["Bash(evil:*)"]), mode="bypass")
+    verdict = permitted(Touch("Bash", "command", command=command), policy)
+    if parsed(command) is None:
+        assert verdict.decision != "allow"
+    if verdict.decision == "allow":
+        assert not runs(command, ("evil",))
+
+
+TOOLS = st.sampled_from(
+    [("Bash", "command"), ("Read", "look"), ("Edit", "edit"), ("Write", "edit"), ("Task", "other"), ("Grep", "look")]
+)
+PATHS = st.sampled_from(
+    ["/p/a.py", "/p/src/a.py", "/p/.git/config", "/etc/passwd", "/p/.env", "/p2/a", "/h/.ssh/id", "/p/src/sub/.env"]
+)
+PATTERNS = ["src/**", "*.py", ".env", "//etc/**", "~/.ssh/**", "//**", "src", "a.py", "**"]
+RULE = st.sampled_from(
+    ["Bash", "Read", "Edit", "Write", "Task", "Bash(git:*)", "Bash(git status)"]
+    + [f"{tool}({pattern})" for tool in ("Read", "Edit", "Write") for pattern in PATTERNS]
+)
+
+
+def touch_of(tool: tuple[str, Any], path: str, command: str) -> Touch:
+    name, kind = tool
+    where = Where(path, path, path.startswith("/p/"))
+    return Touch(name, kind, () if kind in ("command", "other") else (where,), command if kind == "command" else None)
+
+
+@given(
+    TOOLS, PATHS, COMMANDS, st.lists(RULE, max_size=3), st.lists(RULE, max_size=3), st.lists(RULE, max_size=3),
+    st.sampled_from(["default", "accept_edits", "plan", "bypass"]), RULE,
+)  # fmt: skip
+def test_deny_beats_ask_beats_allow(
+    tool: Any, path: str, command: str, allow: list[str], ask: list[str], deny: list[str], mode: Any, more: str
+) -> None:
+    """More that is denied or asked for never lets more through; more that is allowed never overrules either."""
+    touch = touch_of(tool, path, command)
+
+    def decided(a: list[str], b: list[str], c: list[str]) -> str:
+        policy = Policy(rules=Rules.of(allow=a, ask=b, deny=c), mode=mode, root="/p", home="/h")
+        return permitted(touch, policy).decision
+
+    order = {"deny": 0, "ask": 1, "allow": 2}
+    base = decided(allow, ask, deny)
+    assert order[decided(allow, ask, [*deny, more])] <= order[base]
+    if base != "deny":
+        assert order[decided(allow, [*ask, more], deny)] <= order[base]
+    assert order[decided([*allow, more], ask, deny)] >= order[base] or base == "allow"
+    if base == "deny":
+        assert decided([*allow, more], ask, deny) == "deny"
+
+
+@pytest.mark.parametrize(
+    ("given_path", "real", "inside", "kind", "decision"),
+    [
+        ("a.py", "/p/a.py", True, "look", "allow"),
+        ("a.py", "/p/a.py", True, "edit", "ask"),
+        ("../x", "/x", False, "look", "ask"),
+        ("link", "/etc/passwd", False, "look", "ask"),
+        ("src/a.py", "/p/src/a.py", True, "edit", "allow"),
+        ("src/../b.py", "/p/b.py", True, "edit", "ask"),
+        ("src/link", "/etc/passwd", False, "edit", "ask"),
+        ("secret/k", "/p/other/k", True, "look", "deny"),
+        ("x", "/p/secret/k", True, "look", "deny"),
+        ("a/.env", "/p/a/.env", True, "look", "deny"),
+        ("tmp", "/tmp/x", False, "edit", "allow"),
+    ],
+)
+def test_paths_are_judged_where_they_lead(given_path: str, real: str, inside: bool, kind: Any, decision: str) -> None:
+    rules = Rules.of(allow=["Edit(src/**)", "Edit(//tmp/**)"], deny=["Read(secret/**)", "Read(.env)"])
+    tool = "Read" if kind == "look" else "Edit"
+    touch = Touch(tool, kind, (Where(given_path, real, inside),))
+    assert permitted(touch, Policy(rules=rules, root="/p", home="/h")).decision == decision
+
+
+@pytest.mark.parametrize("command", ["cat .env", "cat a/.env", "cat '.env'", 'head ./.e""nv', "cp .env x", "cat<.env"])
+def test_commands_that_name_a_forbidden_file_are_denied(command: str) -> None:
+    policy = Policy(rules=Rules.of(allow=["Bash"], deny=["Read(.env)"]), root="/p")
+    assert permitted(Touch("Bash", "command", command=command), policy).decision == "deny"
+
+
+def test_what_decides_later_runs_is_asked_for_even_where_edits_are_accepted() -> None:
+    policy = Policy(mode="accept_edits", root="/p", home="/h")
+    for path in ("/p/.git/hooks/pre-commit", "/p/.holdfast/config.toml", "/p/sub/.claude/settings.json"):
+        assert permitted(Touch("Write", "edit", (Where(path, path, True),)), policy).decision == "ask"
+    plain = Where("/p/a", "/p/a", True)
+    assert permitted(Touch("Write", "edit", (plain,)), policy).decision == "allow"
+    anywhere = Policy(rules=Rules.of(allow=["Edit"]), root="/p")
+    outside = Where("/x", "/x", False)
+    assert permitted(Touch("Write", "edit", (outside,)), anywhere).decision == "ask"
+    assert permitted(Touch("Write", "edit", (plain,)), anywhere).decision == "allow"
+
+
+def test_plan_mode_changes_nothing_but_the_plan() -> None:
+    policy = Policy(rules=Rules.of(allow=["Edit", "Bash", "Write"]), mode="plan", root="/p", own=("/p/plan.md",))
+    plain, plan = Where("/p/a", "/p/a", True), Where("/p/plan.md", "/p/plan.md", True)
+    assert permitted(Touch("Write", "edit", (plain,)), policy).decision == "deny"
+    assert permitted(Touch("Write", "edit", (plan,)), policy).decision == "allow"
+    assert permitted(Touch("Bash", "command", command="touch a"), policy).decision == "deny"
+    assert permitted(Touch("Bash", "command", command="git status -s"), policy).decision == "allow"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["git log --output=x", "git diff", "git branch new", "git status --ext", "ls > x", "date -s 1", "echo $X", "cat a"],
+)
+def test_only_few_commands_only_look(command: str) -> None:
+    assert not only_looks(command)
+
+
+@given(st.text(alphabet="ab*?[]-!{},/", max_size=12), st.text(alphabet="ab/-", max_size=12))
+def test_patterns_never_raise_and_literal_ones_fit_themselves(pattern: str, path: str) -> None:
+    fits(pattern, path)
+    if path and not path.startswith("/"):
+        assert fits(path, path) and fits("**", path) and fits("**/*", path)
+
+
+def test_patterns_take_time_in_proportion() -> None:
+    """SEC-6: no pattern backs up without end."""
+    assert not fits("*a" * 200 + "b", "a" * 4_000)
+    assert not fits("**/a/" * 100 + "b", "a/" * 500 + "c")
+
+
+def test_rules_read_as_they_are_written() -> None:
+    for text in ("Bash(git status:*)", "Read(//etc/**)", "Task", "mcp__server__tool"):
+        assert str(Rule.of(text)) == text
+    for wrong in ("", "Bash(", "Bash()", "two words", "(x)"):
+        with pytest.raises(BadSetting, match="permission rule"):
+            Rule.of(wrong)
