@@ -67,7 +67,8 @@ def test_every_field_can_come_from_the_environment(place: Path) -> None:
     for name in NAMES:
         default = getattr(Settings(), name)
         text = {bool: "false", int: "7", float: "0.5", tuple: "a,b", dict: "Bash=5"}.get(type(default), "7")
-        text = {"thinking": "provider", "estimator": "base", "cache_ttl": "1h", "durability": "process"}.get(name, text)
+        chosen = {"thinking": "provider", "estimator": "base", "cache_ttl": "1h", "durability": "process"}
+        text = {**chosen, "compact_timing": "boundary"}.get(name, text)
         config = read(place, **{f"HOLDFAST_{name.upper()}": text})
         assert config.values[name].source == f"environment HOLDFAST_{name.upper()}", (name, config.warnings)
 
