@@ -74,6 +74,7 @@ def test_every_field_can_come_from_the_environment(place: Path) -> None:
             "durability": "process",
             "neutralise": "results",
             "memory_mode": "ask",
+            "compact_timing": "boundary",
             "permission_mode": "plan",
         }.get(name, text)
         config = read(place, **{f"HOLDFAST_{name.upper()}": text})
