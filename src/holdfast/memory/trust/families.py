@@ -138,7 +138,7 @@ CODE = (
            "ATATT3", "ATATT3[A-Za-z0-9_=-]{80,}"),
     _token("npm-token", "https://github.blog/changelog/2021-09-23-npm-has-a-new-access-token-format/", "npm_",
            "npm_[A-Za-z0-9]{36}"),
-    _token("pypi-token", "https://pypi.org/help/#apitoken", "pypi-AgE", f"pypi-AgE{_WIDE}{{50,}}"),
+    _token("pypi-token", "https://packaging.python.org/en/latest/specifications/pypirc/", "pypi-AgE", f"pypi-AgE{_WIDE}{{50,}}"),
     _token("rubygems-key", "https://guides.rubygems.org/api-key-scopes/", "rubygems_", "rubygems_[0-9a-f]{48}"),
     _token("crates-token", "https://doc.rust-lang.org/cargo/reference/publishing.html", "cio[A-Za-z0-9]{16}", "cio[A-Za-z0-9]{32}"),
     _token("docker-token", "https://docs.docker.com/security/access-tokens/", "dckr_pat_ dckr_oat_",
