@@ -1,0 +1,159 @@
+"""The gateway as one object: configuration in force, tenants, their sessions, and what is counted (GW-4)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import anyio.to_thread
+
+from holdfast.adapters.config import Config
+from holdfast.adapters.files.disk import DISK, discard, make_private, write_new
+from holdfast.adapters.jobs import TaskJobs
+from holdfast.adapters.machine import RandomIds, SystemClock
+from holdfast.adapters.sinks import LoggingSink
+from holdfast.context.models import model_facts
+from holdfast.engine.full import summarizing
+from holdfast.gateway.anthropic import AnthropicSide
+from holdfast.gateway.config import GatewayConfig, Route, from_config, settings_of
+from holdfast.gateway.openai import OpenAISide
+from holdfast.gateway.reading import Side
+from holdfast.gateway.sessions import Held, PartsOf, Sessions
+from holdfast.gateway.tenants import Tenants, secret_at
+from holdfast.gateway.turns import Limits, Turns
+from holdfast.gateway.upstream import Client
+from holdfast.gateway.watching import Metrics, SessionSink
+from holdfast.ports import Model, Sink
+from holdfast.settings import Settings
+from holdfast.wiring import Parts, connect_models
+
+_LOG = logging.getLogger("holdfast.gateway")
+FOLDER = "gateway"
+SIDES: dict[str, Side] = {"anthropic": AnthropicSide(), "openai": OpenAISide()}
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What a configuration comes to; replaced as a whole when it is read again."""
+
+    config: Config
+    gateway: GatewayConfig
+    tenants: Tenants
+    turns: Turns
+    summarizers: Mapping[str, tuple[Model, ...]]
+
+
+class Gateway:
+    """Everything that outlives a request."""
+
+    def __init__(self, config: Config, environ: Mapping[str, str], *, sink: Sink | None = None) -> None:
+        self.home = config.home / FOLDER
+        self.metrics = Metrics()
+        self.client = Client()
+        self.jobs = TaskJobs()
+        self.clock = SystemClock()
+        self.in_flight = 0
+        self.started = self.clock.now()
+        self._environ = environ
+        self._sink = sink or LoggingSink(level=logging.DEBUG)
+        self._ids = RandomIds()
+        self._sessions: dict[str, Sessions] = {}
+        self._secret = secret_at(self.home)
+        self.now = self._in_force(config)
+
+    def _in_force(self, config: Config) -> InForce:
+        gateway = from_config(config)
+        limits = Limits(gateway.max_depth, gateway.max_messages, gateway.max_blocks)
+        summarizers = {name: self._summarizers(config, gateway, name) for name in ("default", *gateway.routes)}
+        tenants = Tenants(gateway, self._environ, self._secret)
+        return InForce(config, gateway, tenants, Turns(limits), summarizers)
+
+    def _summarizers(self, config: Config, gateway: GatewayConfig, name: str) -> tuple[Model, ...]:
+        """The models that write records for a route; without any named, the ledger does (CMP-1)."""
+        route = gateway.route(name) or Route()
+        settings = settings_of(route, config.settings, name)
+        if not settings.summarizer_models:
+            return ()
+        return connect_models(settings, self._environ, known=config.models).of("summarizer")
+
+    def reload(self, config: Config) -> None:
+        """Use another configuration from the next request on; sessions that are open keep their settings' values new.
+
+        Raises `BadSetting`, and everything stays as it was.
+        """
+        self.now = self._in_force(config)
+        for sessions in self._sessions.values():
+            for held in sessions.open.values():
+                held.session.configure(self._settings(held.route))
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    def sessions(self, tenant: str) -> Sessions:
+        """The sessions of a tenant, in a folder of their own."""
+        found = self._sessions.get(tenant)
+        if found is None:
+            gateway = self.now.gateway
+            found = self._sessions[tenant] = Sessions(
+                self.home / "tenants" / tenant,
+                lambda: SessionSink(self.metrics, self.clock, self._sink),
+                most=gateway.open_sessions,
+                most_tokens=gateway.open_tokens,
+            )
+        return found
+
+    def tenants_open(self) -> dict[str, list[Held]]:
+        """The sessions in memory, by tenant."""
+        return {name: list(sessions.open.values()) for name, sessions in self._sessions.items()}
+
+    def parts(self, route: str) -> PartsOf:
+        """What a session of a route is made with. It reads no file: whoever speaks works elsewhere."""
+        settings = self._settings(route)
+        return lambda sink: Parts(settings=settings, sink=sink, clock=self.clock, ids=self._ids, is_remote=True)
+
+    def _settings(self, name: str) -> Settings:
+        route = self.now.gateway.route(name) or Route()
+        return settings_of(route, self.now.config.settings, name)
+
+    def fit(self, held: Held, route: str, model: str) -> None:
+        """What is known of the model that is asked now, and who writes the record when one is due."""
+        known = self.now.config.models
+        facts = model_facts(model, known)
+        held.session.given_model = facts if any(facts is one for one in known) else None
+        held.session.summarizing = summarizing(self.now.summarizers.get(route, ()))
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        await self.client.open()
+
+    async def close(self) -> None:
+        """Let work under way end, and close every session with its metadata."""
+        await self.jobs.settle(5.0)
+        await self.jobs.close()
+        for sessions in self._sessions.values():
+            await sessions.close()
+        for models in self.now.summarizers.values():
+            for model in models:
+                await model.close()
+        await self.client.close()
+
+    async def is_ready(self) -> tuple[bool, float]:
+        """Whether the disk takes an append: really writes and syncs one, and says how many seconds that took."""
+        began = time.perf_counter()
+        try:
+            await anyio.to_thread.run_sync(self._probe)
+        except OSError:
+            return False, time.perf_counter() - began
+        return True, time.perf_counter() - began
+
+    def _probe(self) -> None:
+        make_private(self.home)
+        path = self.home / f".probe-{os.getpid()}-{secrets.token_hex(4)}"
+        try:
+            write_new(DISK, path, b"probe\n")
+        finally:
+            discard(DISK, path)
