@@ -65,10 +65,10 @@ class AnthropicSide:
         return [_message(raw) for raw in raws]
 
     def front(self, incoming: Incoming) -> Front:
-        system = incoming.fields.get("system", msgspec.Raw(b"null"))
+        system = bytes(incoming.fields.get("system", b"null"))
         try:
-            text = msgspec.json.decode(system) if bytes(system[:1]) != b"[" else None
-            blocks = list_of(system) if text is None and bytes(system[:1]) == b"[" else []
+            text = None if system[:1] == b"[" else msgspec.json.decode(system)
+            blocks = list_of(msgspec.Raw(system)) if system[:1] == b"[" else []
         except UNREADABLE:
             raise Unmanageable("malformed_system") from None
         if isinstance(text, str) and text.strip():

@@ -61,16 +61,19 @@ class Tenant(_Table, frozen=True):
     upstream_keys: dict[str, str] = {}
 
 
+_OFFICIAL = {
+    "anthropic": Upstream(url="https://api.anthropic.com"),
+    "openai": Upstream(url="https://api.openai.com"),
+}
+
+
 class GatewayConfig(_Table, frozen=True):
     """Everything the gateway can be told. Each limit says what it bounds."""
 
     host: str = "127.0.0.1"
     port: int = 8787
     allowed_hosts: tuple[str, ...] = ()  # names beside the loopback ones that a Host header may say
-    upstreams: dict[str, Upstream] = {
-        "anthropic": Upstream(url="https://api.anthropic.com"),
-        "openai": Upstream(url="https://api.openai.com"),
-    }
+    upstreams: dict[str, Upstream] = msgspec.field(default_factory=lambda: dict(_OFFICIAL))
     routes: dict[str, Route] = {}
     tenants: dict[str, Tenant] = {}
     usage: Literal["capped", "upstream"] = "capped"

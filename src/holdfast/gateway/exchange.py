@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -106,7 +107,7 @@ class Exchange:
             return None
         except Exception as e:  # the boundary of context management: it never fails a request (REL-15)
             self._passes(_reason(e))
-            _LOG.warning("a request passes through unmodified: %s", type(e).__name__)
+            _warn("a request passes through unmodified", e)
             return None
         self._mode = "view" if turn.is_shaped else "untouched"
         gateway.metrics.saved.inc(turn.spared_tokens)
@@ -232,7 +233,7 @@ class Exchange:
             why = e.reason
         except Exception as e:  # the boundary of context management: the client has its answer all the same (REL-15)
             why = _reason(e)
-            _LOG.warning("an answer was passed on but not recorded: %s", type(e).__name__)
+            _warn("an answer was passed on but not recorded", e)
         else:
             if usage := reply.billed or reply.usage:
                 metrics.tokens.labels("prompt").inc(usage.input_tokens)
@@ -264,6 +265,12 @@ class Exchange:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         self.is_over = True
         await send({"type": "http.response.body", "body": body})
+
+
+def _warn(what: str, error: Exception) -> None:
+    """Say what went wrong and where, but no word of the error's own: it may quote a message (SEC-5)."""
+    _LOG.warning("%s: %s", what, type(error).__name__)
+    _LOG.debug("%s", "".join(traceback.format_tb(error.__traceback__)))
 
 
 def _told(turn: Turn | None, mode: str) -> Headers:
