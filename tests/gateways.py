@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import msgspec
+import openai
 import uvicorn
 
 from holdfast.adapters.config import Config
@@ -43,6 +45,17 @@ class Running:
     server: FakeServer
     url: str
     sink: Noted
+    clients: list[Any] = field(default_factory=list)  # closed at the end
+
+    def claude(self, **more: Any) -> anthropic.AsyncAnthropic:
+        """Anthropic's SDK, unmodified."""
+        self.clients.append(anthropic.AsyncAnthropic(api_key=KEY, base_url=self.url, **more))
+        return self.clients[-1]
+
+    def gpt(self, **more: Any) -> openai.AsyncOpenAI:
+        """OpenAI's SDK, unmodified."""
+        self.clients.append(openai.AsyncOpenAI(api_key=KEY, base_url=f"{self.url}/v1", **more))
+        return self.clients[-1]
 
     @property
     def upstream(self) -> FakeUpstream:
@@ -55,14 +68,6 @@ class Running:
     def bodies(self) -> list[dict[str, Any]]:
         """What went upstream, oldest first."""
         return [msgspec.json.decode(r.body) for r in self.server.received if r.body]
-
-    def view_of(self, session: str) -> list[str]:
-        """All text that a session of this gateway shows."""
-        for sessions in self.gateway.tenants_open().values():
-            for held in sessions:
-                if held.id == session:
-                    return [b.raw.decode() for item in held.session.view.items for b in item.visible]
-        raise AssertionError(f"no session {session} in memory")
 
 
 def config_of(home: Path, url: str, *, settings: Settings | None = None, **table: Any) -> Config:
@@ -97,9 +102,12 @@ async def serving(
         if task.done():
             task.result()
     port = running.servers[0].sockets[0].getsockname()[1]
+    made = Running(gateway, server, f"http://127.0.0.1:{port}", sink)
     try:
-        yield Running(gateway, server, f"http://127.0.0.1:{port}", sink)
+        yield made
     finally:
+        for client in made.clients:
+            await client.close()
         running.should_exit = True
         await task
 
@@ -112,22 +120,3 @@ def in_loop(test: Callable[..., Any]) -> Callable[..., None]:
         asyncio.run(test(*args, **named))
 
     return run
-
-
-def settled(check: Callable[[], bool], seconds: float = 5.0) -> Any:
-    """Wait until something holds."""
-
-    async def wait() -> None:
-        async with asyncio.timeout(seconds):
-            while not check():
-                await asyncio.sleep(0.005)
-
-    return wait()
-
-
-def texts(messages: Iterable[dict[str, Any]]) -> list[str]:
-    """The text of each message."""
-    return [
-        m["content"] if isinstance(m["content"], str) else "".join(b.get("text", "") for b in m["content"])
-        for m in messages
-    ]
