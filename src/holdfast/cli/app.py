@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import app_notes, app_past
+from holdfast.cli import app_notes, app_past, app_serve
 from holdfast.cli.door import Door, configured, out
 
 app = typer.Typer(
@@ -265,3 +265,4 @@ def bench_fidelity(
 
 app_past.add_to(app)
 app_notes.add_to(app)
+app_serve.add_to(app)
