@@ -12,7 +12,7 @@ from holdfast.adapters.anthropic_events import Assembly
 from holdfast.context.recovery import Said, classify
 from holdfast.context.replies import Reply, WireProtocol
 from holdfast.errors import MalformedBlock, ModelError, StreamCut
-from holdfast.gateway.digests import TooDeep, digest
+from holdfast.gateway.digests import Limits, TooMuch, digest
 from holdfast.gateway.events import EventReader
 from holdfast.gateway.reading import UNREADABLE, AnswerReader, Incoming, Unmanageable, fields_of, list_of, scaled
 from holdfast.transcript.blocks import Block, text_block
@@ -50,14 +50,14 @@ class AnthropicSide:
             raise Unmanageable("no_messages")
         return Incoming(body, fields, messages, prefill)
 
-    def digest(self, raw: bytes, max_depth: int) -> bytes:
+    def digest(self, raw: bytes, limits: Limits) -> bytes:
         message = _read(msgspec.Raw(raw))
         try:
             content = msgspec.json.decode(message.content)
             blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-            return digest(message.role, blocks, max_depth=max_depth)
-        except TooDeep:
-            raise Unmanageable("too_deep") from None
+            return digest(message.role, blocks, limits)
+        except TooMuch as e:
+            raise Unmanageable(str(e)) from None
         except (*UNREADABLE, AttributeError, TypeError):
             raise Unmanageable("malformed_message") from None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -19,12 +20,23 @@ _LEFT_OUT = frozenset({"cache_control", "signature", "encrypted_index"})
 _KEPT_WHOLE = frozenset({"input", "source"})
 
 
-class TooDeep(ValueError):
-    """JSON that is nested deeper than the limit."""
+class TooMuch(ValueError):
+    """A message beyond the limits; the argument is a short reason."""
 
 
-def digest(role: str, blocks: Iterable[dict[str, Any]], *, max_depth: int = 100) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a message may be to be read (SEC-6). Raises `TooMuch` beyond it."""
+
+    depth: int = 100
+    blocks: int = 10_000
+
+
+def digest(role: str, blocks: Sequence[dict[str, Any]], limits: Limits = Limits()) -> bytes:
     """The digest of a message, from its role and its content blocks as plain objects."""
+    if len(blocks) > limits.blocks:
+        raise TooMuch("too_many_blocks")
+    max_depth = limits.depth
     kept = [one for block in blocks if (one := _block(block, role, max_depth)) is not None]
     return _DIGEST(_SORTED.encode([role, kept])).digest()
 
@@ -54,7 +66,7 @@ def _says(key: str, value: object) -> bool:
 
 def _plain(value: Any, depth: int) -> Any:
     if depth < 0:
-        raise TooDeep("nested too deeply")
+        raise TooMuch("too_deep")
     if isinstance(value, dict):
         return {key: _plain(inner, depth - 1) for key, inner in value.items() if key != "cache_control"}
     if isinstance(value, list):
@@ -79,7 +91,7 @@ def chain(start: bytes, digests: Iterable[bytes]) -> list[bytes]:
 
 
 class Known:
-    """Digests of raw messages that were read before, so that a history costs one hash of its bytes and no reading.
+    """Links that were made before, so that a history costs one hash of its bytes and no reading.
 
     Two generations bound it: when the younger is full, the older is forgotten.
     """
@@ -89,19 +101,21 @@ class Known:
         self._young: dict[bytes, bytes] = {}
         self._old: dict[bytes, bytes] = {}
 
-    def of(self, raws: Sequence[msgspec.Raw], read: Callable[[bytes], bytes], salt: bytes) -> list[bytes]:
-        """The digest of each message; `read` makes it for those that are new. `salt` parts the protocols."""
-        found: list[bytes] = []
+    def chain(self, start: bytes, raws: Sequence[msgspec.Raw], read: Callable[[bytes], bytes]) -> list[bytes]:
+        """As `chain`, over raw messages; `read` makes the digest of those that are new behind what stands before."""
+        links, link, young, sha256 = [start], start, self._young, _DIGEST
         for raw in raws:
-            key = _DIGEST(raw).digest() + salt
-            known = self._young.get(key)
-            if known is None:
-                known = self._old.get(key) or read(bytes(raw))
-                self._keep(key, known)
-            found.append(known)
-        return found
+            key = link + sha256(raw).digest()
+            following = young.get(key)
+            if following is None:
+                following = self._old.get(key) or sha256(link + read(bytes(raw))).digest()
+                young = self._keep(key, following)
+            link = following
+            links.append(link)
+        return links
 
-    def _keep(self, key: bytes, value: bytes) -> None:
+    def _keep(self, key: bytes, value: bytes) -> dict[bytes, bytes]:
         if len(self._young) >= self._most:
             self._old, self._young = self._young, {}
         self._young[key] = value
+        return self._young

@@ -255,8 +255,8 @@ class Exchange:
         if self._kept is not None:
             yield self._kept
             return
-        async for chunk, _ in answer.content.iter_chunks():
-            yield chunk
+        async for data in answer.content.iter_any():  # as much as is there, so that bursts aren't sent in crumbs
+            yield data
 
     async def _refused(self, send: Send, status: int, text: str) -> None:
         body = self._inquiry.side.error_body(status, text)

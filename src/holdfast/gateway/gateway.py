@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio.to_thread
 
@@ -20,11 +20,12 @@ from holdfast.context.models import model_facts
 from holdfast.engine.full import summarizing
 from holdfast.gateway.anthropic import AnthropicSide
 from holdfast.gateway.config import GatewayConfig, Route, from_config, settings_of
+from holdfast.gateway.digests import Limits
 from holdfast.gateway.openai import OpenAISide
 from holdfast.gateway.reading import Side
 from holdfast.gateway.sessions import Held, PartsOf, Sessions
 from holdfast.gateway.tenants import Tenants, secret_at
-from holdfast.gateway.turns import Limits, Turns
+from holdfast.gateway.turns import Turns
 from holdfast.gateway.upstream import Client
 from holdfast.gateway.watching import Metrics, SessionSink
 from holdfast.ports import Model, Sink
@@ -67,10 +68,10 @@ class Gateway:
 
     def _in_force(self, config: Config) -> InForce:
         gateway = from_config(config)
-        limits = Limits(gateway.max_depth, gateway.max_messages, gateway.max_blocks)
+        limits = Limits(gateway.max_depth, gateway.max_blocks)
         summarizers = {name: self._summarizers(config, gateway, name) for name in ("default", *gateway.routes)}
         tenants = Tenants(gateway, self._environ, self._secret)
-        return InForce(config, gateway, tenants, Turns(limits), summarizers)
+        return InForce(config, gateway, tenants, Turns(limits, gateway.max_messages), summarizers)
 
     def _summarizers(self, config: Config, gateway: GatewayConfig, name: str) -> tuple[Model, ...]:
         """The models that write records for a route; without any named, the ledger does (CMP-1)."""
@@ -102,6 +103,7 @@ class Gateway:
                 lambda: SessionSink(self.metrics, self.clock, self._sink),
                 most=gateway.open_sessions,
                 most_tokens=gateway.open_tokens,
+                is_durable=self.now.config.settings.durability == "commit",
             )
         return found
 
@@ -116,7 +118,7 @@ class Gateway:
 
     def _settings(self, name: str) -> Settings:
         route = self.now.gateway.route(name) or Route()
-        return settings_of(route, self.now.config.settings, name)
+        return replace(settings_of(route, self.now.config.settings, name), durability="process")
 
     def fit(self, held: Held, route: str, model: str) -> None:
         """What is known of the model that is asked now, and who writes the record when one is due."""

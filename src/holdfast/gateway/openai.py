@@ -12,7 +12,7 @@ from holdfast.context.recovery import classify
 from holdfast.context.replies import Reply, WireProtocol
 from holdfast.errors import MalformedBlock, ModelError, StreamCut
 from holdfast.gateway.anthropic import REMINDER, said_of
-from holdfast.gateway.digests import TooDeep, digest
+from holdfast.gateway.digests import Limits, TooMuch, digest
 from holdfast.gateway.events import EventReader
 from holdfast.gateway.reading import UNREADABLE, AnswerReader, Incoming, Unmanageable, fields_of, list_of, scaled
 from holdfast.transcript.blocks import Block, block_of, text_block
@@ -46,13 +46,13 @@ class OpenAISide:
             raise Unmanageable("no_messages")
         return Incoming(body, fields, messages, prefill)
 
-    def digest(self, raw: bytes, max_depth: int) -> bytes:
+    def digest(self, raw: bytes, limits: Limits) -> bytes:
         message = _message(raw)
         try:
             blocks = [msgspec.json.decode(block.raw) for block in message.blocks]
-            return digest(message.role, blocks, max_depth=max_depth)
-        except TooDeep:
-            raise Unmanageable("too_deep") from None
+            return digest(message.role, blocks, limits)
+        except TooMuch as e:
+            raise Unmanageable(str(e)) from None
 
     def messages(self, raws: Sequence[msgspec.Raw]) -> list[Message]:
         return [_message(bytes(raw)) for raw in raws]

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.context.replies import Reply
 from holdfast.context.requests import Protocol as WireProtocol
 from holdfast.errors import ModelError
+from holdfast.gateway.digests import Limits
 from holdfast.transcript.messages import Message
 from holdfast.transcript.records import Front
 
@@ -74,7 +75,7 @@ class Side(Protocol):
 
     def read(self, body: bytes) -> Incoming: ...
 
-    def digest(self, raw: bytes, max_depth: int) -> bytes: ...
+    def digest(self, raw: bytes, limits: Limits) -> bytes: ...
 
     def messages(self, raws: Sequence[msgspec.Raw]) -> list[Message]: ...
 

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
@@ -22,6 +22,7 @@ from holdfast.context.reminders import neutralised_result
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.session import Session
 from holdfast.errors import JournalError, SessionNotFound
+from holdfast.gateway.durable import LateJournal
 from holdfast.gateway.forking import copied, share_blobs, until
 from holdfast.gateway.index import ASKED, CLIENT, LinkIndex, mark, marked
 from holdfast.gateway.watching import SessionSink
@@ -53,6 +54,7 @@ class Held:
     """
 
     session: Session
+    journal: LateJournal
     keepers: Keepers
     sink: SessionSink
     head: Place
@@ -81,12 +83,14 @@ PartsOf = Callable[[SessionSink], Parts]
 class Sessions:
     """All sessions of one tenant, under a home of their own."""
 
-    def __init__(self, home: Path, sink: Callable[[], SessionSink], *, most: int, most_tokens: int) -> None:
+    def __init__(
+        self, home: Path, sink: Callable[[], SessionSink], *, most: int, most_tokens: int, is_durable: bool = True
+    ) -> None:
         self.home = home
         self.open: dict[str, Held] = {}
         self.forks = 0
         self._sink = sink
-        self._most, self._most_tokens = most, most_tokens
+        self._most, self._most_tokens, self._is_durable = most, most_tokens, is_durable
         self._index = LinkIndex(home)
         self._heads: dict[bytes, Held] = {}
         self._opening = asyncio.Lock()
@@ -156,7 +160,9 @@ class Sessions:
     def _hold(self, session: Session, sink: SessionSink, route: str, head: Place | None = None) -> Held:
         cursors = session.view.state.cursors
         head = head or _place(cursors.get(CLIENT)) or Place(0, b"")
-        held = Held(session, background(session), sink, head, _place(cursors.get(ASKED)), route)
+        journal = LateJournal(session.world.journal, is_durable=self._is_durable)
+        session.world = replace(session.world, journal=journal)
+        held = Held(session, journal, background(session), sink, head, _place(cursors.get(ASKED)), route)
         held.is_shaped = is_shaped(session)
         held.names = {original(str(call)): str(call) for call in session.view.calls if original(str(call)) != call}
         self.open[session.name] = held

@@ -23,10 +23,10 @@ from holdfast.engine.calling import apply
 from holdfast.engine.ladder import Compact, Correct, DropMedia, DropThinking, Ladder, Rungs, step
 from holdfast.engine.turn import prepare
 from holdfast.errors import ContextBlocked, ModelError
-from holdfast.gateway.digests import Known, chain, digest, seed
+from holdfast.gateway.digests import Known, Limits, chain, digest, seed
 from holdfast.gateway.index import ASKED, CLIENT, mark
 from holdfast.gateway.reading import Incoming, Side, Unmanageable
-from holdfast.gateway.sessions import Held, PartsOf, Place, Sessions, again, is_plain, is_shaped
+from holdfast.gateway.sessions import Held, PartsOf, Place, Sessions, again, is_plain
 from holdfast.transcript.blocks import Block, ToolResult, ToolUse, encode
 from holdfast.transcript.messages import Message, MessageId, content_of
 from holdfast.transcript.records import Cursor
@@ -43,15 +43,6 @@ class Who:
     tenant: str
     route: str
     name: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a history may be to be managed; another one passes through (SEC-6)."""
-
-    depth: int
-    messages: int
-    blocks: int
 
 
 @dataclass(slots=True, eq=False)
@@ -85,19 +76,16 @@ class Turn:
 class Turns:
     """Makes turns of requests. One for all tenants: what messages are known by is nobody's secret."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, limits: Limits, max_messages: int) -> None:
+        self._limits, self._max_messages = limits, max_messages
         self._known = Known()
 
     def links(self, who: Who, side: Side, incoming: Incoming) -> list[bytes]:
         """The chain of a history. Raises `Unmanageable` beyond the limits."""
-        limits = self._limits
-        if len(incoming.history) > limits.messages or incoming.body.count(b'"type"') > limits.blocks:
-            raise Unmanageable("too_many_blocks")
-        digests = self._known.of(
-            incoming.history, lambda raw: side.digest(raw, limits.depth), salt=side.protocol.encode()
-        )
-        return chain(seed(who.tenant, who.route, side.protocol, who.name), digests)
+        if len(incoming.history) > self._max_messages:
+            raise Unmanageable("too_many_messages")
+        start = seed(who.tenant, who.route, side.protocol, who.name)
+        return self._known.chain(start, incoming.history, lambda raw: side.digest(raw, self._limits))
 
     async def begin(
         self, who: Who, side: Side, incoming: Incoming, *, parts: PartsOf, fit: Callable[[Held], None]
@@ -122,6 +110,7 @@ class Turns:
         await _said(who, side, incoming, held, links)
         await _fronted(side, incoming, held)
         request, tokens = await _prepared(side, incoming, held)
+        await held.journal.commit()
         edits = held.sink.edits - before
         turn = Turn(who, side, incoming, held, held.head, request, b"", tokens, edits)
         _settle(turn)
@@ -146,6 +135,7 @@ class Turns:
                 held.is_corrected = held.is_corrected or isinstance(action, Correct)
                 held.is_shaped = True
                 turn.request, turn.tokens = await _prepared(side, turn.incoming, held)
+                await held.journal.commit()
                 turn.edits += held.sink.edits - before
                 _settle(turn)
         return True
@@ -177,6 +167,7 @@ class Turns:
         async with held.lock:
             await anyio.to_thread.run_sync(held.session.rest)
             held.keepers.after_reply(held.session)
+            await held.journal.commit(everything=True)
         await turn.who.sessions.trim()
 
 
@@ -202,7 +193,7 @@ def shadow(who: Who, side: Side, incoming: Incoming, links: Sequence[bytes]) -> 
 
 def _settle(turn: Turn) -> None:
     held = turn.held
-    held.is_shaped = held.is_shaped or is_shaped(held.session)
+    held.is_shaped = held.is_shaped or held.journal.has_edits
     turn.is_shaped, turn.compacted = held.is_shaped, held.sink.compacted if turn.edits else ""
     turn.body = turn.incoming.body
     if turn.is_shaped:
