@@ -68,7 +68,7 @@ class Tenants:
 
 def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """The key that a client presents, in either protocol's header; empty for none."""
-    given = {name.lower(): value for name, value in headers}
+    given = {name.lower(): value for name, value in headers}  # servers may keep their case
     key = given.get(b"x-api-key", b"").strip()
     if not key:
         kind, _, token = given.get(b"authorization", b"").strip().partition(b" ")
