@@ -231,8 +231,11 @@ async def test_tenants_are_apart(tmp_path: Path) -> None:
 
 @in_loop
 async def test_no_answer_crosses_when_clients_leave(tmp_path: Path) -> None:
-    """SEC-7, GW-3: 300 requests, 40 % of which are cancelled somewhere; everybody else gets their own answer."""
-    await crossing(tmp_path, requests=300)
+    """SEC-7, GW-3: 40 % of the requests are cancelled somewhere; everybody else gets their own answer.
+
+    300 requests here; HOLDFAST_REQUESTS=3000 is the promise in full (`make crossing`).
+    """
+    await crossing(tmp_path, requests=int(os.environ.get("HOLDFAST_REQUESTS", "300")))
 
 
 async def crossing(home: Path, *, requests: int) -> None:

@@ -90,22 +90,22 @@ def test_the_configuration_is_read_again_on_sighup(tmp_path: Path) -> None:
 
 def test_the_fake_server_fails_when_it_is_told_to() -> None:
     """For anybody's tests: every second answer is a rate limit, every third stream is cut."""
-    with started("holdfast.testing.serve", "--refuse-every", "2", "--window", "5000") as (url, _):
-        with anthropic.Anthropic(api_key="k", base_url=url, max_retries=0) as client:
+    more = ("--refuse-every", "2", "--window", "5000")
+    with (
+        started("holdfast.testing.serve", *more) as (url, _),
+        anthropic.Anthropic(api_key="k", base_url=url, max_retries=0) as client,
+    ):
 
-            def say(text: str) -> str:
-                return (
-                    client.messages.create(model="any", max_tokens=50, messages=[{"role": "user", "content": text}])
-                    .content[0]
-                    .text
-                )  # type: ignore[union-attr]
+        def say(text: str) -> Any:
+            said = client.messages.create(model="any", max_tokens=50, messages=[{"role": "user", "content": text}])
+            return said.content[0].to_dict()["text"]
 
-            assert say("a") == "ok"
-            with pytest.raises(anthropic.RateLimitError):
-                say("b")
-            assert say("c") == "ok"
-            with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
-                say("word " * 10_000)
+        assert say("a") == "ok"
+        with pytest.raises(anthropic.RateLimitError):
+            say("b")
+        assert say("c") == "ok"
+        with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
+            say("word " * 10_000)
 
 
 def test_a_bad_configuration_is_one_line(tmp_path: Path) -> None:
