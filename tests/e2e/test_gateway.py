@@ -362,3 +362,52 @@ async def test_big_results_are_offloaded_before_they_are_ever_sent(tmp_path: Pat
         assert any(isinstance(e, ResultOffloaded) for e in at.sink.events)
         assert not any(isinstance(e, ResultsCleared | PrefixMoved) for e in at.sink.events)
         assert not server.upstream.statistics.prefix_moves
+
+
+@in_loop
+async def test_a_route_has_its_own_upstream_and_settings(tmp_path: Path) -> None:
+    """GW-4: by the first part of the path; one that isn't managed is a plain proxy."""
+    routes = {
+        "small": {"anthropic": "anthropic", "settings": {"window_tokens": 8_000}},
+        "plain": {"anthropic": "anthropic", "is_managed": False},
+    }
+    async with fake() as server, serving(tmp_path, server, routes=routes) as at:
+        for route in ("small", "plain", "nowhere"):
+            client = anthropic.AsyncAnthropic(api_key=KEY, base_url=f"{at.url}/{route}", max_retries=0)
+            at.clients.append(client)
+            messages: list[Any] = []
+            if route == "nowhere":
+                with pytest.raises(anthropic.NotFoundError):
+                    await ask(client, [{"role": "user", "content": "x"}])
+                continue
+            for n in range(8):
+                messages.append({"role": "user", "content": f"{route} {n} " + "and more words " * 400})
+                messages.append({"role": "assistant", "content": (await ask(client, messages)).content})
+        (held,) = held_of(at)
+        assert held.route == "small" and held.session.limits.window == 8_000
+        assert any(isinstance(e, CompactionDone) for e in at.sink.events)
+        assert server.received[-1].path == "/nowhere/v1/messages"
+        assert [len(b["messages"]) for b in at.bodies if "plain" in str(b["messages"][0])] == list(range(1, 16, 2))
+
+
+@in_loop
+async def test_the_begun_answer_of_a_client_goes_behind_the_view(tmp_path: Path) -> None:
+    """GW-2: a prefill is no message of the history, and is passed on as it is."""
+    rules = ModelRules(window_tokens=WINDOW, prefill=True)
+    upstream = FakeUpstream(rules=rules, binding="off", require_thinking=False, script=["{}", "x", '"a": 1}'])
+    async with fake(upstream) as server, serving(tmp_path, server) as at:
+        client = at.claude(max_retries=0)
+        first: list[Any] = [{"role": "user", "content": "hello"}]
+        await ask(client, first)
+        block = {"type": "tool_result", "tool_use_id": "t1", "content": "a line of a file\n" * 6_000}
+        call = {"type": "tool_use", "id": "t1", "name": "Read", "input": {"file_path": "a"}}
+        history: list[Any] = [
+            {"role": "user", "content": "read"},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [block]},
+        ]
+        await ask(client, history, tools=TOOLS)
+        await ask(client, [*history, {"role": "assistant", "content": "{"}], tools=TOOLS)
+        sent = at.bodies[-1]["messages"]
+        assert sent[-1] == {"role": "assistant", "content": "{"} and len(str(sent[2])) < 5_000
+        assert at.metric("holdfast_unrecorded_total", reason="prefill") == 1

@@ -434,3 +434,20 @@ async def test_a_new_configuration_holds_from_the_next_request_on(tmp_path: Path
             at.gateway.reload(config_of(tmp_path, "ftp://nowhere"))
         await ask()
         assert (len(first.received), len(second.received)) == (1, 2)
+
+
+@in_loop
+async def test_who_sends_too_slowly_loses_the_place(tmp_path: Path) -> None:
+    """GW-3: a hundred clients that send nothing don't keep the others waiting."""
+    async with fake() as server, serving(tmp_path, server, body_seconds=0.2, max_waiting=150) as at:
+        port = int(at.url.rpartition(":")[2])
+        slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
+        for _, writer in slow:
+            writer.write(b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{")
+        asked = aiohttp.request("POST", f"{at.url}/v1/messages", data=body_of("x"), headers=HEADERS)
+        async with asked as answer:
+            assert answer.status == 200
+        heads = [await reader.readuntil(b"\r\n") for reader, _ in slow]
+        assert all(b" 408 " in head for head in heads)
+        for _, writer in slow:
+            writer.close()

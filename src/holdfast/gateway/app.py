@@ -112,9 +112,14 @@ class App:
             await _answer(send, 404, side.error_body(404, "no upstream is configured for this path"))
             return
         try:
-            body = await read_body(_chunks(receive), config.max_body_bytes)
+            with anyio.fail_after(config.body_seconds):
+                body = await read_body(_chunks(receive), config.max_body_bytes)
         except Gone:
             self.gateway.metrics.cancelled.inc()
+            return
+        except TimeoutError:
+            self.gateway.metrics.refused.labels("slow").inc()
+            await _answer(send, 408, side.error_body(408, f"the body took more than {config.body_seconds:g} s"))
             return
         if body is None:
             self.gateway.metrics.refused.labels("too_large").inc()

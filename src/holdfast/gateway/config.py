@@ -79,6 +79,7 @@ class GatewayConfig(_Table, frozen=True):
     usage: Literal["capped", "upstream"] = "capped"
     usage_cap_percent: int = 50  # of the window: below where clients begin to compact by themselves
     max_body_bytes: int = 32 * 1024 * 1024  # as much as the Messages API takes
+    body_seconds: float = 60.0  # for a body to arrive; who sends slower holds a place that others wait for
     max_depth: int = 100  # of JSON in a message; deeper ones are passed through unmanaged
     max_messages: int = 100_000  # likewise
     max_blocks: int = 10_000  # of one message, likewise

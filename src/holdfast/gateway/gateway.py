@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import anyio
 import anyio.to_thread
 
 from holdfast.adapters.config import Config
@@ -34,6 +35,8 @@ from holdfast.wiring import Parts, connect_models
 
 _LOG = logging.getLogger("holdfast.gateway")
 FOLDER = "gateway"
+SETTLE_SECONDS = 5.0  # for what follows answers, at shutdown
+RETIRE_SECONDS = 600.0  # longer than a model takes for a summary
 SIDES: dict[str, Side] = {"anthropic": AnthropicSide(), "openai": OpenAISide()}
 
 
@@ -56,6 +59,7 @@ class Gateway:
         self.metrics = Metrics()
         self.client = Client()
         self.jobs = TaskJobs()
+        self._retiring = TaskJobs()
         self.clock = SystemClock()
         self.in_flight = 0
         self.started = self.clock.now()
@@ -86,10 +90,16 @@ class Gateway:
 
         Raises `BadSetting`, and everything stays as it was.
         """
-        self.now = self._in_force(config)
+        before, self.now = self.now, self._in_force(config)
+        self._retiring.start("retire", lambda: self._retire(before))
         for sessions in self._sessions.values():
             for held in sessions.open.values():
                 held.session.configure(self._settings(held.route))
+
+    async def _retire(self, before: InForce) -> None:
+        """Close the models of a configuration once nobody can be asking them any more."""
+        await anyio.sleep(RETIRE_SECONDS)
+        await _closed(before)
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 
@@ -134,13 +144,12 @@ class Gateway:
 
     async def close(self) -> None:
         """Let work under way end, and close every session with its metadata."""
-        await self.jobs.settle(5.0)
+        await self.jobs.settle(SETTLE_SECONDS)
         await self.jobs.close()
+        await self._retiring.close()
         for sessions in self._sessions.values():
             await sessions.close()
-        for models in self.now.summarizers.values():
-            for model in models:
-                await model.close()
+        await _closed(self.now)
         await self.client.close()
 
     async def is_ready(self) -> tuple[bool, float]:
@@ -159,3 +168,9 @@ class Gateway:
             write_new(DISK, path, b"probe\n")
         finally:
             discard(DISK, path)
+
+
+async def _closed(former: InForce) -> None:
+    for models in former.summarizers.values():
+        for model in models:
+            await model.close()
