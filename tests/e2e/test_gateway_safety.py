@@ -451,3 +451,20 @@ async def test_who_sends_too_slowly_loses_the_place(tmp_path: Path) -> None:
         assert all(b" 408 " in head for head in heads)
         for _, writer in slow:
             writer.close()
+
+
+@in_loop
+async def test_sessions_leave_memory_and_come_back(tmp_path: Path) -> None:
+    """GW-3: memory is bounded; a session that was closed goes on where it was."""
+    async with fake() as server, serving(tmp_path, server, open_sessions=3) as at:
+        client, talks = at.claude(max_retries=0), [list[Any]() for _ in range(8)]
+        for n in range(2):
+            for number, messages in enumerate(talks):
+                messages.append({"role": "user", "content": f"talk {number}, {n}"})
+                said = await client.messages.create(model="fake-model", max_tokens=50, messages=messages)
+                messages.append({"role": "assistant", "content": said.content})
+        await until(lambda: sum(map(len, at.gateway.tenants_open().values())) <= 3)
+        folders = list((tmp_path / "gateway").rglob("journal.jsonl"))
+        assert len(folders) == 8
+        held = [held for some in at.gateway.tenants_open().values() for held in some]
+        assert {one.head.count for one in held} == {4}

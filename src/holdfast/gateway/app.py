@@ -6,13 +6,11 @@ import ipaddress
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
 
 from holdfast.gateway import own
-from holdfast.gateway.config import Route, Upstream
 from holdfast.gateway.exchange import Exchange, Inquiry
 from holdfast.gateway.gateway import SIDES, Gateway
 from holdfast.gateway.reading import Side, read_body
@@ -31,7 +29,6 @@ _MANAGED = {"/v1/messages": ("anthropic", "turn"), "/v1/chat/completions": ("ope
 _MANAGED |= {"/v1/messages/count_tokens": ("anthropic", "count")}
 
 
-@dataclass(frozen=True, slots=True)
 class Gone(Exception):
     """The client went away."""
 
@@ -217,6 +214,3 @@ async def _answer(
     headers = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body)), *(extra or ())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-__all__ = ["App", "Route", "Upstream"]

@@ -206,7 +206,14 @@ class Exchange:
         self.is_over = True
         await send({"type": "http.response.body", "body": last})
         if turn is not None and answer.status == 200:
-            self._gateway.jobs.start("after", lambda: self._gateway.now.turns.after(turn))
+            self._gateway.jobs.start("after", lambda: self._after(turn))
+
+    async def _after(self, turn: Turn) -> None:
+        try:
+            await self._gateway.now.turns.after(turn)
+        except Exception as e:  # the boundary of context management: nobody waits for this (REL-15)
+            _warn("work after an answer failed", e)
+        await self._gateway.trim()
 
     def _reader(self, turn: Turn | None, answer: aiohttp.ClientResponse) -> AnswerReader | None:
         """Reads the answer along, if it is one that can be read."""

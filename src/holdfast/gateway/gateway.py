@@ -35,6 +35,7 @@ from holdfast.wiring import Parts, connect_models
 
 _LOG = logging.getLogger("holdfast.gateway")
 FOLDER = "gateway"
+TENANTS = 256  # in memory; those that are left alone go first
 SETTLE_SECONDS = 5.0  # for what follows answers, at shutdown
 RETIRE_SECONDS = 600.0  # longer than a model takes for a summary
 SIDES: dict[str, Side] = {"anthropic": AnthropicSide(), "openai": OpenAISide()}
@@ -107,15 +108,33 @@ class Gateway:
         """The sessions of a tenant, in a folder of their own."""
         found = self._sessions.get(tenant)
         if found is None:
-            gateway = self.now.gateway
+            self._forget_idle()
             found = self._sessions[tenant] = Sessions(
                 self.home / "tenants" / tenant,
                 lambda: SessionSink(self.metrics, self.clock, self._sink),
-                most=gateway.open_sessions,
-                most_tokens=gateway.open_tokens,
                 is_durable=self.now.config.settings.durability == "commit",
             )
         return found
+
+    def _forget_idle(self) -> None:
+        """Strangers come and go: what they leave behind is on disk, and keeps no file open here."""
+        if len(self._sessions) >= TENANTS:
+            for name, sessions in list(self._sessions.items()):
+                if not sessions.open:
+                    sessions.rest()
+                    del self._sessions[name]
+
+    async def trim(self) -> None:
+        """Close what was not used for longest, whoever's it is, until the rest fits (GW-3)."""
+        held = [(one, sessions) for sessions in self._sessions.values() for one in sessions.open.values()]
+        count, tokens = len(held), sum(one.tokens for one, _ in held)
+        config = self.now.gateway
+        for one, sessions in sorted(held, key=lambda pair: pair[0].used):
+            if count <= config.open_sessions and tokens <= config.open_tokens:
+                return
+            if not one.users and not one.lock.locked():
+                count, tokens = count - 1, tokens - one.tokens
+                await sessions.let_go(one)
 
     def tenants_open(self) -> dict[str, list[Held]]:
         """The sessions in memory, by tenant."""

@@ -83,14 +83,12 @@ PartsOf = Callable[[SessionSink], Parts]
 class Sessions:
     """All sessions of one tenant, under a home of their own."""
 
-    def __init__(
-        self, home: Path, sink: Callable[[], SessionSink], *, most: int, most_tokens: int, is_durable: bool = True
-    ) -> None:
+    def __init__(self, home: Path, sink: Callable[[], SessionSink], *, is_durable: bool = True) -> None:
         self.home = home
         self.open: dict[str, Held] = {}
         self.forks = 0
         self._sink = sink
-        self._most, self._most_tokens, self._is_durable = most, most_tokens, is_durable
+        self._is_durable = is_durable
         self._index = LinkIndex(home)
         self._heads: dict[bytes, Held] = {}
         self._opening = asyncio.Lock()
@@ -224,21 +222,8 @@ class Sessions:
 
     # --- keeping them in bounds ---------------------------------------------------------------------------------------
 
-    async def trim(self) -> None:
-        """Close what was not used for longest, until the rest fits (GW-3)."""
-        idle = sorted((h for h in self.open.values() if not h.users and not h.lock.locked()), key=lambda h: h.used)
-        tokens = sum(held.tokens for held in self.open.values())
-        for held in idle:
-            if len(self.open) <= self._most and tokens <= self._most_tokens:
-                break
-            tokens -= held.tokens
-            try:
-                await self.let_go(held)
-            except JournalError:
-                continue  # what was acknowledged is on disk; only the closing metadata isn't
-
     async def let_go(self, held: Held) -> None:
-        """Close a session; a failing disk doesn't keep it in memory."""
+        """Close a session that nobody uses; a failing disk doesn't keep it in memory (GW-3)."""
         self.open.pop(held.id, None)
         if self._heads.get(held.head.link) is held:
             del self._heads[held.head.link]
@@ -249,16 +234,19 @@ class Sessions:
         finally:
             try:
                 await held.session.close()
+            except JournalError:
+                pass  # what was acknowledged is in the file; only the closing metadata isn't
             finally:
                 del self._closing[held.id]
                 done.set()
 
     async def close(self) -> None:
         for held in list(self.open.values()):
-            try:
-                await self.let_go(held)
-            except JournalError:
-                continue  # what was acknowledged is on disk; only the closing metadata isn't
+            await self.let_go(held)
+        self.rest()
+
+    def rest(self) -> None:
+        """Let go of the index until it is asked again."""
         self._index.close()
 
 

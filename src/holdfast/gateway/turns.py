@@ -168,7 +168,6 @@ class Turns:
             await anyio.to_thread.run_sync(held.session.rest)
             held.keepers.after_reply(held.session)
             await held.journal.commit(everything=True)
-        await turn.who.sessions.trim()
 
 
 def leave(turn: Turn) -> None:

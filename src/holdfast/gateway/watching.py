@@ -14,7 +14,6 @@ from holdfast.events import (
     CompactionAttemptFailed,
     CompactionDone,
     Event,
-    MessageAppended,
     PrefixMoved,
     ResultOffloaded,
     ResultsCleared,
@@ -96,8 +95,6 @@ class SessionSink:
             self.compacted = f"{event.trigger}/{event.strategy}"
         if isinstance(event, (*_EDITS, CompactionDone, CompactionAttemptFailed)):
             self.recent.append({"at": round(self.clock.now(), 3), **as_data(event)})
-        elif not isinstance(event, MessageAppended):
-            self.counts["other"] += 1
         self.onward.emit(event)
 
     @property
