@@ -1,4 +1,4 @@
-"""When a journal of the gateway is made durable: edits before they are sent, everything else right after (GW-3, REL-5).
+"""When a journal of the gateway is made durable: edits before they are sent, the rest within a second (GW-3, REL-5).
 
 A client resends its whole history, so what it said needn't be on stable storage before its request goes on; what was
 decided about it does, since the provider's cache and the next process have to see the same bytes. Every append is in
@@ -21,12 +21,12 @@ class LateJournal:
 
     def __init__(self, journal: Journal, *, is_durable: bool) -> None:
         self._journal, self._is_durable = journal, is_durable
-        self._is_behind = self._is_owed = False
+        self.is_behind = self._is_owed = False  # something isn't durable yet; something has to be before it is sent
         self.has_edits = False  # the view shows something else than what was said
 
     async def append(self, records: tuple[Record, ...]) -> Receipt:
         receipt = await self._journal.append(records)
-        self._is_behind = True
+        self.is_behind = True
         self.has_edits = self.has_edits or any(isinstance(record, Edit) for record in records)
         self._is_owed = self._is_owed or not all(isinstance(record, _MAY_WAIT) for record in records)
         return receipt
@@ -42,11 +42,11 @@ class LateJournal:
 
     async def commit(self, *, everything: bool = False) -> None:
         """Before a request goes on: make edits durable, if there are any; afterwards, everything."""
-        is_due = self._is_owed or (everything and self._is_behind)
+        is_due = self._is_owed or (everything and self.is_behind)
         if is_due and self._is_durable and isinstance(self._journal, FileJournal):
-            self._is_behind = self._is_owed = False
+            self.is_behind = self._is_owed = False
             try:
                 await self._journal.sync()
             except BaseException:
-                self._is_behind = self._is_owed = True
+                self.is_behind = self._is_owed = True
                 raise

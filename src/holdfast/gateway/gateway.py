@@ -19,6 +19,7 @@ from holdfast.adapters.machine import RandomIds, SystemClock
 from holdfast.adapters.sinks import LoggingSink
 from holdfast.context.models import model_facts
 from holdfast.engine.full import summarizing
+from holdfast.errors import JournalError
 from holdfast.gateway.anthropic import AnthropicSide
 from holdfast.gateway.config import GatewayConfig, Route, from_config, settings_of
 from holdfast.gateway.digests import Limits
@@ -36,6 +37,7 @@ from holdfast.wiring import Parts, connect_models
 _LOG = logging.getLogger("holdfast.gateway")
 FOLDER = "gateway"
 TENANTS = 256  # in memory; those that are left alone go first
+SYNC_SECONDS = 1.0  # what a power cut may take of the journal; clients say it again
 SETTLE_SECONDS = 5.0  # for what follows answers, at shutdown
 RETIRE_SECONDS = 600.0  # longer than a model takes for a summary
 SIDES: dict[str, Side] = {"anthropic": AnthropicSide(), "openai": OpenAISide()}
@@ -60,7 +62,7 @@ class Gateway:
         self.metrics = Metrics()
         self.client = Client()
         self.jobs = TaskJobs()
-        self._retiring = TaskJobs()
+        self._background = TaskJobs()
         self.clock = SystemClock()
         self.in_flight = 0
         self.started = self.clock.now()
@@ -92,7 +94,7 @@ class Gateway:
         Raises `BadSetting`, and everything stays as it was.
         """
         before, self.now = self.now, self._in_force(config)
-        self._retiring.start("retire", lambda: self._retire(before))
+        self._background.start("retire", lambda: self._retire(before))
         for sessions in self._sessions.values():
             for held in sessions.open.values():
                 held.session.configure(self._settings(held.route))
@@ -160,12 +162,24 @@ class Gateway:
 
     async def open(self) -> None:
         await self.client.open()
+        self._background.start("sync", self._sync)
+
+    async def _sync(self) -> None:
+        """Make durable what was said since the last time: one sync for all the exchanges of a second (GW-3)."""
+        while True:
+            await anyio.sleep(SYNC_SECONDS)
+            for sessions in list(self._sessions.values()):
+                for held in list(sessions.open.values()):
+                    try:
+                        await held.journal.commit(everything=True)
+                    except JournalError:
+                        self.metrics.unrecorded.labels("sync").inc()  # it is in the file; the next time tries again
 
     async def close(self) -> None:
         """Let work under way end, and close every session with its metadata."""
         await self.jobs.settle(SETTLE_SECONDS)
         await self.jobs.close()
-        await self._retiring.close()
+        await self._background.close()
         for sessions in self._sessions.values():
             await sessions.close()
         await _closed(self.now)

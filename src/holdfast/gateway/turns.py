@@ -167,7 +167,6 @@ class Turns:
         async with held.lock:
             await anyio.to_thread.run_sync(held.session.rest)
             held.keepers.after_reply(held.session)
-            await held.journal.commit(everything=True)
 
 
 def leave(turn: Turn) -> None:
