@@ -172,15 +172,16 @@ class Session:
             secret_key=self.world.secret_key,
         )
 
-    async def append(self, *messages: Message) -> None:
+    async def append(self, *messages: Message, also: tuple[Record, ...] = ()) -> None:
         """Say something: durable when this returns, in the view, and counted. Malformed blocks raise first.
 
-        A message without an id or a time gets them here; one whose id, or whose call's id, the view holds already is
-        refused: requests name calls by their ids, and results find them so.
+        `also` are records of the same transaction, such as cursors: all of it holds, or nothing does. A message without
+        an id or a time gets them here; one whose id, or whose call's id, the view holds already is refused: requests
+        name calls by their ids, and results find them so.
         """
         complete = tuple(self._complete(message) for message in messages)
         self._refuse_repeated(complete)
-        await self._record(complete)
+        await self._record((*complete, *also))
         for message in complete:
             item = self.view.item(message.id)
             self.world.sink.emit(MessageAppended(message.id, message.role, item.size.live if item else 0))
