@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast.context.derived import ROOT, added_lines, origin_of
 from holdfast.engine.remembering import Memory
 from holdfast.engine.session import Session
 from holdfast.memory.changes import Change, Origin, Proposal, Save, Stamp, Written, least_trusted
-from holdfast.memory.directory import Right
+from holdfast.memory.directory import Allowed, Right, Rights
 from holdfast.memory.names import refusal
 from holdfast.memory.tool_texts import Unable
 
@@ -52,7 +52,8 @@ class Access:
         around = [one for one in self.mounts if path == one.at or path.startswith(f"{one.at}/")]
         mount = max(around, key=lambda one: len(one.at), default=None)
         if mount is None or mount.right == "none":
-            raise Unable(f"Error: {path} isn't open to this agent")
+            open_to = ", ".join(one.at for one in self.mounts if one.right != "none")
+            raise Unable(f"Error: {path} isn't open to this agent, but for {open_to or 'nothing'}")
         name = path[len(mount.at) + 1 :]
         if name and (why := refusal(name)) is not None:
             raise Unable(f"Error: {path} can't be used: {why}")
@@ -83,3 +84,16 @@ def stamp_of(session: Session, origin: Origin) -> Stamp:
     """The stamp of a change that a session makes now: its message is the last that the user said."""
     asked = next((item.message.id for item in reversed(session.view.items) if item.message.origin == "user"), "")
     return Stamp(origin=origin, at=session.world.clock.now(), session=session.name, message=asked)
+
+
+def access(found: Iterable[Allowed], rights: Rights, opened: Callable[[Allowed], Memory]) -> Access:
+    """The directories that an agent may use, at their paths: the project's at /memories itself (MEM-13)."""
+    scopes = iter(rights.scopes)
+    places: dict[str, str] = {"project": ROOT, "user": f"{ROOT}/user"}
+    return Access(
+        tuple(
+            Mount(places.get(one.what) or f"{ROOT}/agent/{next(scopes)}", opened(one), one.right)
+            for one in found
+            if one.right != "none"
+        )
+    )
