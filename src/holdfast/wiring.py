@@ -51,6 +51,7 @@ from holdfast.engine.mounts import access
 from holdfast.engine.notes import SessionNotes, offer_notes
 from holdfast.engine.notes_compaction import from_notes
 from holdfast.engine.recollection import with_memory
+from holdfast.engine.remembered import OnTheUsersWord
 from holdfast.engine.remembering import Memory
 from holdfast.engine.session import Session, Window, World
 from holdfast.memory.directory import MAIN_RIGHTS, Rights, allowed
@@ -167,6 +168,7 @@ async def _session(
         with_instructions(opened, DiskInstructions(parts.places or _places(files, parts.settings)))
     if parts.settings.memory and not read_only and notes:
         remember(opened, parts, home=_home(files) or home_of(os.environ), project=project)
+        opened.reminders = (*opened.reminders, OnTheUsersWord())
     return with_notes(opened, FileNotes(files.directory, _home(files))) if notes else opened
 
 

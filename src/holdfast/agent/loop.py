@@ -21,7 +21,7 @@ from holdfast.agent.desk import Desk, Machine
 from holdfast.agent.front import front_of
 from holdfast.agent.observers import Observer
 from holdfast.agent.permissions import Mode, Rule, Rules
-from holdfast.agent.progress import Answered, Ask, OfSubagent, OnProgress, Progress, Said, Stopped, in_turn
+from holdfast.agent.progress import Answered, Ask, OfSubagent, OnProgress, Progress, Remembered, Said, Stopped, in_turn
 from holdfast.agent.reading import ReadState
 from holdfast.agent.skills import Scope, scopes_of, skills_of
 from holdfast.agent.subagents import Child, Subagents
@@ -121,6 +121,8 @@ class Agent:
         self._scopes = scopes_of(machine.agent_files)
         self.desk.subagents = Subagents(session, self.background, self._scopes, self._child, crew.where)
         self._caller = Caller(self.desk, {tool.name: tool for tool in self.options.tools}, self.options.on_progress)
+        if (heard := self.options.on_progress) is not None:
+            session.on_remembered = (*session.on_remembered, lambda line: heard(Remembered(line)))
         self._scope: anyio.CancelScope | None = None
         self._is_open = False
         self._calls = self._turns = 0

@@ -53,7 +53,7 @@ class MemoryRecall:
     async def remind(self, session: Session, moment: Moment) -> Sequence[Message]:
         if moment != "behind" or not session.settings.memory:
             return ()
-        said = _last_said(session)
+        said = last_said(session)
         if said is None or said.message.id == self._asked:
             return ()
         self._asked = said.message.id
@@ -72,7 +72,7 @@ class MemoryRecall:
 
     def _wanted(self, session: Session, now: float) -> Wanted:
         settings = session.settings
-        texts = [text for item in session.view.items if (text := _user_text(item))]
+        texts = [text for item in session.view.items if (text := user_text(item))]
         query = texts[-1]
         if len(texts) > 1 and len(asked(query)) < FEW_TERMS:
             query = f"{texts[-2]}\n{query}"
@@ -234,18 +234,19 @@ def _texts_of(item: Item) -> str:
     return "\n".join(block.value.text for block in item.shown if block is not None and isinstance(block.value, Text))
 
 
-def _user_text(item: Item) -> str:
+def user_text(item: Item) -> str:
+    """What the user said in a message, nothing for any other."""
     message = item.message
     is_asked = message.role == "user" and message.origin == "user" and message.agent_id is None and not item.is_hidden
     return _texts_of(item).strip() if is_asked else ""
 
 
-def _last_said(session: Session) -> Item | None:
+def last_said(session: Session) -> Item | None:
     """What the user said since the last answer; None when it was something else, such as results of tools."""
     for item in reversed(session.view.items):
         if item.message.role == "assistant":
             return None
-        if _user_text(item):
+        if user_text(item):
             return item
     return None
 
@@ -271,7 +272,7 @@ def _tools(session: Session, turns: int) -> tuple[str, ...]:
     """The tools used in the last turns of the user."""
     names: list[str] = []
     for item in reversed(session.view.items):
-        if _user_text(item):
+        if user_text(item):
             turns -= 1
             if turns < 0:
                 break

@@ -59,6 +59,7 @@ from holdfast.events.memory import (
     InstructionsChanged,
     InstructionsLoaded,
     MemoriesRecalled,
+    MemoryAsked,
     MemoryBlocked,
     MemoryIndexShown,
     MemoryProposed,
@@ -119,6 +120,7 @@ Event = (
     | MemoryWritten
     | MemoryProposed
     | MemoryBlocked
+    | MemoryAsked
     | SecretsRedacted
     | ToolCalled
     | PermissionDecided
@@ -151,6 +153,7 @@ __all__ = [
     "LadderGaveUp",
     "LadderStepped",
     "MemoriesRecalled",
+    "MemoryAsked",
     "MemoryBlocked",
     "MemoryIndexShown",
     "MemoryProposed",

@@ -41,7 +41,7 @@ def title_of(text: str, most: int = TITLE_CHARS) -> str:
 
 def file_name(kind: Type, title: str, digest: str) -> str:
     """The file of a memory: its type and words of its title; of other scripts, some of its digest."""
-    stem = _NOT_NAME.sub("_", folded(title)).strip("_")
+    stem = _NOT_NAME.sub("_", folded(title.casefold())).strip("_")
     while len(stem) > STEM_CHARS:
         stem = stem.rsplit("_", 1)[0] if "_" in stem else stem[:STEM_CHARS]
     return f"{kind}_{stem or digest[:10]}.md"
