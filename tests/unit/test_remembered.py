@@ -105,7 +105,8 @@ def test_secrets_and_orders_are_refused_and_said() -> None:
         secret = "gh" + "p_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
         said = await talk.say(f"Remember that the token is {secret}")
         assert "Not done" in said
-        assert secret not in said
+        assert secret.lower() not in said.lower()
+        assert secret.lower() not in "\n".join(talk.reminders).lower()
         assert (await desk.store.listing()).files == ()
 
     played(do)

@@ -13,6 +13,8 @@ from holdfast.memory.directory import Allowed, Right, Rights
 from holdfast.memory.names import refusal
 from holdfast.memory.tool_texts import Unable
 
+_KEPT = (f"{ROOT}/user/", f"{ROOT}/agent/")  # for other directories: closed where these aren't open
+
 
 @dataclass(frozen=True, slots=True)
 class Mount:
@@ -51,7 +53,8 @@ class Access:
             raise Unable(f"Path {path} would escape {ROOT} directory")
         around = [one for one in self.mounts if path == one.at or path.startswith(f"{one.at}/")]
         mount = max(around, key=lambda one: len(one.at), default=None)
-        if mount is None or mount.right == "none":
+        is_kept = mount is not None and mount.at == ROOT and f"{path}/".startswith(_KEPT)
+        if mount is None or is_kept or mount.right == "none":
             open_to = ", ".join(one.at for one in self.mounts if one.right != "none")
             raise Unable(f"Error: {path} isn't open to this agent, but for {open_to or 'nothing'}")
         name = path[len(mount.at) + 1 :]

@@ -33,8 +33,8 @@ def verdict(change: Change, stamp: Stamp, mode: Mode) -> Verdict:
             return Verdict("refuse", "name", f"{shown(name)}: not a name that may be used: {why}")
     found = added(change)
     if found is not None:
-        rule, line = found
-        return Verdict("refuse", rule, f"{shown(change.name)}: line {line} breaks the rule {rule}: leave that out")
+        rule, line = found  # the name isn't said: it may be made of the same words
+        return Verdict("refuse", rule, f"line {line} of the text breaks the rule {rule}: leave that out")
     if stamp.by == "user":
         return Verdict("write")
     if mode in ("off", "read-only"):
