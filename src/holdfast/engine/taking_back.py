@@ -23,8 +23,12 @@ async def undo(log: MemoryLog, entry: str | None, stamp: Stamp) -> tuple[Written
 
 
 def _last(entries: tuple[Entry, ...]) -> list[Entry]:
-    """The entries of one moment and one stamp, newest first."""
+    """The entries of one moment and one hand, newest first."""
     every = happened(reversed(entries))
     undone = {one.of for one in every if one.of}
     open_ones = [one for one in reversed(every) if not one.of and one.id not in undone]
-    return [one for one in open_ones if one.stamp == open_ones[0].stamp]
+    return [one for one in open_ones if _moment(one.stamp) == _moment(open_ones[0].stamp)]
+
+
+def _moment(stamp: Stamp) -> tuple[float, str, str, str]:
+    return stamp.at, stamp.by, stamp.session, stamp.message
