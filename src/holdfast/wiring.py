@@ -172,8 +172,13 @@ async def _session(
     return with_notes(opened, FileNotes(files.directory, _home(files))) if notes else opened
 
 
-def remember(session: Session, parts: Parts, rights: Rights = MAIN_RIGHTS, *, home: Path, project: str | None) -> None:
-    """Give a session the memories of its project, and as far as `rights` go those of others (MEM-1, MEM-13)."""
+def remember(
+    session: Session, parts: Parts, rights: Rights = MAIN_RIGHTS, *, home: Path, project: str | None
+) -> FileMemories | None:
+    """Give a session the memories of its project, and as far as `rights` go those of others (MEM-1, MEM-13).
+
+    Returns those of the project; None when they aren't open to it.
+    """
     settings, sink = parts.settings, session.world.sink
     open_to = allowed(grounds_of(home, Path(project or "."), directory=settings.memory_directory), rights)
     session.memories = access(
@@ -182,6 +187,7 @@ def remember(session: Session, parts: Parts, rights: Rights = MAIN_RIGHTS, *, ho
     path = next((Path(one.path) for one in open_to if one.what == "project"), None)
     search = FileMemories(path, cache=cache_of(home, path)) if path is not None else None
     with_memory(session, search, parts.models)
+    return search
 
 
 def _places(files: SessionFiles, settings: Settings) -> Places:
