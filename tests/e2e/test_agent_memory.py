@@ -14,6 +14,7 @@ from holdfast.adapters.files.memory_index import cache_of
 from holdfast.adapters.files.recollected import FileMemories
 from holdfast.adapters.files.roots import grounds_of
 from holdfast.agent.progress import Remembered
+from holdfast.memory.changes import Save, Stamp
 from holdfast.memory.directory import project_directory
 from holdfast.memory.retrieval.memories import Wanted
 from holdfast.testing import say, tool_use
@@ -190,6 +191,24 @@ def test_sub_agents_have_rights_of_their_own(place: Place) -> None:
         (waits,) = await child("keeper", save("/memories/agent/local/late.md"))
         assert "waits for approval" in waits[0]
         assert not (own / "late.md").exists()
+        await one.agent.close()
+
+    anyio.run(go)
+
+
+def test_what_was_let_through_is_shown_as_data(place: Place) -> None:
+    """MEM-5, MEM-10: a memory from outside says so when it is recalled, and what is made from it waits again."""
+
+    async def go() -> None:
+        store = file_memories(place.memory)
+        text = "---\nname: Staging cluster\ndescription: where staging runs\ntype: project\n---\nOn zz9.\n"
+        stamp = Stamp(origin="tool", at=1.0, session="s", message="m")
+        await store.approve((await store.propose(Save(name="staging.md", text=text), stamp, "a tool")).id)
+        one = await place.bench("On zz9.")
+        await one.agent.say("Where does the staging cluster run?")
+        assert "(project memory, from the result of a tool; saved " in shown(one)
+        said, _ = await one.call("memory", command="create", path="/memories/copy.md", file_text="Staging: zz9.\n")
+        assert "waits for approval" in said
         await one.agent.close()
 
     anyio.run(go)

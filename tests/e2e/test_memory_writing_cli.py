@@ -125,6 +125,41 @@ def test_review(memory: Shell) -> None:
     assert "goes without" in memory("review", "--approve-all", "--reject-all", code=2)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo terminals")
+def test_review_on_a_terminal_asks_for_each(memory: Shell) -> None:
+    import pty
+
+    store = file_memories(memory.notes)
+
+    async def propose() -> None:
+        for number, name in enumerate(("a.md", "b.md", "c.md", "d.md")):
+            await store.propose(Save(name=name, text="x\n"), Stamp(origin="web", at=float(number)), "it is of the web")
+
+    anyio.run(propose)
+    ours, theirs = pty.openpty()
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(memory.cwd), "HOLDFAST_HOME": str(memory.cwd / "home")}
+    environ |= {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+    command = [sys.executable, "-m", "holdfast", "memory", "review", "--dir", str(memory.notes)]
+    os.write(ours, b"a\nr\nwhat?\ns\nq\n")
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ, cwd=memory.cwd) as running:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                read = os.read(ours, 4_096)
+            except OSError:  # the other end is closed
+                break
+            if not read:
+                break
+            shown += read
+    os.close(ours)
+    assert running.returncode == 0, shown
+    assert b"1 of 4" in shown
+    assert b"approved, and written" in shown
+    assert [one.change.name for one in anyio.run(store.pending)] == ["c.md", "d.md"]
+    assert [path.name for path in memory.notes.glob("*.md")] == ["a.md"]
+
+
 def test_what_is_refused_is_one_line(memory: Shell) -> None:
     """MEM-2, MEM-10, CLI-5: secrets by rule and never by value; bad names; an index over its limits is told."""
     key = "gh" + "p_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"

@@ -126,6 +126,8 @@ class MemoryRecall:
         return {path: _FROM[origin] for path, origin in known.items() if origin in _FROM}
 
     async def _texts(self, session: Session, cards: Sequence[Card], now: float) -> list[str]:
+        if not cards:
+            return []
         budget = session.limits.scaled(session.settings.memory_body_tokens)
         topics = await self._memories.read(tuple(card.file for card in cards))
         by_file = {topic.file: topic for topic in topics}
