@@ -157,7 +157,7 @@ def test_review_on_a_terminal_asks_for_each(memory: Shell) -> None:
     assert b"1 of 4" in shown
     assert b"approved, and written" in shown
     assert [one.change.name for one in anyio.run(store.pending)] == ["c.md", "d.md"]
-    assert [path.name for path in memory.notes.glob("*.md")] == ["a.md"]
+    assert sorted(path.name for path in memory.notes.glob("*.md")) == ["MEMORY.md", "a.md"]
 
 
 def test_what_is_refused_is_one_line(memory: Shell) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.memories import Desk, played
 
 from holdfast import run_turn
-from holdfast.engine.remembered import NAME, OnTheUsersWord
+from holdfast.engine.remembered import NAME, OnTheUsersWord, approve
 from holdfast.events import MemoryAsked
 from holdfast.testing import ScriptedModel
 from holdfast.transcript.blocks import Text
@@ -92,9 +92,38 @@ def test_modes(mode: str, line: str, outcomes: list[str]) -> None:
         assert bool(said) is bool(line)
         assert [outcome for _, outcome in talk.outcomes] == outcomes
         assert (await desk.store.listing()).files == ()
-        assert len(await desk.store.pending()) == (2 if mode == "ask" else 0)
+        assert len(await desk.store.pending()) == (1 if mode == "ask" else 0)
 
     played(do, mode)
+
+
+def test_the_index_follows_an_approval() -> None:
+    """MEM-2, MEM-8: wherever a change waited, its line comes and goes with it; whose word it is stays."""
+
+    async def do(desk: Desk) -> None:
+        talk = Talk(desk)
+        (mount,) = desk.session.memories.mounts if desk.session.memories else ()
+        await talk.say("Remember that I like tea.")
+        await talk.say("Remember that Anna reviews.")
+        for one in await desk.store.pending():
+            await approve(mount, one)
+        lines = (await desk.text("MEMORY.md") or "").splitlines()
+        assert sorted(lines) == ["- [Anna reviews](project_anna_reviews.md)", "- [I like tea](user_i_like_tea.md)"]
+        assert {one.least for one in (await desk.store.provenance()).values()} == {"user"}
+        await talk.say("Forget that Anna reviews")
+        (one,) = await desk.store.pending()
+        await approve(mount, one)
+        assert await desk.text("MEMORY.md") == "- [I like tea](user_i_like_tea.md)\n"
+        await desk.result("Bash", {"command": "ls"}, "x")
+        await desk.memory("create", path="/memories/new.md", file_text="Something new.\n")
+        text = "- [I like tea](user_i_like_tea.md)\n- [New](new.md) — the model's own line\n"
+        await desk.memory("insert", path="/memories/MEMORY.md", insert_line=1, insert_text=text.splitlines()[1])
+        for one in await desk.store.pending():
+            await approve(mount, one)
+        assert await desk.text("MEMORY.md") == text
+        assert (await desk.store.provenance())["MEMORY.md"].least == "tool"
+
+    played(do, "ask")
 
 
 def test_secrets_and_orders_are_refused_and_said() -> None:

@@ -27,7 +27,7 @@ from holdfast.cli.door import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_OK, clean, cut, 
 from holdfast.cli.remembering import directory_of
 from holdfast.cli.tables import plural, table
 from holdfast.engine.mounts import Mount
-from holdfast.engine.remembered import drop, keep
+from holdfast.engine.remembered import approve, indexed
 from holdfast.engine.remembering import Memory
 from holdfast.engine.taking_back import undo
 from holdfast.errors import BadSetting, FileRefused, NameTaken
@@ -98,7 +98,7 @@ def add_command(new: New, place: Place) -> int:
         mount = place.mount()
         if await mount.memory.store.read(name) is not None:
             raise NameTaken(f"{name}: there is such a memory already: edit it, or give another --file")
-        done = await keep(mount, _hand(), change, title=title, hook=new.about or "")
+        done = await indexed(mount, _hand(), change, title, new.about or "")
         return done, await place.over(mount)
 
     done, over = anyio.run(adding)
@@ -152,7 +152,7 @@ def rm_command(file: str, place: Place) -> int:
         for name in (file, f"{file}.md"):
             read = await mount.memory.store.read(name) if refusal(name) is None else None
             if read is not None:
-                return name, await drop(mount, _hand(), Delete(name=name, base=read.text))
+                return name, await indexed(mount, _hand(), Delete(name=name, base=read.text))
         return None
 
     done = anyio.run(removing)
@@ -245,7 +245,7 @@ def _decide(one: Proposal, decision: str, place: Place) -> dict[str, Any]:
         anyio.run(store.reject, one.id)
         return {**row, "said": "rejected"}
     try:
-        done = anyio.run(store.approve, one.id)
+        done = anyio.run(approve, place.mount(), one)
     except FileRefused as e:
         return {**row, "outcome": "refused", "said": f"still waits: {e}"}
     said = f"approved, and {done.outcome}"

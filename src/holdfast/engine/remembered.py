@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast import prompts
 from holdfast.context.reminders import prepend_context
 from holdfast.engine.mounts import Mount, stamp_of
@@ -18,7 +20,7 @@ from holdfast.engine.session import Session
 from holdfast.errors import HoldfastError
 from holdfast.events import MemoryAsked
 from holdfast.memory.changes import Change, Delete, Proposal, Save, Stamp, Written
-from holdfast.memory.contents import Limits, too_large
+from holdfast.memory.contents import Limits, hooks, normalised, too_large
 from holdfast.memory.directory import is_memory
 from holdfast.memory.entries import file_name, title_of, topic_text, with_entry, without_entry
 from holdfast.memory.forgetting import meant
@@ -73,29 +75,47 @@ def _writable(session: Session) -> Mount | None:
     return next((one for one in mounts if one.right == "write" and one.memory.mode != "off"), None)
 
 
-async def keep(mount: Mount, stamp: Stamp, change: Save, *, title: str, hook: str) -> Written | Proposal:
-    """Save a new memory, and its line in the index. Both wait when one has to."""
+async def indexed(mount: Mount, stamp: Stamp, change: Change, title: str = "", hook: str = "") -> Written | Proposal:
+    """Make a change; when it is made at once, the index follows: a line for a new memory, none for one that is gone."""
     done = await mount.memory.change(change, stamp)
-    if isinstance(done, Proposal) or done.outcome != "conflict":
-        index = await mount.memory.store.read(INDEX)
-        text = with_entry(index.text if index is not None else None, change.name, title, hook)
-        base = index.text if index is not None else None
-        if text != base:
-            await mount.memory.change(Save(name=INDEX, text=text, base=base), stamp)
+    if isinstance(done, Written):
+        await _follow(mount, stamp, change, done, (title, hook))
     return done
 
 
-async def drop(mount: Mount, stamp: Stamp, change: Change) -> Written | Proposal:
-    """Change or remove a memory; with a file that goes, its lines in the index go."""
-    done = await mount.memory.change(change, stamp)
-    if isinstance(change, Delete):
-        folder, slash, leaf = change.name.rpartition("/")
-        for index, file in {(INDEX, change.name), (f"{folder}{slash}{INDEX}", leaf)}:
-            read = await mount.memory.store.read(index)
+async def approve(mount: Mount, proposal: Proposal) -> Written:
+    """Make a change that waited, and have the index follow, unless a change of the index waits for that itself.
+
+    A person's hand lets it through; whose word it is stays as it was (MEM-10).
+    """
+    store = mount.memory.store
+    done = await store.approve(proposal.id)
+    others = [one.change for one in await store.pending()]
+    leaf = proposal.change.name.rpartition("/")[2]
+    waits = any(isinstance(one, Save) and one.name.endswith(INDEX) and f"({leaf})" in one.text for one in others)
+    if not waits:
+        stamp = msgspec.structs.replace(proposal.stamp, by="user")
+        await _follow(mount, stamp, proposal.change, done, ("", ""))
+    return done
+
+
+async def _follow(mount: Mount, stamp: Stamp, change: Change, done: Written, words: tuple[str, str]) -> None:
+    """Bring the index in line with a change that was made."""
+    store, name = mount.memory.store, change.name
+    if isinstance(change, Save) and change.base is None and done.outcome == "written" and is_memory(name):
+        title, hook = words if words[0] else (topic(name, change.text).name, topic(name, change.text).description)
+        read = await store.read(INDEX)
+        base = None if read is None else read.text
+        text = with_entry(base, name, title, hook)
+        if name not in hooks(normalised(base or "")):
+            await mount.memory.change(Save(name=INDEX, text=text, base=base), stamp)
+    elif isinstance(change, Delete):
+        folder, slash, leaf = name.rpartition("/")
+        for index, file in {(INDEX, name), (f"{folder}{slash}{INDEX}", leaf)}:
+            read = await store.read(index)
             text = without_entry(read.text, file) if read is not None else ""
             if read is not None and text != read.text:
                 await mount.memory.change(Save(name=index, text=text, base=read.text), stamp)
-    return done
 
 
 async def over_limits(session: Session, mount: Mount) -> str:
@@ -114,7 +134,7 @@ async def _keep(session: Session, mount: Mount, stamp: Stamp, text: str) -> tupl
         return "unchanged", f"It was in the memory already: {mount.path(name)}"
     if there is not None:  # another text that begins alike
         name = f"{name.removesuffix('.md')}_{hashlib.sha256(whole.encode('utf-8', 'replace')).hexdigest()[:8]}.md"
-    done = await keep(mount, stamp, Save(name=name, text=whole), title=title, hook="")
+    done = await indexed(mount, stamp, Save(name=name, text=whole), title)
     if isinstance(done, Proposal):
         return "waits", f"Waits for approval ({done.why}): {title}"
     line = f"Remembered as {mount.path(name)}: {title}"
@@ -139,6 +159,6 @@ async def _forget(session: Session, mount: Mount, stamp: Stamp, about: str) -> t
         change: Change = (
             Delete(name=one.file, base=base) if one.text is None else Save(name=one.file, text=one.text, base=base)
         )
-        waits |= isinstance(await drop(mount, stamp, change), Proposal)
+        waits |= isinstance(await indexed(mount, stamp, change), Proposal)
     files = ", ".join(mount.path(one.file) + ("" if one.text is None else " (lines of it)") for one in found)
     return ("waits", f"Waits for approval: to forget {files}") if waits else ("forgotten", f"Forgotten: {files}")
