@@ -15,6 +15,7 @@ from holdfast import prompts
 from holdfast.agent.desk import Desk
 from holdfast.agent.skills import Scope, listing
 from holdfast.agent.tools.tool import Tool
+from holdfast.context.derived import TOOL
 from holdfast.transcript.blocks import encode, text_block
 from holdfast.transcript.records import Front
 
@@ -40,8 +41,11 @@ def front_of(model: str, tools: Iterable[Tool[Any]], desk: Desk, scopes: Mapping
 
 
 def _offered(tools: Iterable[Tool[Any]], desk: Desk) -> Iterable[Tool[Any]]:
-    """Without skills nobody needs the tool that loads them."""
-    return (tool for tool in tools if tool.name != "Skill" or desk.skills)
+    """Without skills nobody needs the tool that loads them, without memories none that writes them."""
+    missing = {"Skill"} if not desk.skills else set()
+    if desk.session.memories is None or desk.session.settings.memory_mode == "off":
+        missing.add(TOOL)
+    return (tool for tool in tools if tool.name not in missing)
 
 
 def _definition(tool: Tool[Any], listed: Mapping[str, str]) -> bytes:
