@@ -7,6 +7,7 @@ everything else with what it is and how to get a real model.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from secrets import token_hex
 from typing import Any
 
 import msgspec
@@ -29,7 +30,7 @@ class DemonstrationModel:
     """`ports.Model` that follows a few orders and otherwise says what it is. It reports no usage."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self._count, self._run = 0, token_hex(4)  # ids are told apart from those of an earlier run
 
     @property
     def about(self) -> About:
@@ -40,7 +41,7 @@ class DemonstrationModel:
         fields = msgspec.json.decode(request.body)
         tools = {tool.get("name") for tool in fields.get("tools", ())}
         call = _ordered(_last(fields["messages"]), tools)
-        response = ResponseId(f"offline-{id(self):x}-{self._count}")
+        response = ResponseId(f"offline-{self._run}-{self._count}")
         yield Started(response)
         if isinstance(call, str):
             block = text_block(call)

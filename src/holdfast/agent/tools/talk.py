@@ -1,4 +1,4 @@
-"""TodoWrite, Skill, Task, the plan, recall and compaction: tools that change nothing on disk but the agent's own plan (LIB-1)."""
+"""TodoWrite, Skill, Task, the plan, recall, compaction: tools that change only the agent's own plan (LIB-1)."""
 
 from __future__ import annotations
 
