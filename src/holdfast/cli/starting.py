@@ -20,7 +20,7 @@ _HEAD = {
 # The settings that are changed most: a heading, then names with what they do.
 SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Models: provider:model[@URL][#KEY]; keys stay in the environment (docs/models.md)": {
-        "main_models": 'who answers, and who is next when one gives up: ["anthropic:claude-sonnet-5-5", "ollama:qwen3"]',
+        "main_models": 'who answers, then who is asked next: ["anthropic:claude-sonnet-5-5", "ollama:qwen3"]',
         "summarizer_models": 'who writes records when the context is compacted; ["offline"]: code does it',
         "notes_models": "who keeps the session's notes",
         "window_tokens": "the model's window, where neither server nor table know it: 131_072",

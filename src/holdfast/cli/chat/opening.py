@@ -19,7 +19,7 @@ from holdfast.agent.loop import Agent, Options
 from holdfast.cli.door import configured
 from holdfast.context.models import ModelFacts, model_facts
 from holdfast.engine.models import Models
-from holdfast.errors import BadSetting, SessionNotFound
+from holdfast.errors import BadSetting, ModelError, SessionNotFound
 from holdfast.ports import Model, Sink
 from holdfast.wiring import Parts, agent, connect_models, fork_session
 
@@ -153,10 +153,14 @@ async def _models(config: Config) -> tuple[Models, tuple[str, ...]]:
 
 async def _discover(model: Model) -> None:
     discover: Callable[[], Awaitable[object]] | None = getattr(model, "discover", None)
-    if discover is None or model.about.window_tokens is not None:
+    is_known = model.about.protocol == "anthropic" and model_facts(model.about.id).prefix
+    if discover is None or model.about.window_tokens is not None or is_known:
         return
     with anyio.move_on_after(DISCOVER_SECONDS):
-        await discover()
+        try:
+            await discover()
+        except ModelError:
+            pass  # the table decides then; why the server can't be asked, the first call will tell
 
 
 def known_facts(model: Model, known: tuple[ModelFacts, ...]) -> ModelFacts | None:
