@@ -29,6 +29,13 @@ from holdfast.testing.replies import Scripted
 
 HOLDFAST = (sys.executable, "-m", "holdfast")
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>])")
+_EDITS = b"\x1b[?2004h"
+# The terminal is to be the process's own, so that Ctrl-C reaches it.
+_OWNS = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
 _ASKS_PLACE, _PLACE = b"\x1b[6n", b"\x1b[1;1R"  # where the cursor is: a terminal answers that
 SECONDS = 20.0
 
@@ -47,15 +54,24 @@ class Terminal:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         self.process = subprocess.Popen(
-            [*HOLDFAST, *arguments],
+            [sys.executable, "-c", _OWNS, *HOLDFAST[1:], *arguments],
             stdin=slave, stdout=slave, stderr=slave, cwd=cwd, env=dict(env), start_new_session=True,
         )  # fmt: skip
         os.close(slave)
-        self.raw, self._seen = b"", 0
+        self.raw, self.screen, self._seen = b"", "", 0
+        self._rest, self._ready = b"", 0
 
-    @property
-    def screen(self) -> str:
-        return _ESCAPES.sub("", self.raw.decode("utf-8", "replace")).replace("\r", "")
+    def _show(self, some: bytes) -> None:
+        """Add to the screen what came; the beginning of a sequence waits for its end."""
+        self.raw, some = self.raw + some, self._rest + some
+        cut = max(some.rfind(b"\x1b"), some.rfind(b"\n"))
+        whole = (
+            some
+            if cut < 0 or some[cut : cut + 1] == b"\n" or _ESCAPES.match(some[cut:].decode("latin-1"))
+            else some[:cut]
+        )
+        self._rest = some[len(whole) :]
+        self.screen += _ESCAPES.sub("", whole.decode("utf-8", "replace")).replace("\r", "")
 
     def _take(self, seconds: float) -> bool:
         """More of what is written; False once nothing can come any more."""
@@ -69,7 +85,7 @@ class Terminal:
             raise
         if _ASKS_PLACE in some:
             os.write(self._master, _PLACE)
-        self.raw += some
+        self._show(some)
         return bool(some)
 
     def until(self, words: str, seconds: float = SECONDS) -> str:
@@ -82,6 +98,14 @@ class Terminal:
                 return self.screen[before : self._seen]
             if time.monotonic() > ends or not self._take(0.1):
                 raise AssertionError(f"never came: {words!r}; the screen ends: {self.screen[-2_000:]!r}")
+
+    def ready(self, seconds: float = SECONDS) -> None:
+        """Wait until something can be typed: the line editor says so to the terminal."""
+        ends = time.monotonic() + seconds
+        while (at := self.raw.find(_EDITS, self._ready)) < 0:
+            if time.monotonic() > ends or not self._take(0.1):
+                raise AssertionError(f"nothing can be typed; the screen ends: {self.screen[-2_000:]!r}")
+        self._ready = at + len(_EDITS)
 
     def type(self, text: str, end: str = "\r") -> None:
         os.write(self._master, (text + end).encode())

@@ -105,7 +105,7 @@ def test_long_work_through_compactions_a_crash_a_resume_and_a_rewind(
     """CLI-1, SES-1, CKP-4, TURN-9: more than sixty calls in a small window; what comes of it is what should."""
     common = ("--model", long_server.name, "--set", "window_tokens=32000", "--mode", "bypass", *ALONE)
     with terminal("chat", *common, cwd=folder, env=env) as one:
-        one.until("/help lists the commands")
+        one.ready()
         one.type("Write sixteen files with numbers, please.")
         one.until("sleep 30", 60)
         wait_for(folder.parent / "begun")
@@ -114,22 +114,25 @@ def test_long_work_through_compactions_a_crash_a_resume_and_a_rewind(
     last = long_server.bodies[-1]
     with terminal("resume", "--last", *common, cwd=folder, env=env) as two:
         two.until("going on with session")
+        two.ready()
         two.type("Go on, please.")
         two.until("All files are there.", 60)
-        two.until("tokens,")
+        two.ready()
         assert is_extended(last, next(b for b in long_server.bodies[long_server.bodies.index(last) + 1 :]))
         two.type("Now spoil it.")
         two.until("That was a mistake.")
-        two.until("tokens,")
+        two.ready()
         two.type("/rewind")
         listed = two.until("/rewind NUMBER")
+        two.ready()
         number = re.findall(r"(\d+)\s+Now spoil it\.", listed)[-1]
         two.type(f"/rewind {number}")
         two.until("back to before: Now spoil it.")
-        two.until("> Now spoil it.")  # its text is there to be edited
+        two.ready()
+        two.until("Now spoil it.")  # its text is there to be edited
         two.type("\x15Count the lines.")
         two.until("Counted.")
-        two.until("tokens,")
+        two.ready()
         two.type("", "\x04")
         assert two.end() == 0
         screen = first + two.screen
@@ -159,19 +162,23 @@ def test_permissions_are_asked_for_with_the_diff_and_the_rule(folder: Path, env:
         "Fine.",
     ]
     with served(script) as server, terminal("chat", "--model", server.name, *ALONE, cwd=folder, env=env) as one:
-        one.until("/help lists")
+        one.ready()
         one.type("Change it.")
+        one.ready()
         asked = one.until("a: always Edit; or say what to do instead: ")
         assert "? Edit a.txt" in asked and "-two" in asked and "+three" in asked
         assert "\x1b[32m  +three" in one.raw.decode()  # green
         one.type("y")
+        one.ready()
         one.until("a: always Bash(touch:*); or say")
         one.type("a")
         one.until("* Bash touch c")
         one.until("? Bash rm a.txt")
+        one.ready()
         one.until("a: always Bash(rm:*); or say")
         one.type("keep the file")
         one.until("Fine.")
+        one.ready()
         assert (folder / "a.txt").read_text() == "one\nthree\n" and (folder / "b").exists() and (folder / "c").exists()
         assert b"They said: keep the file" in server.bodies[-1]
         one.type("", "\x04")
@@ -183,18 +190,19 @@ def test_ctrl_c_interrupts_a_turn_and_leaves_at_the_second_time(folder: Path, en
     script = [calls(("Bash", {"command": "touch begun; sleep 40"})), "Going on."]
     common = ("--mode", "bypass", *ALONE)
     with served(script) as server, terminal("chat", "--model", server.name, *common, cwd=folder, env=env) as one:
-        one.until("/help lists")
+        one.ready()
         one.type("Wait for it.")
         one.until("* Bash touch begun")
         wait_for(folder / "begun")
         one.type("", "\x03")
         one.until("interrupted;")
-        one.until("tokens,")
+        one.ready()
         one.type("Go on.")
         one.until("Going on.")
-        one.until("tokens,")
+        one.ready()
         one.type("", "\x03")
         one.until("Ctrl-C again")
+        one.ready()
         one.type("", "\x03")
         assert one.end() == 0 and not server.violations()
 
@@ -205,7 +213,7 @@ def test_the_end_of_the_terminal_closes_the_session(folder: Path, env: dict[str,
         served(script) as server,
         terminal("chat", "--model", server.name, "--mode", "bypass", *ALONE, cwd=folder, env=env) as one,
     ):
-        one.until("/help lists")
+        one.ready()
         one.type("Wait.")
         one.until("* Bash touch begun")
         wait_for(folder / "begun")
@@ -217,11 +225,12 @@ def test_the_end_of_the_terminal_closes_the_session(folder: Path, env: dict[str,
 
 def test_history_is_private_and_several_lines_are_one_prompt(folder: Path, env: dict[str, str]) -> None:
     with served(["Yes."]) as server, terminal("chat", "--model", server.name, *ALONE, cwd=folder, env=env) as one:
-        one.until("\n> ")
+        one.ready()
         one.type("first line", "\x1b\r")
         one.type("second \\")
         one.type("third")
         one.until("Yes.")
+        one.ready()
         assert rb"first line\nsecond \nthird" in server.bodies[-1]
         one.type("/cle", "\t")
         one.until("begin a new session")

@@ -100,11 +100,11 @@ async def run(given: str, wanted: Wanted, *, is_json: bool) -> int:
     prompt = prompt_of(given)
     place = await place_of(wanted)
     lines, spent = Lines(is_json), Spent()
-    for line in place.told:
-        lines.tell(line)
     place.on_progress, place.also = lines.progress, TeeSink(lines, spent)
     try:
         agent = await place.agent(resume=place.located(wanted), fork=wanted.fork)
+        for line in place.told:
+            lines.tell(line)
         try:
             said = await _until_done(agent, place, prompt, lines)
         except HoldfastError as e:
