@@ -57,26 +57,21 @@ async def resume_command(chat: Chat, argument: str) -> None:
 async def rewind_command(chat: Chat, argument: str) -> None:
     """Back to before an earlier prompt; its text is there to be edited (CKP-4)."""
     session = chat.agent.session
-    found = rewinding.places(session)
+    found = await rewinding.places(session)
     if not found:
-        chat.screen.line("there is no prompt in view to go back to; /undo brings back what the last compaction took")
+        chat.screen.line("nothing was said yet that could be gone back to")
         return
     if not argument:
-        rows = [(number, cut(one.line, 80)) for number, one in enumerate(found, 1)]
+        rows = [(number, cut(one.text, 80)) for number, one in enumerate(found, 1)]
         table(("", "prompt"), rows[-_SHOWN:])
         chat.screen.line("/rewind NUMBER takes the conversation back to before that prompt; files stay as they are")
         return
     if not argument.isdecimal() or not 1 <= int(argument) <= len(found):
         raise BadSetting(f"/rewind {argument}: give a number from 1 to {len(found)}; /rewind lists them")
     to = found[int(argument) - 1]
-    if to.before is None:
-        await chat.change(None)
-        chat.draft = rewinding.text_of(to.prompt)
-    else:
-        chat.draft = await rewinding.rewind(session, to)
-    chat.screen.line(
-        f"back to before: {cut(to.line, 80)}. What came after it stays in the journal; files are as they are"
-    )
+    chat.draft = await rewinding.rewind(session, to)
+    chat.screen.line(f"back to before: {cut(to.text, 80)}")
+    chat.screen.line("what came after it stays in the journal; files are as they are")
 
 
 async def mode_command(chat: Chat, argument: str) -> None:
