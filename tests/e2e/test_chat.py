@@ -240,6 +240,44 @@ def test_history_is_private_and_several_lines_are_one_prompt(folder: Path, env: 
     assert stat.S_IMODE(history.stat().st_mode) == 0o600 and "second" in history.read_text()
 
 
+def test_a_dumb_terminal_has_plain_lines_and_may_be_asked(folder: Path, env: dict[str, str]) -> None:
+    """CLI-1: no line editor, no colours; questions, several lines and Ctrl-C work as well."""
+    script = [calls(("Bash", {"command": "touch b"})), "Touched."]
+    env["TERM"] = "dumb"
+    with served(script) as server, terminal("chat", "--model", server.name, *ALONE, cwd=folder, env=env) as one:
+        one.until("\n> ")
+        one.type("touch \\")
+        one.type("it")
+        one.until("or say what to do instead: ")
+        one.type("y")
+        one.until("Touched.")
+        one.until("\n> ")
+        assert (folder / "b").exists() and rb"touch \nit" in server.bodies[0] and b"\x1b[" not in one.raw
+        one.type("", "\x03")
+        one.until("Ctrl-C again")
+        one.type("", "\x03")
+        assert one.end() == 0
+
+
+def test_instructions_are_read_unless_a_setting_says_otherwise(folder: Path, env: dict[str, str]) -> None:
+    """INS-1: a program for people reads theirs."""
+    (folder / "CLAUDE.md").write_text("Always say moo.\n")
+    with served() as server:
+        said(folder, env, server, "hello")
+        said(folder, env, server, "hello", more=("--set", "instructions=false"))
+        assert [b"Always say moo." in body for body in server.bodies] == [True, False]
+
+
+def test_a_server_that_cuts_prompts_is_found_out(folder: Path, env: dict[str, str]) -> None:
+    """LIB-3, PRS-8: the window is asked for; what is cut without a word is said, with what helps."""
+    with served(["Yes."] * 9, cuts_at=3_000) as server:
+        server.server.model["max_model_len"] = 64_000
+        name = f"vllm:some-model@{server.server.url}/v1"
+        done = ran("chat", "--model", name, *ALONE, cwd=folder, env=env, given="word " * 3_000 + "\n")
+        assert "window 64,000 tokens" in done.stdout
+        assert "left out the beginning of the prompt without a word" in done.stdout
+
+
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
