@@ -17,6 +17,7 @@ _MOST_LINES = 20
 
 async def ask(screen: Screen, reader: Reader, asked: Asked) -> Yes | No:
     """Put one question to the person. Ctrl-C and the end of the input refuse, and end the turn."""
+    screen.asked = asked.id
     screen.line(f"? {asked.tool} {about(asked.arguments)}".rstrip(), "bold yellow")
     command = asked.arguments.get("command")
     if isinstance(command, str) and "\n" in command:  # what is allowed has to be seen whole

@@ -81,6 +81,9 @@ class PlainReader:
             return await interruptible(lambda: self._prompted(default))
         except Interrupted:
             raise KeyboardInterrupt from None
+        except EOFError:
+            self._show("\n")
+            raise
 
     async def _prompted(self, default: str) -> str:
         if default:

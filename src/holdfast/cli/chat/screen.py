@@ -53,6 +53,7 @@ class Screen:
         self._is_at_start = True
         self._has_begun = False
         self._has_thought = False
+        self.asked = ""  # the call that was asked for just now: it was shown with the question
         self._refused = ""  # the call that was refused just now: its result says the same again
         self._styles: dict[str, tuple[str, str]] = {}
 
@@ -120,6 +121,8 @@ class Screen:
                 self._of_subagent(progress.progress)
 
     def _started(self, call: ToolStarted) -> None:
+        if call.id == self.asked:
+            return
         self.line(f"* {call.tool} {about(call.arguments)}".rstrip(), "bold")
         self.diff(edit_diff(call.tool, call.arguments, self.root))
 
