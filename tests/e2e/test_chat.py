@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import stat
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 from tests.agents import calls
 from tests.terminals import HOLDFAST, Served, environment, parts, served, terminal
 
-from holdfast.testing import say, tool_use
+from holdfast.testing import overloaded, say, tool_use
 
 pytestmark = pytest.mark.e2e
 
@@ -343,6 +344,29 @@ def test_room_is_made_shown_and_taken_back(folder: Path, env: dict[str, str]) ->
         assert b"Write files." in server.bodies[0]
         listed = ran("sessions", "--json", cwd=folder, env=env)
         assert len(listed.stdout.splitlines()) == 2  # the empty one of /clear left nothing
+
+
+def test_an_error_is_a_line_and_the_prompt_can_be_tried_again(folder: Path, env: dict[str, str]) -> None:
+    """TURN-11: what was said stays in the session."""
+    with served([overloaded(), "Now it works."]) as server:
+        screen = said(folder, env, server, "Say it once.", "/retry", more=("--set", "retry_attempts=0"))
+        assert "Overloaded" in screen and "Now it works." in screen
+        assert server.bodies[1].count(b"Say it once.") == 1
+
+
+def test_nobody_who_reads_and_nobody_who_types(folder: Path, env: dict[str, str]) -> None:
+    """CLI-5: a closed pipe ends it quietly, a missing input is one line."""
+    command = " ".join(map(shlex.quote, [*HOLDFAST, "chat", "--model", "offline"]))
+
+    def shell(line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            line, shell=True, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=60
+        )
+
+    done = shell(f"(sleep 1; echo hello; echo hello) | {command} | head -1")
+    assert "Traceback" not in done.stderr and "internal" not in done.stderr
+    done = shell(f"{command} <&-")
+    assert done.returncode == 2 and "no standard input" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_a_low_context_says_what_to_do(folder: Path, env: dict[str, str]) -> None:

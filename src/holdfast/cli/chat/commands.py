@@ -28,6 +28,11 @@ async def help_command(chat: Chat, argument: str) -> None:
     chat.screen.line("Alt-Enter or a backslash before Enter begins another line; Ctrl-C interrupts; Ctrl-D leaves")
 
 
+async def exit_command(chat: Chat, argument: str) -> None:
+    """Leave."""
+    chat.is_leaving = True
+
+
 async def clear_command(chat: Chat, argument: str) -> None:
     """A new session; the one so far stays as it is."""
     before = chat.agent.session.name
@@ -74,6 +79,11 @@ async def rewind_command(chat: Chat, argument: str) -> None:
     chat.screen.line("what came after it stays in the journal; files are as they are")
 
 
+async def retry_command(chat: Chat, argument: str) -> None:
+    """Ask the model again with what is there, for instance after an error."""
+    await chat.work(None)
+
+
 async def mode_command(chat: Chat, argument: str) -> None:
     """Show the permission mode, or set it for this chat."""
     modes: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
@@ -96,10 +106,11 @@ COMMANDS: dict[str, tuple[Does, str]] = {
     "rewind": (rewind_command, "go back to before an earlier prompt; [NUMBER]"),
     "resume": (resume_command, "go on with another session; [ID]"),
     "undo": (undo_command, "take the last compaction back"),
+    "retry": (retry_command, "ask the model again with what is there, as after an error"),
     "mode": (mode_command, "the permission mode; [default|accept_edits|plan|bypass] sets it"),
     "cost": (cost_command, "what this chat cost so far"),
     "help": (help_command, "this list"),
-    "exit": (help_command, "leave, as Ctrl-D does"),
+    "exit": (exit_command, "leave, as Ctrl-D does"),
 }
 
 

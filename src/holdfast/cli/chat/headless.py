@@ -86,7 +86,7 @@ def prompt_of(given: str) -> str:
     """The prompt; `-` is standard input."""
     text = given
     if given == "-":
-        if sys.stdin.isatty():
+        if sys.stdin is None or sys.stdin.isatty():
             raise BadSetting("-: type the prompt into a pipe or a file, as in `holdfast run - < prompt.txt`")
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
     if not text.strip():

@@ -185,4 +185,9 @@ def _make_private(path: Path) -> None:
 
 def is_terminal() -> bool:
     """Whether a line editor can be shown."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return (
+        sys.stdin is not None
+        and sys.stdin.isatty()
+        and sys.stdout.isatty()
+        and os.environ.get("TERM", "dumb") != "dumb"
+    )

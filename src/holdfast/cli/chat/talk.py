@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from holdfast.cli.chat.working import work
 from holdfast.cli.door import EXIT_INTERRUPTED, EXIT_OK, note
 from holdfast.cli.tables import usd
 from holdfast.context.policy import low_line, percent_left
-from holdfast.errors import HoldfastError
+from holdfast.errors import BadSetting, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.agent.loop import Agent
@@ -67,22 +68,23 @@ class Chat:
     async def take(self, text: str) -> None:
         """One thing that was typed. What goes wrong is a line, and the conversation goes on."""
         try:
-            if text == "/exit":
-                self.is_leaving = True
-            elif is_command(text):
+            if is_command(text):
                 await interruptible(lambda: obey(self, text))
             else:
-                await interruptible(lambda: self._work(text))
+                await interruptible(lambda: self.work(text))
         except Interrupted:
             self.screen.line(_ENDS["interrupted"], "yellow")
         except HoldfastError as e:
             self.screen.line(str(e), "red")
+        except BrokenPipeError:  # nobody sees what is shown any more
+            raise
         except OSError as e:
             self.screen.line(f"{e.filename or 'the machine'}: {e.strerror or e}", "red")
         if not is_command(text):
             self._status()
 
-    async def _work(self, text: str) -> None:
+    async def work(self, text: str | None) -> None:
+        """Have the agent work on a prompt; None goes on with what is there."""
         said = await work(self.agent, self.place, text, lambda line: self.screen.line(line, "yellow"))
         if said.stopped != "done":
             self.screen.line(_ENDS[said.stopped].format(turns=said.turns), "yellow")
@@ -104,7 +106,7 @@ class Chat:
         """Another session instead of this one: a new one, or the one in a directory."""
         agent = await self.place.agent(resume=directory)  # first: when that fails, this one stays
         before, self.agent = self.agent, agent
-        agent.mode = before.mode
+        agent.mode, self.screen.root = before.mode, agent.desk.machine.workspace.root
         await leave(before, self.place.home)
 
 
@@ -144,8 +146,11 @@ async def _chat(place: Place, wanted: Wanted) -> int:
     one = Chat(place, await place.agent(resume=directory, fork=wanted.fork), screen, reader, spent)
     screen.root = one.agent.desk.machine.workspace.root
     _greet(one, is_resumed=directory is not None)
-    is_ended = await _until_ended(one)
-    if await leave(one.agent, place.home):
+    try:
+        is_ended = await _until_ended(one)
+    finally:
+        is_kept = await leave(one.agent, place.home)
+    if is_kept:
         screen.line(f"holdfast resume {one.agent.session.name} goes on from here", "dim")
     return EXIT_INTERRUPTED if is_ended else EXIT_OK
 
@@ -153,6 +158,7 @@ async def _chat(place: Place, wanted: Wanted) -> int:
 async def _until_ended(one: Chat) -> bool:
     """Talk; True when a signal ended it: then everything that runs is interrupted and closed as on leaving."""
     is_ended = False
+    failed: list[Exception] = []
     async with anyio.create_task_group() as tasks:
 
         async def listen() -> None:
@@ -163,12 +169,19 @@ async def _until_ended(one: Chat) -> bool:
                     tasks.cancel_scope.cancel()
 
         tasks.start_soon(listen)
-        await one.talk()
+        try:
+            await one.talk()
+        except Exception as e:  # carried out of the group, which would wrap it
+            failed.append(e)
         tasks.cancel_scope.cancel()
+    if failed:
+        raise failed[0]
     return is_ended
 
 
 def _reader(place: Place) -> Reader:
+    if sys.stdin is None:
+        raise BadSetting("chat: there is no standard input to read from; `holdfast run PROMPT` needs none")
     if not is_terminal():
         return PlainReader()
     history = place.home / PROJECTS / slug_of(place.project) / HISTORY
