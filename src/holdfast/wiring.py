@@ -39,7 +39,7 @@ from holdfast.adapters.jobs import TaskJobs
 from holdfast.adapters.machine import RandomIds, SystemClock
 from holdfast.adapters.memory import MemoryBlobs, MemoryJournal
 from holdfast.adapters.search import JournalArchive, StoreArchive
-from holdfast.adapters.sinks import sink_of
+from holdfast.adapters.sinks import TeeSink, sink_of
 from holdfast.context.models import ModelFacts
 from holdfast.context.restore.registry import Registry
 from holdfast.context.restore.standard import STANDARD
@@ -77,6 +77,7 @@ class Parts:
     model: ModelFacts | None = None
     window: Window | None = None
     sink: Sink | None = None  # None: as the setting `events` says
+    also: Sink | None = None  # told as well, such as a screen
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=RandomIds)
     files: Files | None = None  # None: the project's folder on this disk; in memory, no files at all
@@ -126,12 +127,15 @@ async def open_session(
     parts = parts or Parts()
     files = await SessionStore(home).open(reference, durability=parts.settings.durability, read_only=read_only)
     session = await _session(files, parts, whole=whole, read_only=read_only)
-    if offers_notes:
-        try:
-            await offer_notes(session)
-        except BaseException:
-            await session.close()
-            raise
+    return await _offered(session) if offers_notes else session
+
+
+async def _offered(session: Session) -> Session:
+    try:
+        await offer_notes(session)
+    except BaseException:
+        await session.close()
+        raise
     return session
 
 
@@ -218,13 +222,14 @@ async def agent(
     model: Model,
     home: Path | None = None,
     resume: str | Path | None = None,
+    offers_notes: bool = False,
     options: Options | None = None,
     parts: Parts | None = None,
 ) -> Agent:
     """A coding agent for a folder: its session under `home`, a new one or (`resume`) an earlier one taken up again.
 
-    Without a home the session lives in this process only. Close the agent when it is done; the model is yours to
-    close. Raises what `open_session` raises.
+    Without a home the session lives in this process only. `offers_notes` is as for `open_session`. Close the agent when
+    it is done; the model is yours to close. Raises what `open_session` raises.
     """
     from holdfast.agent.loop import Agent, Crew
 
@@ -244,6 +249,8 @@ async def agent(
             files = await store.open(resume, durability=settings.durability)
         session, folder, children = await _session(files, parts), files.directory, _file_children(files, parts)
         remembers = partial(_remembering, files, parts)
+        if resume is not None and offers_notes:
+            await _offered(session)
     where = partial(_journal_of, folder)
     crew = Crew(jobs=TaskJobs, open_session=children, where=where, cleanup=cleanup, remember=remembers)
     machine = await to_thread.run_sync(_machine, project, folder, parts.clock)
@@ -339,7 +346,8 @@ def _archive(files: SessionFiles) -> Archive:
 
 
 def _sink(parts: Parts, session: str) -> Sink:
-    return parts.sink or sink_of(parts.settings.events, session=session, now=parts.clock.now)
+    sink = parts.sink or sink_of(parts.settings.events, session=session, now=parts.clock.now)
+    return sink if parts.also is None else TeeSink(sink, parts.also)
 
 
 async def memory_session(

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.agent.background import Background
 from holdfast.agent.calls import INTERRUPTED_CALL, LOST_CALL, Batch, Caller, unanswered
 from holdfast.agent.desk import Desk, Machine
-from holdfast.agent.front import front_of
+from holdfast.agent.front import front_of, is_alike, news
 from holdfast.agent.observers import Observer
 from holdfast.agent.permissions import Mode, Rule, Rules
 from holdfast.agent.progress import Answered, Ask, OfSubagent, OnProgress, Progress, Remembered, Said, Stopped, in_turn
@@ -30,6 +30,7 @@ from holdfast.agent.tools.tool import Tool
 from holdfast.context.replies import Reply
 from holdfast.context.worth import INTERRUPTED
 from holdfast.engine.keepers import Keepers
+from holdfast.engine.models import Models
 from holdfast.engine.session import Session
 from holdfast.engine.turn import run_turn
 from holdfast.errors import HoldfastError
@@ -51,6 +52,7 @@ class Options:
     observers    stand around tools that change things (CKP-1)
     system       is added to the stable part of the system prompt
     summarizer   the models that write a record when the context is compacted, as `run_turn` takes them
+    helpers      the models of work in the background, as `run_turn` takes them
     prompt       the message of another session that everything is done for: a sub-agent's
     """
 
@@ -62,6 +64,7 @@ class Options:
     observers: tuple[Observer, ...] = ()
     system: str = ""
     summarizer: Sequence[Model] | None = None
+    helpers: Models | None = None
     prompt: MessageId = MessageId("")  # noqa: RUF009 - a NewType of str, immutable
 
 
@@ -150,11 +153,11 @@ class Agent:
         return self._said("", "interrupted")
 
     async def _until_done(self, prompt: str | Message | None) -> Said:
-        await self._opened()
+        await self.open()
         await self.background.settle()
-        news = self._prompted(prompt)
+        said = self._prompted(prompt)
         while self._turns < self.session.settings.agent_turns:
-            reply = await self._asked(news)
+            reply = await self._asked(said)
             uses = Message.of("assistant", reply.blocks).tool_uses
             if not uses and reply.stop_reason != "pause_turn":
                 return self._said(reply.text, _STOPS.get(reply.stop_reason, "done"))
@@ -169,14 +172,20 @@ class Agent:
                 if batch.is_stopped:
                     return self._said(reply.text, "stopped")
             await self.background.settle()
-            news = ()
+            said = ()
         return self._said("", "turns")
 
-    async def _asked(self, news: tuple[Message, ...]) -> Reply:
+    async def _asked(self, said: tuple[Message, ...]) -> Reply:
         self._turns += 1
         options = self.options
         reply = await run_turn(
-            self.session, news, self.model, self._keepers, on_delta=options.on_progress, summarizer=options.summarizer
+            self.session,
+            said,
+            self.model,
+            self._keepers,
+            on_delta=options.on_progress,
+            summarizer=options.summarizer,
+            helpers=options.helpers,
         )
         if options.on_progress is not None:
             options.on_progress(Answered(reply))
@@ -206,15 +215,18 @@ class Agent:
         mark = Message.of("user", f"{INTERRUPTED}]", origin="reminder")
         await self.session.append(*((results,) if results else ()), mark)
 
-    async def _opened(self) -> None:
-        """Once: the front, and what an earlier process left open (SES-3)."""
+    async def open(self) -> None:
+        """Once: the front, and what an earlier process left open (SES-3). `say` does it, if nobody did."""
         if self._is_open:
             return
         front = front_of(self.model.about.id, self._caller.tools.values(), self.desk, self._scopes, self.options.system)
-        if self.session.view.front != front:
+        before = self.session.view.front
+        if before is None or not is_alike(before, front):
             await self.session.record(front)
         if results := unanswered(tuple(self.session.view.open_calls), LOST_CALL):
             await self.session.append(results)
+        if (told := news(self.session.view, front)) is not None:
+            await self.session.append(told)
         if self._was_planning() and self.desk.mode != "plan":
             self.desk.mode_before, self.desk.mode = self.desk.mode, "plan"
         self.desk.prompt = next(
