@@ -25,6 +25,7 @@ from holdfast.errors import JournalError, SessionNotFound
 from holdfast.gateway.durable import LateJournal
 from holdfast.gateway.forking import copied, share_blobs, until
 from holdfast.gateway.index import ASKED, CLIENT, LinkIndex, mark, marked
+from holdfast.gateway.spent import Spent
 from holdfast.gateway.watching import SessionSink
 from holdfast.transcript.blocks import ToolUse
 from holdfast.transcript.edits import Rewound
@@ -66,6 +67,7 @@ class Held:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_corrected: bool = False  # answers as long as the client wants are refused: a shorter one is asked for
     front: bytes | None = None  # digest of the last front
+    spent: Spent = field(default_factory=Spent)
     names: dict[str, str] = field(default_factory=dict)  # ids of calls that a client used twice, and ours for the last
 
     @property
