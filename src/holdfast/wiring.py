@@ -52,7 +52,7 @@ from holdfast.engine.recollection import with_memory
 from holdfast.engine.session import Session, Window, World
 from holdfast.memory.directory import project_directory
 from holdfast.memory.instructions.places import Places
-from holdfast.ports import Archive, Clock, Files, Ids, Journal, Model, NotesFile, Sink
+from holdfast.ports import Archive, Clock, Files, Ids, Journal, MemorySearch, Model, NotesFile, Sink
 from holdfast.settings import Settings
 from holdfast.transcript.codec import FORMAT, VERSION
 from holdfast.transcript.records import Header
@@ -80,6 +80,7 @@ class Parts:
     registry: Registry = STANDARD
     models: Models | None = None  # of helpers, such as the one that chooses memories; None: the ranking does
     places: Places | None = None  # of instruction files; None: those of this machine, if the settings want any
+    memories: MemorySearch | None = None  # likewise of the project's memories
 
 
 async def create_session(
@@ -166,14 +167,17 @@ async def _session(
     if parts.settings.instructions and not read_only:
         with_instructions(opened, DiskInstructions(parts.places or _places(files, parts.settings)))
     if parts.settings.memory and not read_only:
-        with_memory(opened, _memories(files, parts.settings), parts.models)
+        with_memory(opened, parts.memories or _memories(files, parts.settings), parts.models)
     return with_notes(opened, FileNotes(files.directory, _home(files))) if notes else opened
 
 
 def _memories(files: SessionFiles, settings: Settings) -> FileMemories:
     """The memories of the project of a session, with their index in the store (MEM-1)."""
-    home = _home(files) or home_of(os.environ)
-    cwd = Path(files.journal.header.project or ".")
+    return project_memories(_home(files) or home_of(os.environ), Path(files.journal.header.project or "."), settings)
+
+
+def project_memories(home: Path, cwd: Path, settings: Settings) -> FileMemories:
+    """The memories of a project's folder, wherever its sessions are kept."""
     path = Path(project_directory(grounds_of(home, cwd, directory=settings.memory_directory)))
     return FileMemories(path, cache=cache_of(home, path))
 

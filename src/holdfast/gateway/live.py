@@ -96,8 +96,8 @@ def _session(one: Data, now: float) -> Iterator[str]:
     what.append("goes upstream as its view" if one["mode"] == "view" else "untouched")
     yield f'<p class="soft">{escape(" · ".join(what))}</p>{_bar(one)}'
     said = [
-        f"{one['compactions']:,} compactions",
-        f"{one['edits']:,} edits",
+        _count(one["compactions"], "compaction"),
+        _count(one["edits"], "edit"),
         f"{_k(one['spared_tokens'])} tokens not sent",
     ]
     if one["saved_usd"] is not None:
@@ -155,6 +155,10 @@ def _value(value: Any) -> str:
 
 def _last(one: Data) -> float:
     return float(one["recent"][-1]["at"]) if one["recent"] else 0.0
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _usd(amount: float) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -21,6 +21,7 @@ from holdfast.context.requests import Request, output_tokens, to_request
 from holdfast.context.view import View, advance
 from holdfast.engine.calling import apply
 from holdfast.engine.ladder import Compact, Correct, DropMedia, DropThinking, Ladder, Rungs, step
+from holdfast.engine.reminding import remind
 from holdfast.engine.turn import prepare
 from holdfast.errors import ContextBlocked, ModelError
 from holdfast.gateway.digests import Known, Limits, chain, digest, seed
@@ -154,9 +155,9 @@ class Turns:
                     return "overtaken"
                 message = _answer(turn, reply)
                 place = Place(turn.asked.count + 1, link, message.id)
-                cursors = (_cursor(ASKED, turn.asked), _cursor(CLIENT, place))
-                await held.session.append(message, also=cursors)
-                held.asked, held.is_shaped = turn.asked, held.is_shaped or not is_plain(message)
+                asked = replace(turn.asked, message=_asked_with(held, turn.asked.message))
+                await held.session.append(message, also=(_cursor(ASKED, asked), _cursor(CLIENT, place)))
+                held.asked, held.is_shaped = asked, held.is_shaped or not is_plain(message)
                 turn.who.sessions.moved(held, place)
                 turn.who.sessions.entered_link(held, place)
         return None
@@ -201,21 +202,38 @@ def _settle(turn: Turn) -> None:
 
 
 async def _said(who: Who, side: Side, incoming: Incoming, held: Held, links: list[bytes]) -> None:
-    """Append what the session doesn't know yet: the messages and their cursors in one transaction."""
-    start, ids = held.head.count, held.session.world.ids
+    """Append what the session doesn't know yet; in front of what is said now, what the session adds to it (TURN-10)."""
+    start, session = held.head.count, held.session
     if start == len(incoming.history):
         return
     messages: list[Message] = []
-    cursors: list[Cursor] = []
     calls: set[str] = set()
-    for count, message in enumerate(side.messages(incoming.history[start:]), start + 1):
-        one = msgspec.structs.replace(_renamed(message, held, calls), id=MessageId(ids.new("message")))
-        messages.append(one)
-        cursors.append(_cursor(CLIENT, Place(count, links[count], one.id)))
-    await held.session.append(*messages, also=tuple(cursors))
+    for message in side.messages(incoming.history[start:]):
+        identity = MessageId(session.world.ids.new("message"))
+        messages.append(msgspec.structs.replace(_renamed(message, held, calls), id=identity))
     held.is_shaped = held.is_shaped or not all(map(is_plain, messages))
-    who.sessions.moved(held, Place(len(incoming.history), links[-1], messages[-1].id))
+    now = 0
+    if session.view.items and session.reminders:
+        now = next((n for n in range(len(messages), 0, -1) if messages[n - 1].role == "assistant"), 0)
+        await _appended(who, held, messages[:now], links)
+    await remind(session, "before")
+    await _appended(who, held, messages[now:], links)
     who.sessions.entered_links(held, links, start)
+
+
+async def _appended(who: Who, held: Held, messages: Sequence[Message], links: list[bytes]) -> None:
+    """Messages of the client and their cursors, in one transaction; the session's head moves with them."""
+    if not messages:
+        return
+    places = [Place(n, links[n], one.id) for n, one in enumerate(messages, held.head.count + 1)]
+    await held.session.append(*messages, also=tuple(_cursor(CLIENT, place) for place in places))
+    who.sessions.moved(held, places[-1])
+
+
+def _asked_with(held: Held, last: MessageId) -> MessageId:
+    """Where a request ended: what was added behind the client's last message stays when it asks again."""
+    items = held.session.view.items
+    return items[-1].message.id if items and items[-1].message.origin == "reminder" else last
 
 
 def _cursor(name: str, place: Place) -> Cursor:
