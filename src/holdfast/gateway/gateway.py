@@ -17,6 +17,7 @@ import anyio.to_thread
 from holdfast.adapters.config import Config
 from holdfast.adapters.files.disk import DISK, discard, make_private, write_new
 from holdfast.adapters.files.instructions import places_of
+from holdfast.adapters.files.store import GATEWAY, TENANTS
 from holdfast.adapters.jobs import TaskJobs
 from holdfast.adapters.machine import RandomIds, SystemClock
 from holdfast.adapters.sinks import LoggingSink
@@ -39,8 +40,7 @@ from holdfast.settings import Settings
 from holdfast.wiring import Parts, connect_models, project_memories
 
 _LOG = logging.getLogger("holdfast.gateway")
-FOLDER = "gateway"
-TENANTS = 256  # in memory; those that are left alone go first
+MOST_TENANTS = 256  # in memory; those that are left alone go first
 SYNC_SECONDS = 1.0  # what a power cut may take of the journal; clients say it again
 SETTLE_SECONDS = 5.0  # for what follows answers, at shutdown
 RETIRE_SECONDS = 600.0  # longer than a model takes for a summary
@@ -70,7 +70,7 @@ class Gateway:
     """Everything that outlives a request."""
 
     def __init__(self, config: Config, environ: Mapping[str, str], *, sink: Sink | None = None) -> None:
-        self.home = config.home / FOLDER
+        self.home = config.home / GATEWAY
         self.metrics = Metrics()
         self.client = Client()
         self.jobs = TaskJobs()
@@ -124,7 +124,7 @@ class Gateway:
         if found is None:
             self._forget_idle()
             found = self._sessions[tenant] = Sessions(
-                self.home / "tenants" / tenant,
+                self.home / TENANTS / tenant,
                 lambda: SessionSink(self.metrics, self.clock, self._sink),
                 is_durable=self.now.config.settings.durability == "commit",
             )
@@ -132,7 +132,7 @@ class Gateway:
 
     def _forget_idle(self) -> None:
         """Strangers come and go: what they leave behind is on disk, and keeps no file open here."""
-        if len(self._sessions) >= TENANTS:
+        if len(self._sessions) >= MOST_TENANTS:
             for name, sessions in list(self._sessions.items()):
                 if not sessions.open:
                     sessions.rest()

@@ -27,6 +27,7 @@ from holdfast.gateway.forking import copied, share_blobs, until
 from holdfast.gateway.index import ASKED, CLIENT, LinkIndex, mark, marked
 from holdfast.gateway.spent import Spent
 from holdfast.gateway.watching import SessionSink
+from holdfast.gateway.whereabouts import Whereabouts
 from holdfast.transcript.blocks import ToolUse
 from holdfast.transcript.edits import Rewound
 from holdfast.transcript.messages import Message, MessageId
@@ -164,6 +165,7 @@ class Sessions:
         session.world = replace(session.world, journal=journal)
         held = Held(session, journal, background(session), sink, head, _place(cursors.get(ASKED)), route)
         held.is_shaped = is_shaped(session)
+        session.reminders = (*session.reminders, Whereabouts())
         held.names = {original(str(call)): str(call) for call in session.view.calls if original(str(call)) != call}
         self.open[session.name] = held
         self._heads[head.link] = held

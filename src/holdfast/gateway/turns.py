@@ -213,7 +213,7 @@ async def _said(who: Who, side: Side, incoming: Incoming, held: Held, links: lis
         messages.append(msgspec.structs.replace(_renamed(message, held, calls), id=identity))
     held.is_shaped = held.is_shaped or not all(map(is_plain, messages))
     now = 0
-    if session.view.items and session.reminders:
+    if session.view.items:
         now = next((n for n in range(len(messages), 0, -1) if messages[n - 1].role == "assistant"), 0)
         await _appended(who, held, messages[:now], links)
     await remind(session, "before")
