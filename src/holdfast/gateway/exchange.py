@@ -89,8 +89,8 @@ class Exchange:
         """The request as a turn of its session; None when it passes through as it came (REL-15)."""
         gateway, inquiry = self._gateway, self._inquiry
         try:
-            incoming = inquiry.side.read(inquiry.body)
             who = self._who()
+            incoming = gateway.now.turns.read(who, inquiry.side, inquiry.body)
             turn = await gateway.now.turns.begin(
                 who,
                 inquiry.side,
@@ -130,9 +130,9 @@ class Exchange:
         """
         inquiry = self._inquiry
         try:
-            incoming = inquiry.side.read(inquiry.body)
-            who = self._who()
-            links = self._gateway.now.turns.links(who, inquiry.side, incoming)
+            who, turns = self._who(), self._gateway.now.turns
+            incoming = turns.read(who, inquiry.side, inquiry.body)
+            links = turns.links(who, inquiry.side, incoming)
             return shadow(who, inquiry.side, incoming, links)
         except Unmanageable:
             return None

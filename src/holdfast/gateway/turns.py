@@ -22,8 +22,9 @@ from holdfast.context.view import View, advance
 from holdfast.engine.calling import apply
 from holdfast.engine.ladder import Compact, Correct, DropMedia, DropThinking, Ladder, Rungs, step
 from holdfast.engine.reminding import remind
-from holdfast.engine.turn import prepare
+from holdfast.engine.turn import ready
 from holdfast.errors import ContextBlocked, ModelError
+from holdfast.gateway.bodies import Bodies
 from holdfast.gateway.digests import Known, Limits, chain, digest, seed
 from holdfast.gateway.index import ASKED, CLIENT, mark
 from holdfast.gateway.reading import Incoming, Side, Unmanageable
@@ -55,7 +56,7 @@ class Turn:
     incoming: Incoming
     held: Held
     asked: Place
-    request: Request
+    request: Request | None  # of the view; made when it is needed
     body: bytes
     tokens: int
     edits: int = 0
@@ -79,14 +80,24 @@ class Turns:
 
     def __init__(self, limits: Limits, max_messages: int) -> None:
         self._limits, self._max_messages = limits, max_messages
-        self._known = Known()
+        self._known, self._bodies = Known(), Bodies()
+
+    def read(self, who: Who, side: Side, body: bytes) -> Incoming:
+        """A body as far as it is new. Raises `Unmanageable`."""
+        return side.read(body, self._bodies.taken_apart(_seed(who, side), body))
 
     def links(self, who: Who, side: Side, incoming: Incoming) -> list[bytes]:
         """The chain of a history. Raises `Unmanageable` beyond the limits."""
         if len(incoming.history) > self._max_messages:
             raise Unmanageable("too_many_messages")
-        start = seed(who.tenant, who.route, side.protocol, who.name)
-        return self._known.chain(start, incoming.history, lambda raw: side.digest(raw, self._limits))
+        start, taken, history = _seed(who, side), incoming.taken, incoming.history
+        known = list(taken.links[: len(history) + 1]) if taken else []
+        known = known or [start]
+        new = history[len(known) - 1 :]
+        links = [*known[:-1], *self._known.chain(known[-1], new, lambda raw: side.digest(raw, self._limits))]
+        if taken is not None:
+            self._bodies.keep(start, taken, len(incoming.lead), links)
+        return links
 
     async def begin(
         self, who: Who, side: Side, incoming: Incoming, *, parts: PartsOf, fit: Callable[[Held], None]
@@ -110,10 +121,10 @@ class Turns:
         await held.keepers.collect(held.session)
         await _said(who, side, incoming, held, links)
         await _fronted(side, incoming, held)
-        request, tokens = await _prepared(side, incoming, held)
+        tokens = await _ready(held)
         await held.journal.commit()
         edits = held.sink.edits - before
-        turn = Turn(who, side, incoming, held, held.head, request, b"", tokens, edits)
+        turn = Turn(who, side, incoming, held, held.head, None, b"", tokens, edits)
         _settle(turn)
         return turn
 
@@ -131,11 +142,11 @@ class Turns:
                 if held.head != turn.asked:
                     return False
                 before = held.sink.edits
-                if await apply(held.session, about, action, turn.request, "user") is not None:
+                if await apply(held.session, about, action, turn.request or _request(turn), "user") is not None:
                     return False
                 held.is_corrected = held.is_corrected or isinstance(action, Correct)
                 held.is_shaped = True
-                turn.request, turn.tokens = await _prepared(side, turn.incoming, held)
+                turn.request, turn.tokens = None, await _ready(held)
                 await held.journal.commit()
                 turn.edits += held.sink.edits - before
                 _settle(turn)
@@ -170,6 +181,10 @@ class Turns:
             held.keepers.after_reply(held.session)
 
 
+def _seed(who: Who, side: Side) -> bytes:
+    return seed(who.tenant, who.route, side.protocol, who.name)
+
+
 def leave(turn: Turn) -> None:
     """The request is over, however it ended."""
     turn.held.users -= 1
@@ -196,6 +211,7 @@ def _settle(turn: Turn) -> None:
     turn.is_shaped, turn.compacted = held.is_shaped, held.sink.compacted if turn.edits else ""
     turn.body = turn.incoming.body
     if turn.is_shaped:
+        turn.request = _request(turn)
         turn.body = turn.request.body
         if turn.incoming.prefill is not None:
             turn.body = turn.side.with_prefill(turn.body, turn.incoming.prefill)
@@ -280,17 +296,21 @@ async def _fronted(side: Side, incoming: Incoming, held: Held) -> None:
         held.front = seen
 
 
-async def _prepared(side: Side, incoming: Incoming, held: Held) -> tuple[Request, int]:
-    """The view's request, and its size. One that is too large is sent all the same: the upstream has the last word."""
-    session = held.session
-    most = output_tokens(session.view, session.facts(), side.protocol) if held.is_corrected else None
-    head: dict[str, Any] = side.head(incoming, most)
+async def _ready(held: Held) -> int:
+    """Bring the view in shape; its size. One that is too large is sent all the same: the upstream has the last word."""
     try:
-        prepared = await prepare(session, protocol=side.protocol, stream=incoming.is_stream, head=head)
+        return (await ready(held.session)).tokens
     except ContextBlocked:
-        facts = session.facts()
-        return to_request(session.view, facts, protocol=side.protocol, head=head), facts.size(session.view)
-    return prepared.request, prepared.tokens
+        return held.session.facts().size(held.session.view)
+
+
+def _request(turn: Turn) -> Request:
+    """The view's request, under the client's own fields."""
+    side, held, session = turn.side, turn.held, turn.held.session
+    facts = session.facts()
+    most = output_tokens(session.view, facts, side.protocol) if held.is_corrected else None
+    head: dict[str, Any] = side.head(turn.incoming, most)
+    return to_request(session.view, facts, protocol=side.protocol, stream=turn.incoming.is_stream, head=head)
 
 
 def _reply_digest(reply: Reply) -> bytes:
