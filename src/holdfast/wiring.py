@@ -54,9 +54,9 @@ from holdfast.engine.recollection import with_memory
 from holdfast.engine.remembered import OnTheUsersWord
 from holdfast.engine.remembering import Memory
 from holdfast.engine.session import Session, Window, World
-from holdfast.memory.directory import MAIN_RIGHTS, Rights, allowed
+from holdfast.memory.directory import MAIN_RIGHTS, Rights, allowed, project_directory
 from holdfast.memory.instructions.places import Places
-from holdfast.ports import Archive, Clock, Files, Ids, Journal, Model, NotesFile, Sink
+from holdfast.ports import Archive, Clock, Files, Ids, Journal, MemorySearch, Model, NotesFile, Sink
 from holdfast.settings import Settings
 from holdfast.transcript.codec import FORMAT, VERSION
 from holdfast.transcript.records import Header
@@ -85,6 +85,7 @@ class Parts:
     registry: Registry = STANDARD
     models: Models | None = None  # of helpers, such as the one that chooses memories; None: the ranking does
     places: Places | None = None  # of instruction files; None: those of this machine, if the settings want any
+    memories: MemorySearch | None = None  # likewise of the project's memories
 
 
 async def create_session(
@@ -173,7 +174,9 @@ async def _session(
     opened.hooks = hooks_of(parts.settings, cwd=project)
     if parts.settings.instructions and not read_only:
         with_instructions(opened, DiskInstructions(parts.places or _places(files, parts.settings)))
-    if parts.settings.memory and not read_only and notes:
+    if parts.settings.memory and not read_only and parts.memories is not None:
+        with_memory(opened, parts.memories, parts.models)
+    elif parts.settings.memory and not read_only and notes:
         remember(opened, parts, home=_home(files) or home_of(os.environ), project=project)
         opened.reminders = (*opened.reminders, OnTheUsersWord())
     return with_notes(opened, FileNotes(files.directory, _home(files))) if notes else opened
@@ -195,6 +198,12 @@ def remember(
     search = FileMemories(path, cache=cache_of(home, path)) if path is not None else None
     with_memory(session, search, parts.models)
     return search
+
+
+def project_memories(home: Path, cwd: Path, settings: Settings) -> FileMemories:
+    """The memories of a project's folder, wherever its sessions are kept."""
+    path = Path(project_directory(grounds_of(home, cwd, directory=settings.memory_directory)))
+    return FileMemories(path, cache=cache_of(home, path))
 
 
 def _places(files: SessionFiles, settings: Settings) -> Places:
