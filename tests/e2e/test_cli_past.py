@@ -381,6 +381,7 @@ def test_a_part_of_a_session(run: Door, ours: str) -> None:
     assert run("uncompact", ours) == 0 and run("uncompact", ours) == 0
     for options, what in (
         (("--from", "nobody"), "no message of the view"),
+        (("--from", ""), "no message of the view"),  # as an unset variable of a script gives it
         (("--up-to", "m-start"), "nothing stands in the part"),
     ):
         assert run("compact", ours, *options) == 1 and what in run.err
