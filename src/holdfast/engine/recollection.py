@@ -15,7 +15,7 @@ from holdfast import prompts
 from holdfast.context.asides import aside
 from holdfast.context.derived import ROOT
 from holdfast.context.items import Item
-from holdfast.context.reminders import prepend_context
+from holdfast.context.reminders import prepend_context, restored
 from holdfast.context.replies import About, Reply
 from holdfast.context.requests import Request
 from holdfast.engine.models import Models, ask_job
@@ -24,7 +24,7 @@ from holdfast.engine.session import Session
 from holdfast.events import MemoriesRecalled, MemoryIndexShown, MemorySelectionFailed
 from holdfast.memory.contents import Limits, changed, shown
 from holdfast.memory.directory import TEAM
-from holdfast.memory.recalled import Recalled, recalled_text, selection, selection_prompt, told
+from holdfast.memory.recalled import Recalled, index_told, recalled_text, selection, selection_prompt, told
 from holdfast.memory.retrieval.memories import Card, Wanted
 from holdfast.memory.retrieval.words import asked
 from holdfast.memory.topics import INDEX
@@ -156,33 +156,37 @@ class MemoryIndexReminder:
         self._session = session
         self._memories = memories
         self._uses: Mapping[str, int] | None = None  # as when the session began: the order stays (MEM-2)
-        self._told: str | None = None  # as it was shown, or as of the last change that was told
+        self._put_back: str | None = None  # by the last compaction here, whole, however much of it had room
 
     async def remind(self, session: Session, moment: Moment) -> Sequence[Message]:
         if moment != "before" or not session.settings.memory:
             return ()
-        now = await self._text()
-        if self._told is None:
-            self._told = now or ""
-            if now is None or _is_told(session):
-                return ()
-            lines = now.count("\n") + 1
-            session.world.sink.emit(MemoryIndexShown("start", lines, base_tokens(now)))
-            text = prompts.render("memory_index", directory=self._where(), index=now)
-            return (_reminder(text, INDEX_NAME, "Memory index"),)
-        changes = changed(self._told, now or "")
-        self._told = now or ""
-        if not changes:
-            return ()
-        session.world.sink.emit(MemoryIndexShown("change", changes.count("\n") + 1, base_tokens(changes)))
-        return (_reminder(prompts.render("memory_index_changed", changes=changes), INDEX_NAME, "Memory index"),)
+        now = await self._text() or ""
+        told = self._told(session)
+        if told is None:
+            return (self._said("start", now, directory=self._where(), index=now),) if now else ()
+        changes = changed(told, now)
+        return (self._said("change", changes, changes=changes),) if changes else ()
+
+    def _told(self, session: Session) -> str | None:
+        """The index as the view tells it; what a compaction of ours had no room for counts as told."""
+        notes = [
+            _texts_of(item) for item in session.view.items if item.message.note == INDEX_NAME and not item.is_hidden
+        ]
+        is_left_out = not notes and session.view.boundary is not None
+        return self._put_back if is_left_out else index_told(map(restored, notes), self._put_back)
+
+    def _said(self, why: str, told: str, **filled: str) -> Message:
+        self._session.world.sink.emit(MemoryIndexShown(why, told.count("\n") + 1, base_tokens(told)))
+        name = "memory_index" if why == "start" else "memory_index_changed"
+        return _reminder(prompts.render(name, **filled), INDEX_NAME, "Memory index")
 
     async def again(self) -> str | None:
         """The index as it is now, for the restorer (RST-9)."""
         if not self._session.settings.memory:
             return None
-        self._told = await self._text() or ""
-        return self._told or None
+        self._put_back = await self._text() or ""
+        return self._put_back or None
 
     async def _text(self) -> str | None:
         """The indexes, each within its limits; None when there are none, or nothing in them."""
