@@ -269,11 +269,6 @@ def _kept(text: str, limits: Limits) -> str:
     return shown(text, limits, modified={}, uses={}).text
 
 
-def _is_told(session: Session) -> bool:
-    """Whether the index stands in the view already: told by us, or restored behind a boundary."""
-    return session.view.boundary is not None or any(item.message.note == INDEX_NAME for item in session.view.items)
-
-
 def _tools(session: Session, turns: int) -> tuple[str, ...]:
     """The tools used in the last turns of the user."""
     names: list[str] = []
