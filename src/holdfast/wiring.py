@@ -27,6 +27,7 @@ from holdfast.adapters.files import SessionFiles, SessionStore, fork
 from holdfast.adapters.files.calibrations import Calibrations
 from holdfast.adapters.files.instructions import DiskInstructions, places_of
 from holdfast.adapters.files.keys import secret_key
+from holdfast.adapters.files.memories import file_memories
 from holdfast.adapters.files.memory_index import cache_of
 from holdfast.adapters.files.notes import FileNotes
 from holdfast.adapters.files.recollected import FileMemories
@@ -43,12 +44,14 @@ from holdfast.context.models import ModelFacts
 from holdfast.context.restore.registry import Registry
 from holdfast.context.restore.standard import STANDARD
 from holdfast.engine.ahead import AheadOfTime
+from holdfast.engine.extraction import Extraction
 from holdfast.engine.instructions import with_instructions
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.models import JOBS, Job, Models
 from holdfast.engine.notes import SessionNotes, offer_notes
 from holdfast.engine.notes_compaction import from_notes
 from holdfast.engine.recollection import with_memory
+from holdfast.engine.remembering import Memory
 from holdfast.engine.session import Session, Window, World
 from holdfast.memory.directory import project_directory
 from holdfast.memory.instructions.places import Places
@@ -163,7 +166,9 @@ async def _session(
     if parts.settings.instructions and not read_only:
         with_instructions(opened, DiskInstructions(parts.places or _places(files, parts.settings)))
     if parts.settings.memory and not read_only:
-        with_memory(opened, _memories(files, parts.settings), parts.models)
+        memories = _memories(files, parts.settings)
+        with_memory(opened, memories, parts.models)
+        with_upkeep(opened, memories)
     return with_notes(opened, FileNotes(files.directory, _home(files))) if notes else opened
 
 
@@ -173,6 +178,16 @@ def _memories(files: SessionFiles, settings: Settings) -> FileMemories:
     cwd = Path(files.journal.header.project or ".")
     path = Path(project_directory(grounds_of(home, cwd, directory=settings.memory_directory)))
     return FileMemories(path, cache=cache_of(home, path))
+
+
+def with_upkeep(session: Session, memories: FileMemories) -> Session:
+    """The session with a keeper that extracts memories after a turn; none where agents may not write them (MEM-6)."""
+    settings = session.settings
+    if settings.memory_mode in ("off", "read-only"):
+        return session
+    memory = Memory(file_memories(Path(memories.where), settings), session.world.sink, settings.memory_mode)
+    session.keepers = (*session.keepers, Extraction(session, memory, memories))
+    return session
 
 
 def _places(files: SessionFiles, settings: Settings) -> Places:

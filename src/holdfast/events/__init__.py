@@ -56,10 +56,14 @@ from holdfast.events.context import (
     SummaryInputDropped,
 )
 from holdfast.events.memory import (
+    ExtractionFellBack,
+    ExtractionSkipped,
     InstructionsChanged,
     InstructionsLoaded,
+    MemoriesExtracted,
     MemoriesRecalled,
     MemoryBlocked,
+    MemoryConsolidated,
     MemoryIndexShown,
     MemoryProposed,
     MemorySelectionFailed,
@@ -119,6 +123,10 @@ Event = (
     | MemoryWritten
     | MemoryProposed
     | MemoryBlocked
+    | ExtractionSkipped
+    | ExtractionFellBack
+    | MemoriesExtracted
+    | MemoryConsolidated
     | SecretsRedacted
     | ToolCalled
     | PermissionDecided
@@ -137,6 +145,8 @@ __all__ = [
     "CompactionDone",
     "CompactionRequested",
     "Event",
+    "ExtractionFellBack",
+    "ExtractionSkipped",
     "FileReadBack",
     "ForkEnded",
     "HeldSummaryUsed",
@@ -150,8 +160,10 @@ __all__ = [
     "KeeperStarted",
     "LadderGaveUp",
     "LadderStepped",
+    "MemoriesExtracted",
     "MemoriesRecalled",
     "MemoryBlocked",
+    "MemoryConsolidated",
     "MemoryIndexShown",
     "MemoryProposed",
     "MemorySelectionFailed",

@@ -17,14 +17,6 @@ _NEAR = {"today": 0, "tonight": 0, "this morning": 0, "this afternoon": 0, "this
 _NEAR |= {"last night": -1, "tomorrow": 1, "the day after tomorrow": 2, "the day before yesterday": -2}
 _NEAR_WORDS = "|".join(sorted(_NEAR, key=len, reverse=True)).replace(" ", r"\s+")
 
-_RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date], str]], ...] = (
-    (re.compile(rf"\b({_NEAR_WORDS})\b(?!['’]s\b)", re.I), lambda found, day: _near(found, day)),
-    (re.compile(rf"\bin\s+{_COUNT}\s+(day|week)s?(?:['’]\s+time)?\b", re.I), lambda found, day: _ahead(found, day)),
-    (re.compile(rf"\b{_COUNT}\s+(day|week)s?\s+ago\b", re.I), lambda found, day: _ago(found, day)),
-    (re.compile(rf"\b(?:(next|last|this|coming)\s+|(on|by|until|before|due|since)\s+)({_DAY})\b", re.I),
-     lambda found, day: _weekday(found, day)),
-    (re.compile(r"\b(next|last|this)\s+(week|month|year)\b(?!\s*end)", re.I), lambda found, day: _span(found, day)),
-)  # fmt: skip
 _EVERY = re.compile(rf"\b(?:every|each|{'|'.join(f'{one}s' for one in _DAYS)})\b", re.I)
 
 
@@ -85,3 +77,12 @@ def _span(found: re.Match[str], day: date) -> str:
         return f"{day.year + step}"
     months = day.year * 12 + day.month - 1 + step
     return f"{months // 12}-{months % 12 + 1:02}"
+
+
+_RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date], str]], ...] = (
+    (re.compile(rf"\b({_NEAR_WORDS})\b(?!['’]s\b)", re.I), _near),
+    (re.compile(rf"\bin\s+{_COUNT}\s+(day|week)s?(?:['’]\s+time)?\b", re.I), _ahead),
+    (re.compile(rf"\b{_COUNT}\s+(day|week)s?\s+ago\b", re.I), _ago),
+    (re.compile(rf"\b(?:(next|last|this|coming)\s+|(on|by|until|before|due|since)\s+)({_DAY})\b", re.I), _weekday),
+    (re.compile(r"\b(next|last|this)\s+(week|month|year)\b(?!\s*end)", re.I), _span),
+)

@@ -19,13 +19,15 @@ MOST_WORDS = 60
 MOST_CHARS = 600
 NAME_CHARS = 70
 STEM_WORDS = 6
+_NO_SPEECH = frozenset(">|$#<{[/")  # a quotation, a table, a command, a heading, a tag, data
 LONG_TEXT = 4_000  # a message beyond it is pasted, not said
 
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'A-Z`(])|\n+|(?<=[。！？])")
 _LEAD = re.compile(
     r"^\s*(?:[-*+]\s+|\d+[.)]\s+)?"
-    r"(?:(?:no|nope|ok(?:ay)?|hey|hm+|well|also|and|but|oh|sorry|actually|btw|by the way|fyi|note|important|wait)[,:;.!]?\s+"
+    r"(?:(?:no|nope|ok(?:ay)?|hey|hm+|well|also|and|but|oh|sorry|actually|btw|by the way|fyi|note"
+    r"|important|wait)[,:;.!]?\s+"
     r"(?:actually[, ]+)?)*",
     re.IGNORECASE,
 )
@@ -36,19 +38,23 @@ _TOLD = re.compile(
     re.IGNORECASE,
 )
 _LASTING = re.compile(
-    r"\b(?:always|never|from now on|going forward|in (?:the )?future|every ?time|whenever|each time|as a rule|by default"
-    r"|in general|generally|in this (?:project|repo|repository|codebase|code base)|in all|for all|any ?time|any new|all new"
+    r"\b(?:always|never|from now on|going forward|in (?:the )?future|every ?time|whenever|each time"
+    r"|as a rule|by default"
+    r"|in general|generally|in this (?:project|repo|repository|codebase|code base)|in all|for all"
+    r"|any ?time|any new|all new"
     r"|i (?:told|asked) you (?:before|already)|how many times|stop)\b",
     re.IGNORECASE,
 )
 _PASSING = re.compile(
     r"\b(?:this|that|these|those|it|its|here|there|them|they|above|below|now|for now|yet|just|again|instead of that"
-    r"|line \d+|the (?:same|other|previous|last|next|first|second|current|following|file|function|test|tests|error|bug|change"
+    r"|line \d+|the (?:same|other|previous|last|next|first|second|current|following|file|function|test"
+    r"|tests|error|bug|change"
     r"|changes|plan|commit|branch|pr|output|result|issue|command|script|class|method))\b|^\s*(?:ok|yes|great|thanks)\b",
     re.IGNORECASE,
 )
 _ASKS = re.compile(
-    r"\?\s*$|^(?:can|could|would|should|do|does|did|is|are|was|were|what|why|how|when|where|which|who|let'?s|i think|maybe"
+    r"\?\s*$|^(?:can|could|would|should|do|does|did|is|are|was|were|what|why|how|when|where|which|who"
+    r"|let'?s|i think|maybe"
     r"|if)\b",
     re.IGNORECASE,
 )
@@ -57,8 +63,15 @@ _VERB = (
     r"|putting|call|install|import|include|hard-?code|skip|edit|touch|delete|remove|deploy|format|name|log|print|assume"
     r"|guess|summari[sz]e|explain|ask|test|merge|rebase|squash|sign|mention|leave|keep|start|make|prefer|do|go|repeat)"
 )
+_ORDER = re.compile(
+    r"(?:please\s+)?(?:from now on|going forward|in (?:the )?future)?,?\s*(?:please\s+)?"
+    r"(?:you (?:should|must|need to)\s+)?"
+    rf"(?:always\s+|never\s+)?{_VERB}\b",
+    re.IGNORECASE,
+)
 _TOOL_OVER = re.compile(
-    r"^(?:please\s+)?(?:use|prefer)\s+\S.{0,60}?(?:\binstead of\b|\brather than\b|\bover\b|,\s*not\b|\bnot\b)\s+\S", re.I
+    r"^(?:please\s+)?(?:use|prefer)\s+\S.{0,60}?(?:\binstead of\b|\brather than\b|\bover\b|,\s*not\b|\bnot\b)\s+\S",
+    re.I,
 )
 _CORRECTS = re.compile(
     rf"^(?:please\s+)?(?:(?:don'?t|do not|never|avoid|always)\s+(?:ever\s+)?{_VERB}|(?:stop|avoid)\s+\w+ing)\b", re.I
@@ -76,14 +89,17 @@ _IS_ME = re.compile(
     re.IGNORECASE,
 )
 _DECIDED = re.compile(
-    r"^we(?:'ve| have)? (?:decided|agreed|chose|chosen|switched|moved|migrated|settled on|standardi[sz]ed|deploy|release|ship"
+    r"^we(?:'ve| have)? (?:decided|agreed|chose|chosen|switched|moved|migrated|settled on"
+    r"|standardi[sz]ed|deploy|release|ship"
     r"|don'?t use|never|always|only use|only support|no longer)\b|\b(?:deadline|code freeze|feature freeze|launch"
-    r"|go-?live|release date|demo|due date)\b[^.]{0,40}\b(?:is|on|by|at|moves?d?|due)\b|\bis due\b|\bwe (?:deploy|release|ship) "
+    r"|go-?live|release date|demo|due date)\b[^.]{0,40}\b(?:is|on|by|at|moves?d?|due)\b|\bis due\b"
+    r"|\bwe (?:deploy|release|ship) "
     r"(?:on|every|to|from|with|by)\b|\b(?:production|staging) (?:is|runs|lives) (?:on|at|in)\b",
     re.IGNORECASE,
 )
 _POINTS = re.compile(
-    r"\b(?:docs?|documentation|dashboard|board|tracker|tickets?|issues|wiki|runbook|spec|design|logs|metrics|bugs|linear|jira"
+    r"\b(?:docs?|documentation|dashboard|board|tracker|tickets?|issues|wiki|runbook|spec|design|logs"
+    r"|metrics|bugs|linear|jira"
     r"|grafana|notion|slack|confluence)\b[^.]{0,60}\b(?:is|are|live|lives|tracked|found|kept|at|in)\b.*https?://",
     re.IGNORECASE,
 )
@@ -129,7 +145,11 @@ def remarks(text: str, at: float) -> tuple[Remark, ...]:
 def _sentences(text: str) -> Iterator[str]:
     for part in _SENTENCE.split(_FENCE.sub("\n", text)):
         sentence = " ".join(part.split())
-        if sentence and len(sentence) <= MOST_CHARS and not sentence.startswith((">", "|", "$", "#", "<", "{", "[", "/")):
+        if (
+            sentence
+            and len(sentence) <= MOST_CHARS
+            and not sentence.startswith((">", "|", "$", "#", "<", "{", "[", "/"))
+        ):
             yield sentence
 
 
@@ -137,9 +157,8 @@ def _remark(sentence: str, at: float) -> Remark | None:
     bare = sentence[_end(_LEAD, sentence) :]
     told = _TOLD.match(bare)
     said = bare[told.end() :] if told else bare
-    if not said or not LEAST_WORDS <= len(said.split()) <= MOST_WORDS:
-        if not (said and any(ord(c) > 0x2E80 for c in said)):
-            return None
+    if not LEAST_WORDS <= len(said.split()) <= MOST_WORDS:
+        return None
     kind = _kind(said, is_told=told is not None)
     if kind is None:
         return None
@@ -164,12 +183,7 @@ def _kind(said: str, *, is_told: bool) -> Type | None:
         return "project"
     if is_told:
         return "feedback" if lasts else "project"
-    return "feedback" if lasts and _is_order(said) else None
-
-
-def _is_order(said: str) -> bool:
-    return bool(re.match(rf"(?:please\s+)?(?:from now on|going forward|in (?:the )?future)?,?\s*(?:please\s+)?"
-                         rf"(?:you (?:should|must|need to)\s+)?(?:always\s+|never\s+)?{_VERB}\b", said, re.IGNORECASE))  # fmt: skip
+    return "feedback" if lasts and _ORDER.match(said) else None
 
 
 def _end(pattern: re.Pattern[str], text: str) -> int:
