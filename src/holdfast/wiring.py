@@ -183,7 +183,7 @@ def _memories(files: SessionFiles, settings: Settings) -> FileMemories:
 def with_upkeep(session: Session, memories: FileMemories) -> Session:
     """The session with a keeper that extracts memories after a turn; none where agents may not write them (MEM-6)."""
     settings = session.settings
-    if settings.memory_mode in ("off", "read-only"):
+    if not settings.memory_extract or settings.memory_mode in ("off", "read-only"):
         return session
     memory = Memory(file_memories(Path(memories.where), settings), session.world.sink, settings.memory_mode)
     session.keepers = (*session.keepers, Extraction(session, memory, memories))

@@ -57,7 +57,7 @@ STATE = "The invoices are moved; ledger.py is next."
 
 
 def settings_of(**more: Any) -> Settings:
-    return Settings(restore=False, window_tokens=200_000, max_output_tokens=32_000, **more)
+    return Settings(restore=False, window_tokens=200_000, max_output_tokens=32_000, memory_extract=False, **more)
 
 
 @dataclass

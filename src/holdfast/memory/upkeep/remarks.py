@@ -53,7 +53,7 @@ _PASSING = re.compile(
     re.IGNORECASE,
 )
 _ASKS = re.compile(
-    r"\?\s*$|^(?:can|could|would|should|do|does|did|is|are|was|were|what|why|how|when|where|which|who"
+    r"[?:]\s*$|^(?:can|could|would|should|do|does|did|is|are|was|were|what|why|how|when|where|which|who"
     r"|let'?s|i think|maybe"
     r"|if)\b",
     re.IGNORECASE,
@@ -77,7 +77,7 @@ _CORRECTS = re.compile(
     rf"^(?:please\s+)?(?:(?:don'?t|do not|never|avoid|always)\s+(?:ever\s+)?{_VERB}|(?:stop|avoid)\s+\w+ing)\b", re.I
 )
 _PREFERS = re.compile(
-    r"^(?:i(?:'d| would)? (?:really |always |usually |generally )?(?:prefer|like|love|hate|dislike)\b"
+    r"^(?:i(?:'d| would)? (?:really |always |usually |generally )?(?:prefer|like|love|hate|dislike)\b(?! (?:to|us|you|it)\b)"
     r"|i (?:always|never|usually) (?:want|use|like|work)\b|i(?:'d| would) rather\b|i don'?t (?:like|want you to)\b"
     r"|my (?:favou?rite|preferred|preference)\b)",
     re.IGNORECASE,
