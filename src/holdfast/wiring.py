@@ -27,7 +27,7 @@ from holdfast.adapters.files import SessionFiles, SessionStore, fork
 from holdfast.adapters.files.calibrations import Calibrations
 from holdfast.adapters.files.instructions import DiskInstructions, places_of
 from holdfast.adapters.files.keys import secret_key
-from holdfast.adapters.files.memories import file_memories
+from holdfast.adapters.files.memories import file_memories, file_upkeep
 from holdfast.adapters.files.memory_index import cache_of
 from holdfast.adapters.files.notes import FileNotes
 from holdfast.adapters.files.recollected import FileMemories
@@ -44,6 +44,7 @@ from holdfast.context.models import ModelFacts
 from holdfast.context.restore.registry import Registry
 from holdfast.context.restore.standard import STANDARD
 from holdfast.engine.ahead import AheadOfTime
+from holdfast.engine.dreaming import Dreaming
 from holdfast.engine.extraction import Extraction
 from holdfast.engine.instructions import with_instructions
 from holdfast.engine.keepers import Keepers
@@ -181,12 +182,16 @@ def _memories(files: SessionFiles, settings: Settings) -> FileMemories:
 
 
 def with_upkeep(session: Session, memories: FileMemories) -> Session:
-    """The session with a keeper that extracts memories after a turn; none where agents may not write them (MEM-6)."""
-    settings = session.settings
-    if not settings.memory_extract or settings.memory_mode in ("off", "read-only"):
+    """The session with keepers of its memories; none where agents may not write them (MEM-6, MEM-11)."""
+    settings, path = session.settings, Path(memories.where)
+    if settings.memory_mode in ("off", "read-only"):
         return session
-    memory = Memory(file_memories(Path(memories.where), settings), session.world.sink, settings.memory_mode)
-    session.keepers = (*session.keepers, Extraction(session, memory, memories))
+    store = file_memories(path, settings)
+    memory = Memory(store, session.world.sink, settings.memory_mode)
+    if settings.memory_extract:
+        session.keepers = (*session.keepers, Extraction(session, memory, memories))
+    if settings.memory_consolidate:
+        session.keepers = (*session.keepers, Dreaming(session, memory, store, file_upkeep(path)))
     return session
 
 

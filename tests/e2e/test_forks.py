@@ -57,7 +57,14 @@ STATE = "The invoices are moved; ledger.py is next."
 
 
 def settings_of(**more: Any) -> Settings:
-    return Settings(restore=False, window_tokens=200_000, max_output_tokens=32_000, memory_extract=False, **more)
+    return Settings(
+        restore=False,
+        window_tokens=200_000,
+        max_output_tokens=32_000,
+        memory_extract=False,
+        memory_consolidate=False,
+        **more,
+    )
 
 
 @dataclass
@@ -74,7 +81,7 @@ class Desk:
 
     @property
     def notes(self) -> SessionNotes:
-        [notes] = self.session.keepers
+        notes = next(one for one in self.session.keepers if one.name == CURSOR)
         assert isinstance(notes, SessionNotes)
         return notes
 

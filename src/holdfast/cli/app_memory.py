@@ -72,3 +72,22 @@ def doctor(*, directory: Directory = None, user: User = False, json: Json = Fals
     from holdfast.cli.remembering import doctor_command
 
     raise typer.Exit(doctor_command(configured(), directory=directory, is_user=user, is_json=json))
+
+
+@app.command()
+def consolidate(
+    *,
+    directory: Directory = None,
+    user: User = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and write nothing.")] = False,
+    json: Json = False,
+) -> None:
+    """Put the memories in order: duplicates, relative dates, the index.
+
+    With a model for the job extractor, also texts that contradict one another. All of it is one change, and one undo
+    takes it back.
+    """
+    from holdfast.cli.consolidating import consolidate_command
+
+    code = consolidate_command(configured(), directory=directory, is_user=user, dry_run=dry_run, is_json=json)
+    raise typer.Exit(code)

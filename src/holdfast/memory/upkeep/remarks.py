@@ -77,7 +77,8 @@ _CORRECTS = re.compile(
     rf"^(?:please\s+)?(?:(?:don'?t|do not|never|avoid|always)\s+(?:ever\s+)?{_VERB}|(?:stop|avoid)\s+\w+ing)\b", re.I
 )
 _PREFERS = re.compile(
-    r"^(?:i(?:'d| would)? (?:really |always |usually |generally )?(?:prefer|like|love|hate|dislike)\b(?! (?:to|us|you|it)\b)"
+    r"^(?:i(?:'d| would)? (?:really |always |usually |generally )?(?:prefer|like|love|hate|dislike)\b"
+    r"(?! (?:to|us|you|it)\b)"
     r"|i (?:always|never|usually) (?:want|use|like|work)\b|i(?:'d| would) rather\b|i don'?t (?:like|want you to)\b"
     r"|my (?:favou?rite|preferred|preference)\b)",
     re.IGNORECASE,
