@@ -500,7 +500,8 @@ def test_a_crash_before_the_cursor(tmp_path: Path) -> None:
             assert records and "Lost in the crash." in it.path.read_text()
             assert covered.digest != cursor.digest != digest(it.path.read_bytes())
         session = await open_session(tmp_path, "s1")
-        [notes], after = session.keepers, session.view.state.cursors[CURSOR]
+        notes = next(one for one in session.keepers if one.name == CURSOR)
+        after = session.view.state.cursors[CURSOR]
         assert isinstance(notes, SessionNotes) and after == cursor
         found = await notes.found()
         assert found.state == "written" and found.data is not None and digest(found.data) != after.digest

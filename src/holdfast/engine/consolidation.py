@@ -6,6 +6,8 @@ to review, made if nobody changed a file meanwhile, and taken back by one undo.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -31,6 +33,8 @@ from holdfast.ports import MemoryLog, Model
 OFFLINE = "offline"
 MOST_FILES = 5_000
 ANSWER_TOKENS = 4_000
+COPIED = 4  # files of one second: they were copied or checked out, and weren't written then
+_DAY = re.compile(r"(20\d\d)[-_](\d\d)[-_](\d\d)")
 MOST_GROUPS = 20  # that a model is asked about in one go
 
 
@@ -93,7 +97,9 @@ class Consolidator:
         """All files, as of when they were last written: what the file says of that, else the log, else the disk."""
         known = await self.log.provenance()
         found: dict[str, Kept] = {}
-        for stat in (await self.memory.store.listing()).files[:MOST_FILES]:
+        stats = (await self.memory.store.listing()).files[:MOST_FILES]
+        times = Counter(int(stat.mtime) for stat in stats)
+        for stat in stats:
             if not stat.name.endswith(".md"):
                 continue
             try:
@@ -104,9 +110,13 @@ class Consolidator:
                 continue  # gone, or no UTF-8: nobody should rewrite that
             about = known.get(stat.name)
             is_ours = about is not None and about.digest == file.digest
-            at = about.stamp.at if about is not None and is_ours else stat.mtime
+            at = about.stamp.at if about is not None and is_ours else None
+            at = _said_at(stat.name, file.text) or at
+            is_dated = at is not None or times[int(stat.mtime)] < COPIED
             origin = about.least if about is not None else "assistant"
-            found[stat.name] = Kept(name=stat.name, text=file.text, at=_said_at(file.text) or at, origin=origin)
+            found[stat.name] = Kept(
+                name=stat.name, text=file.text, at=at or stat.mtime, is_dated=is_dated, origin=origin
+            )
         return found
 
     def _allowed(self, files: dict[str, Kept], order: Order) -> Order:
@@ -147,14 +157,15 @@ class Consolidator:
         return (indexed(files, order, self.limits) if asked != OFFLINE else order), asked
 
 
-def _said_at(text: str) -> float | None:
-    """The day that a file says it was last changed on, in seconds; None when it doesn't say."""
+def _said_at(name: str, text: str) -> float | None:
+    """The day that a file, or its name, says it was last changed on, in seconds; None when it doesn't say."""
     front = front_matter(text)
-    for name in ("modified", "updated", "date", "created"):
-        value = front.text(name) or front.inner("metadata").get(name)
-        if isinstance(value, str):
+    fields = [front.text(one) or front.inner("metadata").get(one) for one in ("modified", "updated", "date", "created")]
+    for value in (*fields, name, front.text("name")):
+        found = _DAY.search(value) if isinstance(value, str) else None
+        if found is not None:
             try:
-                return datetime.fromisoformat(value[:10]).replace(tzinfo=UTC).timestamp()
+                return datetime(*map(int, found.groups()), tzinfo=UTC).timestamp()  # type: ignore[arg-type,misc]
             except ValueError:
                 continue
     return None

@@ -17,6 +17,12 @@ _NEAR = {"today": 0, "tonight": 0, "this morning": 0, "this afternoon": 0, "this
 _NEAR |= {"last night": -1, "tomorrow": 1, "the day after tomorrow": 2, "the day before yesterday": -2}
 _NEAR_WORDS = "|".join(sorted(_NEAR, key=len, reverse=True)).replace(" ", r"\s+")
 
+_PARTS = re.compile(r"(```.*?```|`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”|(?<=[.!?])\s+|\n)", re.DOTALL)
+_KEPT = frozenset('`"“')  # code, and what somebody said word for word
+# `in two weeks` may be a span, too: it is a day where something is to happen then.
+_TO_COME = re.compile(
+    r"\b(?:will|due|deadline|ships?|launch\w*|releas\w+|freez\w+|going to|starts?|ends?|expires?)\b", re.I
+)
 _EVERY = re.compile(rf"\b(?:every|each|{'|'.join(f'{one}s' for one in _DAYS)})\b", re.I)
 
 
@@ -30,14 +36,16 @@ def absolute(text: str, at: float) -> str:
 
     A sentence about what is done every day or on Fridays is about no date, so it stays.
     """
-    parts = re.split(r"(```.*?```|`[^`\n]*`|(?<=[.!?])\s+|\n)", text, flags=re.DOTALL)
-    return "".join(part if not part.strip() or part.startswith("`") else _dated(part, day_of(at)) for part in parts)
+    parts = _PARTS.split(text)
+    return "".join(part if not part.strip() or part[0] in _KEPT else _dated(part, day_of(at)) for part in parts)
 
 
 def _dated(sentence: str, day: date) -> str:
     if _EVERY.search(sentence):
         return sentence
     for pattern, written in _RULES:
+        if written is _ahead and not _TO_COME.search(sentence):
+            continue
         sentence = pattern.sub(lambda found, say=written: say(found, day), sentence)  # type: ignore[misc]
     return sentence
 
@@ -80,9 +88,9 @@ def _span(found: re.Match[str], day: date) -> str:
 
 
 _RULES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], date], str]], ...] = (
-    (re.compile(rf"\b({_NEAR_WORDS})\b(?!['’]s\b)", re.I), _near),
+    (re.compile(rf"\b(?:earlier\s+|later\s+)?({_NEAR_WORDS})\b(?!['’]s\b)", re.I), _near),
     (re.compile(rf"\bin\s+{_COUNT}\s+(day|week)s?(?:['’]\s+time)?\b", re.I), _ahead),
     (re.compile(rf"\b{_COUNT}\s+(day|week)s?\s+ago\b", re.I), _ago),
     (re.compile(rf"\b(?:(next|last|this|coming)\s+|(on|by|until|before|due|since)\s+)({_DAY})\b", re.I), _weekday),
-    (re.compile(r"\b(next|last|this)\s+(week|month|year)\b(?!\s*end)", re.I), _span),
+    (re.compile(r"(?<!the )\b(next|last|this)\s+(week|month|year)\b(?!\s*(?:end|of)\b)", re.I), _span),
 )

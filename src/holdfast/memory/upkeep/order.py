@@ -21,6 +21,8 @@ from holdfast.memory.upkeep.saving import index_line
 
 SAME_SHARE = 0.9  # of the terms of either of two memories, in the other: they say the same
 SHORT_LINE = 110  # of an index that is over its budget
+FEW_DEAD = 3  # lines of an index without a file: that many are taken out …
+DEAD_SHARE = 0.25  # … or this share of them; of more it is only said
 OLDER = "older_memories.md"  # where lines of the index go that don't fit
 NAME = "consolidation"
 _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
@@ -34,6 +36,7 @@ class Kept:
     name: str
     text: str
     at: float
+    is_dated: bool = True  # whether `at` is known for certain, so that dates may follow from it
     origin: Origin = "assistant"
 
     @property
@@ -89,7 +92,8 @@ def standing(files: Mapping[str, Kept], order: Order) -> dict[str, Kept]:
         if text is not None:
             old = files.get(name)
             origin = order.origins.get(name, old.origin if old else "assistant")
-            now[name] = Kept(name=name, text=text, at=old.at if old else 0.0, origin=origin)
+            at, is_dated = (old.at, old.is_dated) if old else (0.0, False)
+            now[name] = Kept(name=name, text=text, at=at, is_dated=is_dated, origin=origin)
     return now
 
 
@@ -168,14 +172,16 @@ def _plain(line: str) -> str:
 
 def dated(files: Mapping[str, Kept], order: Order) -> Order:
     """Relative dates become dates, as of the day that the memory says, or was last written on."""
-    texts, origins = dict(order.texts), dict(order.origins)
+    texts, origins, left = dict(order.texts), dict(order.origins), list(order.left)
     for name, one in standing(files, order).items():
         if not is_memory(name) or name == OLDER:
             continue
         text = "\n".join(absolute(line, one.at) if not _STAMPED.search(line) else line for line in one.text.split("\n"))
-        if text != one.text:
+        if text != one.text and not one.is_dated:
+            left.append(f"{name}: says when by relative dates, and nothing says of which day")
+        elif text != one.text:
             texts[name], origins[name] = text, one.origin
-    return replace(order, texts=texts, origins=origins)
+    return replace(order, texts=texts, origins=origins, left=tuple(left))
 
 
 # --- the index ------------------------------------------------------------------------------------------------------
@@ -198,15 +204,20 @@ def indexed(files: Mapping[str, Kept], order: Order, limits: Limits) -> Order:
 def _index(folder: str, now: Mapping[str, Kept], order: Order, limits: Limits) -> Order:
     name, older = (f"{folder}/{one}" if folder else one for one in (INDEX, OLDER))
     old = now[name].text if name in now else "# Memory\n"
-    lines: list[str] = []
+    lines, dropped = list[str](), list(order.dropped)
     known: set[str] = {_in(older, entry.file) for entry in entries(now[older].text)} if older in now else set()
     known.add(older)
     has_older = older in now
+    dead = _dead(name, old, now, order)
     for line in old.rstrip().split("\n"):
         named = [_in(name, entry.file) for entry in entries(line)]
-        gone = [one for one in named if one.endswith(".md") and "://" not in one and one not in now]
-        again = [one for one in named if one in known and one != older]
+        gone = [one for one in named if one in dead]
+        again = [one for one in named if one in known and one != older and (line in lines or _hookless(line))]
         if named and len(gone) + len(again) == len(named):
+            why = f"{gone[0]} isn't there" if gone else f"{again[0]} has a line already"
+            dropped.append(
+                Dropped(name, line, f"in {order.merged[gone[0]]} now" if gone and gone[0] in order.merged else why)
+            )
             continue
         known |= set(named)
         lines.append(line)
@@ -223,7 +234,21 @@ def _index(folder: str, now: Mapping[str, Kept], order: Order, limits: Limits) -
         texts[older] = f"{before.rstrip()}\n" + "\n".join(moved) + "\n"
     if (text != old and len(lines) > 1) or (name in now and text != old):
         texts[name] = text
-    return replace(order, texts=texts)
+    return replace(order, texts=texts, dropped=tuple(dropped))
+
+
+def _dead(name: str, index: str, now: Mapping[str, Kept], order: Order) -> set[str]:
+    """Files that an index names and that aren't there. Where many are missing, the directory is rather not complete."""
+    files = {
+        _in(name, entry.file) for entry in entries(index) if entry.file.endswith(".md") and "://" not in entry.file
+    }
+    gone = {one for one in files if one not in now and not one.startswith(("/", "..", "~"))}
+    ours = {one for one in gone if one in order.texts}
+    return gone if len(gone - ours) <= max(FEW_DEAD, len(files) * DEAD_SHARE) else ours
+
+
+def _hookless(line: str) -> bool:
+    return not any(entry.hook for entry in entries(line))
 
 
 _OLDER_HEAD = "---\nname: Older memories\ndescription: Lines that don't fit into the index\ntype: reference\n---\n\n"
@@ -273,6 +298,11 @@ def _findings(files: Mapping[str, Kept], order: Order) -> Sequence[str]:
     now = standing(files, order)
     found = [f"{name}: a text that couldn't be merged: look at both" for name in sorted(now) if is_conflict(name)]
     for name, one in sorted(now.items()):
+        if _is_index(name):
+            links = [_in(name, entry.file) for entry in entries(one.text) if entry.file.endswith(".md")]
+            found += [
+                f"{name}: names {link}, which isn't there" for link in links if "://" not in link and link not in now
+            ]
         if not is_memory(name):
             continue
         for link in dict.fromkeys(_LINK.findall(one.topic.body)):
