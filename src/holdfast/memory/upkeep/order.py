@@ -20,6 +20,7 @@ from holdfast.memory.upkeep.dates import absolute
 from holdfast.memory.upkeep.saving import index_line
 
 SAME_SHARE = 0.9  # of the terms of either of two memories, in the other: they say the same
+LEAST_TERMS = 4  # shorter ones are alike by chance
 SHORT_LINE = 110  # of an index that is over its budget
 FEW_DEAD = 3  # lines of an index without a file: that many are taken out …
 DEAD_SHARE = 0.25  # … or this share of them; of more it is only said
@@ -126,9 +127,15 @@ def _is_same(one: Kept, said: Mapping[str, int], other: Kept, others: Mapping[st
         return False
     if _plain(one.topic.body) == _plain(other.topic.body):
         return bool(_plain(one.topic.body))
+    if len(said) >= LEAST_TERMS and _lines(one) <= _lines(other):
+        return True
     shared = said.keys() & others.keys()
     alike = min(len(shared) / max(1, len(said)), len(shared) / max(1, len(others)))
-    return alike >= SAME_SHARE and len(shared) >= 4 and _turns(one) == _turns(other)
+    return alike >= SAME_SHARE and len(shared) >= LEAST_TERMS and _turns(one) == _turns(other)
+
+
+def _lines(one: Kept) -> set[str]:
+    return {plain for line in one.topic.body.split("\n") if (plain := _plain(line))}
 
 
 def _turns(one: Kept) -> tuple[frozenset[str], frozenset[str]]:
