@@ -163,7 +163,7 @@ def merged(files: Mapping[str, Kept], order: Order, into: str, gone: Kept) -> Or
     return replace(
         order,
         texts={**order.texts, into: new, gone.name: None},
-        origins={**order.origins, into: origin, gone.name: gone.origin},
+        origins={**order.origins, into: origin, gone.name: origin},
         merged={**order.merged, gone.name: into},
         dropped=tuple(dropped),
     )

@@ -21,7 +21,7 @@ SHARE = 0.6  # of a line's telling words, at least, stand in what vouches for it
 _SENTENCE = re.compile(r"(?<=[.!?。！？;；])\s+|\n+")
 _NEGATES = re.compile(
     r"\b(?:no|not|never|don'?t|do not|doesn'?t|isn'?t|aren'?t|won'?t|can'?t|cannot|without|avoid|stop|nor|neither"
-    r"|forbid\w*|disable\w*|skip\w*|except|unless|instead)\b|n['’]t\b|不|别|勿",
+    r"|forbid\w*)\b|n['’]t\b|不|别|勿",
     re.IGNORECASE,
 )
 _DATE = re.compile(r"\b\d{4}-\d\d(?:-\d\d)?\b")
