@@ -166,11 +166,14 @@ async def _session(
     opened.hooks = hooks_of(parts.settings, cwd=project)
     if parts.settings.instructions and not read_only:
         with_instructions(opened, DiskInstructions(parts.places or _places(files, parts.settings)))
-    if parts.settings.memory and not read_only:
-        memories = _memories(files, parts.settings)
+    memories = _memories(files, parts.settings) if parts.settings.memory and not read_only else None
+    if memories is not None:
         with_memory(opened, memories, parts.models)
-        with_upkeep(opened, memories)
-    return with_notes(opened, FileNotes(files.directory, _home(files))) if notes else opened
+    if notes:
+        with_notes(opened, FileNotes(files.directory, _home(files)))
+        if memories is not None:
+            with_upkeep(opened, memories)
+    return opened
 
 
 def _memories(files: SessionFiles, settings: Settings) -> FileMemories:

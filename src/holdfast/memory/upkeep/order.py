@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from holdfast.memory.changes import Batch, Delete, Origin, Save, is_conflict, least_trusted
 from holdfast.memory.contents import Limits, entries, fits, normalised
@@ -30,7 +31,7 @@ _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 _STAMPED = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Kept:
     """A file of the directory: what it says, when that was last said (seconds), and on whose word."""
 
@@ -40,7 +41,7 @@ class Kept:
     is_dated: bool = True  # whether `at` is known for certain, so that dates may follow from it
     origin: Origin = "assistant"
 
-    @property
+    @cached_property
     def topic(self) -> Topic:
         return topic(self.name, self.text)
 
