@@ -279,6 +279,18 @@ def test_a_server_that_cuts_prompts_is_found_out(folder: Path, env: dict[str, st
         assert "left out the beginning of the prompt without a word" in done.stdout
 
 
+def test_a_model_is_found_by_the_url_of_its_server(folder: Path, env: dict[str, str]) -> None:
+    """LIB-3: and a key that happens to be set stays here."""
+    env["OPENAI_API_KEY"] = "secret"
+    with served(["Yes."]) as server:
+        server.server.routes["GET", "/v1/models"] = {"data": [{"id": "qwen3:8b", "max_model_len": 64_000}]}
+        done = ran("run", "hello", "--model", server.server.url, *ALONE, cwd=folder, env=env)
+        assert (done.returncode, done.stdout) == (0, "Yes.\n") and "using vllm:qwen3:8b@" in done.stderr
+        assert not any("secret" in value for one in server.server.received for value in one.headers.values())
+    done = ran("run", "hello", "--model", "http://127.0.0.1:9", cwd=folder, env=env)
+    assert done.returncode == 2 and "no server there lists models" in done.stderr
+
+
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
