@@ -24,6 +24,7 @@ from holdfast.context.restore.standard import STANDARD
 from holdfast.context.state import from_checkpoint
 from holdfast.context.thinking import dropped_thinking
 from holdfast.context.view import View, advance, leaves_memory, project, reaches_back
+from holdfast.engine.caching import Cached
 from holdfast.errors import HoldfastError
 from holdfast.events import (
     CalibrationLearned,
@@ -100,6 +101,7 @@ class Session:
     helpers: Models | None = None  # the models of work in the background; without them code does it
     keepers: tuple[Keeper, ...] = ()  # work in the background that belongs to the session (TURN-12)
     reminders: tuple[Reminding, ...] = ()  # who may add context that nobody said (TURN-10)
+    cached: Cached | None = None  # what the provider's cache holds since the last answer (CMP-8)
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
     _limits: tuple[object, Thresholds] | None = None
 

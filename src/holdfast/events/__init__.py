@@ -25,6 +25,7 @@ from holdfast.events.background import (
 )
 from holdfast.events.calls import (
     AnswerInterrupted,
+    CacheDropped,
     LadderGaveUp,
     LadderStepped,
     ModelCalled,
@@ -99,6 +100,7 @@ Event = (
     | PromptCutByServer
     | ProviderEdited
     | AnswerInterrupted
+    | CacheDropped
     | KeeperStarted
     | KeeperDone
     | KeeperFailed
@@ -130,6 +132,7 @@ __all__ = [
     "AnswerInterrupted",
     "BackgroundChanged",
     "BoundaryListenerFailed",
+    "CacheDropped",
     "CalibrationLearned",
     "CompactionAttemptFailed",
     "CompactionBlocked",
