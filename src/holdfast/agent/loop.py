@@ -18,10 +18,10 @@ import msgspec
 from holdfast.agent.background import Background
 from holdfast.agent.calls import INTERRUPTED_CALL, LOST_CALL, Batch, Caller, unanswered
 from holdfast.agent.desk import Desk, Machine
-from holdfast.agent.front import front_of
+from holdfast.agent.front import front_of, is_alike, news
 from holdfast.agent.observers import Observer
 from holdfast.agent.permissions import Mode, Rule, Rules
-from holdfast.agent.progress import Answered, Ask, OfSubagent, OnProgress, Progress, Said, Stopped, in_turn
+from holdfast.agent.progress import Answered, Ask, OfSubagent, OnProgress, Progress, Remembered, Said, Stopped, in_turn
 from holdfast.agent.reading import ReadState
 from holdfast.agent.skills import Scope, scopes_of, skills_of
 from holdfast.agent.subagents import Child, Subagents
@@ -30,9 +30,11 @@ from holdfast.agent.tools.tool import Tool
 from holdfast.context.replies import Reply
 from holdfast.context.worth import INTERRUPTED
 from holdfast.engine.keepers import Keepers
+from holdfast.engine.models import Models
 from holdfast.engine.session import Session
 from holdfast.engine.turn import run_turn
 from holdfast.errors import HoldfastError
+from holdfast.memory.directory import Rights
 from holdfast.ports import Jobs, Model
 from holdfast.transcript.messages import Message, MessageId
 
@@ -50,6 +52,7 @@ class Options:
     observers    stand around tools that change things (CKP-1)
     system       is added to the stable part of the system prompt
     summarizer   the models that write a record when the context is compacted, as `run_turn` takes them
+    helpers      the models of work in the background, as `run_turn` takes them
     prompt       the message of another session that everything is done for: a sub-agent's
     """
 
@@ -61,6 +64,7 @@ class Options:
     observers: tuple[Observer, ...] = ()
     system: str = ""
     summarizer: Sequence[Model] | None = None
+    helpers: Models | None = None
     prompt: MessageId = MessageId("")  # noqa: RUF009 - a NewType of str, immutable
 
 
@@ -69,14 +73,15 @@ class Crew:
     """What an agent needs to have others work beside it: tasks of its own, and sessions beside its own.
 
     `jobs` makes a new set of tasks. `open_session` gives the session of a sub-agent: a new one, or (True) the one of
-    that id; `where` is where its journal stands. `cleanup` takes away what
-    nobody needs once the agent is closed.
+    that id; `where` is where its journal stands. `remember` gives it memories, as far as its rights go (MEM-13).
+    `cleanup` takes away what nobody needs once the agent is closed.
     """
 
     jobs: Callable[[], Jobs]
     open_session: Callable[[str, bool], Awaitable[Session]]
     where: Callable[[str], str] = str
     cleanup: Callable[[], object] = lambda: None
+    remember: Callable[[Session, Rights], object] = lambda session, rights: None
 
 
 class Agent:
@@ -119,6 +124,8 @@ class Agent:
         self._scopes = scopes_of(machine.agent_files)
         self.desk.subagents = Subagents(session, self.background, self._scopes, self._child, crew.where)
         self._caller = Caller(self.desk, {tool.name: tool for tool in self.options.tools}, self.options.on_progress)
+        if (heard := self.options.on_progress) is not None:
+            session.on_remembered = (*session.on_remembered, lambda line: heard(Remembered(line)))
         self._scope: anyio.CancelScope | None = None
         self._is_open = False
         self._calls = self._turns = 0
@@ -146,11 +153,11 @@ class Agent:
         return self._said("", "interrupted")
 
     async def _until_done(self, prompt: str | Message | None) -> Said:
-        await self._opened()
+        await self.open()
         await self.background.settle()
-        news = self._prompted(prompt)
+        said = self._prompted(prompt)
         while self._turns < self.session.settings.agent_turns:
-            reply = await self._asked(news)
+            reply = await self._asked(said)
             uses = Message.of("assistant", reply.blocks).tool_uses
             if not uses and reply.stop_reason != "pause_turn":
                 return self._said(reply.text, _STOPS.get(reply.stop_reason, "done"))
@@ -165,14 +172,20 @@ class Agent:
                 if batch.is_stopped:
                     return self._said(reply.text, "stopped")
             await self.background.settle()
-            news = ()
+            said = ()
         return self._said("", "turns")
 
-    async def _asked(self, news: tuple[Message, ...]) -> Reply:
+    async def _asked(self, said: tuple[Message, ...]) -> Reply:
         self._turns += 1
         options = self.options
         reply = await run_turn(
-            self.session, news, self.model, self._keepers, on_delta=options.on_progress, summarizer=options.summarizer
+            self.session,
+            said,
+            self.model,
+            self._keepers,
+            on_delta=options.on_progress,
+            summarizer=options.summarizer,
+            helpers=options.helpers,
         )
         if options.on_progress is not None:
             options.on_progress(Answered(reply))
@@ -202,15 +215,18 @@ class Agent:
         mark = Message.of("user", f"{INTERRUPTED}]", origin="reminder")
         await self.session.append(*((results,) if results else ()), mark)
 
-    async def _opened(self) -> None:
-        """Once: the front, and what an earlier process left open (SES-3)."""
+    async def open(self) -> None:
+        """Once: the front, and what an earlier process left open (SES-3). `say` does it, if nobody did."""
         if self._is_open:
             return
         front = front_of(self.model.about.id, self._caller.tools.values(), self.desk, self._scopes, self.options.system)
-        if self.session.view.front != front:
+        before = self.session.view.front
+        if before is None or not is_alike(before, front):
             await self.session.record(front)
         if results := unanswered(tuple(self.session.view.open_calls), LOST_CALL):
             await self.session.append(results)
+        if (told := news(self.session.view, front)) is not None:
+            await self.session.append(told)
         if self._was_planning() and self.desk.mode != "plan":
             self.desk.mode_before, self.desk.mode = self.desk.mode, "plan"
         self.desk.prompt = next(
@@ -260,6 +276,7 @@ class Agent:
         """A sub-agent: the same model and machine, a session of its own, and never more permissions than now."""
         session = await self._crew.open_session(identity, resumes)
         session.configure(self.session.settings)
+        await self._remember(session, scope)
         wanted = None if scope.tools is None else set(scope.tools)
         tools = tuple(t for t in self.options.tools if t.name != "Task" and (wanted is None or t.name in wanted))
         options = replace(
@@ -275,6 +292,15 @@ class Agent:
         child = Agent(session, self.model, self.desk.machine, self._crew, options=options)
         child.desk.subagents = None
         return child
+
+    async def _remember(self, session: Session, scope: Scope) -> None:
+        """Its memories. Whatever its task derives from, what it writes does, too: its prompt is this agent's words."""
+        if self.session.memories is None:
+            return
+        self._crew.remember(session, scope.rights)
+        if session.memories is not None:
+            origin = await self.session.memories.origin(self.session)
+            session.memories = replace(session.memories, inherited=origin)
 
     def _passing(self, identity: str) -> OnProgress | None:
         heard = self.options.on_progress

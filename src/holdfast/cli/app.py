@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import app_instructions, app_memory, app_notes, app_past, app_serve, app_sessions
+from holdfast.cli import (
+    app_chat,
+    app_instructions,
+    app_memory,
+    app_notes,
+    app_past,
+    app_serve,
+    app_sessions,
+)
 from holdfast.cli.door import Door, configured, out
 
 app = typer.Typer(
@@ -293,6 +301,7 @@ def bench_retrieval(
     raise typer.Exit(retrieval_command(file, rankers=ranker or (), is_timing=timing, sizes=size or (), is_json=json))
 
 
+app_chat.add_to(app)
 app_past.add_to(app)
 app_notes.add_to(app)
 app_sessions.add_to(app)

@@ -27,11 +27,11 @@ def pin_command(
     if is_json:
         out_json(done)
     elif text is not None:
-        out(f"pinned as {done['pinned']['id']}: {_taken(done)}")
+        out(f"pinned as {done['pinned']['id']}: {taken(done)}")
     elif remove is not None:
-        out(f"removed {done['removed']['id']}: {_taken(done)}")
+        out(f"removed {done['removed']['id']}: {taken(done)}")
     else:
-        _list(done)
+        show_pins(done)
 
 
 async def _run(reference: str | Path, config: Config, text: str | None, remove: str | None) -> dict[str, Any]:
@@ -47,12 +47,13 @@ async def _run(reference: str | Path, config: Config, text: str | None, remove: 
         elif remove is not None:
             gone = await unpin(session, remove)
             done["removed"] = {"id": gone.id, "text": gone.text}
-        return done | _state(session)
+        return done | pins_of(session)
     finally:
         await (session.world.journal.close() if is_reading else session.close())
 
 
-def _state(session: Session) -> dict[str, Any]:
+def pins_of(session: Session) -> dict[str, Any]:
+    """The pins of a session, and what they take of their budget."""
     from holdfast.context.pins import pin_budget
     from holdfast.transcript.tokens import base_tokens
 
@@ -62,13 +63,15 @@ def _state(session: Session) -> dict[str, Any]:
     return {"pins": pins, "tokens": budget.used, "limit_tokens": budget.limit}
 
 
-def _taken(done: dict[str, Any]) -> str:
+def taken(done: dict[str, Any]) -> str:
+    """How much of the budget the pins take, in words."""
     return f"{plural(len(done['pins']), 'pin')}, {done['tokens']:,} of {done['limit_tokens']:,} tokens"
 
 
-def _list(done: dict[str, Any]) -> None:
+def show_pins(done: dict[str, Any]) -> None:
+    """All pins, as a table."""
     if not done["pins"]:
         out(f"no pins; they may take {done['limit_tokens']:,} tokens")
         return
     table(("pin", "tokens", "text"), [(clean(p["id"]), p["tokens"], cut(p["text"], 80)) for p in done["pins"]])
-    out(_taken(done))
+    out(taken(done))

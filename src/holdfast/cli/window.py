@@ -9,8 +9,9 @@ from holdfast.cli.grid import draw
 from holdfast.cli.opened import Opened, opened_one
 from holdfast.cli.tables import Cell, table
 from holdfast.context.accounting import Accounting, account
-from holdfast.context.policy import low_line, percent_left, pressure_at
+from holdfast.context.policy import Facts, Thresholds, low_line, percent_left, pressure_at
 from holdfast.context.trusted import trust_tokens
+from holdfast.context.view import View
 
 if TYPE_CHECKING:
     from holdfast.adapters.config import Config
@@ -29,15 +30,21 @@ def context_command(reference: str, config: Config, *, session: str | None, exac
         about = {"file": one.name, "session": one.session, "format": one.format}
         out_json({**about, **window_data(one, accounting), **told})
         return
-    out(f"{clean(one.session)}: {accounting.size:,} of {accounting.window:,} tokens\n")
+    show_window(one.session, one.view, one.facts)
+    if counted is not None:
+        difference = (accounting.size - counted) * 100 / max(1, counted)
+        out(f"  {counted:,} tokens as {clean(str(exact))} counts them; ours is {difference:+.1f}% off")
+
+
+def show_window(name: str, view: View, facts: Facts) -> None:
+    """Grid, table and thresholds of a view, for people."""
+    accounting = account(view, facts)
+    out(f"{clean(name)}: {accounting.size:,} of {accounting.window:,} tokens\n")
     draw(accounting)
     out()
     category_table(accounting)
     out()
-    _thresholds(one, accounting)
-    if counted is not None:
-        difference = (accounting.size - counted) * 100 / max(1, counted)
-        out(f"  {counted:,} tokens as {clean(str(exact))} counts them; ours is {difference:+.1f}% off")
+    _thresholds(facts.limits, accounting)
 
 
 def _exact(one: Opened, by: str) -> int:
@@ -104,8 +111,8 @@ def _percent(tokens: int, window: int) -> float:
     return tokens * 100 / window
 
 
-def _thresholds(one: Opened, accounting: Accounting) -> None:
-    limits, size = one.facts.limits, accounting.size
+def _thresholds(limits: Thresholds, accounting: Accounting) -> None:
+    size = accounting.size
     how = "reported by the provider, and estimated since" if accounting.is_measured else "estimated"
     out(f"  size {how}; window from: {limits.window_source}")
     auto = f"auto-compaction at {limits.trigger:,}" if limits.auto else "auto-compaction is off"

@@ -60,6 +60,7 @@ from holdfast.events.memory import (
     InstructionsChanged,
     InstructionsLoaded,
     MemoriesRecalled,
+    MemoryAsked,
     MemoryBlocked,
     MemoryIndexShown,
     MemoryProposed,
@@ -121,6 +122,7 @@ Event = (
     | MemoryWritten
     | MemoryProposed
     | MemoryBlocked
+    | MemoryAsked
     | SecretsRedacted
     | ToolCalled
     | PermissionDecided
@@ -154,6 +156,7 @@ __all__ = [
     "LadderGaveUp",
     "LadderStepped",
     "MemoriesRecalled",
+    "MemoryAsked",
     "MemoryBlocked",
     "MemoryIndexShown",
     "MemoryProposed",

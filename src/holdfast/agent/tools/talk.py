@@ -1,4 +1,4 @@
-"""TodoWrite, Skill, Task, the plan and recall: tools that change nothing on disk but the agent's own plan (LIB-1)."""
+"""TodoWrite, Skill, Task, the plan, recall, compaction: tools that change only the agent's own plan (LIB-1)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from holdfast.agent.progress import Asked, No
 from holdfast.agent.skills import front_matter
 from holdfast.agent.tools.tool import Input, Outcome, Refused, Tool, Use
 from holdfast.context.restore.happened import DENIED
+from holdfast.engine.compact_tool import compact_tool
 from holdfast.engine.recall_tool import recall_tool
 from holdfast.transcript.messages import Message
 
@@ -139,6 +140,23 @@ class _Recall(Tool[RecallInput]):
         return recall_tool.definition
 
 
+class CompactInput(Input, frozen=True):
+    focus: str | None = None
+
+
+async def compact(desk: Desk, use: Use, given: CompactInput) -> Outcome:
+    """Note the wish; the next turn without open work fulfils it (CMP-6)."""
+    return Outcome(await compact_tool.run(desk.session, use.arguments))
+
+
+class _Compact(Tool[CompactInput]):
+    """The engine's own definition counts."""
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        return compact_tool.definition
+
+
 async def _touches_plan(desk: Desk, given: ExitPlanInput) -> Touch:
     where = desk.machine.plan_file
     return Touch("ExitPlanMode", "other", (Where(where, where, is_inside=True),))
@@ -150,3 +168,4 @@ TASK = Tool("Task", TaskInput, task, is_parallel=True)
 ENTER_PLAN = Tool("EnterPlanMode", EnterPlanInput, enter_plan)
 EXIT_PLAN = Tool("ExitPlanMode", ExitPlanInput, exit_plan, _touches_plan)
 RECALL = _Recall("recall", RecallInput, recall, is_parallel=True)
+COMPACT = _Compact(compact_tool.name, CompactInput, compact)

@@ -1,0 +1,175 @@
+"""What a chat starts with: settings, models, and the session that is meant (CLI-1, SES-1)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from holdfast.adapters.connecting import OFFLINE, default_names
+from holdfast.adapters.demonstration import DemonstrationModel
+from holdfast.adapters.files import SessionStore
+from holdfast.adapters.files.listing import describe
+from holdfast.adapters.files.store import JOURNAL
+from holdfast.agent.loop import Agent, Options
+from holdfast.cli.door import configured
+from holdfast.context.models import ModelFacts, model_facts
+from holdfast.engine.models import Models
+from holdfast.errors import BadSetting, ModelError, SessionNotFound
+from holdfast.ports import Model, Sink
+from holdfast.wiring import Parts, agent, connect_models, fork_session
+
+if TYPE_CHECKING:
+    from holdfast.adapters.config import Config
+    from holdfast.agent.progress import Ask, OnProgress
+
+DISCOVER_SECONDS = 3.0  # for a server to tell its window; then the table decides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a person asked for on the command line."""
+
+    resume: str | None = None
+    last: bool = False
+    fork: bool = False
+    model: str | None = None
+    mode: str | None = None
+    sets: tuple[str, ...] = ()
+    max_turns: int | None = None
+
+    def check(self) -> None:
+        """Raises `BadSetting` for what can't be meant together."""
+        if self.resume is not None and self.last:
+            raise BadSetting("--resume: goes without --last; each of them names a session")
+        if self.fork and self.resume is None and not self.last:
+            raise BadSetting("--fork: which session? Add --resume ID or --last")
+
+
+@dataclass(slots=True, kw_only=True)
+class Place:
+    """Where agents of this process are made: the settings that hold, the models, and who hears what they do."""
+
+    config: Config
+    project: Path
+    models: Models
+    told: tuple[str, ...] = ()  # what a person should know before they begin
+    ask: Ask | None = None
+    on_progress: OnProgress | None = None
+    also: Sink | None = None
+
+    @property
+    def home(self) -> Path:
+        return self.config.home
+
+    async def agent(self, *, resume: Path | None = None, fork: bool = False) -> Agent:
+        """An agent on a new session, or on an earlier one. Raises what `wiring.agent` raises."""
+        main = self.models.main[0]
+        parts = Parts(
+            settings=self.config.settings,
+            model=known_facts(main, self.config.models),
+            also=self.also,
+            models=self.models,
+        )
+        project = self.project
+        if resume is not None:
+            project = project_of(resume) or project
+            if not await anyio.to_thread.run_sync(project.is_dir):
+                raise SessionNotFound(f"{project}: the folder of this session is gone; make it, or start a new session")
+        if resume is not None and fork:
+            forked = await fork_session(self.home, resume, parts=parts)
+            await forked.close()
+            resume = SessionStore(self.home).directory(forked.name, project=project)
+        options = Options(
+            ask=self.ask,
+            on_progress=self.on_progress,
+            summarizer=self.models.of("summarizer"),
+            helpers=self.models,
+        )
+        return await agent(
+            project, model=main, home=self.home, resume=resume, offers_notes=True, options=options, parts=parts
+        )
+
+    def located(self, wanted: Wanted) -> Path | None:
+        """The directory of the session to go on with; None for a new one."""
+        if wanted.resume is not None:
+            path = Path(wanted.resume)
+            return SessionStore(self.home).locate(path if path.exists() else wanted.resume)
+        if not wanted.last:
+            return None
+        found = SessionStore(self.home).list(self.project)
+        if not found:
+            raise SessionNotFound(f"{self.project}: no session here yet; `holdfast chat` starts one")
+        return found[0].directory
+
+
+async def place_of(wanted: Wanted) -> Place:
+    """Read the settings, find the models, ask them for their windows. Close the models when all is done."""
+    wanted.check()
+    config = configured(_flags(wanted))
+    if config.values["instructions"].source == "default":  # a program for people reads their instructions (INS-1)
+        config = replace(config, settings=replace(config.settings, instructions=True))
+    models, told = await _models(config)
+    return Place(config=config, project=Path.cwd(), models=models, told=told)
+
+
+def _flags(wanted: Wanted) -> Iterable[str]:
+    yield from wanted.sets
+    if wanted.model is not None:
+        yield f"main_models={wanted.model}"
+    if wanted.mode is not None:
+        yield f"permission_mode={wanted.mode}"
+    if wanted.max_turns is not None:
+        yield f"agent_turns={wanted.max_turns}"
+
+
+async def _models(config: Config) -> tuple[Models, tuple[str, ...]]:
+    """The models of each job; without any named and without a key, one on this machine, else the demonstration."""
+    settings, told = config.settings, list[str]()
+    if not settings.main_models and not default_names(os.environ):
+        from holdfast.adapters.local_servers import local_models
+
+        found = await local_models()
+        if found:
+            settings = replace(settings, main_models=found[:1])
+            others = f"; also there: {', '.join(found[1:4])}" if len(found) > 1 else ""
+            told.append(f"no key is set; using {found[0]} on this machine{others} (--model takes another)")
+    models = connect_models(settings, os.environ, known=config.models)
+    if models.main[0].about.id == OFFLINE:
+        models = replace(models, main=(DemonstrationModel(),))
+        told.append(
+            "no language model is set up, and no model server answers on this machine: this is a demonstration. "
+            "Set ANTHROPIC_API_KEY or OPENAI_API_KEY, or name one: --model ollama:qwen3"
+        )
+    async with anyio.create_task_group() as tasks:
+        for model in dict.fromkeys(models.main):
+            tasks.start_soon(_discover, model)
+    return models, tuple(told)
+
+
+async def _discover(model: Model) -> None:
+    discover: Callable[[], Awaitable[object]] | None = getattr(model, "discover", None)
+    is_known = model.about.protocol == "anthropic" and model_facts(model.about.id).prefix
+    if discover is None or model.about.window_tokens is not None or is_known:
+        return
+    with anyio.move_on_after(DISCOVER_SECONDS):
+        try:
+            await discover()
+        except ModelError:
+            pass  # the table decides then; why the server can't be asked, the first call will tell
+
+
+def known_facts(model: Model, known: tuple[ModelFacts, ...]) -> ModelFacts | None:
+    """What the user wrote down of a model; None when they didn't, so that the table decides."""
+    facts = model_facts(model.about.id, known)
+    return facts if any(one is facts for one in known) else None
+
+
+def project_of(directory: Path) -> Path | None:
+    """The folder that a session works in."""
+    project = describe(directory / JOURNAL).project
+    return Path(project) if project else None

@@ -1,0 +1,215 @@
+"""The pieces of a chat: diffs, completion, what is shown, what is found, the demonstration (CLI-1, LIB-3)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from holdfast import memory_session
+from holdfast.adapters.demonstration import DemonstrationModel
+from holdfast.adapters.local_servers import local_models
+from holdfast.agent.permissions import Rule
+from holdfast.agent.progress import Asked, No, Yes
+from holdfast.agent.tools import STANDARD
+from holdfast.cli.chat.asking import ask
+from holdfast.cli.chat.commands import COMMANDS, is_command
+from holdfast.cli.chat.completing import Completions
+from holdfast.cli.chat.diffs import edit_diff
+from holdfast.cli.chat.room import told
+from holdfast.cli.chat.screen import Screen
+from holdfast.cli.chat.tellings import telling
+from holdfast.cli.starting import template
+from holdfast.context.models import UNKNOWN
+from holdfast.context.policy import thresholds
+from holdfast.engine.turn import run_turn
+from holdfast.events import PromptCutByServer
+from holdfast.settings import Settings
+from holdfast.testing import FakeServer, RawAnswer
+from holdfast.transcript.records import Front
+
+pytestmark = pytest.mark.unit
+
+
+# --- diffs -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_diff_shows_the_lines_around_a_change(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"{n}\n" for n in range(10)))
+    given = {"file_path": "a.txt", "old_string": "5", "new_string": "five"}
+    assert edit_diff("Edit", given, str(tmp_path)) == ["@@ -4,5 +4,5 @@", " 3", " 4", "-5", "+five", " 6", " 7"]
+    several = {"file_path": "a.txt", "edits": [{"old_string": "0\n1", "new_string": "1"}]}
+    assert edit_diff("MultiEdit", several, str(tmp_path))[1:3] == ["-0", " 1"]
+
+
+def test_a_new_file_is_all_new_and_a_long_one_is_cut(tmp_path: Path) -> None:
+    lines = edit_diff("Write", {"file_path": "n", "content": "x\n" * 100}, str(tmp_path), most=10)
+    assert len(lines) == 11 and lines[1] == "+x" and lines[-1] == "@@ 91 more lines @@"
+
+
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [
+        ("Read", {"file_path": "a"}),
+        ("Edit", {"file_path": 3}),
+        ("Edit", {}),
+        ("MultiEdit", {"file_path": "a", "edits": ["x"]}),
+        ("Write", {"file_path": "\0", "content": None}),
+    ],
+)
+def test_what_is_no_edit_has_no_diff(tmp_path: Path, tool: str, given: dict[str, Any]) -> None:
+    assert edit_diff(tool, given, str(tmp_path)) == []
+
+
+def test_an_edit_that_does_not_fit_shows_its_own_texts(tmp_path: Path) -> None:
+    given = {"file_path": "gone", "old_string": "a", "new_string": "b"}
+    assert edit_diff("Edit", given, str(tmp_path))[1:] == ["-a", "+b"]
+
+
+# --- what is shown ---------------------------------------------------------------------------------------------------
+
+
+def test_nothing_that_a_terminal_obeys_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """SEC-4: neither a model's words nor a tool's can move the cursor or set titles."""
+    screen = Screen("/")
+    screen.stream("a\x1b]0;owned\x07b\n")
+    screen.line("c\x1b[2Jd\u202e")
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown and "\x07" not in shown and "\u202e" not in shown and shown.count("\n") == 2
+
+
+def test_a_prompt_that_was_cut_by_the_server_is_told_with_what_helps() -> None:
+    """LIB-3: Ollama reads the end of a prompt only, and says nothing."""
+    line, style = telling(PromptCutByServer("qwen3", 9_000, 4_096, 4_096)) or ("", "")
+    assert "9,000" in line and "4,096" in line and "num_ctx" in line and style == "yellow"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "begins at 167,000 tokens"),
+        ({"auto_compact": False}, "auto-compaction is off; calls stop at 177,000"),
+        ({"compact": False, "auto_compact": False}, "switched off altogether"),
+        ({"auto_compact_window": 100_000}, "counts with a window of 100,000"),
+    ],
+)
+def test_what_auto_compaction_does_is_said(changes: dict[str, Any], words: str) -> None:
+    """PRS-3, PRS-4."""
+    settings = Settings(**changes)
+    assert words in " ".join(told(thresholds(settings, UNKNOWN, 200_000, "default"), settings))
+
+
+# --- questions -------------------------------------------------------------------------------------------------------
+
+
+class Answers:
+    can_ask = True
+
+    def __init__(self, *said: str | type[BaseException]) -> None:
+        self.said = list(said)
+
+    async def prompt(self, default: str = "") -> str:
+        raise EOFError
+
+    async def answer(self, question: str) -> str:
+        one = self.said.pop(0)
+        if isinstance(one, str):
+            return one
+        raise one
+
+
+RULE = Rule("Bash", "make:*")
+
+
+@pytest.mark.parametrize(
+    ("said", "rule", "answer"),
+    [
+        (("y",), RULE, Yes()),
+        (("", "YES"), RULE, Yes()),
+        (("a",), RULE, Yes(RULE)),
+        (("a", "n"), None, No()),  # there is no rule that could be always
+        (("use ninja",), RULE, No("use ninja")),
+        ((KeyboardInterrupt,), RULE, No(stops=True)),
+        ((EOFError,), None, No(stops=True)),
+    ],
+)
+def test_questions_are_answered(
+    said: tuple[Any, ...], rule: Rule | None, answer: Yes | No, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """LIB-1."""
+    asked = Asked("t1", "Bash", {"command": "make all\nrm -rf /"}, "it runs a command", rule)
+    assert anyio.run(ask, Screen("/"), Answers(*said), asked) == answer
+    assert "rm -rf /" in capsys.readouterr().out  # what is allowed is seen whole
+
+
+# --- typing ----------------------------------------------------------------------------------------------------------
+
+
+def completed(text: str, root: Path, *, is_tab: bool = True) -> list[str]:
+    found = Completions({"compact": "", "context": "", "clear": ""}, root)
+    return [one.text for one in found.get_completions(Document(text), CompleteEvent(completion_requested=is_tab))]
+
+
+def test_commands_and_paths_are_completed(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").touch()
+    (tmp_path / ".hidden").touch()
+    assert completed("/co", tmp_path) == ["/compact", "/context"]
+    assert completed("look at sr", tmp_path) == ["src/"] and completed("look at sr", tmp_path, is_tab=False) == []
+    assert completed("look at src/", tmp_path, is_tab=False) == ["src/a.py"]
+    assert completed("look at .h", tmp_path) == [".hidden"] and completed("nowhere/", tmp_path) == []
+
+
+@pytest.mark.parametrize(("text", "is_one"), [("/help", True), ("/nope", True), ("/usr/bin", False), ("/a.txt", False)])
+def test_a_path_is_no_command(text: str, is_one: bool) -> None:
+    assert is_command(text) is is_one
+
+
+def test_every_command_of_the_clause_is_there() -> None:
+    """CLI-1."""
+    wanted = "context compact autocompact clear memory rewind resume notes pin undo cost help"
+    assert set(wanted.split()) <= set(COMMANDS)
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+def test_models_on_this_machine_are_found_by_their_lists() -> None:
+    """LIB-3: whatever else answers at a port is no model server."""
+
+    async def body() -> None:
+        listed = {"data": [{"id": "qwen3:8b"}, {"id": "nomic-embed-text"}, {"id": "a@b"}, {"no": 1}]}
+        one = FakeServer(routes={("GET", "/v1/models"): listed})
+        other = FakeServer(routes={("GET", "/v1/models"): RawAnswer(b"<html>", content_type="text/html")})
+        async with one, other:
+            ports = (("vllm", f"{other.url}/v1"), ("ollama", f"{one.url}/v1"), ("lmstudio", "http://127.0.0.1:9/v1"))
+            assert await local_models(ports) == (f"ollama:qwen3:8b@{one.url}/v1",)
+            assert [received.path for received in one.received] == ["/v1/models"]
+
+    anyio.run(body)
+
+
+def test_the_demonstration_says_what_it_is_and_follows_orders() -> None:
+    async def body() -> None:
+        session = await memory_session()
+        tools = tuple(msgspec.Raw(tool.definition_json) for tool in STANDARD)
+        await session.record(Front(model="offline", tools=tools))
+        model = DemonstrationModel()
+        reply = await run_turn(session, "hello", model)
+        assert "No language model" in reply.text and "demonstration" in reply.text and reply.stop_reason == "end_turn"
+        reply = await run_turn(session, "run make test", model)
+        (block,) = reply.blocks
+        assert reply.stop_reason == "tool_use" and json.loads(block.raw)["input"] == {"command": "make test"}
+
+    anyio.run(body)
+
+
+def test_a_config_of_a_project_offers_no_permissions() -> None:
+    """SEC-1."""
+    assert "permission_allow" in template(is_project=False) and "permission_mode" not in template(is_project=True)
