@@ -6,7 +6,6 @@ Frozen edits are durable before they are sent (REL-5), since committing them is 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -322,14 +321,16 @@ def _with(block: Block, field_name: str, value: str) -> Block:
 
 
 async def _fronted(side: Side, incoming: Incoming, held: Held) -> None:
-    """System prompt, tools and model, when they aren't those of the request before."""
-    front = side.front(incoming)
-    seen = hashlib.sha256(msgspec.json.encode(front)).digest()
-    if held.front is None and held.session.view.front is not None:
-        held.front = hashlib.sha256(msgspec.json.encode(held.session.view.front)).digest()
-    if held.front != seen:
+    """System prompt, tools and model, when they aren't those of the request before.
+
+    A system prompt that alone is another one holds and isn't recorded: some clients write the time of day into it, and
+    all say it again with the next request.
+    """
+    front, known = side.front(incoming), held.session.view.front
+    if known is None or (front.model, front.tools) != (known.model, known.tools):
         await held.session.record(front)
-        held.front = seen
+    elif front.system != known.system:
+        advance(held.session.view, front)
 
 
 async def _ready(held: Held) -> int:
