@@ -38,12 +38,13 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 # SEC-1: what runs commands, or gives permissions, isn't taken from a project's file: it was checked out.
 NOT_FOR_PROJECTS = frozenset({"permission_allow", "permission_mode", "pre_compact_hooks", "post_compact_hooks"})
-# PRS-4, MEM-1: true-ish values of these switch a setting off for good.
+# PRS-4, MEM-1, CKP-1: true-ish values of these switch a setting off for good.
 SWITCHES: dict[str, str] = {
     "compact": "DISABLE_COMPACT",
     "auto_compact": "DISABLE_AUTO_COMPACT",
     "instructions": "CLAUDE_CODE_DISABLE_CLAUDE_MDS",
     "memory": "CLAUDE_CODE_DISABLE_AUTO_MEMORY",
+    "checkpoints": "CLAUDE_CODE_DISABLE_FILE_CHECKPOINTING",
 }
 # Lists that grow from scope to scope (INS-5, LIB-1): one scope can't take back what another forbids.
 MERGED = frozenset({"instructions_excludes", "permission_allow", "permission_ask", "permission_deny"})

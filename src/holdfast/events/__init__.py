@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from holdfast.events.agent import (
     BackgroundChanged,
+    CheckpointSkipped,
+    CheckpointTaken,
+    FilesRewound,
     ObserverFailed,
     PermissionDecided,
     ToolCalled,
@@ -124,6 +127,9 @@ Event = (
     | PermissionDecided
     | ObserverFailed
     | BackgroundChanged
+    | CheckpointSkipped
+    | CheckpointTaken
+    | FilesRewound
 )
 
 __all__ = [
@@ -131,6 +137,8 @@ __all__ = [
     "BackgroundChanged",
     "BoundaryListenerFailed",
     "CalibrationLearned",
+    "CheckpointSkipped",
+    "CheckpointTaken",
     "CompactionAttemptFailed",
     "CompactionBlocked",
     "CompactionChecked",
@@ -138,6 +146,7 @@ __all__ = [
     "CompactionRequested",
     "Event",
     "FileReadBack",
+    "FilesRewound",
     "ForkEnded",
     "HeldSummaryUsed",
     "HookFailed",
