@@ -1,4 +1,4 @@
-"""Rewinding an agent's changes to files: random work, and an oracle that knows nothing of checkpoints (CKP-2, CKP-3)."""
+"""Rewinds of files: random work, and an oracle that knows nothing of checkpoints (CKP-2, CKP-3, REL-11)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ def rewound(seed: int, *, has_foreign: bool) -> str:
             came_of_it = "refused"
             if story.random.random() < 0.5:
                 return came_of_it
-            forced = {step.path for step in story.shadow.rewind(prompts, is_forced=True, is_dry=False).conflicts}
+            try:
+                forced = {step.path for step in story.shadow.rewind(prompts, is_forced=True, is_dry=False).conflicts}
+            except RewindRefused:  # a folder is to become a file again, and somebody's files are in it
+                assert story.now() == ends
+                return "barred"
             came_of_it = "forced"
         else:
             forced = set()

@@ -20,7 +20,7 @@ from holdfast.adapters.files.rooted import Rooted
 from holdfast.adapters.shadow.ground import Ground, GroundCalls, open_ground
 from holdfast.adapters.shadow.log import Log
 from holdfast.adapters.shadow.objects import Objects
-from holdfast.errors import FileMissing, RewindRefused
+from holdfast.errors import FileMissing, FileRefused, RewindRefused
 from holdfast.memory.checkpoints import Entry, State, same
 
 PLAN, STAGED = "plan.json", "plan.staged"
@@ -69,7 +69,10 @@ class Restoring:
             except BaseException:
                 self._back(plan, grounds)
                 raise
-            self._tidy(plan, grounds)
+            try:
+                self._tidy(plan, grounds)
+            except (OSError, FileRefused):
+                pass  # it is done all the same; whoever opens this next tidies up
         return done
 
     def recover(self) -> str:
