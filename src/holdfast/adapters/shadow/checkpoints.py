@@ -62,6 +62,7 @@ class Shadow:
     clock: Clock
     sink: Sink
     calls: GroundCalls = GROUND_CALLS
+    is_looking: bool = False  # only: somebody else may hold the session
     rewinds: Rewinds = field(init=False)
     log: Log = field(init=False)
     objects: Objects = field(init=False)
@@ -87,7 +88,8 @@ class Shadow:
         limit = self.settings.checkpoint_file_bytes
         restoring = Restoring(self._own, self._ground, self.log, self.objects, limit)
         self.rewinds = Rewinds(self._ground, self.log, self.objects, restoring, limit, self.clock.now)
-        restoring.recover()
+        if not self.is_looking:
+            restoring.recover()
         why = is_refused(self.root)
         if why:
             self._refuse(f"commands can't be rewound here: {self.root}: {why}")
