@@ -77,6 +77,7 @@ class Parts:
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=RandomIds)
     files: Files | None = None  # None: the project's folder on this disk; in memory, no files at all
+    is_remote: bool = False  # whoever speaks works on another machine: no file is read here (SEC-7)
     registry: Registry = STANDARD
     models: Models | None = None  # of helpers, such as the one that chooses memories; None: the ranking does
     places: Places | None = None  # of instruction files; None: those of this machine, if the settings want any
@@ -88,6 +89,7 @@ async def create_session(
     project: str | Path,
     session: str | None = None,
     source: str | None = None,
+    forked_from: str | None = None,
     parts: Parts | None = None,
 ) -> Session:
     """A new session of a project, locked for writing until it is closed."""
@@ -97,6 +99,7 @@ async def create_session(
         project=project,
         created=parts.clock.now(),
         source=source,
+        forked_from=forked_from,
         durability=parts.settings.durability,
     )
     return await _session(files, parts)
@@ -146,7 +149,7 @@ async def _session(
         clock=parts.clock,
         ids=parts.ids,
         sink=_sink(parts, files.id),
-        files=parts.files or ProjectFiles(files.journal.header.project or "."),
+        files=None if parts.is_remote else parts.files or ProjectFiles(files.journal.header.project or "."),
         archive=_archive(files),
         calibrations=_calibrations(files),
         secret_key=_secret_key(files),
@@ -242,7 +245,8 @@ def file_checkpoints(folder: Path, project: str | Path, parts: Parts, *, is_look
 
     `is_looking`: what a killed rewind left is left alone, for those who don't hold the session's lock.
     """
-    from holdfast.adapters.shadow.checkpoints import FOLDER, Shadow, ShadowFiles
+    from holdfast.adapters.shadow.checkpoints import Shadow, ShadowFiles
+    from holdfast.adapters.shadow.usage import FOLDER
 
     sink = _sink(parts, folder.name)
     make = partial(Shadow, str(project), folder / FOLDER, parts.settings, parts.clock, sink, is_looking=is_looking)

@@ -15,7 +15,7 @@ import pytest
 from tests.rewinds import call, shadow
 
 from holdfast.adapters.shadow.ground import GroundCalls
-from holdfast.adapters.shadow.restore import PLAN
+from holdfast.adapters.shadow.usage import PLAN
 from holdfast.errors import HoldfastError
 from holdfast.testing.trees import Picture, picture
 

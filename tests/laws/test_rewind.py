@@ -1,77 +1,88 @@
-"""Rewinds of files: random work, and an oracle that knows nothing of checkpoints (CKP-2, CKP-3, REL-11)."""
+"""CKP-4: going back in the conversation works across compactions, and what was left can be had again."""
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
-
 import pytest
-from tests.rewinds import Story
+from hypothesis import assume, given
+from hypothesis import settings as hypothesis
+from tests.laws.recount import carried, recounted
+from tests.laws.test_undo import shown
+from tests.worlds import BOUND, UNBOUND, World, done
 
-from holdfast.errors import RewindRefused
+from holdfast.context.view import project
+from holdfast.engine.rewinding import prompts, rewind_conversation, rewind_to
+from holdfast.errors import HoldfastError
+from holdfast.settings import Settings
+from holdfast.testing import strategies as plans
+from holdfast.transcript.edits import Compacted, Rewound
 
 pytestmark = pytest.mark.laws
-MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where a sync costs nothing
-SEQUENCES = int(os.environ.get("HOLDFAST_TEST_REWINDS", "150"))
+
+SMALL = Settings(window_tokens=8_000, collapse=True, collapse_min_tokens=300)
 
 
-def rewound(seed: int, *, has_foreign: bool) -> str:
-    """One sequence: rewind to a prompt, compare, undo, compare. What came of it, for the counts."""
-    with tempfile.TemporaryDirectory(dir=MEMORY) as place:
-        story = Story.of(Path(place).resolve(), seed, has_foreign=has_foreign)
-        prompt = f"m{story.random.randrange(4)}"
-        ends, start, foreign = story.now(), story.starts[prompt], story.foreign(prompt)
-        prompts = {f"m{n}" for n in range(int(prompt[1:]), 4)}
-        came_of_it = "rewound"
-        try:
-            story.shadow.rewind(prompts, is_forced=False, is_dry=False)
-        except RewindRefused as e:
-            assert foreign, f"nobody but the agent changed anything, and it was refused: {e}"
-            assert story.now() == ends
-            came_of_it = "refused"
-            if story.random.random() < 0.5:
-                return came_of_it
-            try:
-                forced = {step.path for step in story.shadow.rewind(prompts, is_forced=True, is_dry=False).conflicts}
-            except RewindRefused:  # a folder is to become a file again, and somebody's files are in it
-                assert story.now() == ends
-                return "barred"
-            came_of_it = "forced"
-        else:
-            forced = set()
-        there = story.now()
-        for path in {*ends, *start, *there} - foreign:
-            if not any(path.startswith(f"{other}/") or other.startswith(f"{path}/") for other in foreign):
-                assert there.get(path) == start.get(path), path
-        for path in foreign - forced:
-            is_needed = path not in ends and there.get(path, ("",))[0] == "folder"  # by a file that came back in it
-            if story.last(path) == "user" and not is_needed:
-                assert there.get(path) == ends.get(path), path
-        if came_of_it == "rewound" and not foreign:
-            assert there == start
-        if there != ends:
-            story.shadow.undo(is_forced=False, is_dry=False)
-        assert story.now() == ends
-        assert not list(story.project.rglob(".holdfast-*"))
-        return came_of_it
+def played(first: list[plans.Step], then: list[plans.Step], *, bound: bool = False) -> World:
+    """A session with a compaction in it."""
+    world = World(SMALL, model=BOUND if bound else UNBOUND)
+    for step in first:
+        world.play(step)
+    world.say("words " * 400)
+    world.play(plans.Compact())
+    assume(world.session.view.boundary is not None)
+    for step in then:
+        world.play(step)
+    return world
 
 
-def test_a_rewind_gives_the_tree_of_that_moment_and_an_undo_the_tree_of_now() -> None:
-    """CKP-2, CKP-3: shell changes, edits, renames, deletes, links, modes, binary and large files."""
-    for seed in range(SEQUENCES // 2):
-        try:
-            assert rewound(seed, has_foreign=False) == "rewound"
-        except (Exception, AssertionError) as e:
-            raise AssertionError(f"seed {seed}") from e
+@hypothesis(max_examples=20)
+@given(plans.sessions(), plans.sessions())
+def test_back_to_any_prompt_and_forth_again(first: list[plans.Step], then: list[plans.Step]) -> None:
+    """The view is what it was before the prompt; opened anew it is the same; the last message brings the rest back."""
+    world = played(first, then)
+    was = shown(world.session.view)
+    last = world.session.view.items[-1].message.id
+    for prompt in done(prompts(world.session)):
+        gone = done(rewind_conversation(world.session, prompt.message.id))
+        view = world.session.view
+        assert gone.message.id not in view.positions and gone.text == prompt.text
+        assert (view.items[-1].message.id if view.items else "") == gone.before
+        assert carried(view) == recounted(view)
+        assert world.reopened().view == world.reopened(whole=True).view == project(world.records) == view
+        done(rewind_to(world.session, last))
+        assert [one[0] for one in shown(world.session.view)][-1] == last
+        assert world.reopened().view == project(world.records) == world.session.view
+    assert {one[0] for one in was} <= {one[0] for one in shown(world.session.view)} | {
+        message.id for r in world.records if isinstance(r, Compacted) for message in r.summary
+    }
 
 
-def test_what_the_user_changed_stays_and_is_named() -> None:
-    """CKP-3: foreign edits aren't overwritten unless forced; undone, all is as before either way."""
-    came = []
-    for seed in range(10_000, 10_000 + SEQUENCES // 2):
-        try:
-            came.append(rewound(seed, has_foreign=True))
-        except (Exception, AssertionError) as e:
-            raise AssertionError(f"seed {seed}") from e
-    assert {"rewound", "refused", "forced"} <= set(came)
+@hypothesis(max_examples=15)
+@given(plans.sessions(), plans.sessions())
+def test_the_next_request_is_taken_wherever_one_goes(first: list[plans.Step], then: list[plans.Step]) -> None:
+    """REL-4, TURN-7: also where thinking is bound to its prefix."""
+    world = played(first, then, bound=True)
+    for prompt in done(prompts(world.session))[:3]:
+        last = world.session.view.items[-1].message.id
+        done(rewind_conversation(world.session, prompt.message.id))
+        world.say("another way")
+        world.answer(plans.Answer(text="on"))  # the fake upstream refuses what a real one would
+        done(rewind_to(world.session, last))
+        world.say("and back")
+        world.answer(plans.Answer(text="on"))
+
+
+@hypothesis(max_examples=10)
+@given(plans.sessions())
+def test_what_was_never_said_is_refused_and_changes_nothing(first: list[plans.Step]) -> None:
+    world = played(first, [])
+    records, view = len(world.records), world.session.view.copy()
+    for wrong in ("nobody", ""):
+        with pytest.raises(HoldfastError):
+            done(rewind_conversation(world.session, wrong))
+    with pytest.raises(HoldfastError):
+        done(rewind_to(world.session, "nobody"))
+    assert len(world.records) == records and world.session.view == view
+    done(rewind_to(world.session, ""))
+    assert world.session.view.items == [] and isinstance(world.records[-1], Rewound)
+    world.say("a new start")
+    world.answer(plans.Answer(text="on"))

@@ -39,7 +39,7 @@ def test_what_people_say_stays(steps: list[plans.Step]) -> None:
         item = view.item(identity)
         if item is None:
             assert boundary, "it left without a boundary"
-            assert words.strip() in view.state.ledger.words
+            assert words.strip() in [one.text for one in view.state.ledger.spoken]
         else:
             texts = [block.value.text for block in item.visible if isinstance(block.value, Text)]
             assert words in texts

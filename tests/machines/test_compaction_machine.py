@@ -20,7 +20,8 @@ from holdfast.engine.ahead import AheadOfTime
 from holdfast.engine.compact_tool import compact_tool
 from holdfast.engine.compaction import Blocked, Done, Outcome, compact
 from holdfast.engine.full import full
-from holdfast.engine.notes import SessionNotes, from_notes
+from holdfast.engine.notes import SessionNotes
+from holdfast.engine.notes_compaction import from_notes
 from holdfast.errors import CompactionRefused
 from holdfast.events import CompactionDone
 from holdfast.settings import Settings

@@ -74,6 +74,7 @@ class Config:
     model_sources: Mapping[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
     warnings: tuple[SettingIgnored, ...] = ()
+    gateway: Mapping[str, Any] = field(default_factory=dict)  # the table [gateway], for `holdfast serve`
 
 
 def home_of(environ: Mapping[str, str]) -> Path:
@@ -97,7 +98,7 @@ def load(environ: Mapping[str, str], *, cwd: Path, flags: Iterable[str] = ()) ->
     layers = _Layers()
     user, project = home / CONFIG, project_file(cwd.absolute())
     if user.is_file():
-        layers.take_file(user, f"user file {user}")
+        layers.take_file(user, f"user file {user}", is_users=True)
     if project is not None and not (user.is_file() and project.samefile(user)):
         layers.take_file(project, f"{PROJECT} {project}")
     layers.take_environment(environ)
@@ -112,6 +113,7 @@ def load(environ: Mapping[str, str], *, cwd: Path, flags: Iterable[str] = ()) ->
         model_sources=layers.model_sources,
         files=tuple(layers.files),
         warnings=tuple(layers.warnings),
+        gateway=layers.gateway,
     )
 
 
@@ -125,11 +127,13 @@ class _Layers:
         self.model_sources: dict[str, str] = {}
         self.files: list[Path] = []
         self.warnings: list[SettingIgnored] = []
+        self.gateway: Mapping[str, Any] = {}
 
-    def take_file(self, path: Path, source: str) -> None:
+    def take_file(self, path: Path, source: str, *, is_users: bool = False) -> None:
         content = _toml(path)
         self.files.append(path)
         models = content.pop("models", {})
+        self._take_gateway(path, content.pop("gateway", {}), is_users=is_users)
         for name, value in content.items():
             if name not in NAMES:
                 raise BadSetting(f"{path}: unknown setting {name!r}{nearest(name, NAMES)}; `holdfast config` lists all")
@@ -143,6 +147,15 @@ class _Layers:
         for name, entry in models.items():
             self._model(path, name, entry)
             self.model_sources[name] = source
+
+    def _take_gateway(self, path: Path, table: object, *, is_users: bool) -> None:
+        """Where keys are sent is for the user to say, never for a project that somebody else wrote (SEC-7)."""
+        if not isinstance(table, dict):
+            raise BadSetting(f"{path}: gateway has to be a table, as in [gateway]")
+        if is_users:
+            self.gateway = table
+        elif table:
+            self.warnings.append(SettingIgnored("gateway", f"{path}: only the user's own file may set up the gateway"))
 
     def _model(self, path: Path, name: str, entry: object) -> None:
         place = f'{path}: models."{name}"'

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import app_instructions, app_memory, app_notes, app_past, app_sessions
+from holdfast.cli import app_instructions, app_memory, app_notes, app_past, app_serve, app_sessions
 from holdfast.cli.door import Door, configured, out
 
 app = typer.Typer(
@@ -298,3 +298,4 @@ app_notes.add_to(app)
 app_sessions.add_to(app)
 app_memory.add_to(app)
 app_instructions.add_to(app)
+app_serve.add_to(app)

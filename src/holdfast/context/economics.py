@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from holdfast.context.models import ModelFacts
 from holdfast.context.policy import Facts
-from holdfast.context.view import View, is_uncompact
-from holdfast.transcript.edits import Change, Collapsed, Edit, Undone
+from holdfast.context.view import View, is_uncompact, leaves_memory
+from holdfast.transcript.edits import Change, Collapsed, Edit, Rewound, Undone
 from holdfast.transcript.messages import Usage
 from holdfast.transcript.records import Front, Record
 
@@ -32,7 +32,7 @@ def moved_by(view: View, record: Record) -> int | None:
     """The first item that is sent behind another prefix after a record that isn't an edit; None when none is."""
     if isinstance(record, Front):
         return 0 if view.front is not None and record != view.front else None
-    if is_uncompact(view, record):
+    if leaves_memory(view, record):
         return 0
     collapse = view.collapses.get(record.id) if isinstance(record, Undone) else None
     return view.positions[collapse.first] if collapse else None
@@ -41,9 +41,12 @@ def moved_by(view: View, record: Record) -> int | None:
 def rebound_from(view: View, record: Record, position: int) -> int:
     """The first item whose thinking a record that moves the prefix at `position` parts from its own (TURN-7).
 
-    What stood before an undone compaction gets back the prefix it had; only what was said after it hasn't.
+    What stood before an undone compaction gets back the prefix it had; only what was said after it hasn't. Of what a
+    rewind brings back nothing is in the view yet.
     """
     boundary = view.boundary
+    if isinstance(record, Rewound):
+        return len(view.items)
     return len(boundary.summary) + len(boundary.kept) if boundary and is_uncompact(view, record) else position
 
 

@@ -15,6 +15,7 @@ from holdfast.transcript.blocks import Block, Document, Image, Text, ToolResult,
 from holdfast.transcript.records import Front
 
 NO_TEXT = "(no text)"
+_OWN_PARTS = ("file", "input_audio")  # came in this protocol's own words, and go out in them
 
 
 def body(head: dict[str, Any], front: Front, groups: list[Group], *, stream: bool) -> bytes:
@@ -41,7 +42,7 @@ def body(head: dict[str, Any], front: Front, groups: list[Group], *, stream: boo
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any] | None:
     """A tool definition; None for tools that only Anthropic's servers run."""
-    if "function" in tool:
+    if "function" in tool or "custom" in tool:
         return tool
     if "input_schema" not in tool:
         return None
@@ -121,4 +122,6 @@ def _user_part(block: Block) -> list[dict[str, Any]]:
             return [{"type": "text", "text": str(value.source.get("data", ""))}]
         data = f"data:{value.source.get('media_type', 'application/pdf')};base64,{value.source.get('data', '')}"
         return [{"type": "file", "file": {"filename": value.title or "document.pdf", "file_data": data}}]
+    if block.kind in _OWN_PARTS:
+        return [msgspec.json.decode(block.raw)]
     return [{"type": "text", "text": block.raw.decode("utf-8", "replace")}]

@@ -7,7 +7,7 @@ what is hashed or counted.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -56,23 +56,27 @@ def to_request(
     model: str | None = None,
     groups: list[Group] | None = None,
     marks: dict[int, int] | None = None,
+    head: Mapping[str, Any] | None = None,
 ) -> Request:
     """The request that the next model call sends; to `model`, when it isn't the one of the conversation.
 
     With `groups`, what a helper asks once in the place of the view's own: it reads the cache, but writes nothing to it,
     and the provider doesn't compact it (PRS-5). `marks` are its breakpoints (group to block) where it knows better.
+    `head` are the fields of whoever asks, as they are, in the place of ours (GW-2): all but messages, system and tools.
     """
     once, groups = groups is not None, flatten(view) if groups is None else groups
     front = view.front or Front()
     settings = facts.settings
+    if head is not None:
+        return _asked(view, facts, groups, protocol=protocol, head=dict(head))
     model = model or front.model or view.state.calibration.model
     named = {"model": model} if model else {}  # an adapter that knows its model names it itself
-    most = _output_tokens(view, facts, protocol)
+    most = output_tokens(view, facts, protocol)
     if protocol == "openai":
-        head: dict[str, Any] = {**named, "max_completion_tokens": most}
-        body = openai_wire.body(head, front, groups, stream=stream)
+        own: dict[str, Any] = {**named, "max_completion_tokens": most}
+        body = openai_wire.body(own, front, groups, stream=stream)
         return Request(protocol, body, _still(groups), stream=stream)
-    head = {**named, "max_tokens": most}
+    own = {**named, "max_tokens": most}
     betas: list[str] = []
     edits = []
     if settings.provider_clearing:
@@ -82,16 +86,36 @@ def to_request(
         edits += [] if once else [_provider_compaction(facts)]
         betas.append(_COMPACTION_BETA)
     if edits:
-        head["context_management"] = {"edits": edits}
+        own["context_management"] = {"edits": edits}
     if settings.thinking == "provider" and facts.model.thinking_is_bound:
-        head["thinking"] = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+        own["thinking"] = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
         betas.append(_BINDING_BETA)
     if stream:
-        head["stream"] = True
+        own["stream"] = True
+    body = _marked_body(view, facts, own, groups, marks=marks, once=once)
+    return Request(protocol, body, _still(groups), tuple(betas), stream)
+
+
+def _asked(view: View, facts: Facts, groups: list[Group], *, protocol: Protocol, head: dict[str, Any]) -> Request:
+    """A request under a head of somebody else's."""
+    if protocol == "openai":
+        return Request(protocol, openai_wire.body(head, view.front or Front(), groups, stream=False), _still(groups))
+    return Request(protocol, _marked_body(view, facts, head, groups, marks=None, once=False), _still(groups))
+
+
+def _marked_body(
+    view: View,
+    facts: Facts,
+    head: dict[str, Any],
+    groups: list[Group],
+    *,
+    marks: dict[int, int] | None,
+    once: bool,
+) -> bytes:
     if marks is None:
         marks = _breakpoints(groups, view, clearing_frontier(view, lambda: frontier(view, facts)), once=once)
     runs = _runs(groups, marks, _marker(facts), None if once else view)
-    return Request(protocol, _anthropic(head, front, runs, facts), _still(groups), tuple(betas), stream)
+    return _anthropic(head, view.front or Front(), runs, facts)
 
 
 def _provider_compaction(facts: Facts) -> dict[str, Any]:
@@ -100,7 +124,7 @@ def _provider_compaction(facts: Facts) -> dict[str, Any]:
     return {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": max(_LEAST_TRIGGER, trigger)}}
 
 
-def _output_tokens(view: View, facts: Facts, protocol: Protocol) -> int:
+def output_tokens(view: View, facts: Facts, protocol: Protocol) -> int:
     """The longest answer to ask for. Most servers refuse one that doesn't fit behind the prompt; Anthropic's don't."""
     most = facts.settings.max_output_tokens or facts.model.max_output_tokens
     most = min(most, view.state.calibration.output_tokens or most)

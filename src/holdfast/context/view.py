@@ -14,32 +14,23 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.context import anchor as anchors
 from holdfast.context.anchor import Anchor
+from holdfast.context.folding import change, count_result, edited, hide, restore, said, undone
 from holdfast.context.items import (
     Call,
     Item,
     Result,
-    call_of,
-    changed,
-    is_new_response,
-    item_has_results,
     item_of,
     last_response,
-    media_of,
 )
 from holdfast.context.state import State, from_checkpoint
 from holdfast.context.worth import Worth
 from holdfast.errors import HoldfastError
-from holdfast.transcript.blocks import ToolResult, ToolUse
+from holdfast.transcript.blocks import ToolResult
 from holdfast.transcript.edits import (
-    Change,
-    Cleared,
     Collapsed,
     Compacted,
     Edit,
-    Offloaded,
     Rewound,
-    Settled,
-    Snipped,
     Undone,
 )
 from holdfast.transcript.messages import Message, MessageId, ToolUseId
@@ -74,6 +65,7 @@ class View:
     front_size: Size = NOTHING
     past: View | None = field(default=None, compare=False)  # what the last boundary replaced, never changed again …
     since: list[Record] = field(default_factory=list, compare=False)  # … and all that came after it (CMP-11)
+    before: View | None = field(default=None, compare=False)  # what the last rewind left, never changed again (CKP-4)
     dirty: int = field(default=0, compare=False)  # flattened forms from this position on are stale …
     flat: object = field(default=None, compare=False)  # … in this cache, which is `wire`'s own
     index: object = field(default=None, compare=False)  # of the ledger, which is `indexing`'s own
@@ -126,11 +118,11 @@ def advance(view: View, record: Record) -> None:
             advance(view, record)
         return
     if isinstance(record, Message):
-        _said(view, record)
+        said(view, record)
     elif isinstance(record, Edit):
-        _edited(view, record)
+        edited(view, record)
     elif isinstance(record, Undone):
-        _undone(view, record)
+        undone(view, record)
     elif isinstance(record, Rewound):
         _rewound(view, record)
     elif isinstance(record, Front):
@@ -149,170 +141,52 @@ def is_uncompact(view: View, record: Record) -> bool:
 
 
 def reaches_back(view: View, record: Record) -> bool:
-    """Whether a record needs what stood before the view's boundary: an undo, or a rewind to before its end (CMP-6)."""
-    if isinstance(record, Rewound):
-        return view.boundary is not None and record.to in view.boundary.kept[: view.boundary.read]
-    return is_uncompact(view, record)
+    """Whether a record needs what stood before the view's boundary: an undo, or a rewind to before its end (CKP-4)."""
+    if not isinstance(record, Rewound):
+        return is_uncompact(view, record)
+    if view.boundary is None:
+        return False
+    if record.to in view.positions:
+        return record.to in view.boundary.kept[: view.boundary.read]
+    return _left(view, record.to) is None and _was_said(view.past, record.to)
 
 
-def _said(view: View, message: Message) -> None:
-    if message.agent_id is not None or message.id in view.positions:
-        return
-    before = view.size
-    item = item_of(message)
-    position = len(view.items)
-    _place(view, item, position)
-    if message.role == "assistant" and message.origin == "model":
-        is_new = is_new_response(view.items, message, position)
-        view.state = view.state.with_answer(message.at, is_new=is_new)
-        anchors.anchored(view, message, before, is_new=is_new)
-        if is_new:
-            view.sent, view.moved = position, None
-    else:
-        view.state = view.state.with_message()
-    if message.origin == "user" and not item_has_results(item):
-        view.prompt = position
+def leaves_memory(view: View, record: Record) -> bool:
+    """Whether a live session, which holds no more than it shows, has to read its journal to fold a record."""
+    return reaches_back(view, record) or (isinstance(record, Rewound) and record.to not in view.positions)
 
 
-def _place(view: View, item: Item, position: int) -> None:
-    """Append an item and enter what it brings into the aggregates."""
-    view.items.append(item)
-    view.positions[item.message.id] = position
-    view.size = view.size.plus(item.size)
-    view.worth.said(item.message, position)
-    view.media += media_of(item)
-    for index, block in enumerate(item.message.blocks):
-        if block.kind == "tool_use" and isinstance(block.value, ToolUse):
-            _called(view, call_of(block.value, position, index))
-        elif block.kind == "tool_result" and isinstance(block.value, ToolResult):
-            _answered(view, block.value, position, index)
+def _left(view: View, identity: str) -> View | None:
+    """The view that held a message which a rewind left out; the latest, since the view's own boundary."""
+    home: View | None = view
+    while home is not None and identity not in home.positions:
+        home = home.before
+    return home
 
 
-def _called(view: View, call: Call) -> None:
-    view.calls[call.id] = call
-    if call.id not in view.settled:
-        view.open_calls[call.id] = None
-
-
-def _answered(view: View, value: ToolResult, position: int, index: int) -> None:
-    """A result arrived: it closes its call, and may supersede an older read of the same part of a file."""
-    identity = ToolUseId(value.tool_use_id)
-    call = view.calls.get(identity)
-    if call is None or identity in view.results or identity in view.settled:
-        return
-    view.open_calls.pop(identity, None)
-    view.results[identity] = Result(identity, position, index, bool(value.is_error))
-    _count_result(view, identity, +1)
-    view.worth.answered(call, value)
-
-
-def _count_result(view: View, identity: ToolUseId, sign: int) -> None:
-    """Add or take away the shown size of a result in the sum of its tool."""
-    result, call = view.results[identity], view.calls[identity]
-    item = view.items[result.position]
-    if item.is_hidden or identity in view.cleared:
-        return
-    tokens = item.sizes[result.block].base
-    view.result_tokens[call.name] = view.result_tokens.get(call.name, 0) + sign * tokens
-
-
-def _edited(view: View, edit: Edit) -> None:
-    if isinstance(edit, Settled):
-        for identity in edit.tool_use_ids:
-            view.open_calls.pop(identity, None)
-            view.settled.add(identity)
-    if isinstance(edit, Collapsed):
-        _hide(view, edit)
-    _change(view, edit.changes)
-    ids = {ToolUseId(stored.tool_use_id) for stored in edit.stored}
-    if isinstance(edit, Offloaded):
-        view.frozen |= ids
-    elif isinstance(edit, Cleared):
-        for identity in edit.tool_use_ids:
-            if identity in view.results:
-                _count_result(view, identity, -1)
-            view.cleared.add(identity)
-        view.worth.taken(edit.tool_use_ids)
-    elif isinstance(edit, Snipped):
-        view.snipped |= ids
-        view.worth.taken(ids)
-
-
-def _change(view: View, changes: tuple[Change, ...]) -> None:
-    """Show some blocks as other bytes from now on, and keep the sums right."""
-    by_message: dict[MessageId, list[Change]] = {}
-    for change in changes:
-        by_message.setdefault(change.message, []).append(change)
-    for message, some in by_message.items():
-        position = view.positions.get(message)
-        if position is None:
-            continue
-        touched = _results_at(view, position, {change.block for change in some})
-        for identity in touched:
-            _count_result(view, identity, -1)
-        _replace_item(view, position, changed(view.items[position], some))
-        for identity in touched:
-            _count_result(view, identity, +1)
-
-
-def _results_at(view: View, position: int, blocks: Iterable[int] | None = None) -> list[ToolUseId]:
-    found = []
-    for block in range(len(view.items[position].message.blocks)) if blocks is None else blocks:
-        if block < len(view.items[position].message.blocks):
-            value = view.items[position].message.blocks[block].value
-            if isinstance(value, ToolResult):
-                result = view.results.get(ToolUseId(value.tool_use_id))
-                if result and (result.position, result.block) == (position, block):
-                    found.append(result.id)
-    return found
-
-
-def _replace_item(view: View, position: int, item: Item) -> None:
-    old = view.items[position]
-    view.items[position] = item
-    if not old.is_hidden:
-        view.size = view.size.minus(old.size)
-        view.media -= media_of(old)
-    if not item.is_hidden:
-        view.size = view.size.plus(item.size)
-        view.media += media_of(item)
-    view.dirty = min(view.dirty, position)
-    if position < view.sent:
-        view.moved = position if view.moved is None else min(view.moved, position)
-
-
-def _hide(view: View, edit: Collapsed) -> None:
-    """A finished range gives way to its projection, which takes the place of the range's first message."""
-    first, last = view.positions.get(edit.first), view.positions.get(edit.last)
-    if first is None or last is None:
-        return
-    for position in range(first, last + 1):
-        for result in _results_at(view, position):
-            _count_result(view, result, -1)
-        _replace_item(view, position, replace(view.items[position], is_hidden=True))
-    view.collapses[edit.id] = edit
-    projection = item_of(edit.projection)
-    view.size = view.size.plus(projection.size)
-
-
-def _undone(view: View, record: Undone) -> None:
-    collapse = view.collapses.pop(record.id, None)
-    if collapse is None:
-        return
-    view.size = view.size.minus(item_of(collapse.projection).size)
-    for position in range(view.positions[collapse.first], view.positions[collapse.last] + 1):
-        _replace_item(view, position, replace(view.items[position], is_hidden=False))
-        for result in _results_at(view, position):
-            _count_result(view, result, +1)
+def _was_said(view: View | None, identity: str) -> bool:
+    """Whether a message was in a view, or in one before it; the start of all (no id) always was."""
+    while view is not None:
+        if _left(view, identity) is not None or (not identity and view.boundary is None):
+            return True
+        view = view.past
+    return False
 
 
 def _rewound(view: View, record: Rewound) -> None:
-    """Leave out everything after a message; rebuilt from the messages that stay, since calls and sums change."""
-    position = view.positions.get(record.to)
+    """Leave out everything after a message; rebuilt from the messages that stay, since calls and sums change.
+
+    Without a message, everything. One that an earlier rewind left out comes back, with what stood before it then.
+    """
+    before, home = replace(view, dirty=0, flat=None, index=None), _left(view, record.to)
+    if home is not None and home is not view:
+        moved = 0 if home.sent else None
+        _become(view, replace(home.copy(), state=view.state, front_size=view.front_size, past=view.past, moved=moved))
+    position = -1 if not record.to and view.boundary is None else view.positions.get(record.to)
     if position is None:
         return
     for collapse in [c for c in view.collapses.values() if view.positions[c.last] > position]:
-        _undone(view, Undone(id=collapse.id))
+        undone(view, Undone(id=collapse.id))
     stay = view.items[: position + 1]
     gone = {result.id for result in view.results.values() if result.position > position}
     answered = last_response(stay)
@@ -325,10 +199,12 @@ def _rewound(view: View, record: Rewound) -> None:
         snipped=view.snipped - gone,
         front_size=view.front_size,
         sent=min(view.sent, position + 1),
+        moved=view.moved if view.moved is not None and view.moved <= position else None,
         past=view.past,
-        since=view.since,
+        since=before.since,
+        before=before,
     )
-    _restore(fresh, stay)
+    restore(fresh, stay)
     fresh.worth.taken(fresh.cleared | fresh.snipped)
     fresh.collapses = view.collapses
     for collapse in fresh.collapses.values():
@@ -346,16 +222,16 @@ def behind(view: View, boundary: Compacted) -> View:
     fresh = View(boundary=boundary, state=state, front_size=anchors.front_size(state.front), past=past)
     marks = boundary.marks
     fresh.settled = set(marks.settled)
-    _restore(fresh, [item_of(here[i]) for i in boundary.order if i in here])
-    _change(fresh, boundary.changes)
+    restore(fresh, [item_of(here[i]) for i in boundary.order if i in here])
+    change(fresh, boundary.changes)
     for identity in marks.cleared:
         if identity in fresh.results:
-            _count_result(fresh, identity, -1)
+            count_result(fresh, identity, -1)
     fresh.frozen, fresh.cleared, fresh.snipped = set(marks.offloaded), set(marks.cleared), set(marks.snipped)
     fresh.worth.taken(fresh.cleared | fresh.snipped)
     fresh.sent = marks.sent + (len(boundary.summary) if marks.sent > boundary.in_front else 0)
     for collapse in boundary.collapses:
-        _hide(fresh, collapse)
+        hide(fresh, collapse)
     fresh.anchor = anchors.estimated(fresh)
     return fresh
 
@@ -376,22 +252,6 @@ def _uncompacted(view: View, *, waits: bool = True) -> None:
     fresh.moved = 0 if fresh.sent else None
     fresh.dirty = 0
     _become(view, fresh)
-
-
-def _restore(view: View, items: list[Item]) -> None:
-    """Place items that were in a view before, with their blocks as shown then."""
-    for item in items:
-        position = len(view.items)
-        _place(view, replace(item, shown=item.message.blocks), position)
-        view.items[position] = item
-        if item.is_hidden:
-            view.size = view.size.minus(item.size)
-        if item.message.origin == "user" and not item_has_results(item):
-            view.prompt = position
-    view.result_tokens = {}
-    for identity in view.results:
-        _count_result(view, identity, +1)
-    view.media = sum(media_of(item) for item in view.items)
 
 
 def _become(view: View, fresh: View) -> None:

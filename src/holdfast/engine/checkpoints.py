@@ -1,21 +1,22 @@
-"""Going back to a user message: the files, the conversation, or both (CKP-3, CKP-4, CKP-5)."""
+"""Going back to a user message: the files, the conversation, or both; and forth again (CKP-3, CKP-4, CKP-5)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from holdfast.engine.session import Session, prompt_line
+from holdfast.engine.rewinding import Prompt, prompts, rewind_conversation, rewind_to
+from holdfast.engine.session import Session
 from holdfast.errors import HoldfastError, RewindRefused
 from holdfast.ports import FileRewind, FileRewinder
 from holdfast.transcript.blocks import Text
-from holdfast.transcript.edits import Compacted, Rewound
+from holdfast.transcript.edits import Compacted
 from holdfast.transcript.messages import Message, MessageId
 from holdfast.transcript.records import Noted, Record
 
 What = Literal["code", "conversation", "both"]
-NOTE = "files_rewound"  # the kind of the note that the journal gets
+DONE, UNDONE = "rewound", "rewind_undone"  # kinds of the notes that the journal gets
 _SHORTEST = 4  # characters of the beginning of an id
 
 
@@ -29,60 +30,33 @@ class Rewind:
     is_conversation: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Prompts:
-    """The user messages of a session in the order of its journal; `live` are those that no rewind took out."""
-
-    all: tuple[Message, ...]
-    live: tuple[MessageId, ...]
-    before: dict[MessageId, MessageId]  # the message that stands right before each, where one does
-
-    def since(self, message: MessageId) -> frozenset[str]:
-        """A user message and all that were said later."""
-        ids = [one.id for one in self.all]
-        return frozenset(ids[ids.index(message) :])
-
-
-def prompts_of(records: Iterable[Record]) -> Prompts:
-    """Read from the records of a whole journal."""
-    every: list[Message] = []
-    said: list[Message] = []
-    before: dict[MessageId, MessageId] = {}
-    for record in records:
-        if isinstance(record, Rewound):
-            at = next((n for n, message in enumerate(said) if message.id == record.to), None)
-            said = said if at is None else said[: at + 1]
-        elif isinstance(record, Message) and record.agent_id is None:
-            if record.origin == "user":
-                every.append(record)
-                if said:
-                    before[record.id] = said[-1].id
-            said.append(record)
-    return Prompts(tuple(every), tuple(m.id for m in said if m.origin == "user"), before)
-
-
 async def records_of(session: Session) -> tuple[Record, ...]:
     """Everything in the journal."""
     loaded = await session.world.journal.load(whole=True)
     return tuple(placed.record for placed in loaded.records)
 
 
-def meant(records: tuple[Record, ...], to: str) -> Message:
-    """The user message that `to` names: an id, the beginning of one, or -N prompts back. `RewindRefused` says why none."""
-    prompts = prompts_of(records)
+def meant(records: Iterable[Record], live: Iterable[Prompt], to: str) -> Message:
+    """The user message that `to` names: an id, the beginning of one, or -N prompts back; else `RewindRefused`."""
     if to.startswith("-") and to[1:].isdigit():
-        back = int(to[1:])
-        if not 1 <= back <= len(prompts.live):
-            raise RewindRefused(f"{to}: the session has {len(prompts.live)} prompts to go back to")
-        return next(m for m in prompts.all if m.id == prompts.live[-back])
-    named = [m for m in prompts.all if m.id == to]
+        back, way = int(to[1:]), tuple(live)
+        if not 1 <= back <= len(way):
+            raise RewindRefused(f"{to}: the session has {len(way)} prompts to go back to")
+        return way[-back].message
+    every = user_messages(records)
+    named = [m for m in every if m.id == to]
     if not named and len(to) >= _SHORTEST:
-        named = [m for m in prompts.all if m.id.startswith(to)]
+        named = [m for m in every if m.id.startswith(to)]
     if len(named) == 1:
         return named[0]
     if named:
         raise RewindRefused(f"{to!r} is the beginning of {len(named)} user messages: give more of the id")
     raise RewindRefused(f"{to!r} is no user message: {what_is(records, to)}")
+
+
+def user_messages(records: Iterable[Record]) -> tuple[Message, ...]:
+    """All that a person ever said in a session, in the order of its journal."""
+    return tuple(r for r in records if isinstance(r, Message) and r.origin == "user" and r.agent_id is None)
 
 
 def what_is(records: Iterable[Record], identity: str) -> str:
@@ -117,50 +91,89 @@ async def rewind(
     """
     if session.is_compacting:
         raise RewindRefused("a compaction of this session is running; wait for it to end")
-    records = await records_of(session)
-    prompts, message = prompts_of(records), meant(records, to)
-    if what != "code" and message.id not in prompts.live:
+    records, live = await records_of(session), await prompts(session)
+    message = meant(records, live, to)
+    if what != "code" and all(prompt.message.id != message.id for prompt in live):
         raise RewindRefused(f"{message.id}: the conversation went back to before this message already")
     done: FileRewind | None = None
     if what != "conversation":
         if files is None:
             raise RewindRefused("this session has no checkpoints of files (the setting checkpoints is off)")
-        done = await files.rewind(prompts.since(message.id), is_forced=is_forced, is_dry=is_dry)
-    text = prompt_text(message)
+        ids = [one.id for one in user_messages(records)]
+        since = frozenset[str](ids[ids.index(message.id) :])
+        done = await files.rewind(since, is_forced=is_forced, is_dry=is_dry)
+    found = Rewind(message.id, _text(message), done, what != "code")
     if is_dry:
-        return Rewind(message.id, text, done, what != "code")
+        return found
+    items = session.view.items
+    last = items[-1].message.id if items and what != "code" else ""
     try:
         if what != "code":
-            text = await _conversation(session, message, prompts)
+            await rewind_conversation(session, message.id, reason="rewound by the user")
+        note = {"to": message.id, "files": len(done.changes) if done else 0, "last": last}
+        await session.record(Noted(kind=DONE, data={**note, "entry": done.number if done else 0}))
     except HoldfastError:
         if files is not None and done is not None and done.number:
             await files.undo(is_forced=True)
         raise
-    if done is not None and done.changes:
-        await _told(session, message.id, done, is_silent=what == "both")
-    return Rewind(message.id, text, done, what != "code")
+    if done is not None and what == "code":
+        await _tell(session, done)
+    return found
 
 
-async def _conversation(session: Session, message: Message, prompts: Prompts) -> str:
-    """Leave out the message and what came after it, as a record (CKP-4). Its text, for editing."""
-    last = prompts.before.get(message.id)
-    if last is None or last not in session.view.positions:
-        raise RewindRefused(f"{message.id}: the conversation can't go back that far in this view; --code goes")
-    await session.record(Rewound(to=last, reason="rewound by the user"))
-    return prompt_text(message)
+async def undo_rewind(
+    session: Session, files: FileRewinder | None, *, is_forced: bool = False, is_dry: bool = False
+) -> Rewind:
+    """Take back the last rewind, files and conversation, as far as it went; `RewindRefused` when there is none."""
+    last = _last_done(await records_of(session))
+    if last is None:
+        raise RewindRefused("there is no rewind to undo")
+    was_talk = bool(last.get("last"))
+    if was_talk and not is_forced and _was_spoken_since(await records_of(session)):
+        raise RewindRefused("something was said since that rewind, and would leave the view; --force does it")
+    done: FileRewind | None = None
+    if last.get("entry"):
+        if files is None:
+            raise RewindRefused("this session has no checkpoints of files (the setting checkpoints is off)")
+        done = await files.undo(is_forced=is_forced, is_dry=is_dry)
+    if not is_dry:
+        if was_talk:
+            await rewind_to(session, str(last["last"]), reason="a rewind was undone")
+        await session.record(Noted(kind=UNDONE, data={"to": last.get("to", "")}))
+        if done is not None and not was_talk:
+            await _tell(session, done)
+    return Rewind(MessageId(str(last.get("to", ""))), "", done, was_talk)
 
 
-async def _told(session: Session, to: str, done: FileRewind, *, is_silent: bool) -> None:
-    """The journal has it, and so has the model, when what it saw of the files isn't so any more."""
+def _last_done(records: Iterable[Record]) -> dict[str, Any] | None:
+    """The last rewind that wasn't taken back."""
+    held: list[dict[str, Any]] = []
+    for record in records:
+        if isinstance(record, Noted) and record.kind == DONE:
+            held.append(record.data)
+        elif isinstance(record, Noted) and record.kind == UNDONE and held:
+            held.pop()
+    return held[-1] if held else None
+
+
+def _was_spoken_since(records: tuple[Record, ...]) -> bool:
+    """Whether a message stands behind the note of the last rewind."""
+    for record in reversed(records):
+        if isinstance(record, Noted) and record.kind == DONE:
+            return False
+        if isinstance(record, Message) and record.origin in ("user", "model"):
+            return True
+    return False
+
+
+async def _tell(session: Session, done: FileRewind) -> None:
+    """The model saw files that aren't so any more."""
     paths = [step.path for step in done.changes]
-    await session.record(Noted(kind=NOTE, data={"to": to, "files": len(paths), "entry": done.number}))
-    if not is_silent:
+    if paths:
         shown = ", ".join(paths[:20]) + (f" and {len(paths) - 20} more" if len(paths) > 20 else "")
         text = f"The user put files back to an earlier state. Read them again before you rely on them: {shown}"
         await session.append(Message.of("user", text, origin="reminder"))
 
 
-def prompt_text(message: Message) -> str:
-    """What the user said, as one text."""
-    texts = [block.value.text for block in message.blocks if isinstance(block.value, Text)]
-    return "\n".join(texts) or prompt_line(message) or ""
+def _text(message: Message) -> str:
+    return "\n".join(block.value.text for block in message.blocks if isinstance(block.value, Text))

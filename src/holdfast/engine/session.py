@@ -23,7 +23,8 @@ from holdfast.context.restore.registry import Registry
 from holdfast.context.restore.standard import STANDARD
 from holdfast.context.state import from_checkpoint
 from holdfast.context.thinking import dropped_thinking
-from holdfast.context.view import View, advance, is_uncompact, project, reaches_back
+from holdfast.context.view import View, advance, leaves_memory, project, reaches_back
+from holdfast.engine.caching import Cached
 from holdfast.errors import HoldfastError
 from holdfast.events import (
     CalibrationLearned,
@@ -100,6 +101,7 @@ class Session:
     helpers: Models | None = None  # the models of work in the background; without them code does it
     keepers: tuple[Keeper, ...] = ()  # work in the background that belongs to the session (TURN-12)
     reminders: tuple[Reminding, ...] = ()  # who may add context that nobody said (TURN-10)
+    cached: Cached | None = None  # what the provider's cache holds since the last answer (CMP-8)
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
     _limits: tuple[object, Thresholds] | None = None
 
@@ -120,7 +122,7 @@ class Session:
         """
         loaded = await world.journal.load(whole=whole)
         view = project(placed.record for placed in loaded.records)
-        view.past, view.since = None, []
+        view.past, view.before, view.since = None, None, []
         for repair in loaded.repairs:
             world.sink.emit(JournalRepaired(repair.line, repair.what))
         session = cls(world, settings or Settings(), view, model, window, is_read_only, offsets=_offsets(loaded))
@@ -172,15 +174,16 @@ class Session:
             secret_key=self.world.secret_key,
         )
 
-    async def append(self, *messages: Message) -> None:
+    async def append(self, *messages: Message, also: tuple[Record, ...] = ()) -> None:
         """Say something: durable when this returns, in the view, and counted. Malformed blocks raise first.
 
-        A message without an id or a time gets them here; one whose id, or whose call's id, the view holds already is
-        refused: requests name calls by their ids, and results find them so.
+        `also` are records of the same transaction, such as cursors: all of it holds, or nothing does. A message without
+        an id or a time gets them here; one whose id, or whose call's id, the view holds already is refused: requests
+        name calls by their ids, and results find them so.
         """
         complete = tuple(self._complete(message) for message in messages)
         self._refuse_repeated(complete)
-        await self._record(complete)
+        await self._record((*complete, *also))
         for message in complete:
             item = self.view.item(message.id)
             self.world.sink.emit(MessageAppended(message.id, message.role, item.size.live if item else 0))
@@ -237,22 +240,27 @@ class Session:
             position = economics.moved_by(self.view, record)
             if position is None or position >= self.view.sent:
                 continue
-            is_larger = is_uncompact(self.view, record)  # then what is written again isn't in this view yet
+            is_larger = leaves_memory(self.view, record)  # then what is written again isn't in this view yet
             moves.append((record, position, None if is_larger else economics.move_at(self.view, position, facts)))
             first = economics.rebound_from(self.view, record, position)
             dropped = dropped_thinking(self.view, first, facts) if facts.model.thinking_is_bound else None
             batch += [dropped] if dropped else []
-        boundary, front = self.view.boundary, self.view.front
-        was_behind = boundary if any(reaches_back(self.view, record) for record in records) else None
+        has_foreign = facts.model.thinking_is_bound and any(map(self._brings_foreign_thinking, records))
         await self._record(batch)
-        if was_behind is not None and from_checkpoint(was_behind.state).front != front:
-            # What came back was thought behind another front; one more record, since only now it is in the view.
-            dropped = dropped_thinking(self.view, 0, facts) if facts.model.thinking_is_bound else None
-            if dropped is not None:
-                await self._record((dropped,))
+        # One more record, since only now it is in the view.
+        if has_foreign and (dropped := dropped_thinking(self.view, 0, facts)) is not None:
+            await self._record((dropped,))
         for record, position, known in moves:
             move = known or economics.move_at(self.view, position, facts)
             self.world.sink.emit(PrefixMoved(_name(record), move.position, move.tokens_rewritten, move.usd))
+
+    def _brings_foreign_thinking(self, record: Record) -> bool:
+        """Whether what comes back with a record may have been thought behind another prefix (TURN-7)."""
+        if not leaves_memory(self.view, record):
+            return False
+        boundary = self.view.boundary
+        knows = boundary is not None and reaches_back(self.view, record)
+        return not knows or boundary is None or from_checkpoint(boundary.state).front != self.view.front
 
     def _known_of(self, record: Record) -> Iterable[Calibrated]:
         """What earlier sessions learned about the model that a front names, so that this one starts right (TOK-4)."""
@@ -321,7 +329,7 @@ class Session:
         batch = tuple(records)
         receipt = await self.world.journal.append(batch)
         ratio = self.view.state.calibration.ratio
-        if any(reaches_back(self.view, record) for record in batch):
+        if any(leaves_memory(self.view, record) for record in batch):
             await self._read_back()
         else:
             self._apply(batch, receipt.offset)
@@ -334,13 +342,13 @@ class Session:
             advance(self.view, record)
             if isinstance(record, Message):
                 self.offsets[record.id] = offset
-        self.view.past, self.view.since = None, []  # an undo reads back; a long session holds only what it shows
+        self.view.past, self.view.before, self.view.since = None, None, []  # an undo reads back (CMP-11)
 
     async def _read_back(self) -> None:
         """Fold the journal anew, from as far back as it needs: a record reached behind the last boundary (CMP-11)."""
         loaded = await self.world.journal.load()
         self.view = project(placed.record for placed in loaded.records)
-        self.view.past, self.view.since = None, []
+        self.view.past, self.view.before, self.view.since = None, None, []
         self.offsets = _offsets(loaded)
         self._prune_offsets()
 

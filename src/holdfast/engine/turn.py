@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.context.passes import CHEAP_PASSES, CLOSING_PASSES
 from holdfast.context.policy import Facts, Pressure, compaction_need, pressure_at
@@ -157,9 +158,14 @@ class Prepared:
 
 
 async def prepare(
-    session: Session, *, source: str = "user", protocol: Protocol = "anthropic", stream: bool = False
+    session: Session,
+    *,
+    source: str = "user",
+    protocol: Protocol = "anthropic",
+    stream: bool = False,
+    head: Mapping[str, Any] | None = None,
 ) -> Prepared:
-    """Bring the view in shape for the next model call and make the request.
+    """Bring the view in shape for the next model call and make the request, under the `head` of who asks if given.
 
     Raises `ContextBlocked` when the view stays above the block threshold; nothing was sent then, and nothing is lost.
     """
@@ -173,7 +179,7 @@ async def prepare(
     is_hopeless = isinstance(outcome, Failed) and sum(fixed_parts(session).values()) >= facts.limits.trigger
     if is_hopeless or pressure_at(size, facts.limits) is Pressure.BLOCKED:
         raise ContextBlocked(blocked_text(session, facts, size))
-    return Prepared(to_request(session.view, facts, protocol=protocol, stream=stream), size, outcome)
+    return Prepared(to_request(session.view, facts, protocol=protocol, stream=stream, head=head), size, outcome)
 
 
 async def _pass_turn(session: Session) -> None:

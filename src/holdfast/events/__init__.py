@@ -28,6 +28,7 @@ from holdfast.events.background import (
 )
 from holdfast.events.calls import (
     AnswerInterrupted,
+    CacheDropped,
     LadderGaveUp,
     LadderStepped,
     ModelCalled,
@@ -102,6 +103,7 @@ Event = (
     | PromptCutByServer
     | ProviderEdited
     | AnswerInterrupted
+    | CacheDropped
     | KeeperStarted
     | KeeperDone
     | KeeperFailed
@@ -136,6 +138,7 @@ __all__ = [
     "AnswerInterrupted",
     "BackgroundChanged",
     "BoundaryListenerFailed",
+    "CacheDropped",
     "CalibrationLearned",
     "CheckpointSkipped",
     "CheckpointTaken",

@@ -163,7 +163,7 @@ def verdict(want: Wanted, now: State) -> Verdict:
 
 def snapshots(entries: Iterable[Entry]) -> tuple[str, ...]:
     """The prompts that can be gone back to, oldest first."""
-    return tuple(dict.fromkeys(e.prompt for e in entries if e.kind == CALL))
+    return tuple(dict.fromkeys(e.prompt for e in entries if e.kind == CALL and e.changes))
 
 
 def thinned(entries: Sequence[Entry], keep: int) -> tuple[Entry, ...]:

@@ -254,6 +254,8 @@ class Drive:
 
     def heard(self, event: Event) -> None:
         """What the engine announces while it prepares."""
+        if self.forks is not None and self.forks.is_running:
+            return
         if isinstance(event, PrefixMoved):
             self._moved(event.reason, event.position, event.tokens_rewritten, event.usd)
         elif isinstance(event, CompactionAttemptFailed):

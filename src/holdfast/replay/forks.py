@@ -139,6 +139,7 @@ class Forks:
     runs: int = 0
     denied: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
+    is_running: bool = False  # what is heard meanwhile isn't the session's
     _answer: Message | None = None  # the answer that may have more to come
 
     @classmethod
@@ -146,7 +147,6 @@ class Forks:
         file = MemoryNotes()
         model = session.view.front.model if session.view.front else None
         stand_in = StandIn(rules, Cost(session.model, ttl), model or "unknown", file.path)
-        session.helpers = Models(notes=(stand_in,))
         return cls(session, stand_in, SessionNotes(session, file))
 
     async def before(self, message: Message | None) -> None:
@@ -170,7 +170,11 @@ class Forks:
         if not self.notes.is_due(view, facts):
             return
         self.stand_in.begins()
-        await self.notes.keep(view.copy(), facts)
+        self.session.helpers, self.is_running = Models(notes=(self.stand_in,)), True  # the session's own has none
+        try:
+            await self.notes.keep(view.copy(), facts)
+        finally:
+            self.session.helpers, self.is_running = None, False
         fork = self.notes.fork
         if fork is None:
             return

@@ -80,6 +80,8 @@ class FakeServer:
     model: dict[str, Any] = field(default_factory=dict)
     received: list[Received] = field(default_factory=list)
     delay_seconds: float = 0.0  # between two events
+    port: int = 0  # 0: a free one
+    keeps_requests: bool = True  # in `received`
     _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -90,7 +92,7 @@ class FakeServer:
         return f"http://{host}:{port}"
 
     async def __aenter__(self) -> FakeServer:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
         return self
 
     async def __aexit__(
@@ -110,7 +112,8 @@ class FakeServer:
         self._tasks.add(task)
         try:
             while (request := await _read(reader)) is not None:
-                self.received.append(request)
+                if self.keeps_requests:
+                    self.received.append(request)
                 if not await self._answer(request, writer):
                     break
         except (ConnectionError, asyncio.CancelledError, asyncio.IncompleteReadError):

@@ -177,6 +177,17 @@ class FileJournal:
                 self._queue.remove(waiting)
         return waiting.outcome()
 
+    async def sync(self) -> None:
+        """Make durable what was acknowledged so far under `durability="process"`; `JournalError` when it can't be."""
+        async with self._turn:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._sync, limiter=self._one_thread)
+
+    def _sync(self) -> None:
+        tape = self._writable()
+        self._settle()
+        tape.sync()
+
     async def _flush(self) -> None:
         """Write and sync all that waits, whoever is cancelled meanwhile."""
         batch, self._queue = self._queue, []

@@ -75,6 +75,7 @@ class SessionStore:
         project: str | Path,
         created: float,
         source: str | None = None,
+        forked_from: str | None = None,
         durability: Durability = "commit",
     ) -> SessionFiles:
         """A new session of a project, locked for writing."""
@@ -87,6 +88,7 @@ class SessionStore:
             created=created,
             project=real,
             source=source,
+            forked_from=forked_from,
         )
         lock = await anyio.to_thread.run_sync(_make_and_lock, directory)
         try:

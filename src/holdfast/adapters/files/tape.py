@@ -75,6 +75,16 @@ class Tape:
         offset, self.size, self._last = self.size, self.size + len(data), data[-_CHECKED_BYTES:]
         return offset
 
+    def sync(self) -> None:
+        """Make durable what was written without a sync; a descriptor whose sync failed is never used again."""
+        if self._fd is None:
+            raise JournalError(f"{self._path}: not open for writing")
+        try:
+            self._disk.sync_data(self._fd)
+        except OSError as e:
+            self.let_go()
+            raise refused(self._path, e) from e
+
     def check(self) -> None:
         """Raise `JournalLost` if what was acknowledged is no longer there."""
         if self._fd is not None:

@@ -16,8 +16,8 @@ from holdfast.adapters.files.rooted import Rooted
 from holdfast.adapters.shadow.ground import GROUND_CALLS, Ground, GroundCalls, open_ground
 from holdfast.adapters.shadow.ignores import Ignores, is_refused
 from holdfast.adapters.shadow.index import load_index, save_index
-from holdfast.adapters.shadow.log import LOG, Log
-from holdfast.adapters.shadow.objects import Objects, size_of
+from holdfast.adapters.shadow.log import Log
+from holdfast.adapters.shadow.objects import Objects
 from holdfast.adapters.shadow.restore import Restoring
 from holdfast.adapters.shadow.rewinding import Rewinds
 from holdfast.adapters.shadow.tree import TooManyFiles, Tree
@@ -37,16 +37,6 @@ from holdfast.memory.checkpoints import (
 from holdfast.memory.names import OWN
 from holdfast.ports import Call, Clock, FileRewind, Sink
 from holdfast.settings import Settings
-
-FOLDER = "checkpoints"
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What the checkpoints of a session are, and what they take on the disk."""
-
-    snapshots: int
-    bytes: int
 
 
 @dataclass(slots=True)
@@ -330,15 +320,3 @@ class ShadowFiles:
             if self._made is not None:
                 self._made.close()
                 self._made = None
-
-
-def usage(session_folder: Path) -> Usage | None:
-    """The checkpoints in a session's folder (CKP-6); None when there are none, or they can't be read."""
-    store = session_folder / FOLDER
-    if not (store / LOG).is_file():
-        return None
-    with Rooted.open(store, rules=OWN) as own:
-        return Usage(len(snapshots(Log(own).entries)), size_of(store))
-
-
-__all__ = ["FOLDER", "Shadow", "ShadowFiles", "Usage", "usage"]

@@ -16,6 +16,7 @@ from dulwich.object_store import DiskObjectStore
 from dulwich.objects import Blob, ObjectID
 
 from holdfast.adapters.files.disk import DISK, make_private
+from holdfast.adapters.shadow.usage import size_of
 from holdfast.errors import JournalError
 
 _LOOSE = 16  # up to so many, a file each; more are a pack
@@ -119,15 +120,3 @@ class Objects:
                 self.folder, loose_compression_level=1, pack_compression_level=1, fsync_object_files=True
             )
         return self._opened
-
-
-def size_of(folder: Path) -> int:
-    """Bytes of all files below a folder; 0 when there is none."""
-    total = 0
-    for at, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(at, name)).st_size
-            except FileNotFoundError:
-                continue
-    return total

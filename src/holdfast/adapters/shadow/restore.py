@@ -20,10 +20,11 @@ from holdfast.adapters.files.rooted import Rooted
 from holdfast.adapters.shadow.ground import Ground, GroundCalls, open_ground
 from holdfast.adapters.shadow.log import Log
 from holdfast.adapters.shadow.objects import Objects
+from holdfast.adapters.shadow.usage import PLAN
 from holdfast.errors import FileMissing, FileRefused, RewindRefused
 from holdfast.memory.checkpoints import Entry, State, same
 
-PLAN, STAGED = "plan.json", "plan.staged"
+STAGED = "plan.staged"
 STAGING = ".holdfast-rewind-"
 _PLAN_BYTES = 500_000_000
 

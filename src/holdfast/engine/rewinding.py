@@ -1,0 +1,85 @@
+"""Going back in the conversation, across compactions and forth again (CKP-4): a record, and nothing is erased."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.context.view import View, project
+from holdfast.engine.session import Session
+from holdfast.errors import CompactionRefused, HoldfastError
+from holdfast.transcript.blocks import Text, ToolResult
+from holdfast.transcript.edits import Rewound
+from holdfast.transcript.messages import Message, MessageId
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Something that a person said, and where a rewind to before it goes back to (nothing: the start)."""
+
+    message: Message
+    text: str
+    before: MessageId
+
+
+async def prompts(session: Session) -> tuple[Prompt, ...]:
+    """Everything that a person said on the way to the present view, oldest first, compacted away or not."""
+    loaded = await session.world.journal.load(whole=True)
+    view = project(placed.record for placed in loaded.records)
+    found: list[Prompt] = []
+    for home in _chain(view):
+        known = {prompt.message.id for prompt in found}
+        for position, item in enumerate(home.items):
+            message = item.message
+            if _is_prompt(message) and message.id not in known:
+                before = home.items[position - 1].message.id if position else MessageId("")
+                found.append(Prompt(message, _text(message), before))
+    return tuple(found)
+
+
+async def rewind_conversation(session: Session, to: str, *, reason: str = "asked for") -> Prompt:
+    """Go back to just before a prompt: it and what came after it leave the view; the prompt comes back for editing.
+
+    `to` is its id or a unique beginning of that. What was left can be had again: `rewind_to` its last message. Raises
+    `HoldfastError` when there is no such prompt, `CompactionRefused` while a compaction runs.
+    """
+    said = await prompts(session)
+    found = [prompt for prompt in said if prompt.message.id == to] or [
+        prompt for prompt in said if to and prompt.message.id.startswith(to)
+    ]
+    if len(found) != 1:
+        what = "is no prompt of this session" if not found else f"begins the ids of {len(found)} prompts"
+        raise HoldfastError(f"{to!r} {what}: give the id of a message that you wrote")
+    await rewind_to(session, found[0].before, reason=reason)
+    return found[0]
+
+
+async def rewind_to(session: Session, last: str, *, reason: str = "asked for") -> None:
+    """Go on from a message that was said at any time, also on a way that was left; no id: from the start.
+
+    Raises `HoldfastError` when no such message was said.
+    """
+    if session.is_compacting:
+        raise CompactionRefused("a compaction of this session is running; wait for it to end")
+    if last not in session.view.positions:
+        loaded = await session.world.journal.load(whole=True)
+        ids = {placed.record.id for placed in loaded.records if isinstance(placed.record, Message)}
+        if last and last not in ids:
+            raise HoldfastError(f"{last!r} is no message of this session")
+    await session.record(Rewound(to=MessageId(last), reason=reason))
+
+
+def _chain(view: View) -> list[View]:
+    """The views that the boundaries of a view replaced, oldest first, and the view."""
+    found = [view]
+    while (past := found[-1].past) is not None:
+        found.append(past)
+    return found[::-1]
+
+
+def _is_prompt(message: Message) -> bool:
+    """A person's words; results of tools are no prompt, whatever is said along."""
+    return message.origin == "user" and not any(isinstance(block.value, ToolResult) for block in message.blocks)
+
+
+def _text(message: Message) -> str:
+    return "\n".join(block.value.text for block in message.blocks if isinstance(block.value, Text))

@@ -1,0 +1,209 @@
+"""The gateway as one object: configuration in force, tenants, their sessions, and what is counted (GW-4)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import anyio
+import anyio.to_thread
+
+from holdfast.adapters.config import Config
+from holdfast.adapters.files.disk import DISK, discard, make_private, write_new
+from holdfast.adapters.jobs import TaskJobs
+from holdfast.adapters.machine import RandomIds, SystemClock
+from holdfast.adapters.sinks import LoggingSink
+from holdfast.context.models import model_facts
+from holdfast.engine.full import summarizing
+from holdfast.errors import JournalError
+from holdfast.gateway.anthropic import AnthropicSide
+from holdfast.gateway.config import GatewayConfig, Route, from_config, settings_of
+from holdfast.gateway.digests import Limits
+from holdfast.gateway.openai import OpenAISide
+from holdfast.gateway.reading import Side
+from holdfast.gateway.sessions import Held, PartsOf, Sessions
+from holdfast.gateway.tenants import Tenants, secret_at
+from holdfast.gateway.turns import Turns
+from holdfast.gateway.upstream import Client
+from holdfast.gateway.watching import Metrics, SessionSink
+from holdfast.ports import Model, Sink
+from holdfast.settings import Settings
+from holdfast.wiring import Parts, connect_models
+
+_LOG = logging.getLogger("holdfast.gateway")
+FOLDER = "gateway"
+TENANTS = 256  # in memory; those that are left alone go first
+SYNC_SECONDS = 1.0  # what a power cut may take of the journal; clients say it again
+SETTLE_SECONDS = 5.0  # for what follows answers, at shutdown
+RETIRE_SECONDS = 600.0  # longer than a model takes for a summary
+SIDES: dict[str, Side] = {"anthropic": AnthropicSide(), "openai": OpenAISide()}
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What a configuration comes to; replaced as a whole when it is read again."""
+
+    config: Config
+    gateway: GatewayConfig
+    tenants: Tenants
+    turns: Turns
+    summarizers: Mapping[str, tuple[Model, ...]]
+
+
+class Gateway:
+    """Everything that outlives a request."""
+
+    def __init__(self, config: Config, environ: Mapping[str, str], *, sink: Sink | None = None) -> None:
+        self.home = config.home / FOLDER
+        self.metrics = Metrics()
+        self.client = Client()
+        self.jobs = TaskJobs()
+        self._background = TaskJobs()
+        self.clock = SystemClock()
+        self.in_flight = 0
+        self.started = self.clock.now()
+        self._environ = environ
+        self._sink = sink or LoggingSink(level=logging.DEBUG)
+        self._ids = RandomIds()
+        self._sessions: dict[str, Sessions] = {}
+        self._secret = secret_at(self.home)
+        self.now = self._in_force(config)
+
+    def _in_force(self, config: Config) -> InForce:
+        gateway = from_config(config)
+        limits = Limits(gateway.max_depth, gateway.max_blocks)
+        summarizers = {name: self._summarizers(config, gateway, name) for name in ("default", *gateway.routes)}
+        tenants = Tenants(gateway, self._environ, self._secret)
+        return InForce(config, gateway, tenants, Turns(limits, gateway.max_messages), summarizers)
+
+    def _summarizers(self, config: Config, gateway: GatewayConfig, name: str) -> tuple[Model, ...]:
+        """The models that write records for a route; without any named, the ledger does (CMP-1)."""
+        route = gateway.route(name) or Route()
+        settings = settings_of(route, config.settings, name)
+        if not settings.summarizer_models:
+            return ()
+        return connect_models(settings, self._environ, known=config.models).of("summarizer")
+
+    def reload(self, config: Config) -> None:
+        """Use another configuration from the next request on; sessions that are open keep their settings' values new.
+
+        Raises `BadSetting`, and everything stays as it was.
+        """
+        before, self.now = self.now, self._in_force(config)
+        self._background.start("retire", lambda: self._retire(before))
+        for sessions in self._sessions.values():
+            for held in sessions.open.values():
+                held.session.configure(self._settings(held.route))
+
+    async def _retire(self, before: InForce) -> None:
+        """Close the models of a configuration once nobody can be asking them any more."""
+        await anyio.sleep(RETIRE_SECONDS)
+        await _closed(before)
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    def sessions(self, tenant: str) -> Sessions:
+        """The sessions of a tenant, in a folder of their own."""
+        found = self._sessions.get(tenant)
+        if found is None:
+            self._forget_idle()
+            found = self._sessions[tenant] = Sessions(
+                self.home / "tenants" / tenant,
+                lambda: SessionSink(self.metrics, self.clock, self._sink),
+                is_durable=self.now.config.settings.durability == "commit",
+            )
+        return found
+
+    def _forget_idle(self) -> None:
+        """Strangers come and go: what they leave behind is on disk, and keeps no file open here."""
+        if len(self._sessions) >= TENANTS:
+            for name, sessions in list(self._sessions.items()):
+                if not sessions.open:
+                    sessions.rest()
+                    del self._sessions[name]
+
+    async def trim(self) -> None:
+        """Close what was not used for longest, whoever's it is, until the rest fits (GW-3)."""
+        held = [(one, sessions) for sessions in self._sessions.values() for one in sessions.open.values()]
+        count, tokens = len(held), sum(one.tokens for one, _ in held)
+        config = self.now.gateway
+        for one, sessions in sorted(held, key=lambda pair: pair[0].used):
+            if count <= config.open_sessions and tokens <= config.open_tokens:
+                return
+            if not one.users and not one.lock.locked():
+                count, tokens = count - 1, tokens - one.tokens
+                await sessions.let_go(one)
+
+    def tenants_open(self) -> dict[str, list[Held]]:
+        """The sessions in memory, by tenant."""
+        return {name: list(sessions.open.values()) for name, sessions in self._sessions.items()}
+
+    def parts(self, route: str) -> PartsOf:
+        """What a session of a route is made with. It reads no file: whoever speaks works elsewhere."""
+        settings = self._settings(route)
+        return lambda sink: Parts(settings=settings, sink=sink, clock=self.clock, ids=self._ids, is_remote=True)
+
+    def _settings(self, name: str) -> Settings:
+        route = self.now.gateway.route(name) or Route()
+        return replace(settings_of(route, self.now.config.settings, name), durability="process")
+
+    def fit(self, held: Held, route: str, model: str) -> None:
+        """What is known of the model that is asked now, and who writes the record when one is due."""
+        known = self.now.config.models
+        facts = model_facts(model, known)
+        held.session.given_model = facts if any(facts is one for one in known) else None
+        held.session.summarizing = summarizing(self.now.summarizers.get(route, ()))
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        await self.client.open()
+        self._background.start("sync", self._sync)
+
+    async def _sync(self) -> None:
+        """Make durable what was said since the last time: one sync for all the exchanges of a second (GW-3)."""
+        while True:
+            await anyio.sleep(SYNC_SECONDS)
+            for sessions in list(self._sessions.values()):
+                for held in list(sessions.open.values()):
+                    try:
+                        await held.journal.commit(everything=True)
+                    except JournalError:
+                        self.metrics.unrecorded.labels("sync").inc()  # it is in the file; the next time tries again
+
+    async def close(self) -> None:
+        """Let work under way end, and close every session with its metadata."""
+        await self.jobs.settle(SETTLE_SECONDS)
+        await self.jobs.close()
+        await self._background.close()
+        for sessions in self._sessions.values():
+            await sessions.close()
+        await _closed(self.now)
+        await self.client.close()
+
+    async def is_ready(self) -> tuple[bool, float]:
+        """Whether the disk takes an append: really writes and syncs one, and says how many seconds that took."""
+        began = time.perf_counter()
+        try:
+            await anyio.to_thread.run_sync(self._probe)
+        except OSError:
+            return False, time.perf_counter() - began
+        return True, time.perf_counter() - began
+
+    def _probe(self) -> None:
+        make_private(self.home)
+        path = self.home / f".probe-{os.getpid()}-{secrets.token_hex(4)}"
+        try:
+            write_new(DISK, path, b"probe\n")
+        finally:
+            discard(DISK, path)
+
+
+async def _closed(former: InForce) -> None:
+    for models in former.summarizers.values():
+        for model in models:
+            await model.close()

@@ -1,0 +1,257 @@
+"""Chat Completions in front and behind (GW-1): messages in our words, and answers read along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.adapters.openai_chunks import Assembly
+from holdfast.context.recovery import classify
+from holdfast.context.replies import Reply, WireProtocol
+from holdfast.errors import MalformedBlock, ModelError, StreamCut
+from holdfast.gateway.anthropic import REMINDER, said_of
+from holdfast.gateway.digests import Limits, TooMuch, digest
+from holdfast.gateway.events import EventReader
+from holdfast.gateway.reading import UNREADABLE, AnswerReader, Incoming, Unmanageable, fields_of, list_of, scaled
+from holdfast.transcript.blocks import Block, block_of, text_block
+from holdfast.transcript.foreign.trajectory import image_of
+from holdfast.transcript.messages import Message
+from holdfast.transcript.records import Front
+
+Data = dict[str, Any]
+_NOT_HEAD = frozenset({"messages", "tools"})
+_LIMITS = ("max_completion_tokens", "max_tokens")
+_SYSTEM = ("system", "developer")
+_WHOLE_PARTS = ("file", "input_audio")  # parts that only this protocol knows; they stay what they are
+
+
+class OpenAISide:
+    """`Side` of Chat Completions. System messages before everything else are the front; later ones are reminders."""
+
+    protocol: WireProtocol = "openai"
+
+    def read(self, body: bytes) -> Incoming:
+        fields = fields_of(body)
+        if "functions" in fields:
+            raise Unmanageable("functions")
+        if int(Incoming(body, fields, ()).value("n") or 1) > 1:
+            raise Unmanageable("several_answers")
+        messages = list_of(fields.get("messages"))
+        start = next((n for n, raw in enumerate(messages) if _role(raw) not in _SYSTEM), len(messages))
+        messages = messages[start:]
+        prefill = messages.pop() if messages and _role(messages[-1]) == "assistant" else None
+        if not messages:
+            raise Unmanageable("no_messages")
+        return Incoming(body, fields, messages, prefill)
+
+    def digest(self, raw: bytes, limits: Limits) -> bytes:
+        message = _message(raw)
+        try:
+            blocks = [msgspec.json.decode(block.raw) for block in message.blocks]
+            return digest(message.role, blocks, limits)
+        except TooMuch as e:
+            raise Unmanageable(str(e)) from None
+
+    def messages(self, raws: Sequence[msgspec.Raw]) -> list[Message]:
+        return [_message(bytes(raw)) for raw in raws]
+
+    def front(self, incoming: Incoming) -> Front:
+        system: list[msgspec.Raw] = []
+        for raw in list_of(incoming.fields["messages"]):
+            fields = _fields(bytes(raw))
+            if fields.get("role") not in _SYSTEM:
+                break
+            system += [msgspec.Raw(block.raw) for block in _parts(fields.get("content")) if block.kind == "text"]
+        tools = incoming.fields.get("tools")
+        raws = list_of(tools) if tools is not None and bytes(tools) != b"null" else []
+        return Front(model=incoming.model, system=tuple(system), tools=tuple(msgspec.Raw(bytes(raw)) for raw in raws))
+
+    def head(self, incoming: Incoming, most_tokens: int | None) -> dict[str, Any]:
+        head: dict[str, Any] = {k: msgspec.Raw(bytes(v)) for k, v in incoming.fields.items() if k not in _NOT_HEAD}
+        for name in _LIMITS:
+            asked = incoming.value(name)
+            if most_tokens is not None and isinstance(asked, int):
+                head[name] = min(asked, most_tokens)
+        return head
+
+    def with_prefill(self, body: bytes, prefill: msgspec.Raw) -> bytes:
+        return body[: -len(b"]}")] + b"," + bytes(prefill) + b"]}"
+
+    def reader(self, incoming: Incoming, cap: int | None, *, is_stream: bool) -> AnswerReader:
+        return _Stream(incoming.model, cap) if is_stream else _Whole(incoming.model, cap)
+
+    def error_of(self, status: int, body: bytes, headers: Mapping[str, str]) -> ModelError:
+        return classify(said_of(status, body, headers))
+
+    def error_body(self, status: int, message: str) -> bytes:
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        return msgspec.json.encode(
+            {"error": {"message": f"holdfast: {message}", "type": kind, "param": None, "code": None}}
+        )
+
+
+def _fields(raw: bytes) -> Data:
+    try:
+        value = msgspec.json.decode(raw)
+    except UNREADABLE:
+        raise Unmanageable("malformed_message") from None
+    if not isinstance(value, dict):
+        raise Unmanageable("malformed_message")
+    return value
+
+
+class _Role(msgspec.Struct):
+    role: str = ""
+
+
+_ROLE = msgspec.json.Decoder(_Role)
+
+
+def _role(raw: msgspec.Raw) -> str:
+    try:
+        return _ROLE.decode(raw).role
+    except UNREADABLE:
+        raise Unmanageable("malformed_message") from None
+
+
+def _message(raw: bytes) -> Message:
+    fields = _fields(raw)
+    role = fields.get("role")
+    try:
+        if role == "user":
+            return Message.of("user", list(_parts(fields.get("content")))).check()
+        if role == "tool":
+            return Message.of("user", [_result(fields)]).check()
+        if role == "assistant":
+            return Message.of("assistant", [*_parts(fields.get("content")), *_calls(fields)]).check()
+        if role in _SYSTEM:
+            text = "\n\n".join(str(getattr(block.value, "text", "")) for block in _parts(fields.get("content")))
+            return Message.of("user", [text_block(REMINDER % text)], origin="reminder")
+    except (MalformedBlock, *UNREADABLE, AttributeError, TypeError, KeyError):
+        raise Unmanageable("malformed_message") from None
+    raise Unmanageable("unknown_role")
+
+
+def _parts(content: Any) -> Iterator[Block]:
+    if isinstance(content, str):
+        if content:
+            yield text_block(content)
+        return
+    for part in content or ():
+        kind = part["type"]
+        if kind == "text":
+            yield text_block(part["text"])
+        elif kind == "refusal":
+            yield text_block(part["refusal"])
+        elif kind == "image_url":
+            yield image_of(part["image_url"]["url"])
+        elif kind in _WHOLE_PARTS:
+            yield block_of(part)
+        else:
+            raise Unmanageable("unknown_part")
+
+
+def _result(fields: Data) -> Block:
+    content = fields.get("content")
+    if not isinstance(content, str):
+        content = "".join(str(part["text"]) for part in content or ())
+    return block_of({"type": "tool_result", "tool_use_id": fields["tool_call_id"], "content": content})
+
+
+def _calls(fields: Data) -> Iterator[Block]:
+    if fields.get("function_call"):
+        raise Unmanageable("functions")
+    for call in fields.get("tool_calls") or ():
+        if "function" not in call:
+            raise Unmanageable("custom_tool_call")
+        text = call["function"].get("arguments") or "{}"
+        yield block_of(
+            {"type": "tool_use", "id": call["id"], "name": call["function"]["name"], "input": _arguments(text)}
+        )
+
+
+def _arguments(text: str) -> msgspec.Raw | dict[str, str]:
+    """As `openai_chunks` has it: the object as it was written, anything else under `_raw`."""
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return {"_raw": text}
+    return msgspec.Raw(text.encode()) if isinstance(value, dict) else {"_raw": text}
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def _shown(usage: Any, cap: int | None) -> Data | None:
+    """Usage with at most `cap` tokens of prompt; None when it may stay as it is (GW-2)."""
+    prompt = int(usage.get("prompt_tokens") or 0) if isinstance(usage, dict) else 0
+    if cap is None or prompt <= cap:
+        return None
+    share = cap / prompt
+    shown = {**usage, "prompt_tokens": cap, "total_tokens": cap + int(usage.get("completion_tokens") or 0)}
+    details = usage.get("prompt_tokens_details")
+    if isinstance(details, dict):
+        shown["prompt_tokens_details"] = {k: scaled(v, share) if isinstance(v, int) else v for k, v in details.items()}
+    return shown
+
+
+class _Stream:
+    def __init__(self, model: str, cap: int | None) -> None:
+        self._assembly, self._cap = Assembly(model), cap
+        self._events = EventReader(self._look, lambda data: data == b"[DONE]")
+
+    def take(self, data: bytes) -> bytes:
+        return self._events.take(data)
+
+    def end(self) -> bytes:
+        return self._events.end()
+
+    def reply(self) -> Reply:
+        if self._events.is_lost:
+            raise StreamCut("the stream couldn't be read along")
+        return _reply(self._assembly)
+
+    def _look(self, chunk: Data) -> Data | None:
+        if chunk.get("error"):
+            raise ValueError("an error in the stream")
+        for _ in self._assembly.take(chunk):
+            pass
+        shown = _shown(chunk.get("usage"), self._cap)
+        return {**chunk, "usage": shown} if shown else None
+
+
+class _Whole:
+    def __init__(self, model: str, cap: int | None) -> None:
+        self._model, self._cap = model, cap
+        self._parts: list[bytes] = []
+
+    def take(self, data: bytes) -> bytes:
+        self._parts.append(data)
+        return b""
+
+    def end(self) -> bytes:
+        body = b"".join(self._parts)
+        try:
+            fields = fields_of(body)
+            shown = _shown(msgspec.json.decode(fields["usage"]), self._cap) if "usage" in fields else None
+        except (Unmanageable, *UNREADABLE):
+            return body
+        return msgspec.json.encode({**fields, "usage": shown}) if shown else body
+
+    def reply(self) -> Reply:
+        try:
+            assembly = Assembly(self._model)
+            for _ in assembly.take(msgspec.json.decode(b"".join(self._parts))):
+                pass
+            return _reply(assembly)
+        except (*UNREADABLE, KeyError, TypeError, ValueError, AttributeError) as e:
+            raise StreamCut(f"the answer can't be read: {type(e).__name__}") from e
+
+
+def _reply(assembly: Assembly) -> Reply:
+    """The last of what finishing gives."""
+    *_, reply = assembly.finish()
+    assert isinstance(reply, Reply)
+    return reply

@@ -1,0 +1,84 @@
+"""Running the gateway: uvicorn, signals, and the configuration read again on SIGHUP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Mapping
+
+import uvicorn
+
+from holdfast.adapters.config import Config
+from holdfast.errors import BadSetting
+from holdfast.gateway.app import App
+from holdfast.gateway.config import from_config
+from holdfast.gateway.gateway import Gateway
+from holdfast.ports import Sink
+
+_LOG = logging.getLogger("holdfast.gateway")
+BACKLOG = 1024
+
+
+class _Server(uvicorn.Server):
+    """Tells when it listens, and where."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            self._on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+
+
+async def serve(
+    read: Callable[[], Config],
+    environ: Mapping[str, str],
+    *,
+    on_ready: Callable[[str], None],
+    on_note: Callable[[str], None],
+    sink: Sink | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM; answers under way get `drain_seconds` to end.
+
+    `read` gives the configuration, now and on each SIGHUP. Raises `BadSetting` for one that can't be used at the start;
+    later, `on_note` says so and the one before stays in force.
+    """
+    config = read()
+    told = from_config(config)
+    gateway = Gateway(config, environ, sink=sink)
+    server = _Server(uvicorn_config(App(gateway), told.host, told.port, told.drain_seconds), on_ready)
+
+    def reload() -> None:
+        try:
+            gateway.reload(read())
+        except BadSetting as e:
+            on_note(f"the configuration stays as it was: {e}")
+        else:
+            on_note("the configuration was read again")
+
+    if hasattr(signal, "SIGHUP"):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+    await server.serve()
+
+
+def uvicorn_config(app: App, host: str, port: int, drain_seconds: int) -> uvicorn.Config:
+    """How uvicorn runs the gateway: no access log, since paths and queries are the client's; no headers of its own."""
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=drain_seconds,
+        proxy_headers=False,
+    )

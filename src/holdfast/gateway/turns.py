@@ -1,0 +1,294 @@
+"""A client's request as a turn of its session: what is new is said, and what the model is to see goes upstream (GW-2).
+
+As long as the view shows what the client has, the client's own bytes go upstream; from the first edit on, the view's.
+Frozen edits are durable before they are sent (REL-5), since committing them is what shows them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from holdfast.context.anchor import PROVIDER_EDITED
+from holdfast.context.replies import About, Reply
+from holdfast.context.requests import Request, output_tokens, to_request
+from holdfast.context.view import View, advance
+from holdfast.engine.calling import apply
+from holdfast.engine.ladder import Compact, Correct, DropMedia, DropThinking, Ladder, Rungs, step
+from holdfast.engine.turn import prepare
+from holdfast.errors import ContextBlocked, ModelError
+from holdfast.gateway.digests import Known, Limits, chain, digest, seed
+from holdfast.gateway.index import ASKED, CLIENT, mark
+from holdfast.gateway.reading import Incoming, Side, Unmanageable
+from holdfast.gateway.sessions import Held, PartsOf, Place, Sessions, again, is_plain
+from holdfast.transcript.blocks import Block, ToolResult, ToolUse, encode
+from holdfast.transcript.messages import Message, MessageId, content_of
+from holdfast.transcript.records import Cursor
+
+# What the client does by itself stays the client's: waiting, and asking again after a cut stream.
+_RUNGS = Rungs(retries=0, cuts=0, blanks=0, window_stops=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Whose request it is: the tenant's sessions, the route and the name that the client gave its session, if any."""
+
+    sessions: Sessions
+    tenant: str
+    route: str
+    name: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A request under way. `asked` is where the client's history ends; `body` goes upstream; `tokens` is its size."""
+
+    who: Who
+    side: Side
+    incoming: Incoming
+    held: Held
+    asked: Place
+    request: Request
+    body: bytes
+    tokens: int
+    edits: int = 0
+    compacted: str = ""
+    is_shaped: bool = False
+    ladder: Ladder = field(default_factory=lambda: Ladder(rungs=_RUNGS))
+
+    @property
+    def cap_window(self) -> int:
+        """The window that the client's meter is kept below a part of."""
+        return self.held.session.limits.window
+
+    @property
+    def spared_tokens(self) -> int:
+        """How much of the client's history isn't sent, by what the bodies weigh."""
+        return max(0, (len(self.incoming.body) - len(self.body)) // 4)
+
+
+class Turns:
+    """Makes turns of requests. One for all tenants: what messages are known by is nobody's secret."""
+
+    def __init__(self, limits: Limits, max_messages: int) -> None:
+        self._limits, self._max_messages = limits, max_messages
+        self._known = Known()
+
+    def links(self, who: Who, side: Side, incoming: Incoming) -> list[bytes]:
+        """The chain of a history. Raises `Unmanageable` beyond the limits."""
+        if len(incoming.history) > self._max_messages:
+            raise Unmanageable("too_many_messages")
+        start = seed(who.tenant, who.route, side.protocol, who.name)
+        return self._known.chain(start, incoming.history, lambda raw: side.digest(raw, self._limits))
+
+    async def begin(
+        self, who: Who, side: Side, incoming: Incoming, *, parts: PartsOf, fit: Callable[[Held], None]
+    ) -> Turn:
+        """Find the session, say what is new, and bring the view in shape. Nothing in here is cut off in the middle.
+
+        `parts` makes a session; `fit` tells one what holds for this request.
+        """
+        links = self.links(who, side, incoming)
+        turn: Turn | None = None
+        with anyio.CancelScope(shield=True):
+            async with who.sessions.entered(links, who.route, parts) as held:
+                fit(held)
+                turn = await self._begun(who, side, incoming, held, links)
+                held.users += 1
+        assert turn is not None
+        return turn
+
+    async def _begun(self, who: Who, side: Side, incoming: Incoming, held: Held, links: list[bytes]) -> Turn:
+        before = held.sink.edits
+        await held.keepers.collect(held.session)
+        await _said(who, side, incoming, held, links)
+        await _fronted(side, incoming, held)
+        request, tokens = await _prepared(side, incoming, held)
+        await held.journal.commit()
+        edits = held.sink.edits - before
+        turn = Turn(who, side, incoming, held, held.head, request, b"", tokens, edits)
+        _settle(turn)
+        return turn
+
+    async def recovered(self, turn: Turn, error: ModelError) -> bool:
+        """Answer an error of the upstream by a smaller or corrected request; False when it is the client's to see."""
+        held, side = turn.held, turn.side
+        turn.ladder, action = step(turn.ladder, error)
+        if not isinstance(action, Correct | Compact | DropMedia | DropThinking):
+            return False
+        if isinstance(action, DropMedia | DropThinking) and not turn.is_shaped:
+            return False  # what the client sent was refused as it was sent
+        about = About(id=turn.incoming.model, protocol=side.protocol)
+        with anyio.CancelScope(shield=True):
+            async with held.lock:
+                if held.head != turn.asked:
+                    return False
+                before = held.sink.edits
+                if await apply(held.session, about, action, turn.request, "user") is not None:
+                    return False
+                held.is_corrected = held.is_corrected or isinstance(action, Correct)
+                held.is_shaped = True
+                turn.request, turn.tokens = await _prepared(side, turn.incoming, held)
+                await held.journal.commit()
+                turn.edits += held.sink.edits - before
+                _settle(turn)
+        return True
+
+    async def answered(self, turn: Turn, reply: Reply) -> str | None:
+        """Record the answer, durably; returns why not, when it can't be the next word of the session."""
+        if not reply.blocks:
+            return "empty"
+        if turn.incoming.prefill is not None:
+            return "prefill"  # the client says the whole answer next time, its own beginning and the model's end
+        link = chain(turn.asked.link, [_reply_digest(reply)])[1]
+        held = turn.held
+        with anyio.CancelScope(shield=True):
+            async with held.lock:
+                if held.head != turn.asked:
+                    return "overtaken"
+                message = _answer(turn, reply)
+                place = Place(turn.asked.count + 1, link, message.id)
+                cursors = (_cursor(ASKED, turn.asked), _cursor(CLIENT, place))
+                await held.session.append(message, also=cursors)
+                held.asked, held.is_shaped = turn.asked, held.is_shaped or not is_plain(message)
+                turn.who.sessions.moved(held, place)
+                turn.who.sessions.entered_link(held, place)
+        return None
+
+    async def after(self, turn: Turn) -> None:
+        """Once the client has its answer: read along for the ledger, and start what keeps notes (TURN-12)."""
+        held = turn.held
+        async with held.lock:
+            await anyio.to_thread.run_sync(held.session.rest)
+            held.keepers.after_reply(held.session)
+
+
+def leave(turn: Turn) -> None:
+    """The request is over, however it ended."""
+    turn.held.users -= 1
+
+
+def shadow(who: Who, side: Side, incoming: Incoming, links: Sequence[bytes]) -> bytes | None:
+    """The body that a shaped session would send if nothing could be recorded, or just to be counted; None without one.
+
+    What was decided before holds; nothing is decided anew.
+    """
+    held = who.sessions.known(links)
+    if held is None or not held.is_shaped:
+        return None
+    view: View = held.session.view.copy()
+    for number, message in enumerate(side.messages(incoming.history[held.head.count :])):
+        advance(view, msgspec.structs.replace(message, id=MessageId(f"shadow-{number}")))
+    head = side.head(incoming, None)
+    return to_request(view, held.session.facts(), protocol=side.protocol, head=head).body
+
+
+def _settle(turn: Turn) -> None:
+    held = turn.held
+    held.is_shaped = held.is_shaped or held.journal.has_edits
+    turn.is_shaped, turn.compacted = held.is_shaped, held.sink.compacted if turn.edits else ""
+    turn.body = turn.incoming.body
+    if turn.is_shaped:
+        turn.body = turn.request.body
+        if turn.incoming.prefill is not None:
+            turn.body = turn.side.with_prefill(turn.body, turn.incoming.prefill)
+
+
+async def _said(who: Who, side: Side, incoming: Incoming, held: Held, links: list[bytes]) -> None:
+    """Append what the session doesn't know yet: the messages and their cursors in one transaction."""
+    start, ids = held.head.count, held.session.world.ids
+    if start == len(incoming.history):
+        return
+    messages: list[Message] = []
+    cursors: list[Cursor] = []
+    calls: set[str] = set()
+    for count, message in enumerate(side.messages(incoming.history[start:]), start + 1):
+        one = msgspec.structs.replace(_renamed(message, held, calls), id=MessageId(ids.new("message")))
+        messages.append(one)
+        cursors.append(_cursor(CLIENT, Place(count, links[count], one.id)))
+    await held.session.append(*messages, also=tuple(cursors))
+    held.is_shaped = held.is_shaped or not all(map(is_plain, messages))
+    who.sessions.moved(held, Place(len(incoming.history), links[-1], messages[-1].id))
+    who.sessions.entered_links(held, links, start)
+
+
+def _cursor(name: str, place: Place) -> Cursor:
+    return Cursor(name=name, message=place.message, digest=mark(place.count, place.link))
+
+
+def _renamed(message: Message, held: Held, calls: set[str]) -> Message:
+    """The message with an id of its own for each call: small servers begin to count anew with every answer."""
+    blocks: list[Block] = []
+    for block in message.blocks:
+        value = block.value
+        if isinstance(value, ToolUse):
+            if value.id in held.session.view.calls or value.id in calls:
+                number = 2
+                while (name := again(value.id, number)) in held.session.view.calls or name in calls:
+                    number += 1
+                held.names[value.id] = name
+                block = _with(block, "id", name)
+                calls.add(name)
+            else:
+                held.names.pop(value.id, None)
+                calls.add(value.id)
+        elif isinstance(value, ToolResult) and value.tool_use_id in held.names:
+            block = _with(block, "tool_use_id", held.names[value.tool_use_id])
+        blocks.append(block)
+    if all(new is old for new, old in zip(blocks, message.blocks, strict=True)):
+        return message
+    return msgspec.structs.replace(message, content=content_of(blocks))
+
+
+def _with(block: Block, field_name: str, value: str) -> Block:
+    fields = msgspec.json.decode(block.raw, type=dict[str, msgspec.Raw])
+    return Block(encode({**fields, field_name: value}))
+
+
+async def _fronted(side: Side, incoming: Incoming, held: Held) -> None:
+    """System prompt, tools and model, when they aren't those of the request before."""
+    front = side.front(incoming)
+    seen = hashlib.sha256(msgspec.json.encode(front)).digest()
+    if held.front is None and held.session.view.front is not None:
+        held.front = hashlib.sha256(msgspec.json.encode(held.session.view.front)).digest()
+    if held.front != seen:
+        await held.session.record(front)
+        held.front = seen
+
+
+async def _prepared(side: Side, incoming: Incoming, held: Held) -> tuple[Request, int]:
+    """The view's request, and its size. One that is too large is sent all the same: the upstream has the last word."""
+    session = held.session
+    most = output_tokens(session.view, session.facts(), side.protocol) if held.is_corrected else None
+    head: dict[str, Any] = side.head(incoming, most)
+    try:
+        prepared = await prepare(session, protocol=side.protocol, stream=incoming.is_stream, head=head)
+    except ContextBlocked:
+        facts = session.facts()
+        return to_request(session.view, facts, protocol=side.protocol, head=head), facts.size(session.view)
+    return prepared.request, prepared.tokens
+
+
+def _reply_digest(reply: Reply) -> bytes:
+    return digest("assistant", [msgspec.json.decode(block.raw) for block in reply.blocks])
+
+
+def _answer(turn: Turn, reply: Reply) -> Message:
+    is_edited = bool(reply.edits) or any(block.kind == "compaction" for block in reply.blocks)
+    message = Message.of(
+        "assistant",
+        reply.blocks,
+        id=MessageId(turn.held.session.world.ids.new("message")),
+        note=PROVIDER_EDITED if is_edited else None,
+        response_id=reply.response or None,
+        model=turn.incoming.model,
+        usage=reply.usage,
+        stop_reason=reply.stop_reason,
+    )
+    return _renamed(message, turn.held, set())

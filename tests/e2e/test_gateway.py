@@ -1,0 +1,413 @@
+"""The gateway behind official SDKs that know nothing of it (GW-1, GW-2, GW-3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import anthropic
+import msgspec
+import openai
+import pytest
+from tests.gateways import KEY, WINDOW, Running, fake, in_loop, serving
+
+from holdfast.events import CompactionDone, PrefixMoved, ResultOffloaded, ResultsCleared
+from holdfast.testing import FakeUpstream, ModelRules, say, text, thinking, tool_use
+
+pytestmark = pytest.mark.e2e
+TOOLS: list[Any] = [
+    {
+        "name": "Read",
+        "description": "Read a file",
+        "input_schema": {"type": "object", "properties": {"file_path": {"type": "string"}}},
+    }
+]
+
+
+async def ask(client: anthropic.AsyncAnthropic, messages: list[Any], **more: Any) -> Any:
+    async with client.messages.stream(model="fake-model", max_tokens=500, messages=messages, **more) as stream:
+        return await stream.get_final_message()
+
+
+@in_loop
+async def test_what_needs_nothing_passes_through_byte_for_byte(tmp_path: Path) -> None:
+    """GW-1: bodies go up as they came; a stream comes down as it was sent."""
+    body = (
+        b'{"model":"fake-model",  "max_tokens": 99,"messages":[{"role":"user","content":"caf\\u00e9"}], "stream":true}'
+    )
+    async with fake() as server, serving(tmp_path, server) as at:
+        async with aiohttp.ClientSession() as http:
+            headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01", "content-type": "application/json"}
+            async with http.post(f"{server.url}/v1/messages", data=body, headers=headers) as direct:
+                expected = await direct.read()
+            async with http.post(f"{at.url}/v1/messages", data=body, headers=headers) as through:
+                got = await through.read()
+                assert through.headers["x-holdfast-mode"] == "untouched"
+        assert server.received[1].body == body
+        assert got.replace(b"msg_000002", b"msg_000001") == expected
+
+
+def prompt_tokens(usage: Any) -> int:
+    return usage.input_tokens + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
+
+
+def script_of(turns: int) -> list[Any]:
+    """A read and a word for each turn."""
+    script: list[Any] = []
+    for n in range(turns):
+        call = tool_use("Read", {"file_path": f"src/file_{n}.py"}, id=f"toolu_{n}")
+        script += [say(thinking(f"hm {n}"), text(f"reading {n}"), call), f"done with {n}"]
+    return script
+
+
+async def talk(at: Running, client: anthropic.AsyncAnthropic, turns: int, messages: list[Any], start: int = 0) -> None:
+    """Some turns of a tool loop, with a pasted text each."""
+    for n in range(start, start + turns):
+        messages.append({"role": "user", "content": f"Look at file {n}. " + f"Remark {n}: keep it short. " * 250})
+        for _ in range(2):
+            said = await ask(client, messages, tools=TOOLS, system="You help.")
+            messages.append({"role": "assistant", "content": said.content})
+            calls = [block for block in said.content if block.type == "tool_use"]
+            if calls:
+                result = f"line of file {n}: value_{n} = {n * 7}\n" * 200
+                block = {"type": "tool_result", "tool_use_id": calls[0].id, "content": result}
+                messages.append({"role": "user", "content": [block]})
+
+
+def plain_upstream(turns: int) -> FakeUpstream:
+    rules = ModelRules(window_tokens=WINDOW)
+    return FakeUpstream(rules=rules, script=script_of(turns), binding="off", require_thinking=False)
+
+
+def lose_index(home: Path) -> None:
+    (index,) = home.rglob("links.sqlite")
+    for path in index.parent.glob("links.sqlite*"):
+        path.unlink()
+
+
+def held_of(at: Running) -> list[Any]:
+    return [held for some in at.gateway.tenants_open().values() for held in some]
+
+
+@in_loop
+async def test_a_long_conversation_through_the_anthropic_sdk(tmp_path: Path) -> None:
+    """GW-2, GW-3: 60 turns of tools far beyond the window; the client sees no error, the server no violation."""
+    turns = 60
+    upstream = FakeUpstream(rules=ModelRules(window_tokens=WINDOW), script=script_of(turns), require_thinking=False)
+    async with fake(upstream) as server, serving(tmp_path, server) as at:
+        client, messages = at.claude(max_retries=0), list[Any]()
+        await talk(at, client, turns, messages)
+        compactions = [e for e in at.sink.events if isinstance(e, CompactionDone)]
+        moves = [e for e in at.sink.events if isinstance(e, PrefixMoved)]
+        stats = upstream.statistics
+        assert compactions
+        assert stats.refused == 0 and not stats.violations
+        assert 0 < len(stats.prefix_moves) <= len(moves)
+        (held,) = held_of(at)
+        assert held.head.count == len(messages) == 4 * turns
+        assert messages[-1]["content"][0].text == f"done with {turns - 1}"
+
+
+@in_loop
+async def test_a_long_conversation_through_the_openai_sdk(tmp_path: Path) -> None:
+    """GW-1, GW-2: the same over Chat Completions, streamed and not, with ids that a server counts anew each time."""
+    turns = 50
+    script: list[Any] = []
+    for n in range(turns):
+        script += [say(tool_use("Read", {"file_path": f"src/file_{n}.py"}, id="call_0")), f"done with {n}"]
+    upstream = FakeUpstream(rules=ModelRules(window_tokens=WINDOW), binding="off", script=script)
+    tools: Any = [{"type": "function", "function": {"name": "Read", "parameters": {"type": "object"}}}]
+    async with fake(upstream) as server, serving(tmp_path, server) as at:
+        client = at.gpt(max_retries=0)
+        messages: list[Any] = [{"role": "system", "content": "You help."}]
+        for n in range(turns):
+            messages.append({"role": "user", "content": f"Look at {n}. " + f"Remark {n}: keep it short. " * 250})
+            for step in range(2):
+                if n % 2:
+                    answer = await client.chat.completions.create(model="fake-gpt", messages=messages, tools=tools)
+                    said = answer.choices[0].message
+                else:
+                    async with client.chat.completions.stream(model="fake-gpt", messages=messages, tools=tools) as s:
+                        said = (await s.get_final_completion()).choices[0].message
+                kept = {"role", "content", "tool_calls"}
+                messages.append(said.model_dump(include=kept, exclude_none=True))
+                if step == 0:
+                    assert said.tool_calls and said.tool_calls[0].id == "call_0"
+                    result = f"line of file {n}: value_{n} = {n * 7}\n" * 200
+                    messages.append({"role": "tool", "tool_call_id": "call_0", "content": result})
+        stats = upstream.statistics
+        assert stats.refused == 0 and not stats.violations
+        assert any(isinstance(e, CompactionDone) for e in at.sink.events)
+        assert len(stats.prefix_moves) <= len([e for e in at.sink.events if isinstance(e, PrefixMoved)])
+        (held,) = held_of(at)
+        assert held.head.count == len(messages) - 1
+        assert at.metric("holdfast_passed_total", reason="HoldfastError") == 0
+
+
+@in_loop
+async def test_what_was_done_is_told_in_headers_and_the_meter_stays_low(tmp_path: Path) -> None:
+    """GW-2: usage as the client expects; the headers say what was done."""
+    big, cap = "word " * 40_000, WINDOW * 30 // 100
+    async with fake() as server, serving(tmp_path, server, usage_cap_percent=30) as at:
+        answer = await at.claude().messages.with_raw_response.create(
+            model="fake-model", max_tokens=50, messages=[{"role": "user", "content": big}]
+        )
+        said = await answer.parse()
+        assert abs(prompt_tokens(said.usage) - cap) < 5
+        assert int(answer.headers["x-holdfast-view-tokens"]) > 40_000
+        assert answer.headers["x-holdfast-session"].startswith("session-")
+        streamed = await ask(at.claude(), [{"role": "user", "content": big + "!"}])
+        assert abs(prompt_tokens(streamed.usage) - cap) < 5
+    async with fake() as server, serving(tmp_path / "other", server, usage="upstream") as at:
+        said = await at.claude().messages.create(
+            model="fake-model", max_tokens=50, messages=[{"role": "user", "content": big}]
+        )
+        assert prompt_tokens(said.usage) > 40_000
+
+
+@in_loop
+async def test_two_clients_a_fork_and_an_edit_each_get_their_own_view(tmp_path: Path) -> None:
+    """GW-2: interleaved clients, a fork from the middle and an edited message: nobody sees what isn't theirs."""
+    async with fake() as server, serving(tmp_path, server) as at:
+        server.upstream.script.extend(f"answer {n}" for n in range(100))
+        client = at.claude(max_retries=0)
+        talks: dict[str, list[Any]] = {"red": [], "blue": []}
+        for n in range(6):
+            for name, messages in talks.items():
+                said = "same start" if n == 0 else f"{name} says {n}"
+                messages.append({"role": "user", "content": said})
+                messages.append({"role": "assistant", "content": (await ask(client, messages)).content})
+        fork = [*talks["red"][:6], {"role": "user", "content": "another way"}]
+        fork.append({"role": "assistant", "content": (await ask(client, fork)).content})
+        fork.append({"role": "user", "content": "and on"})
+        await ask(client, fork)
+        edited = [dict(m) for m in talks["blue"]]
+        edited[4] = {"role": "user", "content": "blue says something else"}
+        await ask(client, [*edited, {"role": "user", "content": "go on"}])
+        await ask(client, [*talks["red"], {"role": "user", "content": "red goes on"}])
+        last = server.received[-1]
+        for held in held_of(at):
+            shown = " ".join(b.raw.decode() for item in held.session.view.items for b in item.visible)
+            assert not ("red says 5" in shown and "blue says 5" in shown)
+            assert not ("another way" in shown and "red says 3" in shown)
+        assert b"red goes on" in last.body and b"another way" not in last.body
+        assert sorted(held.head.count for held in held_of(at)) == [10, 12, 14, 14]
+        assert not server.upstream.statistics.violations
+
+
+@in_loop
+async def test_a_fork_shares_the_past_of_a_compacted_session(tmp_path: Path) -> None:
+    """GW-2, REL-5: from behind a compaction the fork's view is the parent's, byte for byte, and so is its prefix."""
+    upstream = FakeUpstream(
+        rules=ModelRules(window_tokens=WINDOW), script=script_of(40), binding="off", require_thinking=False
+    )
+    async with fake(upstream) as server, serving(tmp_path, server) as at:
+        client, messages = at.claude(max_retries=0), list[Any]()
+        await talk(at, client, 40, messages)
+        (parent,) = held_of(at)
+        assert parent.session.view.boundary is not None
+        before = len(server.received)
+        await ask(client, [*messages, {"role": "user", "content": "one way"}], tools=TOOLS, system="You help.")
+        await ask(
+            client,
+            [
+                *messages,
+                {"role": "user", "content": "one way"},
+                {"role": "assistant", "content": "ok"},
+                {"role": "user", "content": "further"},
+            ],
+            tools=TOOLS,
+            system="You help.",
+        )
+        await ask(client, [*messages, {"role": "user", "content": "other way"}], tools=TOOLS, system="You help.")
+        one, other = (msgspec.json.decode(r.body)["messages"] for r in (server.received[before], server.received[-1]))
+        assert len(held_of(at)) == 2
+
+        def bare(message: Any) -> Any:
+            return [{k: v for k, v in b.items() if k != "cache_control"} for b in message["content"]]
+
+        assert list(map(bare, one[:-1])) == list(map(bare, other[:-1]))
+        assert bare(one[-1])[-1]["text"] == "one way" and bare(other[-1])[-1]["text"] == "other way"
+        child = next(held for held in held_of(at) if held.id != parent.id)
+        assert child.session.view.boundary is not None
+        assert not upstream.statistics.violations
+
+
+@in_loop
+async def test_a_restart_finds_the_session_again_even_without_its_index(tmp_path: Path) -> None:
+    """GW-2, REL-12: the journal is the truth; the index on disk is made anew from it."""
+    upstream = FakeUpstream(
+        rules=ModelRules(window_tokens=WINDOW), script=script_of(48), binding="off", require_thinking=False
+    )
+    messages: list[Any] = []
+    async with fake(upstream) as server:
+        async with serving(tmp_path, server) as at:
+            await talk(at, at.claude(max_retries=0), 40, messages)
+            (first,) = held_of(at)
+            name, sent = first.id, len(server.received)
+        async with serving(tmp_path, server) as at:
+            await talk(at, at.claude(max_retries=0), 4, messages, start=40)
+            (again,) = held_of(at)
+            assert again.id == name and again.head.count == len(messages)
+        lose_index(tmp_path)
+        async with serving(tmp_path, server) as at:
+            await talk(at, at.claude(max_retries=0), 4, messages, start=44)
+            (again,) = held_of(at)
+            assert again.id == name and again.head.count == len(messages)
+        assert len(server.received) > sent
+        assert len(upstream.statistics.prefix_moves) <= 12
+        assert not upstream.statistics.violations and upstream.statistics.refused == 0
+
+
+@in_loop
+async def test_asking_again_rewinds_the_answer_instead_of_forking(tmp_path: Path) -> None:
+    """GW-2: a client that regenerates, or words the answer its own way, stays in its session."""
+    async with fake() as server, serving(tmp_path, server) as at:
+        server.upstream.script.extend(["first try", "second try", "third"])
+        client, messages = at.claude(), [{"role": "user", "content": "hello"}]
+        assert (await ask(client, messages)).content[0].text == "first try"
+        assert (await ask(client, messages)).content[0].text == "second try"
+        messages += [{"role": "assistant", "content": "in my own words"}, {"role": "user", "content": "next"}]
+        await ask(client, messages)
+        (held,) = held_of(at)
+        shown = " ".join(b.raw.decode() for item in held.session.view.items for b in item.visible)
+        assert "in my own words" in shown and "first try" not in shown and "second try" not in shown
+        assert held.head.count == 4
+
+
+@in_loop
+async def test_an_upstream_that_says_too_long_is_answered_by_a_compaction(tmp_path: Path) -> None:
+    """GW-2, TURN-11: its window is smaller than anybody knew; the client sees an answer."""
+    upstream = FakeUpstream(rules=ModelRules(window_tokens=40_000), binding="off", require_thinking=False)
+    async with fake(upstream) as server, serving(tmp_path, server) as at:
+        client, messages = at.claude(max_retries=0), list[Any]()
+        for n in range(30):
+            messages.append({"role": "user", "content": f"Part {n}. " + f"number {n} of many words " * 450})
+            messages.append({"role": "assistant", "content": (await ask(client, messages)).content})
+        assert at.metric("holdfast_recovered_total", reason="prompt_too_long") >= 1
+        (held,) = held_of(at)
+        assert held.head.count == 60
+
+
+@in_loop
+async def test_thinking_that_a_client_leaves_out_is_put_back(tmp_path: Path) -> None:
+    """GW-2: a history without its thinking is the same conversation; the session still has it."""
+    async with fake() as server, serving(tmp_path, server) as at:
+        server.upstream.script.extend([say(thinking("deep"), text("one")), "two"])
+        client, messages = at.claude(), [{"role": "user", "content": "hello"}]
+        said = await ask(client, messages)
+        kept = [block for block in said.content if block.type != "thinking"]
+        messages += [{"role": "assistant", "content": kept}, {"role": "user", "content": "more"}]
+        await ask(client, messages)
+        (held,) = held_of(at)
+        assert held.head.count == 4
+        assert any(block.kind == "thinking" for item in held.session.view.items for block in item.visible)
+
+
+@in_loop
+async def test_counting_counts_the_view(tmp_path: Path) -> None:
+    """GW-1, GW-2: count_tokens of a history whose session was compacted is that of what would be sent."""
+    upstream = FakeUpstream(
+        rules=ModelRules(window_tokens=WINDOW), script=script_of(40), binding="off", require_thinking=False
+    )
+    async with fake(upstream) as server, serving(tmp_path, server, usage="upstream") as at:
+        client, messages = at.claude(), list[Any]()
+        few = await client.messages.count_tokens(model="fake-model", messages=[{"role": "user", "content": "hello"}])
+        assert 0 < few.input_tokens < 50
+        await talk(at, client, 40, messages)
+        messages.append({"role": "user", "content": "next"})
+        count = await client.messages.count_tokens(
+            model="fake-model", messages=messages, system="You help.", tools=TOOLS
+        )
+        whole = upstream.count_tokens(
+            msgspec.json.encode(
+                {
+                    "model": "m",
+                    "messages": [{"role": "user", "content": "x" * sum(len(str(m["content"])) for m in messages)}],
+                }
+            )
+        )["input_tokens"]
+        assert count.input_tokens < WINDOW < whole
+
+
+@in_loop
+async def test_models_and_unknown_paths_pass_through(tmp_path: Path) -> None:
+    """GW-1: what isn't managed is passed on, with its query."""
+    async with fake() as server, serving(tmp_path, server) as at:
+        server.routes[("POST", "/v1/embeddings")] = {"object": "list", "data": []}
+        assert [m.id async for m in at.claude().models.list()] == ["fake"]
+        assert [m.id async for m in at.gpt().models.list()] == ["fake"]
+        made = await at.gpt().post("/embeddings", cast_to=object, body={"input": "x"})
+        assert made == {"object": "list", "data": []}
+        with pytest.raises(openai.NotFoundError):
+            await at.gpt(max_retries=0).get("/nowhere", cast_to=object)
+
+
+@in_loop
+async def test_big_results_are_offloaded_before_they_are_ever_sent(tmp_path: Path) -> None:
+    """GW-2, TURN-2: and the bytes that replace them stay the same in every later request."""
+    async with fake() as server, serving(tmp_path, server) as at:
+        server.upstream.script.append(say(tool_use("Read", {"file_path": "big.txt"}, id="toolu_1")))
+        client, messages = at.claude(), [{"role": "user", "content": "Read it"}]
+        messages.append({"role": "assistant", "content": (await ask(client, messages, tools=TOOLS)).content})
+        block = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "0123456789 and so on\n" * 6_000}
+        messages.append({"role": "user", "content": [block]})
+        messages.append({"role": "assistant", "content": (await ask(client, messages, tools=TOOLS)).content})
+        messages.append({"role": "user", "content": "thanks"})
+        await ask(client, messages, tools=TOOLS)
+        first, second = (body["messages"][2]["content"][0] for body in at.bodies[1:3])
+        first.pop("cache_control", None), second.pop("cache_control", None)
+        assert first == second and len(str(first)) < 5_000
+        assert any(isinstance(e, ResultOffloaded) for e in at.sink.events)
+        assert not any(isinstance(e, ResultsCleared | PrefixMoved) for e in at.sink.events)
+        assert not server.upstream.statistics.prefix_moves
+
+
+@in_loop
+async def test_a_route_has_its_own_upstream_and_settings(tmp_path: Path) -> None:
+    """GW-4: by the first part of the path; one that isn't managed is a plain proxy."""
+    routes = {
+        "small": {"anthropic": "anthropic", "settings": {"window_tokens": 8_000}},
+        "plain": {"anthropic": "anthropic", "is_managed": False},
+    }
+    async with fake() as server, serving(tmp_path, server, routes=routes) as at:
+        for route in ("small", "plain", "nowhere"):
+            client = anthropic.AsyncAnthropic(api_key=KEY, base_url=f"{at.url}/{route}", max_retries=0)
+            at.clients.append(client)
+            messages: list[Any] = []
+            if route == "nowhere":
+                with pytest.raises(anthropic.NotFoundError):
+                    await ask(client, [{"role": "user", "content": "x"}])
+                continue
+            for n in range(8):
+                messages.append({"role": "user", "content": f"{route} {n} " + "and more words " * 400})
+                messages.append({"role": "assistant", "content": (await ask(client, messages)).content})
+        (held,) = held_of(at)
+        assert held.route == "small" and held.session.limits.window == 8_000
+        assert any(isinstance(e, CompactionDone) for e in at.sink.events)
+        assert server.received[-1].path == "/nowhere/v1/messages"
+        assert [len(b["messages"]) for b in at.bodies if "plain" in str(b["messages"][0])] == list(range(1, 16, 2))
+
+
+@in_loop
+async def test_the_begun_answer_of_a_client_goes_behind_the_view(tmp_path: Path) -> None:
+    """GW-2: a prefill is no message of the history, and is passed on as it is."""
+    rules = ModelRules(window_tokens=WINDOW, prefill=True)
+    upstream = FakeUpstream(rules=rules, binding="off", require_thinking=False, script=["{}", "x", '"a": 1}'])
+    async with fake(upstream) as server, serving(tmp_path, server) as at:
+        client = at.claude(max_retries=0)
+        first: list[Any] = [{"role": "user", "content": "hello"}]
+        await ask(client, first)
+        block = {"type": "tool_result", "tool_use_id": "t1", "content": "a line of a file\n" * 6_000}
+        call = {"type": "tool_use", "id": "t1", "name": "Read", "input": {"file_path": "a"}}
+        history: list[Any] = [
+            {"role": "user", "content": "read"},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [block]},
+        ]
+        await ask(client, history, tools=TOOLS)
+        await ask(client, [*history, {"role": "assistant", "content": "{"}], tools=TOOLS)
+        sent = at.bodies[-1]["messages"]
+        assert sent[-1] == {"role": "assistant", "content": "{"} and len(str(sent[2])) < 5_000
+        assert at.metric("holdfast_unrecorded_total", reason="prefill") == 1

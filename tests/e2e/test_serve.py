@@ -1,0 +1,123 @@
+"""`holdfast serve` and the fake model server, each a process of its own (GW-1, GW-2, GW-4, CLI-3)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+
+@contextmanager
+def started(*arguments: str, home: Path | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    env = {**os.environ, **({"HOLDFAST_HOME": str(home)} if home else {})}
+    with subprocess.Popen(
+        [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline().strip()
+        try:
+            yield (json.loads(line)["url"] if line.startswith("{") else line), process
+        finally:
+            process.kill()
+
+
+def upstream(home: Path, url: str) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text(f'[gateway.upstreams.anthropic]\nurl = "{url}"\n')
+
+
+def ask(url: str, messages: list[Any]) -> str:
+    with anthropic.Anthropic(api_key="test-key", base_url=url, max_retries=3) as client:
+        said = client.messages.create(model="any", max_tokens=50, messages=messages)
+    messages += [{"role": "assistant", "content": said.content}, {"role": "user", "content": "go on"}]
+    return "".join(block.text for block in said.content if block.type == "text")
+
+
+def status(url: str) -> list[dict[str, Any]]:
+    with urllib.request.urlopen(f"{url}/holdfast/status") as answer:
+        return [one for some in json.load(answer)["tenants"].values() for one in some]
+
+
+def test_a_gateway_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    """GW-2, REL-1: kill -9 between two requests; the next process knows the session."""
+    messages: list[Any] = [{"role": "user", "content": "hello"}]
+    with started("holdfast.testing.serve", "--answer", "yes", "--answer", "no") as (url, _):
+        upstream(tmp_path, url)
+        with started("holdfast", "serve", "--port", "0", "--json", home=tmp_path) as (gate, process):
+            assert ask(gate, messages) == "yes" and ask(gate, messages) == "no"
+            (before,) = status(gate)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        with started("holdfast", "serve", "--port", "0", "--json", home=tmp_path) as (gate, process):
+            assert ask(gate, messages) == "yes"
+            (after,) = status(gate)
+            assert after["session"] == before["session"] and after["messages"] == 6 == before["messages"] + 2
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP here")
+def test_the_configuration_is_read_again_on_sighup(tmp_path: Path) -> None:
+    """GW-4: one that can't be used changes nothing, and is said."""
+    first, second = ("holdfast.testing.serve", "--answer", "one"), ("holdfast.testing.serve", "--answer", "two")
+    with started(*first) as (one, _), started(*second) as (two, _):
+        upstream(tmp_path, one)
+        with started("holdfast", "serve", "--port", "0", "--json", home=tmp_path) as (gate, process):
+            assert process.stderr is not None
+            assert ask(gate, [{"role": "user", "content": "a"}]) == "one"
+            upstream(tmp_path, "nonsense")
+            process.send_signal(signal.SIGHUP)
+            assert "stays as it was" in process.stderr.readline()
+            assert ask(gate, [{"role": "user", "content": "b"}]) == "one"
+            upstream(tmp_path, two)
+            process.send_signal(signal.SIGHUP)
+            assert "read again" in process.stderr.readline()
+            assert ask(gate, [{"role": "user", "content": "c"}]) == "two"
+
+
+def test_the_fake_server_fails_when_it_is_told_to() -> None:
+    """For anybody's tests: every second answer is a rate limit, every third stream is cut."""
+    more = ("--refuse-every", "2", "--window", "5000")
+    with (
+        started("holdfast.testing.serve", *more) as (url, _),
+        anthropic.Anthropic(api_key="k", base_url=url, max_retries=0) as client,
+    ):
+
+        def say(text: str) -> Any:
+            said = client.messages.create(model="any", max_tokens=50, messages=[{"role": "user", "content": text}])
+            return said.content[0].to_dict()["text"]
+
+        assert say("a") == "ok"
+        with pytest.raises(anthropic.RateLimitError):
+            say("b")
+        assert say("c") == "ok"
+        with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
+            say("word " * 10_000)
+
+
+def test_a_bad_configuration_is_one_line(tmp_path: Path) -> None:
+    """CLI-5."""
+    upstream(tmp_path, "gopher://old")
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "serve"],
+        env={**os.environ, "HOLDFAST_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "gateway.upstreams.anthropic" in done.stderr
+    assert time.monotonic() - began < 60
