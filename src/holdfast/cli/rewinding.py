@@ -118,7 +118,7 @@ def _show(done: Rewind, asked: Asked) -> None:
     if done.is_conversation:
         out(f"the conversation {would} {'forth again' if asked.to is None else f'back to before {done.to}'}")
     if done.prompt and done.is_conversation and asked.to is not None:
-        out(f"\nthe prompt, to be edited:\n{clean(done.prompt) if chr(10) not in done.prompt else done.prompt}")
+        out("\nthe prompt, to be edited:\n" + "\n".join(clean(line) for line in done.prompt.splitlines()))
     if asked.to is not None and not asked.is_dry:
         out("\nundo it with `holdfast rewind SESSION --undo`")
 

@@ -110,8 +110,9 @@ async def rewind(
     try:
         if what != "code":
             await rewind_conversation(session, message.id, reason="rewound by the user")
-        note = {"to": message.id, "files": len(done.changes) if done else 0, "last": last}
-        await session.record(Noted(kind=DONE, data={**note, "entry": done.number if done else 0}))
+        if last or (done is not None and done.number):
+            note = {"to": message.id, "files": len(done.changes) if done else 0, "last": last}
+            await session.record(Noted(kind=DONE, data={**note, "entry": done.number if done else 0}))
     except HoldfastError:
         if files is not None and done is not None and done.number:
             await files.undo(is_forced=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from dulwich.object_store import DiskObjectStore
 from dulwich.objects import Blob, ObjectID
 
-from holdfast.adapters.files.disk import DISK, make_private
+from holdfast.adapters.files.disk import DISK, discard, make_private
 from holdfast.adapters.shadow.usage import size_of
 from holdfast.errors import JournalError
 
@@ -53,7 +53,13 @@ class Objects:
         self._write(batch)
 
     def has(self, name: str) -> bool:
-        return ObjectID(name.encode()) in self._store()
+        """Whether it is there. A loose one that is damaged is taken away, so that it can be put again."""
+        store = self._store()
+        try:
+            return ObjectID(name.encode()) in store
+        except Exception:  # the boundary to the library: whatever it can't read isn't there
+            discard(DISK, self.folder / name[:2] / name[2:])
+            return False
 
     def get(self, name: str) -> bytes:
         """The bytes of this name; `JournalError` when they are missing or damaged."""
@@ -78,7 +84,7 @@ class Objects:
             return 0
         fresh = Objects(self.folder.with_name(f"{self.folder.name}.new"))
         shutil.rmtree(fresh.folder, ignore_errors=True)
-        fresh.put(self.get(name) for name in sorted(there & names))
+        fresh.put(self.get(name) for name in sorted(there & names) if self.has(name))
         fresh._store()
         fresh.close()
         self.close()

@@ -130,6 +130,8 @@ class Rewinds:
         found = FileRewind(tuple(planned.steps), to=entry.to)
         if is_dry:
             return found
+        if not planned.items and entry.kind == REWIND:
+            return replace(found, is_done=True)
         if found.conflicts and not is_forced:
             names = tuple(step.path for step in found.conflicts)
             shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
