@@ -29,6 +29,7 @@ class Ignores:
     _tracked: frozenset[str] = frozenset()
     _tracked_folders: frozenset[str] = frozenset()
     _index_stamp: tuple[int, ...] | None = None
+    _decided: dict[tuple[str, bool, int], bool] = field(default_factory=dict)
 
     def start(self) -> None:
         if not self._base:
@@ -38,6 +39,12 @@ class Ignores:
 
     def is_ignored(self, name: str, *, is_folder: bool, above: Sequence[tuple[str, GitIgnoreSpec]]) -> bool:
         """Whether to leave out a name; `above` are the rules of the folders it stands in, outermost first."""
+        key = (name, is_folder, len(above))
+        if (known := self._decided.get(key)) is None:
+            known = self._decided[key] = self._decide(name, is_folder=is_folder, above=above)
+        return known
+
+    def _decide(self, name: str, *, is_folder: bool, above: Sequence[tuple[str, GitIgnoreSpec]]) -> bool:
         leaf = name.rsplit("/", 1)[-1]
         if leaf == _OWN[0] or leaf.startswith(_OWN[1]) or (is_folder and os.path.join(self.root, name) == self.store):
             return True
@@ -61,6 +68,7 @@ class Ignores:
             lines = _lines(os.path.join(self.root, folder, IGNORE_FILE))
             known = (stamp, _spec(lines) if lines else None)
             self._specs[folder] = known
+            self._decided.clear()
         return known[1]
 
     def _read_index(self) -> None:
@@ -69,7 +77,10 @@ class Ignores:
         try:
             about = os.lstat(path)
         except OSError:
+            if self._tracked:
+                self._decided.clear()
             self._tracked = self._tracked_folders = frozenset()
+            self._index_stamp = None
             return
         stamp = (about.st_ino, about.st_size, about.st_mtime_ns)
         if stamp == self._index_stamp:
@@ -83,6 +94,7 @@ class Ignores:
         self._tracked = frozenset(names)
         self._tracked_folders = frozenset(_folders_of(names))
         self._index_stamp = stamp
+        self._decided.clear()
 
 
 def _folders_of(names: Sequence[str]) -> set[str]:

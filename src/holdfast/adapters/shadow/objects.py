@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from dulwich.object_store import DiskObjectStore
-from dulwich.objects import Blob, ObjectID
+from dulwich.objects import Blob, ObjectID, ShaFile
+from dulwich.pack import write_pack
 
 from holdfast.adapters.files.disk import DISK, discard, make_private
 from holdfast.adapters.shadow.usage import size_of
@@ -34,6 +36,7 @@ class Objects:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._opened: DiskObjectStore | None = None
+        self._names: set[str] = set()
 
     def put(self, contents: Iterable[bytes]) -> None:
         """Keep these, durably."""
@@ -53,23 +56,33 @@ class Objects:
         self._write(batch)
 
     def has(self, name: str) -> bool:
-        """Whether it is there. A loose one that is damaged is taken away, so that it can be put again."""
-        store = self._store()
-        try:
-            return ObjectID(name.encode()) in store
-        except Exception:  # the boundary to the library: whatever it can't read isn't there
-            discard(DISK, self.folder / name[:2] / name[2:])
-            return False
+        """Whether it is there, as far as nobody found it damaged."""
+        self._store()
+        return name in self._names
 
     def get(self, name: str) -> bytes:
         """The bytes of this name; `JournalError` when they are missing or damaged."""
         try:
             data = self._store()[ObjectID(name.encode())].as_raw_string()
         except Exception as e:  # the boundary to the library: whatever is wrong with a store is one error here
+            self._lost(name)
             raise JournalError(f"{self.folder}: the copy {name[:12]} is missing or damaged ({type(e).__name__})") from e
         if name_of(data) != name:
+            self._lost(name)
             raise JournalError(f"{self.folder}: the copy {name[:12]} is damaged")
         return data
+
+    def _sound(self, names: Iterable[str]) -> Iterator[bytes]:
+        for name in names:
+            try:
+                yield self.get(name)
+            except JournalError:
+                continue
+
+    def _lost(self, name: str) -> None:
+        """A damaged one is taken away, so that the same bytes can be put again."""
+        self._names.discard(name)
+        discard(DISK, self.folder / name[:2] / name[2:])
 
     def bytes(self) -> int:
         """What the store takes on the disk."""
@@ -77,14 +90,14 @@ class Objects:
 
     def keep_only(self, names: set[str]) -> int:
         """Let go of all others; how many that were."""
-        store = self._store()
-        there = {i.decode() for i in store}
+        self._store()
+        there = set(self._names)
         gone = len(there - names)
         if not gone:
             return 0
         fresh = Objects(self.folder.with_name(f"{self.folder.name}.new"))
         shutil.rmtree(fresh.folder, ignore_errors=True)
-        fresh.put(self.get(name) for name in sorted(there & names) if self.has(name))
+        fresh.put(self._sound(sorted(there & names)))
         fresh._store()
         fresh.close()
         self.close()
@@ -105,14 +118,19 @@ class Objects:
         if not blobs:
             return
         if len(blobs) > _LOOSE:
-            store.add_objects([(blob, None) for blob in blobs])
+            name = f"pack-{secrets.token_hex(20)}"
+            pairs: list[tuple[ShaFile, bytes | None]] = [(blob, None) for blob in blobs]
+            path = os.fspath(self.folder / "pack" / name)
+            write_pack(path, pairs, store.object_format, deltify=False, compression_level=1)
             DISK.sync_directory(self.folder / "pack")
+            self._names |= {blob.id.decode() for blob in blobs}
             return
         for blob in blobs:
             store.add_object(blob)
         for part in {blob.id.decode()[:2] for blob in blobs}:
             DISK.sync_directory(self.folder / part)
         DISK.sync_directory(self.folder)
+        self._names |= {blob.id.decode() for blob in blobs}
 
     def _store(self) -> DiskObjectStore:
         if self._opened is None:
@@ -125,4 +143,5 @@ class Objects:
             self._opened = DiskObjectStore(
                 self.folder, loose_compression_level=1, pack_compression_level=1, fsync_object_files=True
             )
+            self._names = {name.decode() for name in self._opened}
         return self._opened
