@@ -1,7 +1,5 @@
 """Rewinding from the doors: the agent, `holdfast rewind`, and headless (CKP-1 to CKP-6)."""
 
-
-
 from __future__ import annotations
 
 import json

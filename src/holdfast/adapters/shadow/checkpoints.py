@@ -77,7 +77,7 @@ class Shadow:
         self._bytes = self.objects.bytes()
         limit = self.settings.checkpoint_file_bytes
         restoring = Restoring(self._own, self._ground, self.log, self.objects, limit)
-        self.rewinds = Rewinds(self._ground, self.log, self.objects, restoring, limit, self.clock.now)
+        self.rewinds = Rewinds(self._ground, self.log, self.objects, restoring, self.clock.now)
         if not self.is_looking:
             restoring.recover()
         why = is_refused(self.root)

@@ -51,7 +51,7 @@ class Restoring:
 
     def __init__(self, own: Rooted, ground: Ground, log: Log, objects: Objects, limit_bytes: int) -> None:
         self._own, self._ground, self._log, self._objects = own, ground, log, objects
-        self._limit = limit_bytes
+        self.limit_bytes = limit_bytes
 
     def run(self, items: tuple[Item, ...], entry: Callable[[str], Entry]) -> Entry:
         """Do it all, or raise and leave everything as it was. `entry` makes the line of the log for a plan's id."""
@@ -127,7 +127,7 @@ class Restoring:
         item = plan.items[number]
         ground, old = grounds.at(plan, number, "old")
         ground.move(grounds.of(item.path)[1], old)
-        found, _ = ground.state(old, limit_bytes=self._limit)
+        found, _ = ground.state(old, limit_bytes=self.limit_bytes)
         if not same(found, item.now):
             raise RewindRefused(f"{item.path}: somebody changed it just now; nothing was changed")
 
@@ -162,7 +162,7 @@ class Restoring:
         if ground.has(new):
             return  # it never came to its place
         name = grounds.of(item.path)[1]
-        found, _ = ground.state(name, limit_bytes=self._limit)
+        found, _ = ground.state(name, limit_bytes=self.limit_bytes)
         if same(found, item.to):
             _quietly(lambda: ground.move(name, new))
 

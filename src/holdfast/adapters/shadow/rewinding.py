@@ -45,11 +45,10 @@ class Rewinds:
     """Goes back and forth in one log."""
 
     def __init__(
-        self, ground: Ground, log: Log, objects: Objects, restoring: Restoring, limit_bytes: int,
-        now: Callable[[], float],
-    ) -> None:  # fmt: skip
+        self, ground: Ground, log: Log, objects: Objects, restoring: Restoring, now: Callable[[], float]
+    ) -> None:
         self._ground, self._log, self._objects, self._restoring = ground, log, objects, restoring
-        self._limit, self._now = limit_bytes, now
+        self._limit, self._now = restoring.limit_bytes, now
 
     def state(self, path: str) -> tuple[State, bytes | None]:
         """What stands at a path of the log."""
