@@ -2,8 +2,8 @@
 
 Usage: python bench/checkpoints.py [--files 10000] [--rounds 7] [--sequences 0]
 
-A project of so many files (5 KB of words each): the first look, which makes a copy of everything, then rounds in which a
-command changes one file: the look before it, the look behind it. Beside them a bare walk with `os.scandir` and `lstat`
+A project of so many files (5 KB of words each): the first look, which copies everything, then rounds in which a command
+changes one file: the look before it, the look behind it. Beside them a bare walk with `os.scandir` and `lstat`
 over the same tree, which nothing that compares a tree can undercut: the ratio is what holds elsewhere.
 `--sequences` runs so many generated sequences of tests/laws/test_file_rewinds.py, half of them with a user's own edits.
 """

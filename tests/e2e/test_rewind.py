@@ -182,6 +182,27 @@ async def test_the_agent_rewinds_and_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
+async def test_our_own_files_in_a_project_arent_rewound(tmp_path: Path) -> None:
+    """CKP-2: a home inside the project; the journal is no file of it. And a folder that is gone is nobody's place."""
+    project = tmp_path / "project"
+    script = [say(tool_use("Bash", {"command": "mkdir made && cd made && echo x > x"})), "done", "fine"]
+    script += [say(tool_use("Bash", {"command": "pwd"})), "end"]
+    made = await bench(project, script, home=project / ".holdfast")
+    said = await made.agent.say("Make it.")
+    assert made.agent.desk.cwd == str(project / "made")
+    done = await made.agent.rewind(said.prompt)
+    assert done.files is not None and [s.path for s in done.files.steps] == ["made", "made/x"]
+    assert (await made.agent.say("Again.")).text == "fine"
+    await made.agent.say("Where?")
+    assert made.results()[-1].text().strip() == str(project)
+    name = made.agent.session.name
+    await made.agent.close()
+    again = await bench(project, [], home=project / ".holdfast", resume=name)
+    assert again.agent.session.view.items
+    await again.agent.close()
+
+
+@pytest.mark.anyio
 async def test_without_checkpoints_files_arent_rewound(tmp_path: Path) -> None:
     """CKP-1: switched off, nothing is kept, and a rewind says so."""
     made = await bench(tmp_path / "project", SCRIPT[:2], settings={"checkpoints": False})

@@ -200,7 +200,10 @@ class Agent:
         """
         if self._scope is not None:
             raise HoldfastError("the agent is at work: wait for it, or interrupt it first")
-        return await rewind(self.session, self._crew.files, to, what=what, is_forced=is_forced, is_dry=is_dry)
+        done = await rewind(self.session, self._crew.files, to, what=what, is_forced=is_forced, is_dry=is_dry)
+        if (await self.desk.look(self.desk.cwd)).kind != "folder":  # the agent had made it
+            self.desk.cwd = self.desk.machine.workspace.root
+        return done
 
     def interrupt(self) -> None:
         """End the prompt that is worked on, at once; nothing when none is."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.door import EXIT_FAILED, EXIT_OK, EXIT_USAGE, clean, out, out_json
+from holdfast.cli.door import EXIT_FAILED, EXIT_OK, EXIT_USAGE, clean, note, out, out_json
 from holdfast.cli.recalling import reference_of
 from holdfast.cli.tables import plural, table
 from holdfast.engine.checkpoints import Rewind, What
@@ -102,6 +102,8 @@ def rewind_files(config: Config, *, message: str, resume: str | None, prompt: st
         if "no user message" in str(e) or "user messages" in str(e) or "prompts to go back" in str(e):
             return _refused(f"{NEEDS_MESSAGE}: {e}")
         return _refused(f"Error: {e}", EXIT_FAILED)
+    if done.files is not None and done.files.note:
+        note(done.files.note)
     out(f"Files rewound to state at message {done.to}")
     return EXIT_OK
 
@@ -125,7 +127,7 @@ def _show(done: Rewind, asked: Asked) -> None:
 
 def _show_files(files: FileRewind, asked: Asked) -> None:
     if not files.steps:
-        out("no file has to change")
+        out(f"no file has to change{f': {files.note}' if files.note else ''}")
         return
     rows = [(_VERBS[s.action], clean(s.path), _lines(s), s.conflict or s.left) for s in files.steps]
     table(("what", "file", "lines", "note"), rows)
@@ -149,6 +151,7 @@ def _data(done: Rewind, asked: Asked) -> dict[str, Any]:
         "dry_run": asked.is_dry,
         "conversation": done.is_conversation,
         "prompt": done.prompt if done.is_conversation and asked.to is not None else None,
+        "note": files.note or None if files is not None else None,
         "files": None if files is None else [_step_data(step) for step in files.steps],
     }
 

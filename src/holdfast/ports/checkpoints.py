@@ -36,13 +36,14 @@ class FileStep:
 class FileRewind:
     """What a rewind of files does, or did (`is_done`). `to` is the prompt before which the files stand then.
 
-    `number` is its place in the log.
+    `number` is its place in the log. `note` is what to know beside it.
     """
 
     steps: tuple[FileStep, ...]
     is_done: bool = False
     number: int = 0
     to: str = ""
+    note: str = ""
 
     @property
     def conflicts(self) -> tuple[FileStep, ...]:

@@ -13,6 +13,7 @@ import anyio.to_thread
 import msgspec
 
 from holdfast.adapters.files.rooted import Rooted
+from holdfast.adapters.files.store import PROJECTS
 from holdfast.adapters.shadow.ground import GROUND_CALLS, Ground, GroundCalls, open_ground
 from holdfast.adapters.shadow.ignores import Ignores, is_refused
 from holdfast.adapters.shadow.index import load_index, save_index
@@ -84,7 +85,7 @@ class Shadow:
         if why:
             self._refuse(f"commands can't be rewound here: {self.root}: {why}")
         elif self.settings.checkpoint_commands:
-            ignores = Ignores(self.root, self.settings.checkpoint_excludes, os.path.realpath(self.store))
+            ignores = Ignores(self.root, self.settings.checkpoint_excludes, _own_folders(self.store))
             self._tree = Tree(self._ground, ignores, limit, self.settings.checkpoint_files)
             load_index(self._own, self._tree, self.objects)
 
@@ -279,6 +280,14 @@ class Shadow:
     def _told(self, done: FileRewind, *, is_undo: bool) -> None:
         if done.is_done:
             self.sink.emit(FilesRewound(done.to, len(done.changes), is_undo))
+
+
+def _own_folders(store: Path) -> frozenset[str]:
+    """Where the session is kept, and the home that it belongs to: no rewind may touch them."""
+    session = Path(os.path.realpath(store)).parent
+    projects = session.parent.parent
+    home = (projects.parent,) if projects.name == PROJECTS else ()
+    return frozenset(os.fspath(folder) for folder in (session / store.name, session, *home) if folder != Path("/"))
 
 
 def unsure(changes: tuple[Change, ...]) -> tuple[Change, ...]:

@@ -23,7 +23,7 @@ class Ignores:
 
     root: str
     excludes: Sequence[str] = ()  # the weakest rules
-    store: str = ""  # a folder of our own in the tree
+    own: frozenset[str] = frozenset()  # folders of ours that may lie in the tree: journals aren't files of the project
     _specs: dict[str, tuple[tuple[int, ...], GitIgnoreSpec | None]] = field(default_factory=dict)
     _base: list[GitIgnoreSpec] = field(default_factory=list)
     _tracked: frozenset[str] = frozenset()
@@ -46,7 +46,7 @@ class Ignores:
 
     def _decide(self, name: str, *, is_folder: bool, above: Sequence[tuple[str, GitIgnoreSpec]]) -> bool:
         leaf = name.rsplit("/", 1)[-1]
-        if leaf == _OWN[0] or leaf.startswith(_OWN[1]) or (is_folder and os.path.join(self.root, name) == self.store):
+        if leaf == _OWN[0] or leaf.startswith(_OWN[1]) or (is_folder and os.path.join(self.root, name) in self.own):
             return True
         said: bool | None = None
         for spec in self._base:

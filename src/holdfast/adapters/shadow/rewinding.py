@@ -29,6 +29,7 @@ from holdfast.memory.checkpoints import (
 )
 from holdfast.ports import FileRewind, FileStep
 
+NOTHING = "no changes of files were recorded in this session"  # a fork, an import, or it was switched off
 _FOLDER_MODE = 0o755
 _DIFF_LINES = 4_000  # beyond that lines are counted, not compared
 _SHOWN = 10
@@ -61,7 +62,7 @@ class Rewinds:
         entries = self._log.entries
         anchor = anchor_of(entries, prompts)
         if anchor is None:
-            return FileRewind((), is_done=not is_dry)
+            return FileRewind((), is_done=not is_dry, note="" if entries else NOTHING)
         at = next(entry for entry in entries if entry.seq == anchor.seq)
         if at.kind == GONE or anchor.thinned_into is not None:
             near = f"; the nearest one that is kept before it is {anchor.thinned_into}" if anchor.thinned_into else ""
