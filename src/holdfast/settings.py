@@ -131,6 +131,14 @@ class Settings:
     memory_select_seconds: float = 1.5  # MEM-4: for a model to choose; then the ranking stands
     memory_tool_turns: int = 3  # MEM-4: tools used in so many last turns need no usage notes
     memory_body_tokens: int = 4_096  # MEM-5: of each chosen memory
+    memory_extract: bool = True  # MEM-6: after a turn, what should outlive the session
+    memory_extract_growth_tokens: int = 5_000  # MEM-6: new ones before a model looks, unless a remark asks for it
+    memory_extract_turns: int = 5  # MEM-6: calls of one fork: reads together, then writes together
+    memory_extract_runs_per_hour: int = 30  # MEM-6: of a model
+    memory_extract_tokens_per_hour: int = 1_000_000  # MEM-6: read and written; behind it rules go on, for nothing
+    memory_consolidate: bool = True  # MEM-11: when it is due; `holdfast memory consolidate` works in any case
+    memory_consolidate_hours: float = 24.0  # MEM-11: not more often …
+    memory_consolidate_sessions: int = 5  # MEM-11: … and not before so many sessions
 
     # What comes back behind a boundary (RST-1 to RST-9); all of it shrinks with the window (PRS-2)
     restore: bool = True

@@ -27,7 +27,7 @@ from holdfast.adapters.files import SessionFiles, SessionStore, fork
 from holdfast.adapters.files.calibrations import Calibrations
 from holdfast.adapters.files.instructions import DiskInstructions, places_of
 from holdfast.adapters.files.keys import secret_key
-from holdfast.adapters.files.memories import file_memories
+from holdfast.adapters.files.memories import file_memories, file_upkeep
 from holdfast.adapters.files.memory_index import cache_of
 from holdfast.adapters.files.notes import FileNotes
 from holdfast.adapters.files.recollected import FileMemories
@@ -44,6 +44,8 @@ from holdfast.context.models import ModelFacts
 from holdfast.context.restore.registry import Registry
 from holdfast.context.restore.standard import STANDARD
 from holdfast.engine.ahead import AheadOfTime
+from holdfast.engine.dreaming import Dreaming
+from holdfast.engine.extraction import Extraction
 from holdfast.engine.instructions import with_instructions
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.models import JOBS, Job, Models
@@ -174,12 +176,22 @@ async def _session(
     opened.hooks = hooks_of(parts.settings, cwd=project)
     if parts.settings.instructions and not read_only:
         with_instructions(opened, DiskInstructions(parts.places or _places(files, parts.settings)))
-    if parts.settings.memory and not read_only and parts.memories is not None:
-        with_memory(opened, parts.memories, parts.models)
-    elif parts.settings.memory and not read_only and notes:
-        remember(opened, parts, home=_home(files) or home_of(os.environ), project=project)
-        opened.reminders = (*opened.reminders, OnTheUsersWord())
-    return with_notes(opened, FileNotes(files.directory, _home(files))) if notes else opened
+    search = _with_memories(opened, files, parts) if parts.settings.memory and not read_only and notes else None
+    if notes:
+        with_notes(opened, FileNotes(files.directory, _home(files)))
+        if search is not None:
+            with_upkeep(opened, search)
+    return opened
+
+
+def _with_memories(session: Session, files: SessionFiles, parts: Parts) -> FileMemories | None:
+    """The memories of a session; those of its project, if it may keep them in order."""
+    if parts.memories is not None:
+        with_memory(session, parts.memories, parts.models)
+        return None
+    search = remember(session, parts, home=_home(files) or home_of(os.environ), project=files.journal.header.project)
+    session.reminders = (*session.reminders, OnTheUsersWord())
+    return search
 
 
 def remember(
@@ -204,6 +216,20 @@ def project_memories(home: Path, cwd: Path, settings: Settings) -> FileMemories:
     """The memories of a project's folder, wherever its sessions are kept."""
     path = Path(project_directory(grounds_of(home, cwd, directory=settings.memory_directory)))
     return FileMemories(path, cache=cache_of(home, path))
+
+
+def with_upkeep(session: Session, memories: FileMemories) -> Session:
+    """The session with keepers of its memories; none where agents may not write them (MEM-6, MEM-11)."""
+    settings, path = session.settings, Path(memories.where)
+    if settings.memory_mode in ("off", "read-only"):
+        return session
+    store = file_memories(path, settings)
+    memory = Memory(store, session.world.sink, settings.memory_mode)
+    if settings.memory_extract:
+        session.keepers = (*session.keepers, Extraction(session, memory, memories))
+    if settings.memory_consolidate:
+        session.keepers = (*session.keepers, Dreaming(session, memory, store, file_upkeep(path)))
+    return session
 
 
 def _places(files: SessionFiles, settings: Settings) -> Places:

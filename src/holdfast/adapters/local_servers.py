@@ -11,9 +11,11 @@ import anyio
 import msgspec
 
 from holdfast.adapters.connecting import PROVIDERS
+from holdfast.errors import BadSetting
 
 SECONDS = 1.0  # a server on this machine answers at once, or isn't one
 _MOST_BYTES = 1_000_000
+_ANY = "vllm"  # speaks as all of them do, and is given no key that happens to be set
 _PORTS = {name: p.base_url for name, p in PROVIDERS.items() if p.base_url and p.base_url.startswith("http://127.0.0.1")}
 
 
@@ -39,6 +41,22 @@ async def local_models(ports: Iterable[tuple[str, str]] = tuple(_PORTS.items()))
         for provider, url in urls.items():
             tasks.start_soon(ask, provider, url)
     return tuple(name for provider in urls for name in found.get(provider, ()))
+
+
+async def models_at(url: str) -> tuple[str, ...]:
+    """The names of the models of a server of one's own, by its URL (`http://HOST:PORT/v1`), without any key.
+
+    Raises `BadSetting` when nobody there lists models, or the URL is none that can be asked so.
+    """
+    url = url.rstrip("/")
+    if not url.startswith("http://"):
+        raise BadSetting(f"{url}: name the model as well, as in openai:MODEL@{url}#NAME_OF_THE_KEY")
+    for place in (url, f"{url}/v1"):
+        if found := await local_models(((_ANY, place),)):
+            return found
+    raise BadSetting(
+        f"{url}: no server there lists models; is it running? Its API is most often at http://HOST:PORT/v1"
+    )
 
 
 async def _listed(url: str) -> list[str]:

@@ -16,7 +16,10 @@ Sets = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", h
 Resume = Annotated[str | None, typer.Option("--resume", metavar="ID", help="Go on with this session.")]
 Last = Annotated[bool, typer.Option("--last", help="Go on with the last session of this folder.")]
 Fork = Annotated[bool, typer.Option("--fork", help="Go on in a copy; the session itself stays as it is.")]
-Model = Annotated[str | None, typer.Option("--model", metavar="NAME", help="provider:model[@URL][#KEY], or offline.")]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", metavar="NAME", help="provider:model[@URL][#KEY], the URL of a server, or offline."),
+]
 Mode = Annotated[
     str | None, typer.Option("--mode", metavar="MODE", help="Permissions: default, accept_edits, plan, bypass.")
 ]

@@ -57,11 +57,15 @@ from holdfast.events.context import (
     SummaryInputDropped,
 )
 from holdfast.events.memory import (
+    ExtractionFellBack,
+    ExtractionSkipped,
     InstructionsChanged,
     InstructionsLoaded,
+    MemoriesExtracted,
     MemoriesRecalled,
     MemoryAsked,
     MemoryBlocked,
+    MemoryConsolidated,
     MemoryIndexShown,
     MemoryProposed,
     MemorySelectionFailed,
@@ -123,6 +127,10 @@ Event = (
     | MemoryProposed
     | MemoryBlocked
     | MemoryAsked
+    | ExtractionSkipped
+    | ExtractionFellBack
+    | MemoriesExtracted
+    | MemoryConsolidated
     | SecretsRedacted
     | ToolCalled
     | PermissionDecided
@@ -142,6 +150,8 @@ __all__ = [
     "CompactionDone",
     "CompactionRequested",
     "Event",
+    "ExtractionFellBack",
+    "ExtractionSkipped",
     "FileReadBack",
     "ForkEnded",
     "HeldSummaryUsed",
@@ -155,9 +165,11 @@ __all__ = [
     "KeeperStarted",
     "LadderGaveUp",
     "LadderStepped",
+    "MemoriesExtracted",
     "MemoriesRecalled",
     "MemoryAsked",
     "MemoryBlocked",
+    "MemoryConsolidated",
     "MemoryIndexShown",
     "MemoryProposed",
     "MemorySelectionFailed",

@@ -24,6 +24,7 @@ from holdfast.ports.memories import (
     MemoryLog,
     MemorySearch,
     MemoryStat,
+    MemoryUpkeep,
 )
 from holdfast.ports.session import (
     Archive,
@@ -71,6 +72,7 @@ __all__ = [
     "MemoryLog",
     "MemorySearch",
     "MemoryStat",
+    "MemoryUpkeep",
     "Model",
     "NotesFile",
     "Placed",

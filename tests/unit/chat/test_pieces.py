@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +215,23 @@ def test_the_demonstration_says_what_it_is_and_follows_orders() -> None:
 def test_a_config_of_a_project_offers_no_permissions() -> None:
     """SEC-1."""
     assert "permission_allow" in template(is_project=False) and "permission_mode" not in template(is_project=True)
+
+
+# --- weight ----------------------------------------------------------------------------------------------------------
+
+
+def test_other_commands_load_nothing_of_it() -> None:
+    """SPD-5: a door costs only those who open it."""
+    code = "import sys; from holdfast.cli import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    heavy = (
+        "prompt_toolkit",
+        "anyio",
+        "asyncio",
+        "holdfast.agent",
+        "holdfast.cli.chat",
+        "holdfast.engine",
+        "rich.console",
+    )
+    assert "Talk with the agent" in done.stdout and not [name for name in loaded if name.startswith(heavy)]

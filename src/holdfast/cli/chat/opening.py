@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.adapters.config import Config
     from holdfast.agent.progress import Ask, OnProgress
 
+_URLS = ("http://", "https://")
 DISCOVER_SECONDS = 3.0  # for a server to tell its window; then the table decides
 
 
@@ -138,6 +139,9 @@ async def _models(config: Config) -> tuple[Models, tuple[str, ...]]:
             settings = replace(settings, main_models=found[:1])
             others = f"; also there: {', '.join(found[1:4])}" if len(found) > 1 else ""
             told.append(f"no key is set; using {found[0]} on this machine{others} (--model takes another)")
+    if any(name.startswith(_URLS) for name in settings.main_models):
+        settings = replace(settings, main_models=await _by_url(settings.main_models))
+        told.append(f"using {settings.main_models[0]}")
     models = connect_models(settings, os.environ, known=config.models)
     if models.main[0].about.id == OFFLINE:
         models = replace(models, main=(DemonstrationModel(),))
@@ -149,6 +153,13 @@ async def _models(config: Config) -> tuple[Models, tuple[str, ...]]:
         for model in dict.fromkeys(models.main):
             tasks.start_soon(_discover, model)
     return models, tuple(told)
+
+
+async def _by_url(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names, with the first model of a server in the place of its bare URL."""
+    from holdfast.adapters.local_servers import models_at
+
+    return tuple([(await models_at(name))[0] if name.startswith(_URLS) else name for name in names])
 
 
 async def _discover(model: Model) -> None:
