@@ -211,5 +211,16 @@ class Settings:
     permission_ask: tuple[str, ...] = ()
     permission_deny: tuple[str, ...] = ()
 
+    # Checkpoints of files (CKP-1, CKP-2, CKP-6)
+    checkpoints: bool = True  # CKP-1
+    checkpoint_commands: bool = True  # CKP-2: compare the tree around commands
+    checkpoint_file_bytes: int = 10_000_000  # CKP-2: a larger file is named, and not kept
+    checkpoint_files: int = 50_000  # CKP-2: a larger tree isn't compared
+    checkpoint_excludes: tuple[str, ...] = (  # CKP-2: beside what git ignores; a project's own rules are stronger
+        "node_modules/", ".venv/", "venv/", "__pycache__/", ".tox/", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/",
+    )  # fmt: skip
+    checkpoint_snapshots: int = 100  # CKP-6: prompts of a session that can be gone back to
+    checkpoint_disk_bytes: int = 1_000_000_000  # CKP-6: of a session's store
+
     # Journal
     durability: Literal["commit", "process"] = "commit"  # REL-1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import takewhile
@@ -64,6 +64,7 @@ from holdfast.transcript.codec import FORMAT, VERSION
 from holdfast.transcript.records import Header
 
 if TYPE_CHECKING:
+    from holdfast.adapters.shadow.checkpoints import ShadowFiles
     from holdfast.agent.desk import Machine
     from holdfast.agent.loop import Agent, Options
 
@@ -266,7 +267,8 @@ async def agent(
     Without a home the session lives in this process only. `offers_notes` is as for `open_session`. Close the agent when
     it is done; the model is yours to close. Raises what `open_session` raises.
     """
-    from holdfast.agent.loop import Agent, Crew
+    from holdfast.agent.checkpoints import Checkpointing
+    from holdfast.agent.loop import Agent, Crew, Options
 
     parts = parts or Parts()
     cleanup: Callable[[], object] = _nothing
@@ -287,9 +289,27 @@ async def agent(
         if resume is not None and offers_notes:
             await _offered(session)
     where = partial(_journal_of, folder)
-    crew = Crew(jobs=TaskJobs, open_session=children, where=where, cleanup=cleanup, remember=remembers)
+    saved = file_checkpoints(folder, project, parts) if parts.settings.checkpoints else None
+    if saved is not None:
+        options = options or Options()
+        options = replace(options, observers=(Checkpointing(saved), *options.observers))
+        cleanup = partial(_both, saved.close, cleanup)
+    crew = Crew(jobs=TaskJobs, open_session=children, where=where, files=saved, cleanup=cleanup, remember=remembers)
     machine = await to_thread.run_sync(_machine, project, folder, parts.clock)
     return Agent(session, model, machine, crew, options=options, keepers=background(session))
+
+
+def file_checkpoints(folder: Path, project: str | Path, parts: Parts, *, is_looking: bool = False) -> ShadowFiles:
+    """The checkpoints of files of the session in this folder (CKP-1 to CKP-6); close them when done.
+
+    `is_looking`: what a killed rewind left is left alone, for those who don't hold the session's lock.
+    """
+    from holdfast.adapters.shadow.checkpoints import Shadow, ShadowFiles
+    from holdfast.adapters.shadow.usage import FOLDER
+
+    sink = _sink(parts, folder.name)
+    make = partial(Shadow, str(project), folder / FOLDER, parts.settings, parts.clock, sink, is_looking=is_looking)
+    return ShadowFiles(make)
 
 
 def _nothing() -> None:
@@ -305,6 +325,13 @@ def _remembering(parent: SessionFiles, parts: Parts, session: Session, rights: R
     if parts.settings.memory:
         home, project = _home(parent) or home_of(os.environ), parent.journal.header.project
         remember(session, parts, rights, home=home, project=project)
+
+
+def _both(first: Callable[[], object], second: Callable[[], object]) -> None:
+    try:
+        first()
+    finally:
+        second()
 
 
 def _journal_of(folder: Path, name: str) -> str:

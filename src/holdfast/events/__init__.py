@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from holdfast.events.agent import (
     BackgroundChanged,
+    CheckpointSkipped,
+    CheckpointTaken,
+    FilesRewound,
     ObserverFailed,
     PermissionDecided,
     ToolCalled,
@@ -136,6 +139,9 @@ Event = (
     | PermissionDecided
     | ObserverFailed
     | BackgroundChanged
+    | CheckpointSkipped
+    | CheckpointTaken
+    | FilesRewound
 )
 
 __all__ = [
@@ -144,6 +150,8 @@ __all__ = [
     "BoundaryListenerFailed",
     "CacheDropped",
     "CalibrationLearned",
+    "CheckpointSkipped",
+    "CheckpointTaken",
     "CompactionAttemptFailed",
     "CompactionBlocked",
     "CompactionChecked",
@@ -153,6 +161,7 @@ __all__ = [
     "ExtractionFellBack",
     "ExtractionSkipped",
     "FileReadBack",
+    "FilesRewound",
     "ForkEnded",
     "HeldSummaryUsed",
     "HookFailed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.ports.checkpoints import Call, Checkpoints, FileRewind, FileRewinder, FileStep
 from holdfast.ports.machine import (
     Command,
     Ended,
@@ -49,9 +50,14 @@ __all__ = [
     "Archive",
     "Blobs",
     "Calibrations",
+    "Call",
+    "Checkpoints",
     "Clock",
     "Command",
     "Ended",
+    "FileRewind",
+    "FileRewinder",
+    "FileStep",
     "Files",
     "Finder",
     "Found",
