@@ -29,7 +29,7 @@ from holdfast.agent.tools import STANDARD
 from holdfast.agent.tools.tool import Tool
 from holdfast.context.replies import Reply
 from holdfast.context.worth import INTERRUPTED
-from holdfast.engine.checkpoints import Rewind, What, rewind
+from holdfast.engine.checkpoints import Rewind, What, rewind, undo_rewind
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.models import Models
 from holdfast.engine.session import Session
@@ -211,12 +211,26 @@ class Agent:
 
         The message's text comes back, to be edited. Raises `RewindRefused`, and then nothing was changed.
         """
+        self._check_rests()
+        done = await rewind(self.session, self._crew.files, to, what=what, is_forced=is_forced, is_dry=is_dry)
+        await self._stand_somewhere()
+        return done
+
+    async def undo_rewind(self, *, is_forced: bool = False) -> Rewind:
+        """Take the last rewind back. Raises `RewindRefused`, and then nothing was changed."""
+        self._check_rests()
+        done = await undo_rewind(self.session, self._crew.files, is_forced=is_forced)
+        await self._stand_somewhere()
+        return done
+
+    def _check_rests(self) -> None:
         if self._scope is not None:
             raise HoldfastError("the agent is at work: wait for it, or interrupt it first")
-        done = await rewind(self.session, self._crew.files, to, what=what, is_forced=is_forced, is_dry=is_dry)
-        if (await self.desk.look(self.desk.cwd)).kind != "folder":  # the agent had made it
+
+    async def _stand_somewhere(self) -> None:
+        """The folder that the agent stood in may be gone with a rewind."""
+        if (await self.desk.look(self.desk.cwd)).kind != "folder":
             self.desk.cwd = self.desk.machine.workspace.root
-        return done
 
     def interrupt(self) -> None:
         """End the prompt that is worked on, at once; nothing when none is."""

@@ -66,7 +66,7 @@ def resume(
 
 
 def run(
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to do; - reads it from stdin.")],
+    prompt: Annotated[str | None, typer.Argument(metavar="[PROMPT]", help="What to do; - reads it from stdin.")] = None,
     *,
     resume: Resume = None,
     last: Last = False,
@@ -75,6 +75,10 @@ def run(
     mode: Mode = None,
     max_turns: Annotated[
         int | None, typer.Option("--max-turns", min=1, metavar="N", help="At most so many calls of the model.")
+    ] = None,
+    rewind_to: Annotated[
+        str | None,
+        typer.Option("--rewind-files", metavar="MESSAGE", help="With --resume: only put files back to that message."),
     ] = None,
     sets: Sets = None,
     json: Json = False,
@@ -86,12 +90,20 @@ def run(
     """
     import anyio
 
+    if rewind_to is not None:
+        from holdfast.cli.door import configured
+        from holdfast.cli.rewinding import rewind_files
+
+        raise typer.Exit(rewind_files(configured(sets or ()), message=rewind_to, resume=resume, prompt=prompt))
+    if prompt is None:
+        raise BadSetting("PROMPT: say what to do, or - to read it from standard input")
     from holdfast.cli.chat.headless import run as run_headless
 
+    said = prompt
     wanted = _wanted(resume, last, fork, model=model, mode=mode, sets=sets, max_turns=max_turns)
 
     async def body() -> int:
-        return await run_headless(prompt, wanted, is_json=json)
+        return await run_headless(said, wanted, is_json=json)
 
     raise typer.Exit(anyio.run(body))
 

@@ -60,23 +60,32 @@ async def resume_command(chat: Chat, argument: str) -> None:
 
 
 async def rewind_command(chat: Chat, argument: str) -> None:
-    """Back to before an earlier prompt; its text is there to be edited (CKP-4)."""
-    session = chat.agent.session
-    found = await rewinding.places(session)
+    """Back to before an earlier prompt, with the files; its text is there to be edited (CKP-3, CKP-4)."""
+    if argument == "undo":
+        for line in rewinding.told(await rewinding.forth(chat)):
+            chat.screen.line(line)
+        return
+    found = await rewinding.places(chat)
     if not found:
         chat.screen.line("nothing was said yet that could be gone back to")
         return
-    if not argument:
+    number, *words = argument.split() or [""]
+    if not number:
         rows = [(number, cut(one.text, 80)) for number, one in enumerate(found, 1)]
         table(("", "prompt"), rows[-_SHOWN:])
-        chat.screen.line("/rewind NUMBER takes the conversation back to before that prompt; files stay as they are")
+        chat.screen.line(
+            "/rewind NUMBER [code|conversation|both] goes back to before it; /rewind undo goes forth again"
+        )
         return
-    if not argument.isdecimal() or not 1 <= int(argument) <= len(found):
-        raise BadSetting(f"/rewind {argument}: give a number from 1 to {len(found)}; /rewind lists them")
-    to = found[int(argument) - 1]
-    chat.draft = await rewinding.rewind(session, to)
+    if not number.isdecimal() or not 1 <= int(number) <= len(found):
+        raise BadSetting(f"/rewind {number}: give a number from 1 to {len(found)}; /rewind lists them")
+    to = found[int(number) - 1]
+    done = await rewinding.rewind(chat, to, words)
+    if done.is_conversation:
+        chat.draft = done.prompt
     chat.screen.line(f"back to before: {cut(to.text, 80)}")
-    chat.screen.line("what came after it stays in the journal; files are as they are")
+    for line in rewinding.told(done):
+        chat.screen.line(line)
 
 
 async def retry_command(chat: Chat, argument: str) -> None:
@@ -103,7 +112,7 @@ COMMANDS: dict[str, tuple[Does, str]] = {
     "memory": (memory_command, "the memories of this project; [WORDS] searches them"),
     "notes": (notes_command, "the notes kept of this session"),
     "pin": (pin_command, "pin [TEXT], so that it survives compactions; remove ID; or list"),
-    "rewind": (rewind_command, "go back to before an earlier prompt; [NUMBER]"),
+    "rewind": (rewind_command, "go back to before an earlier prompt; [NUMBER] [code|conversation|both], or undo"),
     "resume": (resume_command, "go on with another session; [ID]"),
     "undo": (undo_command, "take the last compaction back"),
     "retry": (retry_command, "ask the model again with what is there, as after an error"),

@@ -1,16 +1,45 @@
-"""Back to an earlier prompt, from within a chat (CKP-4). The one place to hang the rewind of files onto (CKP-3)."""
+"""Back to an earlier prompt, from within a chat: the conversation, the files, or both (CKP-3, CKP-4)."""
 
 from __future__ import annotations
 
-from holdfast.engine.rewinding import Prompt, prompts, rewind_conversation
-from holdfast.engine.session import Session
+from typing import TYPE_CHECKING, get_args
+
+from holdfast.cli.tables import plural
+from holdfast.engine.checkpoints import Rewind, What
+from holdfast.engine.rewinding import Prompt, prompts
+from holdfast.errors import BadSetting
+
+if TYPE_CHECKING:
+    from holdfast.cli.chat.talk import Chat
+
+_WHAT: dict[str, What] = {what: what for what in get_args(What)}
 
 
-async def places(session: Session) -> tuple[Prompt, ...]:
+async def places(chat: Chat) -> tuple[Prompt, ...]:
     """What can be gone back to, oldest first; also what was compacted away."""
-    return await prompts(session)
+    return await prompts(chat.agent.session)
 
 
-async def rewind(session: Session, to: Prompt) -> str:
-    """Take the conversation back to before a prompt; its text comes back for editing. Nothing is erased."""
-    return (await rewind_conversation(session, to.message.id)).text
+async def rewind(chat: Chat, to: Prompt, words: list[str]) -> Rewind:
+    """Go back to before a prompt; nothing is erased. Raises `RewindRefused` for files that somebody else changed."""
+    unknown = [word for word in words if word not in _WHAT and word != "force"]
+    if unknown:
+        raise BadSetting(f"/rewind {unknown[0]}: give code, conversation or both, and force to write over others' work")
+    what: What = next((_WHAT[word] for word in words if word in _WHAT), "both")
+    return await chat.agent.rewind(to.message.id, what=what, is_forced="force" in words)
+
+
+async def forth(chat: Chat) -> Rewind:
+    """Take the last rewind back."""
+    return await chat.agent.undo_rewind()
+
+
+def told(done: Rewind) -> list[str]:
+    """What was done, in lines for people."""
+    lines = []
+    if done.is_conversation:
+        lines.append("the conversation is back there; what came after it stays in the journal")
+    if done.files is not None:
+        count = len(done.files.changes)
+        lines.append(plural(count, "file") + " put back" if count else done.files.note or "no file had changed")
+    return lines
