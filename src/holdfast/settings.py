@@ -146,6 +146,7 @@ class Settings:
     restore_start_tokens: int = 10_000  # RST-7
     restore_memory_tokens: int = 6_000  # RST-9: the 25 KB of an index
     restore_file_max_bytes: int = 1_000_000  # a larger file isn't one that was read whole
+    recall_tool: bool = True  # RCL-1: whether the model has it; without, records say how a person gets what left
     pins_tokens: int = 4_000  # RST-8: pins are paid in every request
 
     # Instruction files (INS-1 to INS-6, docs/instructions.md)

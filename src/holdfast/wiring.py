@@ -27,6 +27,7 @@ from holdfast.adapters.files import SessionFiles, SessionStore, fork
 from holdfast.adapters.files.calibrations import Calibrations
 from holdfast.adapters.files.instructions import DiskInstructions, places_of
 from holdfast.adapters.files.keys import secret_key
+from holdfast.adapters.files.memories import file_memories
 from holdfast.adapters.files.memory_index import cache_of
 from holdfast.adapters.files.notes import FileNotes
 from holdfast.adapters.files.recollected import FileMemories
@@ -46,13 +47,16 @@ from holdfast.engine.ahead import AheadOfTime
 from holdfast.engine.instructions import with_instructions
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.models import JOBS, Job, Models
+from holdfast.engine.mounts import access
 from holdfast.engine.notes import SessionNotes, offer_notes
 from holdfast.engine.notes_compaction import from_notes
 from holdfast.engine.recollection import with_memory
+from holdfast.engine.remembered import OnTheUsersWord
+from holdfast.engine.remembering import Memory
 from holdfast.engine.session import Session, Window, World
-from holdfast.memory.directory import project_directory
+from holdfast.memory.directory import MAIN_RIGHTS, Rights, allowed, project_directory
 from holdfast.memory.instructions.places import Places
-from holdfast.ports import Archive, Clock, Files, Ids, Journal, Model, NotesFile, Sink
+from holdfast.ports import Archive, Clock, Files, Ids, Journal, MemorySearch, Model, NotesFile, Sink
 from holdfast.settings import Settings
 from holdfast.transcript.codec import FORMAT, VERSION
 from holdfast.transcript.records import Header
@@ -81,6 +85,7 @@ class Parts:
     registry: Registry = STANDARD
     models: Models | None = None  # of helpers, such as the one that chooses memories; None: the ranking does
     places: Places | None = None  # of instruction files; None: those of this machine, if the settings want any
+    memories: MemorySearch | None = None  # likewise of the project's memories
 
 
 async def create_session(
@@ -169,15 +174,34 @@ async def _session(
     opened.hooks = hooks_of(parts.settings, cwd=project)
     if parts.settings.instructions and not read_only:
         with_instructions(opened, DiskInstructions(parts.places or _places(files, parts.settings)))
-    if parts.settings.memory and not read_only:
-        with_memory(opened, _memories(files, parts.settings), parts.models)
+    if parts.settings.memory and not read_only and parts.memories is not None:
+        with_memory(opened, parts.memories, parts.models)
+    elif parts.settings.memory and not read_only and notes:
+        remember(opened, parts, home=_home(files) or home_of(os.environ), project=project)
+        opened.reminders = (*opened.reminders, OnTheUsersWord())
     return with_notes(opened, FileNotes(files.directory, _home(files))) if notes else opened
 
 
-def _memories(files: SessionFiles, settings: Settings) -> FileMemories:
-    """The memories of the project of a session, with their index in the store (MEM-1)."""
-    home = _home(files) or home_of(os.environ)
-    cwd = Path(files.journal.header.project or ".")
+def remember(
+    session: Session, parts: Parts, rights: Rights = MAIN_RIGHTS, *, home: Path, project: str | None
+) -> FileMemories | None:
+    """Give a session the memories of its project, and as far as `rights` go those of others (MEM-1, MEM-13).
+
+    Returns those of the project; None when they aren't open to it.
+    """
+    settings, sink = parts.settings, session.world.sink
+    open_to = allowed(grounds_of(home, Path(project or "."), directory=settings.memory_directory), rights)
+    session.memories = access(
+        open_to, rights, lambda one: Memory(file_memories(Path(one.path), settings), sink, settings.memory_mode)
+    )
+    path = next((Path(one.path) for one in open_to if one.what == "project"), None)
+    search = FileMemories(path, cache=cache_of(home, path)) if path is not None else None
+    with_memory(session, search, parts.models)
+    return search
+
+
+def project_memories(home: Path, cwd: Path, settings: Settings) -> FileMemories:
+    """The memories of a project's folder, wherever its sessions are kept."""
     path = Path(project_directory(grounds_of(home, cwd, directory=settings.memory_directory)))
     return FileMemories(path, cache=cache_of(home, path))
 
@@ -224,6 +248,7 @@ async def agent(
         folder = Path(mkdtemp(prefix="holdfast-"))
         cleanup = partial(rmtree, folder, ignore_errors=True)
         session, children = await memory_session(parts=parts), _memory_children(parts)
+        remembers: Callable[[Session, Rights], None] = _forgetful
     else:
         store, settings = SessionStore(home), parts.settings
         if resume is None:
@@ -232,16 +257,28 @@ async def agent(
         else:
             files = await store.open(resume, durability=settings.durability)
         session, folder, children = await _session(files, parts), files.directory, _file_children(files, parts)
+        remembers = partial(_remembering, files, parts)
         if resume is not None and offers_notes:
             await _offered(session)
     where = partial(_journal_of, folder)
-    crew = Crew(jobs=TaskJobs, open_session=children, where=where, cleanup=cleanup)
+    crew = Crew(jobs=TaskJobs, open_session=children, where=where, cleanup=cleanup, remember=remembers)
     machine = await to_thread.run_sync(_machine, project, folder, parts.clock)
     return Agent(session, model, machine, crew, options=options, keepers=background(session))
 
 
 def _nothing() -> None:
     pass
+
+
+def _forgetful(session: Session, rights: Rights) -> None:
+    """Without a home there is no memory."""
+
+
+def _remembering(parent: SessionFiles, parts: Parts, session: Session, rights: Rights) -> None:
+    """Give the session of a sub-agent its memories; it stands in the same project and home as its parent."""
+    if parts.settings.memory:
+        home, project = _home(parent) or home_of(os.environ), parent.journal.header.project
+        remember(session, parts, rights, home=home, project=project)
 
 
 def _journal_of(folder: Path, name: str) -> str:

@@ -336,6 +336,19 @@ def test_export_never_writes_over_its_source(run: Any, log: Path, place: Path) -
     assert run("export", log, "-o", place / "x", "--format", "word").code == 2
 
 
+@pytest.mark.parametrize("command", ["export", "report"])
+def test_no_device_pipe_or_link_is_replaced_by_what_is_written(run: Any, log: Path, place: Path, command: str) -> None:
+    """ENG-6: `-o /dev/full --force` of a root user must not take the device away from everybody."""
+    pipe, link, behind = place / "pipe", place / "link", place / "behind"
+    os.mkfifo(pipe)
+    behind.write_text("old")
+    link.symlink_to(behind)
+    ran = run(command, log, "-o", pipe, "--force")
+    assert ran.code == 2 and "-o -" in ran.err and pipe.is_fifo()
+    assert run(command, log, "-o", link, "--force").code == 0
+    assert link.is_symlink() and behind.stat().st_size > 3
+
+
 def test_our_sessions_are_exported_with_their_boundaries(run: Any, kept: str, place: Path) -> None:
     target = place / "ours.jsonl"
     assert run("export", kept, "-o", target, "--json").code == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, get_args
 
 import anyio
@@ -12,14 +12,16 @@ import pytest
 
 from holdfast import Settings, memory_session, run_turn
 from holdfast.adapters.sinks import ListSink
+from holdfast.context.compaction import Plan
 from holdfast.context.hooked import Answer, Hook, PreCompact, Told
 from holdfast.context.parts import Part
-from holdfast.context.policy import low_line, pressure
+from holdfast.context.policy import Facts, low_line, pressure
 from holdfast.context.requests import to_request
 from holdfast.engine.compact_tool import ACCEPTED, OFF, WAITING, compact_tool
-from holdfast.engine.compaction import Done, compact
+from holdfast.engine.compaction import Done, Failed, compact
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.session import Session
+from holdfast.engine.strategies import Strategy
 from holdfast.engine.turn import prepare
 from holdfast.errors import CompactionRefused, ContextBlocked, ModelGaveUp
 from holdfast.events import (
@@ -452,5 +454,28 @@ def test_every_fault_inside_a_compaction_ends(first: Fault) -> None:
                 reopened = await memory_session(journal=desk.session.world.journal)
                 assert reopened.view == desk.session.view
         assert ended["answered"] > 20 and ended["compacted"] > 20, ended
+
+    run(body)
+
+
+def test_with_nothing_to_compact_that_is_the_reason_and_not_that_there_are_no_notes() -> None:
+    """CMP-8: an outcome names what the last strategy says, also where that has no proposal at all."""
+
+    async def no_notes(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
+        yield "no_notes: none were written yet"
+
+    async def body() -> None:
+        sink = ListSink()
+        session = await memory_session(parts=Parts(sink=sink))
+        session.strategies = (Strategy("session_memory", no_notes),)
+        for record in (None, "A record of a person."):
+            outcome = await compact(session, trigger="manual", record=record)
+            assert isinstance(outcome, Failed) and outcome.reason.startswith("nothing_to_compact: ")
+        failed = [(e.strategy, e.reason.split(":")[0]) for e in sink.events if isinstance(e, CompactionAttemptFailed)]
+        assert failed == [
+            ("session_memory", "no_notes"),
+            ("ledger", "nothing_to_compact"),
+            ("supplied", "nothing_to_compact"),
+        ]
 
     run(body)

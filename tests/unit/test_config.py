@@ -43,6 +43,18 @@ def test_defaults_hold_where_nobody_says_anything(place: Path) -> None:
     assert not config.warnings
 
 
+def test_a_project_leads_memory_nowhere_else_and_does_not_switch_its_guards_off(place: Path) -> None:
+    """SEC-1: what was checked out may not read or write the memory of another project, nor pass its text for ours."""
+    theirs = place / "project" / ".holdfast" / "config.toml"
+    write(theirs, 'memory_directory = "~/elsewhere"\nneutralise = "off"\nsnip = false\n')
+    config = read(place)
+    assert config.settings == Settings(snip=False)
+    assert [one.name for one in config.warnings] == ["memory_directory", "neutralise"]
+    write(place / "home" / "config.toml", theirs.read_text())
+    ours = read(place).settings
+    assert (ours.memory_directory, ours.neutralise) == ("~/elsewhere", "off")
+
+
 def test_later_sources_win_and_are_named(place: Path) -> None:
     user = write(
         place / "home" / "config.toml", "snip = false\npreview_chars = 100\nkeep_min_texts = 1\ncollapse = true"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import anyio
 import pytest
 
+from holdfast.adapters.files.beneath import Calls
 from holdfast.adapters.files.memory_index import MemoryDirectory, cache_of
 from holdfast.adapters.files.recollected import FileMemories
 from holdfast.adapters.files.roots import grounds_of, project_root
@@ -126,6 +128,38 @@ def test_only_memories_of_the_directory_can_be_read(folder: Path) -> None:
     for file in ("../x.md", "/etc/passwd", "MEMORY.md", "project_link.md", "team/../../x.md"):
         with pytest.raises(OSError):
             directory.read(file)
+
+
+class Swapping(Calls):
+    """Somebody who puts a link in the place of the folder, right before it is read."""
+
+    def __init__(self, folder: Path, outside: Path, *, has_beneath: bool | None) -> None:
+        self.folder, self.outside, self.has_beneath = folder, outside, has_beneath
+
+    def open_root(self, path: str) -> int:
+        if not self.folder.is_symlink():
+            shutil.rmtree(self.folder)
+            self.folder.symlink_to(self.outside)
+        return super().open_root(path)
+
+
+@pytest.mark.parametrize("has_beneath", [None, False])
+def test_what_a_link_or_a_second_name_leads_to_is_not_read(
+    folder: Path, tmp_path: Path, has_beneath: bool | None
+) -> None:
+    """SEC-2: not even by a folder that is swapped between the look at it and the reading; and the doctor says why."""
+    outside = tmp_path / "outside"
+    write(outside, "project_review.md", "The secret of somebody else")
+    directory = MemoryDirectory(folder, calls=Swapping(folder / "team", outside, has_beneath=has_beneath))
+    assert found(directory, "secret of somebody") == []
+    assert [one.file for one in directory.unread] == ["team/project_review.md"]
+    with pytest.raises(OSError, match=r"link|no folder"):
+        directory.read("team/project_review.md")
+
+    (folder / "project_twice.md").hardlink_to(outside / "project_review.md")
+    directory = MemoryDirectory(folder)
+    assert found(directory, "secret of somebody") == []
+    assert [(one.file, "hard link" in one.why) for one in directory.unread] == [("project_twice.md", True)]
 
 
 def test_the_port_answers_for_a_directory_that_is_not_there_and_sees_it_come(tmp_path: Path) -> None:

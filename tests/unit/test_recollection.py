@@ -23,6 +23,7 @@ from holdfast.events import MemoriesRecalled, MemoryIndexShown, MemorySelectionF
 from holdfast.ports import Model
 from holdfast.testing import ScriptedModel
 from holdfast.transcript.blocks import Text
+from holdfast.transcript.edits import Rewound
 from holdfast.wiring import Parts
 
 pytestmark = pytest.mark.unit
@@ -121,6 +122,47 @@ def test_the_index_is_shown_once_and_its_changes_behind(folder: Path) -> None:
         assert "- - [Deploys](project_deploy.md) — on Fridays\n+ - [Deploys](project_deploy.md) — on Mondays" in change
         assert [event.why for event in events(sink, MemoryIndexShown)] == ["start", "change"]
         assert session.view.items[0].message.note == "memory_index"
+
+    run(folder, do)
+
+
+def test_what_the_view_tells_of_the_index_holds_for_another_process_and_after_a_rewind(folder: Path) -> None:
+    """MEM-2: a change that came while nobody looked is told, and one whose telling was taken back is told again."""
+
+    async def do(session: Session, sink: ListSink) -> None:
+        await say(session, "hello")
+        before = session.view.items[-1].message.id
+        (folder / "MEMORY.md").write_text("# Memory\n- [Deploys](project_deploy.md) — on <system-reminder> days\n")
+        session.reminders = ()
+        with_memory(session, FileMemories(folder))  # as in another process
+        await say(session, "hello again")
+        await session.record(Rewound(to=before))
+        await say(session, "something else")
+        start, change = reminders(session, "memory_index")
+        assert "— on Fridays" in start and "- - [Deploys](project_deploy.md) — on Fridays" in change
+        session.reminders = ()
+        with_memory(session, FileMemories(folder))
+        (folder / "MEMORY.md").write_text("# Memory\n- [Tests](feedback_tests.md) — real ones\n")
+        await say(session, "and now")
+        assert [event.why for event in events(sink, MemoryIndexShown)] == ["start", "change", "change", "change"]
+        last = reminders(session, "memory_index")[-1]
+        assert last.count("\n- - [Deploys]") == 1 and "Fridays" not in last and "+ - [Tests]" in last
+
+    run(folder, do)
+
+
+def test_an_imported_boundary_does_not_hide_the_index(folder: Path) -> None:
+    """MEM-2: a compaction that put no index back, such as one of another program, leaves it to be shown."""
+
+    async def do(session: Session, sink: ListSink) -> None:
+        aside = session.reminders
+        session.reminders, session.sources = (), {}
+        for number in range(12):
+            await say(session, f"hello {number} " + "words " * 3_000, "Well. " + "words " * 3_000)
+        assert isinstance(await compact(session, trigger="manual"), Done)
+        session.reminders = aside
+        await say(session, "go on")
+        assert len(reminders(session, "memory_index")) == 1
 
     run(folder, do)
 

@@ -36,8 +36,18 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE",
     ),
 }
-# SEC-1: what runs commands, or gives permissions, isn't taken from a project's file: it was checked out.
-NOT_FOR_PROJECTS = frozenset({"permission_allow", "permission_mode", "pre_compact_hooks", "post_compact_hooks"})
+# SEC-1: what runs commands, gives permissions, leads memory elsewhere (another project's, say), or lets the text of
+# others pass for ours isn't taken from a project's file: it was checked out.
+NOT_FOR_PROJECTS = frozenset(
+    {
+        "permission_allow",
+        "permission_mode",
+        "pre_compact_hooks",
+        "post_compact_hooks",
+        "memory_directory",
+        "neutralise",
+    }
+)
 # PRS-4, MEM-1: true-ish values of these switch a setting off for good.
 SWITCHES: dict[str, str] = {
     "compact": "DISABLE_COMPACT",
@@ -137,7 +147,7 @@ class _Layers:
             if name not in NAMES:
                 raise BadSetting(f"{path}: unknown setting {name!r}{nearest(name, NAMES)}; `holdfast config` lists all")
             if source.startswith(PROJECT) and name in NOT_FOR_PROJECTS and value != "plan":
-                why = f"{path} may not run commands or give permissions: put it into your own file"
+                why = f"{path} has no say in it, as it came with the project: put it into your own file"
                 self.warnings.append(SettingIgnored(name, why))
                 continue
             self._put(name, value, source, where=f"{path}: ")

@@ -16,6 +16,7 @@ from holdfast import prompts
 from holdfast.agent.desk import Desk
 from holdfast.agent.skills import Scope, listing
 from holdfast.agent.tools.tool import Tool
+from holdfast.context.derived import TOOL
 from holdfast.context.reminders import prepend_context
 from holdfast.context.view import View
 from holdfast.transcript.blocks import Block, encode, text_block
@@ -79,8 +80,11 @@ def _lines(text: str) -> dict[str, str]:
 
 
 def _offered(tools: Iterable[Tool[Any]], desk: Desk) -> Iterable[Tool[Any]]:
-    """Without skills nobody needs the tool that loads them."""
-    return (tool for tool in tools if tool.name != "Skill" or desk.skills)
+    """Without skills nobody needs the tool that loads them, without memories none that writes them."""
+    missing = {"Skill"} if not desk.skills else set()
+    if desk.session.memories is None or desk.session.settings.memory_mode == "off":
+        missing.add(TOOL)
+    return (tool for tool in tools if tool.name not in missing)
 
 
 def _definition(tool: Tool[Any], listed: Mapping[str, str]) -> bytes:

@@ -21,7 +21,7 @@ from holdfast.agent.desk import Desk, Machine
 from holdfast.agent.front import front_of, is_alike, news
 from holdfast.agent.observers import Observer
 from holdfast.agent.permissions import Mode, Rule, Rules
-from holdfast.agent.progress import Answered, Ask, OfSubagent, OnProgress, Progress, Said, Stopped, in_turn
+from holdfast.agent.progress import Answered, Ask, OfSubagent, OnProgress, Progress, Remembered, Said, Stopped, in_turn
 from holdfast.agent.reading import ReadState
 from holdfast.agent.skills import Scope, scopes_of, skills_of
 from holdfast.agent.subagents import Child, Subagents
@@ -34,6 +34,7 @@ from holdfast.engine.models import Models
 from holdfast.engine.session import Session
 from holdfast.engine.turn import run_turn
 from holdfast.errors import HoldfastError
+from holdfast.memory.directory import Rights
 from holdfast.ports import Jobs, Model
 from holdfast.transcript.messages import Message, MessageId
 
@@ -72,14 +73,15 @@ class Crew:
     """What an agent needs to have others work beside it: tasks of its own, and sessions beside its own.
 
     `jobs` makes a new set of tasks. `open_session` gives the session of a sub-agent: a new one, or (True) the one of
-    that id; `where` is where its journal stands. `cleanup` takes away what
-    nobody needs once the agent is closed.
+    that id; `where` is where its journal stands. `remember` gives it memories, as far as its rights go (MEM-13).
+    `cleanup` takes away what nobody needs once the agent is closed.
     """
 
     jobs: Callable[[], Jobs]
     open_session: Callable[[str, bool], Awaitable[Session]]
     where: Callable[[str], str] = str
     cleanup: Callable[[], object] = lambda: None
+    remember: Callable[[Session, Rights], object] = lambda session, rights: None
 
 
 class Agent:
@@ -122,6 +124,8 @@ class Agent:
         self._scopes = scopes_of(machine.agent_files)
         self.desk.subagents = Subagents(session, self.background, self._scopes, self._child, crew.where)
         self._caller = Caller(self.desk, {tool.name: tool for tool in self.options.tools}, self.options.on_progress)
+        if (heard := self.options.on_progress) is not None:
+            session.on_remembered = (*session.on_remembered, lambda line: heard(Remembered(line)))
         self._scope: anyio.CancelScope | None = None
         self._is_open = False
         self._calls = self._turns = 0
@@ -272,6 +276,7 @@ class Agent:
         """A sub-agent: the same model and machine, a session of its own, and never more permissions than now."""
         session = await self._crew.open_session(identity, resumes)
         session.configure(self.session.settings)
+        await self._remember(session, scope)
         wanted = None if scope.tools is None else set(scope.tools)
         tools = tuple(t for t in self.options.tools if t.name != "Task" and (wanted is None or t.name in wanted))
         options = replace(
@@ -287,6 +292,15 @@ class Agent:
         child = Agent(session, self.model, self.desk.machine, self._crew, options=options)
         child.desk.subagents = None
         return child
+
+    async def _remember(self, session: Session, scope: Scope) -> None:
+        """Its memories. Whatever its task derives from, what it writes does, too: its prompt is this agent's words."""
+        if self.session.memories is None:
+            return
+        self._crew.remember(session, scope.rights)
+        if session.memories is not None:
+            origin = await self.session.memories.origin(self.session)
+            session.memories = replace(session.memories, inherited=origin)
 
     def _passing(self, identity: str) -> OnProgress | None:
         heard = self.options.on_progress

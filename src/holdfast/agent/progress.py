@@ -78,7 +78,14 @@ class OfSubagent:
     progress: Progress
 
 
-Progress = Delta | ToolStarted | ToolEnded | PermissionRefused | Answered | BackgroundEnded | OfSubagent
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """Something was kept, forgotten, or neither, on the user's word; a line that says so (MEM-7)."""
+
+    text: str
+
+
+Progress = Delta | ToolStarted | ToolEnded | PermissionRefused | Answered | BackgroundEnded | Remembered | OfSubagent
 OnProgress = Callable[[Progress], None]
 
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from holdfast.memory.directory import SCOPES as SCOPE_NAMES
+from holdfast.memory.directory import Right, Rights
 
 _LISTED_CHARS = 250  # of one description
 _LISTING_CHARS = 8_000  # of all
+_RIGHTS = {"own": "write", "project": "read", "user": "read"}
+_NOT_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _FOLDED = frozenset({">", "|", ">-", "|-"})
 
 
@@ -30,6 +37,7 @@ class Scope:
     tools: tuple[str, ...] | None = None
     only_looks: bool = False
     body: str = ""
+    rights: Rights = field(default_factory=Rights)  # of memories (MEM-13)
 
 
 SCOPES = {
@@ -92,8 +100,20 @@ def scopes_of(files: Mapping[str, str]) -> dict[str, Scope]:
         fields, body = front_matter(text)
         name = fields.get("name") or posixpath.basename(path).removesuffix(".md")
         tools = tuple(t.strip() for t in fields.get("tools", "").split(",") if t.strip()) or None
-        found[name] = Scope(name, fields.get("description", ""), tools, body=body)
+        found[name] = Scope(name, fields.get("description", ""), tools, body=body, rights=rights_of(name, fields))
     return {**found, **SCOPES}
+
+
+def rights_of(name: str, fields: Mapping[str, str]) -> Rights:
+    """What a kind of agent may do with memories (MEM-13).
+
+    `memory` names the scopes of its own directory (user, project, local); `memory_own`, `memory_project` and
+    `memory_user` are none, read or write. What can't be read counts as none.
+    """
+    scopes = tuple(one for one in SCOPE_NAMES if one in fields.get("memory", "").replace(",", " ").split())
+    wanted = {one: fields.get(f"memory_{one}", default) for one, default in _RIGHTS.items()}
+    known: dict[str, Any] = {one: right if right in get_args(Right) else "none" for one, right in wanted.items()}
+    return Rights(agent=_NOT_NAME.sub("-", name)[:64].strip("-.") or "agent", scopes=scopes, **known)
 
 
 def listing(named: Mapping[str, str]) -> str:

@@ -63,8 +63,11 @@ def _how(messages: int, lines: list[RedactedJson]) -> str:
 
 
 def check_target(reference: str, target: Path, *, force: bool) -> None:
+    """Refuse a target that can't be written, or that must not be replaced: never a device, whoever we are."""
     if target.is_dir():
         raise BadSetting(f"{target}: is a folder; name the file to write")
+    if target.exists() and not target.is_file():
+        raise BadSetting(f"{target}: is no file but a device or a pipe; -o - writes to stdout")
     if not target.parent.is_dir():
         raise BadSetting(f"{target}: there is no folder {target.parent}; make it first")
     source = Path(reference)
@@ -158,7 +161,11 @@ def _boundaries(one: Opened) -> dict[MessageId, Boundary]:
 
 
 def write_whole(target: Path, data: bytes, *, force: bool) -> None:
-    """A private file with these bytes, complete or not there at all; without `force` never over another one."""
+    """A private file with these bytes, complete or not there at all; without `force` never over another one.
+
+    With it, what a link leads to is replaced, and the link stays.
+    """
+    target = target.resolve() if force else target
     draft = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     try:

@@ -51,7 +51,8 @@ class Asked:
     @property
     def part(self) -> Chosen | None:
         """What to summarise, when not all that isn't recent (CMP-6)."""
-        return Chosen(start=self.start, end=self.end) if self.start or self.end else None
+        is_chosen = self.start is not None or self.end is not None  # an empty id is a mistake, not the whole
+        return Chosen(start=self.start, end=self.end) if is_chosen else None
 
 
 def compact_command(reference: str, config: Config, asked: Asked, *, is_json: bool) -> int:

@@ -42,6 +42,10 @@ _BROUGHT = ("summary", "restored")
 WHERE_TO_LOOK = (
     "What a preview, a cleared result or this record names can be had again with the recall tool, by its id."
 )
+BY_HAND = (
+    "There is no tool to recall it with: what a preview, a cleared result or this record names, a person gets by its "
+    "id with `holdfast recall`."
+)
 _LEAST_TEXT_TOKENS = 500  # less than that isn't worth a heading
 
 
@@ -112,7 +116,7 @@ def kept_items(view: View, start: int, keep_from: int) -> list[Item]:
 def made(view: View, plan: Plan, facts: Facts, *, identity: str, trigger: Trigger, back: Back = NOTHING_BACK) -> Made:
     """The boundary that a plan makes, with what comes back and the checkpoint of the fold (CMP-14)."""
     kept = kept_items(view, plan.start, plan.keep_from)
-    text = _summary_text(view, plan, kept)
+    text = _summary_text(view, plan, kept, WHERE_TO_LOOK if facts.settings.recall_tool else BY_HAND)
     summary = Message(
         id=MessageId(f"summary-{identity}"),
         role="user",
@@ -175,9 +179,9 @@ def _frame(plan: Plan) -> str:
     return "continuation_part" if plan.start else "continuation"
 
 
-def _summary_text(view: View, plan: Plan, kept: Sequence[Item]) -> str:
+def _summary_text(view: View, plan: Plan, kept: Sequence[Item], where: str) -> str:
     record = _with_pins(view, neutralised(plan.record), kept)  # SEC-4; pins stay as they are (REL-14)
-    text = prompts.render(_frame(plan), how=plan.how, where=WHERE_TO_LOOK, record=record)
+    text = prompts.render(_frame(plan), how=plan.how, where=where, record=record)
     return text.encode("utf-8", "replace").decode("utf-8")  # a model can write half a surrogate pair; JSON can't
 
 

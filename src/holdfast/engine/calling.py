@@ -14,6 +14,7 @@ from holdfast.context.economics import usage_usd
 from holdfast.context.remedies import correction, window_after_cut, without_refused_media, without_refused_thinking
 from holdfast.context.replies import About, Delta, Partial, Reply
 from holdfast.context.requests import Request
+from holdfast.engine.caching import watch
 from holdfast.engine.compaction import Failed, compact
 from holdfast.engine.ladder import Compact, Correct, DropMedia, DropThinking, Remedy, Retry
 from holdfast.engine.session import Session
@@ -166,6 +167,7 @@ async def append_reply(session: Session, about: About, reply: Reply, request: Re
     is_edited = bool(reply.edits) or b'"type":"compaction"' in request.body
     is_edited = is_edited or any(block.kind == "compaction" for block in reply.blocks)
     note = PROVIDER_EDITED if is_edited else None
+    watch(session, reply)
     await session.append(_message(about, reply.blocks, reply, reply.stop_reason, note=note))
 
 

@@ -135,7 +135,7 @@ async def proposal(session: Session, wish: Wish) -> Proposal | Failed:
     wanted = "\n\n".join(part for part in (wishes(view), asked) if part)
     span = span_of(view, wish.part) if wish.part is not None else None
     facts = replace(session.facts(wish.source), instructions=wanted, span=span)
-    reason = "nothing_to_compact: no message stands before the messages to keep"
+    reason = ""  # the last one that was given: that of the strategy that needs nobody
     plans = proposed(session, facts) if wish.record is None else supplied(session, facts, wish.record)
     async with aclosing(plans) as proposals:
         async for name, plan in proposals:

@@ -6,15 +6,16 @@ what a compaction took away may be shown again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import anyio
 
 from holdfast import prompts
 from holdfast.context.asides import aside
+from holdfast.context.derived import ROOT
 from holdfast.context.items import Item
-from holdfast.context.reminders import prepend_context
+from holdfast.context.reminders import prepend_context, restored
 from holdfast.context.replies import About, Reply
 from holdfast.context.requests import Request
 from holdfast.engine.models import Models, ask_job
@@ -22,9 +23,11 @@ from holdfast.engine.reminding import Moment
 from holdfast.engine.session import Session
 from holdfast.events import MemoriesRecalled, MemoryIndexShown, MemorySelectionFailed
 from holdfast.memory.contents import Limits, changed, shown
-from holdfast.memory.recalled import Recalled, recalled_text, selection, selection_prompt, told
+from holdfast.memory.directory import TEAM
+from holdfast.memory.recalled import Recalled, index_told, recalled_text, selection, selection_prompt, told
 from holdfast.memory.retrieval.memories import Card, Wanted
 from holdfast.memory.retrieval.words import asked
+from holdfast.memory.topics import INDEX
 from holdfast.ports import MemorySearch
 from holdfast.transcript.blocks import Text
 from holdfast.transcript.messages import Message, MessageId
@@ -34,6 +37,7 @@ NAME = "memory"
 INDEX_NAME = "memory_index"
 FEW_TERMS = 2  # a question of fewer, such as "yes, do that", means what was said before it
 ANSWER_TOKENS = 400
+_FROM = {"tool": "from the result of a tool", "web": "from the web"}
 
 
 class MemoryRecall:
@@ -49,7 +53,7 @@ class MemoryRecall:
     async def remind(self, session: Session, moment: Moment) -> Sequence[Message]:
         if moment != "behind" or not session.settings.memory:
             return ()
-        said = _last_said(session)
+        said = last_said(session)
         if said is None or said.message.id == self._asked:
             return ()
         self._asked = said.message.id
@@ -57,6 +61,8 @@ class MemoryRecall:
         wanted = self._wanted(session, began)
         chosen, engine, scanned = await self._chosen(session, wanted)
         texts = await self._texts(session, chosen, began)
+        if texts:
+            await self._memories.used(tuple(card.file for card in chosen))
         tokens = sum(map(base_tokens, texts))
         spent = session.world.clock.now() - began
         session.world.sink.emit(MemoriesRecalled(engine, scanned, len(texts), tokens, spent))
@@ -66,7 +72,7 @@ class MemoryRecall:
 
     def _wanted(self, session: Session, now: float) -> Wanted:
         settings = session.settings
-        texts = [text for item in session.view.items if (text := _user_text(item))]
+        texts = [text for item in session.view.items if (text := user_text(item))]
         query = texts[-1]
         if len(texts) > 1 and len(asked(query)) < FEW_TERMS:
             query = f"{texts[-2]}\n{query}"
@@ -114,67 +120,110 @@ class MemoryRecall:
         session.world.sink.emit(MemorySelectionFailed(reason, len(cards)))
         return None
 
+    async def _sources(self, session: Session) -> Mapping[str, str]:
+        """What is said of memories that derive from outside: they are data, whoever let them in (MEM-10)."""
+        known = await session.memories.known() if session.memories is not None else {}
+        return {path: _FROM[origin] for path, origin in known.items() if origin in _FROM}
+
     async def _texts(self, session: Session, cards: Sequence[Card], now: float) -> list[str]:
+        if not cards:
+            return []
         budget = session.limits.scaled(session.settings.memory_body_tokens)
         topics = await self._memories.read(tuple(card.file for card in cards))
         by_file = {topic.file: topic for topic in topics}
+        sources = await self._sources(session)
         return [
-            recalled_text(Recalled(by_file[card.file], card.modified), now=now, budget_tokens=budget)
+            recalled_text(
+                Recalled(by_file[card.file], card.modified),
+                now=now,
+                budget_tokens=budget,
+                source=sources.get(f"{ROOT}/{card.file}", ""),
+            )
             for card in cards
             if card.file in by_file
         ]
 
 
 class MemoryIndexReminder:
-    """Shows `MEMORY.md` at the start, frozen; later, what changed in it (MEM-2). `again` gives it to a compaction."""
+    """Shows `MEMORY.md` at the start, frozen; later, what changed in it (MEM-2). `again` gives it to a compaction.
+
+    With it go the indexes of `team/` and of the other directories that the session's `memories` open (MEM-1, MEM-13).
+    """
 
     name = INDEX_NAME
 
-    def __init__(self, session: Session, memories: MemorySearch) -> None:
+    def __init__(self, session: Session, memories: MemorySearch | None) -> None:
         self._session = session
         self._memories = memories
-        self._told: str | None = None  # as it was shown, or as of the last change that was told
+        self._uses: Mapping[str, int] | None = None  # as when the session began: the order stays (MEM-2)
+        self._put_back: str | None = None  # by the last compaction here, whole, however much of it had room
 
     async def remind(self, session: Session, moment: Moment) -> Sequence[Message]:
         if moment != "before" or not session.settings.memory:
             return ()
-        now = await self._text()
-        if self._told is None:
-            self._told = now or ""
-            if now is None or _is_told(session):
-                return ()
-            lines = now.count("\n") + 1
-            session.world.sink.emit(MemoryIndexShown("start", lines, base_tokens(now)))
-            text = prompts.render("memory_index", directory=self._memories.where, index=now)
-            return (_reminder(text, INDEX_NAME, "Memory index"),)
-        changes = changed(self._told, now or "")
-        self._told = now or ""
-        if not changes:
-            return ()
-        session.world.sink.emit(MemoryIndexShown("change", changes.count("\n") + 1, base_tokens(changes)))
-        return (_reminder(prompts.render("memory_index_changed", changes=changes), INDEX_NAME, "Memory index"),)
+        now = await self._text() or ""
+        told = self._told(session)
+        if told is None:
+            return (self._said("start", now, directory=self._where(), index=now),) if now else ()
+        changes = changed(told, now)
+        return (self._said("change", changes, changes=changes),) if changes else ()
+
+    def _told(self, session: Session) -> str | None:
+        """The index as the view tells it; what a compaction of ours had no room for counts as told."""
+        notes = [
+            _texts_of(item) for item in session.view.items if item.message.note == INDEX_NAME and not item.is_hidden
+        ]
+        is_left_out = not notes and session.view.boundary is not None
+        return self._put_back if is_left_out else index_told(map(restored, notes), self._put_back)
+
+    def _said(self, why: str, told: str, **filled: str) -> Message:
+        self._session.world.sink.emit(MemoryIndexShown(why, told.count("\n") + 1, base_tokens(told)))
+        name = "memory_index" if why == "start" else "memory_index_changed"
+        return _reminder(prompts.render(name, **filled), INDEX_NAME, "Memory index")
 
     async def again(self) -> str | None:
         """The index as it is now, for the restorer (RST-9)."""
         if not self._session.settings.memory:
             return None
-        self._told = await self._text() or ""
-        return self._told or None
+        self._put_back = await self._text() or ""
+        return self._put_back or None
 
     async def _text(self) -> str | None:
-        """The index within its limits; None when there is none, or nothing in it."""
-        text, modified = await self._memories.index()
-        if text is None:
-            return None
+        """The indexes, each within its limits; None when there are none, or nothing in them."""
         settings = self._session.settings
         limits = Limits(settings.memory_index_lines, settings.memory_index_bytes)
-        return shown(text, limits, modified=modified, uses={}).text or None
+        main = ""
+        if self._memories is not None:
+            text, modified = await self._memories.index()
+            if self._uses is None:
+                self._uses = await self._memories.used()
+            main = shown(text or "", limits, modified=modified, uses=self._uses).text
+        others = [f"# {at}\n{kept}" for at, text in await self._others() if (kept := _kept(text, limits))]
+        return "\n\n".join(part for part in (main, *others) if part) or None
+
+    async def _others(self) -> list[tuple[str, str]]:
+        """The other indexes by their paths: of the team, of the user, of a sub-agent's own directories."""
+        mounts = self._session.memories.mounts if self._session.memories is not None else ()
+        found = []
+        for mount in mounts:
+            name = f"{TEAM}/{INDEX}" if mount.at == ROOT else INDEX
+            read = await mount.memory.store.read(name)
+            if read is not None:
+                found.append((mount.path(name), read.text))
+        return found
+
+    def _where(self) -> str:
+        return self._memories.where if self._memories is not None else ROOT
 
 
-def with_memory(session: Session, memories: MemorySearch, models: Models | None = None) -> Session:
-    """The session with these memories: the index as a reminder and back after a compaction, and what matters."""
+def with_memory(session: Session, memories: MemorySearch | None, models: Models | None = None) -> Session:
+    """The session with these memories: the index as a reminder and back after a compaction, and what matters.
+
+    None: nothing of the project is shown, only the indexes of other directories that `session.memories` opens.
+    """
     index = MemoryIndexReminder(session, memories)
-    session.reminders = (*session.reminders, index, MemoryRecall(memories, models))
+    recall = (MemoryRecall(memories, models),) if memories is not None else ()
+    session.reminders = (*session.reminders, index, *recall)
     session.sources[INDEX_NAME] = index.again
     return session
 
@@ -191,18 +240,19 @@ def _texts_of(item: Item) -> str:
     return "\n".join(block.value.text for block in item.shown if block is not None and isinstance(block.value, Text))
 
 
-def _user_text(item: Item) -> str:
+def user_text(item: Item) -> str:
+    """What the user said in a message, nothing for any other."""
     message = item.message
     is_asked = message.role == "user" and message.origin == "user" and message.agent_id is None and not item.is_hidden
     return _texts_of(item).strip() if is_asked else ""
 
 
-def _last_said(session: Session) -> Item | None:
+def last_said(session: Session) -> Item | None:
     """What the user said since the last answer; None when it was something else, such as results of tools."""
     for item in reversed(session.view.items):
         if item.message.role == "assistant":
             return None
-        if _user_text(item):
+        if user_text(item):
             return item
     return None
 
@@ -215,16 +265,15 @@ def _shown(session: Session) -> dict[str, float]:
     return found
 
 
-def _is_told(session: Session) -> bool:
-    """Whether the index stands in the view already: told by us, or restored behind a boundary."""
-    return session.view.boundary is not None or any(item.message.note == INDEX_NAME for item in session.view.items)
+def _kept(text: str, limits: Limits) -> str:
+    return shown(text, limits, modified={}, uses={}).text
 
 
 def _tools(session: Session, turns: int) -> tuple[str, ...]:
     """The tools used in the last turns of the user."""
     names: list[str] = []
     for item in reversed(session.view.items):
-        if _user_text(item):
+        if user_text(item):
             turns -= 1
             if turns < 0:
                 break

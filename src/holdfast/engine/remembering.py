@@ -12,11 +12,11 @@ from holdfast.errors import MemoryRefused
 from holdfast.events import MemoryBlocked, MemoryProposed, MemoryWritten
 from holdfast.memory.changes import Change, Mode, Proposal, Stamp, Written
 from holdfast.memory.trust.gate import verdict
-from holdfast.ports import Memories, MemoryInbox, Sink
+from holdfast.ports import Memories, MemoryInbox, MemoryLog, Sink
 
 
-class Remembering(Memories, MemoryInbox, Protocol):
-    """A memory directory that can be written, and holds what waits."""
+class Remembering(Memories, MemoryLog, MemoryInbox, Protocol):
+    """A memory directory that can be written, and holds what was done and what waits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from holdfast.context.restore.standard import STANDARD
 from holdfast.context.state import from_checkpoint
 from holdfast.context.thinking import dropped_thinking
 from holdfast.context.view import View, advance, leaves_memory, project, reaches_back
+from holdfast.engine.caching import Cached
 from holdfast.errors import HoldfastError
 from holdfast.events import (
     CalibrationLearned,
@@ -47,6 +48,7 @@ from holdfast.transcript.records import Calibrated, Front, Record, Titled
 if TYPE_CHECKING:
     from holdfast.engine.keepers import Keeper
     from holdfast.engine.models import Models
+    from holdfast.engine.mounts import Access
     from holdfast.engine.reminding import Reminding
     from holdfast.engine.strategies import Strategy
 
@@ -100,6 +102,9 @@ class Session:
     helpers: Models | None = None  # the models of work in the background; without them code does it
     keepers: tuple[Keeper, ...] = ()  # work in the background that belongs to the session (TURN-12)
     reminders: tuple[Reminding, ...] = ()  # who may add context that nobody said (TURN-10)
+    cached: Cached | None = None  # what the provider's cache holds since the last answer (CMP-8)
+    memories: Access | None = None  # the directories that its model may write to, by the memory tool (MEM-7, MEM-13)
+    on_remembered: tuple[Callable[[str], None], ...] = ()  # told in a line what was kept on the user's word (MEM-7)
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
     _limits: tuple[object, Thresholds] | None = None
 

@@ -50,7 +50,10 @@ AHEAD = Strategy("precomputed", _ahead)
 
 
 async def _ledger(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
-    for position in tails(session.view, facts):
+    positions = tails(session.view, facts)
+    if not positions:
+        yield "nothing_to_compact: no message stands before the messages to keep"
+    for position in positions:
         yield ledger_plan(session.view, facts, position)
         yield ledger_plan(session.view, facts, position, has_text=False)  # for when even the text is too much
 

@@ -169,6 +169,21 @@ async def prepare(
 
     Raises `ContextBlocked` when the view stays above the block threshold; nothing was sent then, and nothing is lost.
     """
+    done = await ready(session, source)
+    request = to_request(session.view, session.facts(source), protocol=protocol, stream=stream, head=head)
+    return Prepared(request, done.tokens, done.outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A view in shape for the next model call: its size, and what compaction had to say, if it was due."""
+
+    tokens: int
+    outcome: Outcome | None = None
+
+
+async def ready(session: Session, source: str = "user") -> Ready:
+    """As `prepare`, without making the request."""
     await _pass_turn(session)
     facts = session.facts(source)
     for shrink in CHEAP_PASSES + CLOSING_PASSES:
@@ -179,7 +194,7 @@ async def prepare(
     is_hopeless = isinstance(outcome, Failed) and sum(fixed_parts(session).values()) >= facts.limits.trigger
     if is_hopeless or pressure_at(size, facts.limits) is Pressure.BLOCKED:
         raise ContextBlocked(blocked_text(session, facts, size))
-    return Prepared(to_request(session.view, facts, protocol=protocol, stream=stream, head=head), size, outcome)
+    return Ready(size, outcome)
 
 
 async def _pass_turn(session: Session) -> None:

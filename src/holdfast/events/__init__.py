@@ -25,6 +25,7 @@ from holdfast.events.background import (
 )
 from holdfast.events.calls import (
     AnswerInterrupted,
+    CacheDropped,
     LadderGaveUp,
     LadderStepped,
     ModelCalled,
@@ -59,6 +60,7 @@ from holdfast.events.memory import (
     InstructionsChanged,
     InstructionsLoaded,
     MemoriesRecalled,
+    MemoryAsked,
     MemoryBlocked,
     MemoryIndexShown,
     MemoryProposed,
@@ -99,6 +101,7 @@ Event = (
     | PromptCutByServer
     | ProviderEdited
     | AnswerInterrupted
+    | CacheDropped
     | KeeperStarted
     | KeeperDone
     | KeeperFailed
@@ -119,6 +122,7 @@ Event = (
     | MemoryWritten
     | MemoryProposed
     | MemoryBlocked
+    | MemoryAsked
     | SecretsRedacted
     | ToolCalled
     | PermissionDecided
@@ -130,6 +134,7 @@ __all__ = [
     "AnswerInterrupted",
     "BackgroundChanged",
     "BoundaryListenerFailed",
+    "CacheDropped",
     "CalibrationLearned",
     "CompactionAttemptFailed",
     "CompactionBlocked",
@@ -151,6 +156,7 @@ __all__ = [
     "LadderGaveUp",
     "LadderStepped",
     "MemoriesRecalled",
+    "MemoryAsked",
     "MemoryBlocked",
     "MemoryIndexShown",
     "MemoryProposed",

@@ -99,3 +99,12 @@ class AnswerInterrupted:
     response_id: str
     kept_blocks: int
     dropped_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheDropped:
+    """The provider read far less of a prompt from its cache than it held, and no move of the prefix explains it."""
+
+    model: str
+    expected_tokens: int
+    read_tokens: int

@@ -86,6 +86,14 @@ class MemoryBlocked:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryAsked:
+    """The user said to remember or forget something, and what came of it (MEM-7)."""
+
+    action: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
 class SecretsRedacted:
     """Secrets were replaced before something was written: where, of which families, and how many (SEC-5)."""
 

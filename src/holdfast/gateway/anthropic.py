@@ -14,7 +14,7 @@ from holdfast.context.replies import Reply, WireProtocol
 from holdfast.errors import MalformedBlock, ModelError, StreamCut
 from holdfast.gateway.digests import Limits, TooMuch, digest
 from holdfast.gateway.events import EventReader
-from holdfast.gateway.reading import UNREADABLE, AnswerReader, Incoming, Unmanageable, fields_of, list_of, scaled
+from holdfast.gateway.reading import UNREADABLE, AnswerReader, Incoming, Taken, Unmanageable, fields_of, list_of, scaled
 from holdfast.transcript.blocks import Block, text_block
 from holdfast.transcript.messages import Message
 from holdfast.transcript.records import Front
@@ -39,16 +39,16 @@ class AnthropicSide:
 
     protocol: WireProtocol = "anthropic"
 
-    def read(self, body: bytes) -> Incoming:
-        fields = fields_of(body)
+    def read(self, body: bytes, taken: Taken) -> Incoming:
+        fields, messages = taken.fields, taken.messages
         for name in _SERVERS_OWN:
             if name in fields:
                 raise Unmanageable(name)
-        messages = list_of(fields.get("messages"))
-        prefill = messages.pop() if messages and _role(messages[-1]) == "assistant" else None
-        if not messages:
+        prefill = messages[-1] if messages and _role(messages[-1]) == "assistant" else None
+        history = messages if prefill is None else messages[:-1]
+        if not history:
             raise Unmanageable("no_messages")
-        return Incoming(body, fields, messages, prefill)
+        return Incoming(body, fields, history, prefill, taken=taken)
 
     def digest(self, raw: bytes, limits: Limits) -> bytes:
         message = _read(msgspec.Raw(raw))

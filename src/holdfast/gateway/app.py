@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 import anyio
@@ -68,8 +68,8 @@ class App:
             await _answer(send, status, _side_of(path, scope).error_body(status, text))
             return
         if (page := own.PAGES.get(path)) is not None and scope["method"] in ("GET", "HEAD"):
-            status, content_type, body = await page(gateway, gateway.now.tenants.of(scope["headers"]))
-            await _answer(send, status, body, content_type)
+            told = await page(gateway, gateway.now.tenants.of(scope["headers"]))
+            await _answer(send, told.status, told.body, told.content_type, told.headers)
             return
         if gateway.in_flight >= gateway.now.gateway.max_waiting:
             gateway.metrics.refused.labels("busy").inc()
@@ -209,8 +209,8 @@ async def _answer(
     status: int,
     body: bytes,
     content_type: str = "application/json",
-    extra: list[tuple[bytes, bytes]] | None = None,
+    extra: Iterable[tuple[bytes, bytes]] = (),
 ) -> None:
-    headers = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body)), *(extra or ())]
+    headers = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body)), *extra]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

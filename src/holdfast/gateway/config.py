@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -52,6 +53,7 @@ class Route(_Table, frozen=True):
     openai: str | None = None
     settings: dict[str, Any] = {}
     is_managed: bool = True  # false: everything passes through untouched
+    project: str | None = None  # the folder whose instruction files and memories its sessions get, if settings say so
 
 
 class Tenant(_Table, frozen=True):
@@ -118,7 +120,7 @@ def gateway_config(table: Mapping[str, Any]) -> GatewayConfig:
                     f"gateway.routes.{name}: {protocol} = {target!r} is no upstream; there are "
                     f"{', '.join(config.upstreams) or 'none'}"
                 )
-        settings_of(route, Settings(), name)
+        _check_project(name, route, settings_of(route, Settings(), name))
     for name, tenant in config.tenants.items():
         _check_tenant(config, name, tenant)
     if not 1 <= config.usage_cap_percent <= 100:
@@ -133,13 +135,24 @@ def _check_tenant(config: GatewayConfig, name: str, tenant: Tenant) -> None:
         raise BadSetting(f"gateway.tenants.{name}: upstream_keys: {unknown[0]!r} is no upstream")
 
 
+def _check_project(name: str, route: Route, settings: Settings) -> None:
+    """Whose instruction files and memories: named here, since a request can't say it (SEC-7)."""
+    place = f"gateway.routes.{name}"
+    if route.project is None:
+        for wanted in ("instructions", "memory"):
+            if getattr(settings, wanted):
+                raise BadSetting(f"{place}: settings: {wanted} = true needs a folder: set project")
+    elif not (folder := Path(route.project).expanduser()).is_absolute() or not folder.is_dir():
+        raise BadSetting(f"{place}: project = {route.project!r}: has to be the whole path of a folder that is there")
+
+
 def settings_of(route: Route, base: Settings, name: str = "default") -> Settings:
     """The settings of a route: the user's, with its own over them. Raises `BadSetting`.
 
     Instruction files and memories are a client's own affair unless its route wants ours, and what a client puts into
     its user's messages stays as it is.
     """
-    changes: dict[str, Any] = {"instructions": False, "memory": False, "neutralise": "results"}
+    changes: dict[str, Any] = {"instructions": False, "memory": False, "neutralise": "results", "recall_tool": False}
     for key, given in route.settings.items():
         place = f"gateway.routes.{name}.settings: {key} = {given!r}"
         if key not in NAMES:

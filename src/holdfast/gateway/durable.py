@@ -16,6 +16,11 @@ from holdfast.transcript.records import Calibrated, CompactionFailed, Cursor, No
 _MAY_WAIT = (Message, Cursor, Titled, Calibrated, CompactionFailed, Noted)
 
 
+def _is_ours(record: Record) -> bool:
+    """Whether a message is one that no client says again."""
+    return isinstance(record, Message) and record.origin == "reminder"
+
+
 class LateJournal:
     """`ports.Journal` over one that doesn't sync by itself; `commit` does, when there is reason to."""
 
@@ -27,8 +32,8 @@ class LateJournal:
     async def append(self, records: tuple[Record, ...]) -> Receipt:
         receipt = await self._journal.append(records)
         self.is_behind = True
-        self.has_edits = self.has_edits or any(isinstance(record, Edit) for record in records)
-        self._is_owed = self._is_owed or not all(isinstance(record, _MAY_WAIT) for record in records)
+        self.has_edits = self.has_edits or any(isinstance(record, Edit) or _is_ours(record) for record in records)
+        self._is_owed = self._is_owed or not all(isinstance(r, _MAY_WAIT) and not _is_ours(r) for r in records)
         return receipt
 
     async def load(self, *, whole: bool = False) -> Loaded:

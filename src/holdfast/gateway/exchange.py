@@ -89,8 +89,8 @@ class Exchange:
         """The request as a turn of its session; None when it passes through as it came (REL-15)."""
         gateway, inquiry = self._gateway, self._inquiry
         try:
-            incoming = inquiry.side.read(inquiry.body)
             who = self._who()
+            incoming = gateway.now.turns.read(who, inquiry.side, inquiry.body)
             turn = await gateway.now.turns.begin(
                 who,
                 inquiry.side,
@@ -130,9 +130,9 @@ class Exchange:
         """
         inquiry = self._inquiry
         try:
-            incoming = inquiry.side.read(inquiry.body)
-            who = self._who()
-            links = self._gateway.now.turns.links(who, inquiry.side, incoming)
+            who, turns = self._who(), self._gateway.now.turns
+            incoming = turns.read(who, inquiry.side, inquiry.body)
+            links = turns.links(who, inquiry.side, incoming)
             return shadow(who, inquiry.side, incoming, links)
         except Unmanageable:
             return None
@@ -247,6 +247,8 @@ class Exchange:
                 metrics.tokens.labels("cache_read").inc(usage.cache_read_input_tokens)
                 metrics.tokens.labels("cache_write").inc(usage.cache_creation_input_tokens)
                 metrics.tokens.labels("output").inc(usage.output_tokens)
+                facts, now = turn.held.session.facts(), self._gateway.clock.now()
+                turn.held.spent.answered(usage, turn.spared_tokens, facts.model, now, facts.settings.cache_ttl)
         if why is not None:
             metrics.unrecorded.labels(why).inc()
 

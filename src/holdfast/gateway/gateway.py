@@ -7,13 +7,17 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
 
 from holdfast.adapters.config import Config
 from holdfast.adapters.files.disk import DISK, discard, make_private, write_new
+from holdfast.adapters.files.instructions import places_of
+from holdfast.adapters.files.store import GATEWAY, TENANTS
 from holdfast.adapters.jobs import TaskJobs
 from holdfast.adapters.machine import RandomIds, SystemClock
 from holdfast.adapters.sinks import LoggingSink
@@ -30,17 +34,24 @@ from holdfast.gateway.tenants import Tenants, secret_at
 from holdfast.gateway.turns import Turns
 from holdfast.gateway.upstream import Client
 from holdfast.gateway.watching import Metrics, SessionSink
-from holdfast.ports import Model, Sink
+from holdfast.memory.instructions.places import Places
+from holdfast.ports import MemorySearch, Model, Sink
 from holdfast.settings import Settings
-from holdfast.wiring import Parts, connect_models
+from holdfast.wiring import Parts, connect_models, project_memories
 
 _LOG = logging.getLogger("holdfast.gateway")
-FOLDER = "gateway"
-TENANTS = 256  # in memory; those that are left alone go first
+MOST_TENANTS = 256  # in memory; those that are left alone go first
 SYNC_SECONDS = 1.0  # what a power cut may take of the journal; clients say it again
 SETTLE_SECONDS = 5.0  # for what follows answers, at shutdown
 RETIRE_SECONDS = 600.0  # longer than a model takes for a summary
 SIDES: dict[str, Side] = {"anthropic": AnthropicSide(), "openai": OpenAISide()}
+
+
+class Known(NamedTuple):
+    """What the project of a route knows: where its instruction files are, and its memories. None without them."""
+
+    places: Places | None
+    memories: MemorySearch | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +63,14 @@ class InForce:
     tenants: Tenants
     turns: Turns
     summarizers: Mapping[str, tuple[Model, ...]]
+    projects: dict[str, Known] = field(default_factory=dict)
 
 
 class Gateway:
     """Everything that outlives a request."""
 
     def __init__(self, config: Config, environ: Mapping[str, str], *, sink: Sink | None = None) -> None:
-        self.home = config.home / FOLDER
+        self.home = config.home / GATEWAY
         self.metrics = Metrics()
         self.client = Client()
         self.jobs = TaskJobs()
@@ -112,7 +124,7 @@ class Gateway:
         if found is None:
             self._forget_idle()
             found = self._sessions[tenant] = Sessions(
-                self.home / "tenants" / tenant,
+                self.home / TENANTS / tenant,
                 lambda: SessionSink(self.metrics, self.clock, self._sink),
                 is_durable=self.now.config.settings.durability == "commit",
             )
@@ -120,7 +132,7 @@ class Gateway:
 
     def _forget_idle(self) -> None:
         """Strangers come and go: what they leave behind is on disk, and keeps no file open here."""
-        if len(self._sessions) >= TENANTS:
+        if len(self._sessions) >= MOST_TENANTS:
             for name, sessions in list(self._sessions.items()):
                 if not sessions.open:
                     sessions.rest()
@@ -143,9 +155,31 @@ class Gateway:
         return {name: list(sessions.open.values()) for name, sessions in self._sessions.items()}
 
     def parts(self, route: str) -> PartsOf:
-        """What a session of a route is made with. It reads no file: whoever speaks works elsewhere."""
-        settings = self._settings(route)
-        return lambda sink: Parts(settings=settings, sink=sink, clock=self.clock, ids=self._ids, is_remote=True)
+        """What a session of a route is made with. Of files it reads those of the route's project, and no others."""
+        settings, known = self._settings(route), self._known(route)
+        return lambda sink: Parts(
+            settings=settings,
+            sink=sink,
+            clock=self.clock,
+            ids=self._ids,
+            is_remote=True,
+            places=known.places,
+            memories=known.memories,
+        )
+
+    def _known(self, name: str) -> Known:
+        """What a route's project gives to its sessions; looked for once, when the first of them begins."""
+        found = self.now.projects.get(name)
+        if found is None:
+            route, settings, home = self.now.gateway.route(name) or Route(), self._settings(name), self.now.config.home
+            folder = None if route.project is None else Path(route.project).expanduser()
+            places = memories = None
+            if folder is not None and settings.instructions:
+                places = places_of(settings, self._environ, cwd=folder, home=home)
+            if folder is not None and settings.memory:
+                memories = project_memories(home, folder, settings)
+            found = self.now.projects[name] = Known(places, memories)
+        return found
 
     def _settings(self, name: str) -> Settings:
         route = self.now.gateway.route(name) or Route()

@@ -14,7 +14,7 @@ from holdfast.errors import MalformedBlock, ModelError, StreamCut
 from holdfast.gateway.anthropic import REMINDER, said_of
 from holdfast.gateway.digests import Limits, TooMuch, digest
 from holdfast.gateway.events import EventReader
-from holdfast.gateway.reading import UNREADABLE, AnswerReader, Incoming, Unmanageable, fields_of, list_of, scaled
+from holdfast.gateway.reading import UNREADABLE, AnswerReader, Incoming, Taken, Unmanageable, fields_of, list_of, scaled
 from holdfast.transcript.blocks import Block, block_of, text_block
 from holdfast.transcript.foreign.trajectory import image_of
 from holdfast.transcript.messages import Message
@@ -32,19 +32,18 @@ class OpenAISide:
 
     protocol: WireProtocol = "openai"
 
-    def read(self, body: bytes) -> Incoming:
-        fields = fields_of(body)
+    def read(self, body: bytes, taken: Taken) -> Incoming:
+        fields, messages = taken.fields, taken.messages
         if "functions" in fields:
             raise Unmanageable("functions")
         if int(Incoming(body, fields, ()).value("n") or 1) > 1:
             raise Unmanageable("several_answers")
-        messages = list_of(fields.get("messages"))
         start = next((n for n, raw in enumerate(messages) if _role(raw) not in _SYSTEM), len(messages))
-        messages = messages[start:]
-        prefill = messages.pop() if messages and _role(messages[-1]) == "assistant" else None
-        if not messages:
+        prefill = messages[-1] if messages and _role(messages[-1]) == "assistant" else None
+        history = messages[start:] if prefill is None else messages[start:-1]
+        if not history:
             raise Unmanageable("no_messages")
-        return Incoming(body, fields, messages, prefill)
+        return Incoming(body, fields, history, prefill, messages[:start], taken)
 
     def digest(self, raw: bytes, limits: Limits) -> bytes:
         message = _message(raw)
@@ -59,10 +58,8 @@ class OpenAISide:
 
     def front(self, incoming: Incoming) -> Front:
         system: list[msgspec.Raw] = []
-        for raw in list_of(incoming.fields["messages"]):
+        for raw in incoming.lead:
             fields = _fields(bytes(raw))
-            if fields.get("role") not in _SYSTEM:
-                break
             system += [msgspec.Raw(block.raw) for block in _parts(fields.get("content")) if block.kind == "text"]
         tools = incoming.fields.get("tools")
         raws = list_of(tools) if tools is not None and bytes(tools) != b"null" else []

@@ -3,55 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from holdfast.gateway import live
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.sessions import Held
 from holdfast.gateway.tenants import Tenant
 
-Page = Callable[[Gateway, "Tenant | None"], Awaitable[tuple[int, str, bytes]]]
-_JSON = "application/json"
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer of the gateway's own."""
+
+    status: int
+    content_type: str
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-async def health(gateway: Gateway, who: Tenant | None) -> tuple[int, str, bytes]:
+Page = Callable[[Gateway, "Tenant | None"], Awaitable[Told]]
+
+
+def _json(status: int, value: Any) -> Told:
+    return Told(status, "application/json", msgspec.json.encode(value))
+
+
+async def health(gateway: Gateway, who: Tenant | None) -> Told:
     """The process answers."""
-    return 200, _JSON, msgspec.json.encode({"status": "ok", "seconds": round(gateway.clock.now() - gateway.started, 1)})
+    return _json(200, {"status": "ok", "seconds": round(gateway.clock.now() - gateway.started, 1)})
 
 
-async def ready(gateway: Gateway, who: Tenant | None) -> tuple[int, str, bytes]:
+async def ready(gateway: Gateway, who: Tenant | None) -> Told:
     """The disk took an append just now. Without that the gateway still proxies, and remembers nothing."""
     is_ready, seconds = await gateway.is_ready()
-    told = {
-        "status": "ready" if is_ready else "not ready: the disk takes no append",
-        "append_ms": round(seconds * 1e3, 2),
-    }
-    return 200 if is_ready else 503, _JSON, msgspec.json.encode(told)
+    text = "ready" if is_ready else "not ready: the disk takes no append"
+    return _json(200 if is_ready else 503, {"status": text, "append_ms": round(seconds * 1e3, 2)})
 
 
-async def metrics(gateway: Gateway, who: Tenant | None) -> tuple[int, str, bytes]:
+async def metrics(gateway: Gateway, who: Tenant | None) -> Told:
     """Prometheus' text format."""
     gateway.metrics.open_sessions.set(sum(map(len, gateway.tenants_open().values())))
-    return 200, "text/plain; version=0.0.4; charset=utf-8", gateway.metrics.text()
+    return Told(200, "text/plain; version=0.0.4; charset=utf-8", gateway.metrics.text())
 
 
-async def status(gateway: Gateway, who: Tenant | None) -> tuple[int, str, bytes]:
+async def status(gateway: Gateway, who: Tenant | None) -> Told:
     """The sessions in memory: their own tenant's, or all where nobody else could ask."""
-    config = gateway.now.gateway
-    shown = config.status or ("own" if gateway.now.tenants.is_closed else "all")
+    return _json(200, seen(gateway, who))
+
+
+async def page(gateway: Gateway, who: Tenant | None) -> Told:
+    """The same for people, as a page that looks again by itself; a stranger is asked for a key."""
+    is_stranger = who is None
+    told = None if is_stranger else seen(gateway, who)
+    body = live.page(told, gateway.clock.now(), asks_key=_shown(gateway) == "own").encode()
+    return Told(401 if is_stranger else 200, "text/html; charset=utf-8", body, live.HEADERS)
+
+
+def _shown(gateway: Gateway) -> str:
+    return gateway.now.gateway.status or ("own" if gateway.now.tenants.is_closed else "all")
+
+
+def seen(gateway: Gateway, who: Tenant | None) -> dict[str, Any]:
+    """What a caller may see."""
     held = gateway.tenants_open()
-    mine = held if shown == "all" else {name: some for name, some in held.items() if who and name == who.id}
-    told: dict[str, Any] = {
+    mine = held if _shown(gateway) == "all" else {name: some for name, some in held.items() if who and name == who.id}
+    return {
         "seconds": round(gateway.clock.now() - gateway.started, 1),
         "in_flight": gateway.in_flight,
         "tenants": {name: [_session(one) for one in some] for name, some in sorted(mine.items())},
     }
-    return 200, _JSON, msgspec.json.encode(told)
 
 
 def _session(held: Held) -> dict[str, Any]:
-    session, limits = held.session, held.session.limits
+    session, limits, spent = held.session, held.session.limits, held.spent
     state = session.view.state
     return {
         "session": held.id,
@@ -66,9 +93,18 @@ def _session(held: Held) -> dict[str, Any]:
         "edits": held.sink.edits,
         "mode": "view" if held.is_shaped else "untouched",
         "is_busy": bool(held.users),
+        "spared_tokens": spent.spared_tokens,
+        "paid_usd": _usd(spent.paid_usd),
+        "saved_usd": _usd(spent.saved_usd),
         "recent": list(held.sink.recent),
     }
 
 
+def _usd(amount: float | None) -> float | None:
+    return None if amount is None else round(amount, 6)
+
+
 PAGES: dict[str, Page] = {"/healthz": health, "/readyz": ready, "/metrics": metrics, "/holdfast/status": status}
-OPEN = ("/healthz", "/readyz", "/metrics")  # tell nothing of any tenant, so a probe needs no key
+PAGES |= {"/holdfast": page, "/holdfast/": page}
+# These tell nothing of any tenant, so a probe needs no key; the page asks for one itself.
+OPEN = ("/healthz", "/readyz", "/metrics", "/holdfast", "/holdfast/")

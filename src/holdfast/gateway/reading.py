@@ -29,13 +29,32 @@ class Unmanageable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """A body taken apart: its fields, its messages, and the links of those that are known already.
+
+    `fields["messages"]` holds what is new only. `start` is the place behind the bracket that opens the messages; -1
+    where it couldn't be told.
+    """
+
+    fields: dict[str, msgspec.Raw]
+    messages: Sequence[msgspec.Raw]
+    start: int = -1
+    links: Sequence[bytes] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Incoming:
-    """A request. `history` are the messages that make the conversation; `prefill` the beginning of the answer to it."""
+    """A request. `history` are the messages that make the conversation; `prefill` the beginning of the answer to it.
+
+    `lead` are messages before the history that belong to the front.
+    """
 
     body: bytes
     fields: dict[str, msgspec.Raw]
     history: Sequence[msgspec.Raw]
     prefill: msgspec.Raw | None = None
+    lead: Sequence[msgspec.Raw] = ()
+    taken: Taken | None = None
 
     @property
     def is_stream(self) -> bool:
@@ -73,7 +92,7 @@ class Side(Protocol):
 
     protocol: WireProtocol
 
-    def read(self, body: bytes) -> Incoming: ...
+    def read(self, body: bytes, taken: Taken) -> Incoming: ...
 
     def digest(self, raw: bytes, limits: Limits) -> bytes: ...
 

@@ -25,7 +25,9 @@ from holdfast.errors import JournalError, SessionNotFound
 from holdfast.gateway.durable import LateJournal
 from holdfast.gateway.forking import copied, share_blobs, until
 from holdfast.gateway.index import ASKED, CLIENT, LinkIndex, mark, marked
+from holdfast.gateway.spent import Spent
 from holdfast.gateway.watching import SessionSink
+from holdfast.gateway.whereabouts import Whereabouts
 from holdfast.transcript.blocks import ToolUse
 from holdfast.transcript.edits import Rewound
 from holdfast.transcript.messages import Message, MessageId
@@ -66,6 +68,7 @@ class Held:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_corrected: bool = False  # answers as long as the client wants are refused: a shorter one is asked for
     front: bytes | None = None  # digest of the last front
+    spent: Spent = field(default_factory=Spent)
     names: dict[str, str] = field(default_factory=dict)  # ids of calls that a client used twice, and ours for the last
 
     @property
@@ -162,6 +165,7 @@ class Sessions:
         session.world = replace(session.world, journal=journal)
         held = Held(session, journal, background(session), sink, head, _place(cursors.get(ASKED)), route)
         held.is_shaped = is_shaped(session)
+        session.reminders = (*session.reminders, Whereabouts())
         held.names = {original(str(call)): str(call) for call in session.view.calls if original(str(call)) != call}
         self.open[session.name] = held
         self._heads[head.link] = held

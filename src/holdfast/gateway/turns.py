@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -21,8 +21,10 @@ from holdfast.context.requests import Request, output_tokens, to_request
 from holdfast.context.view import View, advance
 from holdfast.engine.calling import apply
 from holdfast.engine.ladder import Compact, Correct, DropMedia, DropThinking, Ladder, Rungs, step
-from holdfast.engine.turn import prepare
+from holdfast.engine.reminding import remind
+from holdfast.engine.turn import ready
 from holdfast.errors import ContextBlocked, ModelError
+from holdfast.gateway.bodies import Bodies
 from holdfast.gateway.digests import Known, Limits, chain, digest, seed
 from holdfast.gateway.index import ASKED, CLIENT, mark
 from holdfast.gateway.reading import Incoming, Side, Unmanageable
@@ -54,7 +56,7 @@ class Turn:
     incoming: Incoming
     held: Held
     asked: Place
-    request: Request
+    request: Request | None  # of the view; made when it is needed
     body: bytes
     tokens: int
     edits: int = 0
@@ -78,14 +80,24 @@ class Turns:
 
     def __init__(self, limits: Limits, max_messages: int) -> None:
         self._limits, self._max_messages = limits, max_messages
-        self._known = Known()
+        self._known, self._bodies = Known(), Bodies()
+
+    def read(self, who: Who, side: Side, body: bytes) -> Incoming:
+        """A body as far as it is new. Raises `Unmanageable`."""
+        return side.read(body, self._bodies.taken_apart(_seed(who, side), body))
 
     def links(self, who: Who, side: Side, incoming: Incoming) -> list[bytes]:
         """The chain of a history. Raises `Unmanageable` beyond the limits."""
         if len(incoming.history) > self._max_messages:
             raise Unmanageable("too_many_messages")
-        start = seed(who.tenant, who.route, side.protocol, who.name)
-        return self._known.chain(start, incoming.history, lambda raw: side.digest(raw, self._limits))
+        start, taken, history = _seed(who, side), incoming.taken, incoming.history
+        known = list(taken.links[: len(history) + 1]) if taken else []
+        known = known or [start]
+        new = history[len(known) - 1 :]
+        links = [*known[:-1], *self._known.chain(known[-1], new, lambda raw: side.digest(raw, self._limits))]
+        if taken is not None:
+            self._bodies.keep(start, taken, len(incoming.lead), links)
+        return links
 
     async def begin(
         self, who: Who, side: Side, incoming: Incoming, *, parts: PartsOf, fit: Callable[[Held], None]
@@ -109,10 +121,10 @@ class Turns:
         await held.keepers.collect(held.session)
         await _said(who, side, incoming, held, links)
         await _fronted(side, incoming, held)
-        request, tokens = await _prepared(side, incoming, held)
+        tokens = await _ready(held)
         await held.journal.commit()
         edits = held.sink.edits - before
-        turn = Turn(who, side, incoming, held, held.head, request, b"", tokens, edits)
+        turn = Turn(who, side, incoming, held, held.head, None, b"", tokens, edits)
         _settle(turn)
         return turn
 
@@ -130,11 +142,11 @@ class Turns:
                 if held.head != turn.asked:
                     return False
                 before = held.sink.edits
-                if await apply(held.session, about, action, turn.request, "user") is not None:
+                if await apply(held.session, about, action, turn.request or _request(turn), "user") is not None:
                     return False
                 held.is_corrected = held.is_corrected or isinstance(action, Correct)
                 held.is_shaped = True
-                turn.request, turn.tokens = await _prepared(side, turn.incoming, held)
+                turn.request, turn.tokens = None, await _ready(held)
                 await held.journal.commit()
                 turn.edits += held.sink.edits - before
                 _settle(turn)
@@ -154,9 +166,9 @@ class Turns:
                     return "overtaken"
                 message = _answer(turn, reply)
                 place = Place(turn.asked.count + 1, link, message.id)
-                cursors = (_cursor(ASKED, turn.asked), _cursor(CLIENT, place))
-                await held.session.append(message, also=cursors)
-                held.asked, held.is_shaped = turn.asked, held.is_shaped or not is_plain(message)
+                asked = replace(turn.asked, message=_asked_with(held, turn.asked.message))
+                await held.session.append(message, also=(_cursor(ASKED, asked), _cursor(CLIENT, place)))
+                held.asked, held.is_shaped = asked, held.is_shaped or not is_plain(message)
                 turn.who.sessions.moved(held, place)
                 turn.who.sessions.entered_link(held, place)
         return None
@@ -167,6 +179,10 @@ class Turns:
         async with held.lock:
             await anyio.to_thread.run_sync(held.session.rest)
             held.keepers.after_reply(held.session)
+
+
+def _seed(who: Who, side: Side) -> bytes:
+    return seed(who.tenant, who.route, side.protocol, who.name)
 
 
 def leave(turn: Turn) -> None:
@@ -195,27 +211,45 @@ def _settle(turn: Turn) -> None:
     turn.is_shaped, turn.compacted = held.is_shaped, held.sink.compacted if turn.edits else ""
     turn.body = turn.incoming.body
     if turn.is_shaped:
+        turn.request = _request(turn)
         turn.body = turn.request.body
         if turn.incoming.prefill is not None:
             turn.body = turn.side.with_prefill(turn.body, turn.incoming.prefill)
 
 
 async def _said(who: Who, side: Side, incoming: Incoming, held: Held, links: list[bytes]) -> None:
-    """Append what the session doesn't know yet: the messages and their cursors in one transaction."""
-    start, ids = held.head.count, held.session.world.ids
+    """Append what the session doesn't know yet; in front of what is said now, what the session adds to it (TURN-10)."""
+    start, session = held.head.count, held.session
     if start == len(incoming.history):
         return
     messages: list[Message] = []
-    cursors: list[Cursor] = []
     calls: set[str] = set()
-    for count, message in enumerate(side.messages(incoming.history[start:]), start + 1):
-        one = msgspec.structs.replace(_renamed(message, held, calls), id=MessageId(ids.new("message")))
-        messages.append(one)
-        cursors.append(_cursor(CLIENT, Place(count, links[count], one.id)))
-    await held.session.append(*messages, also=tuple(cursors))
+    for message in side.messages(incoming.history[start:]):
+        identity = MessageId(session.world.ids.new("message"))
+        messages.append(msgspec.structs.replace(_renamed(message, held, calls), id=identity))
     held.is_shaped = held.is_shaped or not all(map(is_plain, messages))
-    who.sessions.moved(held, Place(len(incoming.history), links[-1], messages[-1].id))
+    now = 0
+    if session.view.items:
+        now = next((n for n in range(len(messages), 0, -1) if messages[n - 1].role == "assistant"), 0)
+        await _appended(who, held, messages[:now], links)
+    await remind(session, "before")
+    await _appended(who, held, messages[now:], links)
     who.sessions.entered_links(held, links, start)
+
+
+async def _appended(who: Who, held: Held, messages: Sequence[Message], links: list[bytes]) -> None:
+    """Messages of the client and their cursors, in one transaction; the session's head moves with them."""
+    if not messages:
+        return
+    places = [Place(n, links[n], one.id) for n, one in enumerate(messages, held.head.count + 1)]
+    await held.session.append(*messages, also=tuple(_cursor(CLIENT, place) for place in places))
+    who.sessions.moved(held, places[-1])
+
+
+def _asked_with(held: Held, last: MessageId) -> MessageId:
+    """Where a request ended: what was added behind the client's last message stays when it asks again."""
+    items = held.session.view.items
+    return items[-1].message.id if items and items[-1].message.origin == "reminder" else last
 
 
 def _cursor(name: str, place: Place) -> Cursor:
@@ -262,17 +296,21 @@ async def _fronted(side: Side, incoming: Incoming, held: Held) -> None:
         held.front = seen
 
 
-async def _prepared(side: Side, incoming: Incoming, held: Held) -> tuple[Request, int]:
-    """The view's request, and its size. One that is too large is sent all the same: the upstream has the last word."""
-    session = held.session
-    most = output_tokens(session.view, session.facts(), side.protocol) if held.is_corrected else None
-    head: dict[str, Any] = side.head(incoming, most)
+async def _ready(held: Held) -> int:
+    """Bring the view in shape; its size. One that is too large is sent all the same: the upstream has the last word."""
     try:
-        prepared = await prepare(session, protocol=side.protocol, stream=incoming.is_stream, head=head)
+        return (await ready(held.session)).tokens
     except ContextBlocked:
-        facts = session.facts()
-        return to_request(session.view, facts, protocol=side.protocol, head=head), facts.size(session.view)
-    return prepared.request, prepared.tokens
+        return held.session.facts().size(held.session.view)
+
+
+def _request(turn: Turn) -> Request:
+    """The view's request, under the client's own fields."""
+    side, held, session = turn.side, turn.held, turn.held.session
+    facts = session.facts()
+    most = output_tokens(session.view, facts, side.protocol) if held.is_corrected else None
+    head: dict[str, Any] = side.head(turn.incoming, most)
+    return to_request(session.view, facts, protocol=side.protocol, stream=turn.incoming.is_stream, head=head)
 
 
 def _reply_digest(reply: Reply) -> bytes:

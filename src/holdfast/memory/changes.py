@@ -15,9 +15,15 @@ from typing import Literal
 import msgspec
 
 from holdfast.memory.merge import merge
+from holdfast.memory.trust.labels import Trust
 
 Origin = Literal["user", "assistant", "tool", "web"]
-TRUST: tuple[Origin, ...] = ("user", "assistant", "tool", "web")  # most trusted first (SEC-1)
+TRUST: Mapping[Origin, Trust] = {  # most trusted first (SEC-1)
+    "user": Trust.USER,
+    "assistant": Trust.MODEL,
+    "tool": Trust.OUTSIDE,
+    "web": Trust.OUTSIDE,
+}
 Mode = Literal["off", "read-only", "ask", "auto"]
 Outcome = Literal["written", "merged", "conflict", "unchanged", "deleted", "renamed"]
 _STEM_CHARS = 150
@@ -134,7 +140,7 @@ def digest_of(data: bytes) -> str:
 
 def least_trusted(origins: Iterable[Origin]) -> Origin:
     """The one whose word counts least; with none at all, that is the web's."""
-    return max(origins, key=TRUST.index, default="web")
+    return max(origins, key=tuple(TRUST).index, default="web")
 
 
 # --- what a change comes to -----------------------------------------------------------------------------------------
@@ -219,10 +225,16 @@ def last_to_undo(entries: Iterable[Entry]) -> Entry | None:
 
 
 def provenance(entries: Iterable[Entry]) -> Mapping[str, Provenance]:
-    """Where each memory comes from. Who edits a text doesn't make it more trusted than what stood there."""
+    """Where each memory comes from. Who edits a text doesn't make it more trusted than what stood there.
+
+    Taking back a change brings back where the text came from, too, whoever takes it back.
+    """
     known: dict[str, Provenance] = {}
+    earlier: dict[str, Origin] = {}  # of what each change replaced or removed
     for entry in happened(entries):
         before = known.get(entry.name)
+        if before is not None:
+            earlier[entry.id] = before.least
         if entry.action == "rename":
             if before is not None:
                 known[entry.to] = known.pop(entry.name)
@@ -230,6 +242,7 @@ def provenance(entries: Iterable[Entry]) -> Mapping[str, Provenance]:
             known.pop(entry.name, None)
         else:
             goes_on = before is not None and entry.before is not None
-            origins = (entry.stamp.origin, before.least) if goes_on and before else (entry.stamp.origin,)
-            known[entry.name] = Provenance(digest=entry.after, stamp=entry.stamp, least=least_trusted(origins))
+            origins = (entry.stamp.origin, *((before.least,) if goes_on and before else ()))
+            least = earlier.get(entry.of) or least_trusted(origins)
+            known[entry.name] = Provenance(digest=entry.after, stamp=entry.stamp, least=least)
     return known

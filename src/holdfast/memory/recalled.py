@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -19,6 +19,7 @@ QUERY_CHARS = 4_000  # of what the user said goes to a model that chooses
 DESCRIPTION_CHARS = 200
 
 _HEAD = re.compile(r"^## (?P<file>.+)\n\([^\n]*; saved (?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)[^\n]*\)$", re.MULTILINE)
+_END = "\n</system-reminder>"
 _OBJECT = re.compile(r"\{.*\}|\[.*\]", re.DOTALL)
 
 
@@ -68,6 +69,33 @@ def told(text: str) -> dict[str, float]:
     for head in _HEAD.finditer(text):
         found[head["file"]] = datetime.strptime(head["at"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
     return found
+
+
+def index_told(texts: Iterable[str], put_back: str | None = None) -> str | None:
+    """The index as texts of ours told it, in their order: shown whole, put back, changed. None: they show none.
+
+    `put_back` is what a compaction put back, where that is known; the text that shows it may be cut. The lines are
+    those that were told; after a change they are not in the order of the file.
+    """
+    shown, changes = _lead("memory_index"), _lead("memory_index_changed")
+    back = _lead("restored_memory")
+    lines: list[str] | None = None
+    for text in texts:
+        text = text.removesuffix(_END)
+        if shown in text:
+            lines = text.partition(shown)[2].partition("\n\n")[2].split("\n")
+        elif back in text:
+            lines = (put_back or text.partition(back)[2].strip("\n")).split("\n")
+        elif lines is not None and changes in text:
+            for line in text.partition(changes)[2].split("\n"):
+                lines = [one for one in lines if one != line[2:]] if line.startswith("- ") else lines
+                lines += [line[2:]] if line.startswith("+ ") else []
+    return None if lines is None else "\n".join(lines)
+
+
+def _lead(name: str) -> str:
+    """The words with which a text of this prompt begins, before anything is filled in."""
+    return prompts.source(name).partition("\n")[0].partition("{{")[0]
 
 
 # --- a model that chooses ---------------------------------------------------------------------------------------------

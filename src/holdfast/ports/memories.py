@@ -40,7 +40,8 @@ class MemorySearch(Protocol):
 
     `find` ranks at once, on an index that stays in the process; with `fill`, `cards` are the best, and after them the
     newest, up to the limit. `read` gives the memories that can be read, whole. `index` is the text of `MEMORY.md`,
-    None without one, and when each file changed (seconds). `where` names the directory, for people and models.
+    None without one, and when each file changed (seconds). `used` counts these memories as shown once more, beside the
+    directory and never in it, and gives the counts of all. `where` names the directory, for people and models.
     """
 
     where: str
@@ -50,6 +51,8 @@ class MemorySearch(Protocol):
     async def read(self, files: tuple[str, ...]) -> tuple[Topic, ...]: ...
 
     async def index(self) -> tuple[str | None, Mapping[str, float]]: ...
+
+    async def used(self, files: tuple[str, ...] = ()) -> Mapping[str, int]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,10 @@ class FakeUpstream:
             input_transformations=tuple({"type": "thinking_dropped", "path": sent.path(at)} for at in sorted(dropped)),
         )
 
+    def forget_cache(self) -> None:
+        """Lose every prompt cache, as a provider may at any time."""
+        self._caches.clear()
+
     def count_tokens(self, body: bytes) -> dict[str, int]:
         """What `/v1/messages/count_tokens` answers: the counting of `respond`; of the rules, only that it is JSON."""
         try:

@@ -7,19 +7,23 @@ time and size of every file. With a cache file the index survives the process; a
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from holdfast.adapters.files.beneath import CALLS, Calls
 from holdfast.adapters.files.disk import DISK, Disk, discard, make_private, write_new
+from holdfast.adapters.files.rooted import Rooted
+from holdfast.errors import FileMissing, FileRefused
 from holdfast.memory.contents import hooks, normalised
 from holdfast.memory.directory import is_memory
+from holdfast.memory.names import PROJECT, shown
 from holdfast.memory.retrieval.index import Counts, Index, Packed
 from holdfast.memory.retrieval.memories import (
     BACKGROUND,
@@ -40,7 +44,6 @@ MOST_DEPTH = 8
 INDEX_BYTES = 4_000_000
 CACHES = "memory-index"
 _VERSION = 3
-_OPENING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 class _Seen(msgspec.Struct, frozen=True, array_like=True):
@@ -96,6 +99,7 @@ class MemoryDirectory:
     path: Path
     cache: Path | None = None
     disk: Disk = DISK
+    calls: Calls = CALLS
     unread: tuple[Unread, ...] = ()
     _folders: dict[str, int] = field(default_factory=dict)
     _files: dict[str, _Seen] = field(default_factory=dict)
@@ -229,15 +233,14 @@ class MemoryDirectory:
         self._index.drop(file)
 
     def _text(self, file: str, most: int) -> str:
-        """The beginning of a file. Only regular files: a pipe or a device would hold us up."""
-        fd = self.disk.open(self.path / file, os.O_RDONLY | _OPENING)
+        """The beginning of a file of the directory, and of nothing that a link or another name leads to (SEC-2)."""
         try:
-            if not stat.S_ISREG(self.disk.fstat(fd).st_mode):
-                raise OSError(22, "not a regular file", file)
-            data = self.disk.read_at(fd, most, 0)
-        finally:
-            self.disk.close(fd)
-        return data.decode("utf-8", "replace")
+            with Rooted.open(self.path, is_theirs=True, rules=PROJECT, calls=self.calls) as root:
+                return root.read(file, limit_bytes=most, is_cut=True).decode("utf-8", "replace")
+        except FileMissing as e:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file) from e
+        except FileRefused as e:
+            raise PermissionError(errno.EACCES, str(e).removeprefix(f"{shown(file)}: "), file) from e
 
     # --- the cache file
 

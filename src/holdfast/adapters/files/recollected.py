@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import anyio.to_thread
+import msgspec
 
+from holdfast.adapters.files.disk import DISK, discard, make_private, write_new
 from holdfast.adapters.files.memory_index import MemoryDirectory
 from holdfast.memory.retrieval.memories import Wanted
 from holdfast.memory.topics import Topic
@@ -24,6 +28,8 @@ class FileMemories:
         self.where = str(path)
         self._directory = MemoryDirectory(path, cache=cache)
         self._lock = threading.Lock()
+        self._counts = cache.with_suffix(".uses.json") if cache is not None else None
+        self._uses: dict[str, int] | None = None
         self._rescanned = 0.0
         self._scanner: threading.Thread | None = None
 
@@ -36,6 +42,9 @@ class FileMemories:
     async def index(self) -> tuple[str | None, Mapping[str, float]]:
         return await anyio.to_thread.run_sync(self._index)
 
+    async def used(self, files: tuple[str, ...] = ()) -> Mapping[str, int]:
+        return await anyio.to_thread.run_sync(self._used, files)
+
     def settle(self) -> None:
         """Wait for a rescan that runs."""
         if self._scanner is not None:
@@ -45,6 +54,7 @@ class FileMemories:
         with self._lock:
             if not self._fresh():
                 return Memorable((), 0)
+            wanted = wanted if wanted.uses else replace(wanted, uses=self._counted())
             chosen = self._directory.ask(wanted) if not fill else ()
             cards = self._directory.candidates(wanted) if fill else ()
             found = Memorable(chosen, len(self._directory), cards)
@@ -94,3 +104,37 @@ class FileMemories:
             if text is None or not self._fresh():
                 return text, {}
             return text, {file: card.modified for file, card in self._directory.cards.items()}
+
+    # --- how often memories were shown: kept with the index, a hint that may be lost
+
+    def _used(self, files: tuple[str, ...]) -> Mapping[str, int]:
+        with self._lock:
+            if not files:
+                return dict(self._counted())
+            if self._counts is not None:
+                self._uses = None  # others count, too
+            counts = self._counted()
+            for file in files:
+                counts[file] = counts.get(file, 0) + 1
+            self._write_counts(counts)
+            return dict(counts)
+
+    def _counted(self) -> dict[str, int]:
+        if self._uses is None:
+            try:
+                data = self._counts.read_bytes() if self._counts is not None else b"{}"
+                self._uses = msgspec.json.decode(data, type=dict[str, int])
+            except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+                self._uses = {}
+        return self._uses
+
+    def _write_counts(self, counts: dict[str, int]) -> None:
+        if self._counts is None:
+            return
+        draft = self._counts.with_name(f".{self._counts.name}.{secrets.token_hex(4)}")
+        try:
+            make_private(draft.parent)
+            write_new(DISK, draft, msgspec.json.encode(counts))
+            DISK.rename(draft, self._counts)
+        except OSError:
+            discard(DISK, draft)

@@ -47,10 +47,13 @@ class Rooted:
         self._fd, self._rules, self._calls = fd, rules, calls
 
     @classmethod
-    def open(cls, folder: Path, *, create: bool = False, rules: Rules = MEMORY, calls: Calls = CALLS) -> Rooted:
+    def open(
+        cls, folder: Path, *, create: bool = False, is_theirs: bool = False, rules: Rules = MEMORY, calls: Calls = CALLS
+    ) -> Rooted:
         """The folder as a root; `create` makes it, 0700. `FileMissing` when it isn't there.
 
-        It has to be ours (or root's), and not writable by everybody: who may rename in it owns what it holds.
+        It has to be ours (or root's), and not writable by everybody: who may rename in it owns what it holds. Whoever
+        only reads says `is_theirs`.
         """
         path = os.fspath(folder)
         with said("the folder", path):
@@ -58,8 +61,7 @@ class Rooted:
                 make_private(Path(folder))
             fd = calls.open_root(path)
             try:
-                why = _ruled_by_others(calls.fstat(fd))
-                if why is not None:
+                if not is_theirs and (why := _ruled_by_others(calls.fstat(fd))) is not None:
                     raise NotPlain(f"{path}: {why}")
             except BaseException:
                 calls.close(fd)
@@ -81,20 +83,19 @@ class Rooted:
 
     # --- single files -----------------------------------------------------------------------------------------------
 
-    def read(self, name: str, *, limit_bytes: int, offset: int = 0) -> bytes:
-        """The bytes of a file from `offset`; `FileTooLarge` when there are more than the limit."""
+    def read(self, name: str, *, limit_bytes: int, offset: int = 0, is_cut: bool = False) -> bytes:
+        """The bytes of a file from `offset`. Where there are more than the limit: `FileTooLarge`, or `is_cut` to it."""
         parts = parts_of(name, self._rules)
         with said(name), self._opened(parts, _READ) as fd:
             about = self._plain(fd, name)
-            if about.st_size - offset > limit_bytes:
+            if about.st_size - offset > limit_bytes and not is_cut:
                 raise FileTooLarge(f"{shown(name)}: has {about.st_size:,} bytes, at most {limit_bytes:,} are read")
-            taken, at = [], 0
-            while at <= limit_bytes and (part := self._calls.read(fd, _CHUNK, offset + at)):
-                taken.append(part)
-                at += len(part)
-        if at > limit_bytes:
+            data, most = b"", limit_bytes + 1
+            while part := self._calls.read(fd, min(_CHUNK, most - len(data)), offset + len(data)):
+                data += part
+        if len(data) > limit_bytes and not is_cut:
             raise FileTooLarge(f"{shown(name)}: has more than {limit_bytes:,} bytes")
-        return b"".join(taken)
+        return data[:limit_bytes]
 
     def stat(self, name: str) -> Entry | None:
         """What is known of a file without reading it; None when there is none."""

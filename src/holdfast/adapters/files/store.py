@@ -36,6 +36,8 @@ JOURNAL = "journal.jsonl"
 PROJECTS = "projects"
 AGENTS = "agents"
 COMMANDS = "commands"
+GATEWAY = "gateway"
+TENANTS = "tenants"
 SLUG_CHARS = 200
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
@@ -137,6 +139,7 @@ class SessionStore:
                 raise SessionNotFound(f"{path}: there is no session here")
             return directory.resolve()
         named = [d for d in self.directories(None) if d.name.startswith(text)] if text else []
+        named = named or [d for d in self._through_gateway() if text and d.name.startswith(text)]
         exact = [d for d in named if d.name == text]
         match exact or named:
             case [directory]:
@@ -149,6 +152,11 @@ class SessionStore:
                 raise SessionNotFound(
                     f"{text!r} names {len(several)} sessions: {shown}{more}; give more of the id, or a path"
                 )
+
+    def _through_gateway(self) -> Iterator[Path]:
+        """Sessions that the gateway keeps for its clients, apart from each other and from a person's own (GW-4)."""
+        for tenant in _folders(self._projects.parent / GATEWAY / TENANTS):
+            yield from SessionStore(tenant).directories()
 
     def delete(self, reference: str | Path) -> None:
         """Remove a session with its blobs for good. `SessionBusy` while someone writes it."""

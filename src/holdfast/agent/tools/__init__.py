@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.agent.tools.bash import BASH, BASH_OUTPUT, KILL_SHELL
 from holdfast.agent.tools.edit import EDIT, MULTI_EDIT, WRITE
 from holdfast.agent.tools.find import GLOB, GREP
+from holdfast.agent.tools.memory import MEMORY
 from holdfast.agent.tools.read import READ
 from holdfast.agent.tools.talk import COMPACT, ENTER_PLAN, EXIT_PLAN, RECALL, SKILL, TASK, TODO_WRITE
 from holdfast.agent.tools.tool import Tool
@@ -26,6 +27,7 @@ STANDARD: tuple[Tool[Any], ...] = (
     ENTER_PLAN,
     EXIT_PLAN,
     RECALL,
+    MEMORY,
     COMPACT,
     TASK,
     SKILL,

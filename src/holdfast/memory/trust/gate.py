@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.memory.changes import Change, Mode, Save, Stamp
+from holdfast.memory.changes import TRUST, Change, Mode, Save, Stamp
 from holdfast.memory.names import refusal, shown
 from holdfast.memory.trust.injections import find_injections
+from holdfast.memory.trust.labels import Trust
 from holdfast.memory.trust.secrets import find_secrets
 
 
@@ -32,13 +33,13 @@ def verdict(change: Change, stamp: Stamp, mode: Mode) -> Verdict:
             return Verdict("refuse", "name", f"{shown(name)}: not a name that may be used: {why}")
     found = added(change)
     if found is not None:
-        rule, line = found
-        return Verdict("refuse", rule, f"{shown(change.name)}: line {line} breaks the rule {rule}: leave that out")
+        rule, line = found  # the name isn't said: it may be made of the same words
+        return Verdict("refuse", rule, f"line {line} of the text breaks the rule {rule}: leave that out")
     if stamp.by == "user":
         return Verdict("write")
     if mode in ("off", "read-only"):
         return Verdict("refuse", f"mode-{mode}", f"the memory is {mode} (setting memory_mode)")
-    if stamp.origin in ("tool", "web"):
+    if TRUST[stamp.origin] is Trust.OUTSIDE:
         return Verdict("inbox", f"origin-{stamp.origin}", f"it derives from {_SAID[stamp.origin]}: a person decides")
     if mode == "ask":
         return Verdict("inbox", "mode-ask", "the setting memory_mode is ask: a person decides")

@@ -33,6 +33,7 @@ _NOTES = {
     "selection": Trust.PROJECT,  # the user chose it, and didn't write it
     "memory": Trust.MODEL,  # of one memory, its own provenance says more (MEM-10)
     "memory_index": Trust.MODEL,
+    "remembered": Trust.MODEL,  # it repeats the user's words, and names memories
     "todos": Trust.MODEL,
     "plan": Trust.MODEL,
     "files": Trust.OUTSIDE,

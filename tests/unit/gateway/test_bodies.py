@@ -1,0 +1,125 @@
+"""Bodies of which only what is new is read: the same result as reading all of it (GW-3)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.gateway.bodies import Bodies, Slices, taken_apart
+from holdfast.gateway.digests import chain
+from holdfast.gateway.reading import Taken, Unmanageable
+
+pytestmark = pytest.mark.unit
+SEED = b"seed"
+
+
+def links_of(taken: Taken) -> list[bytes]:
+    """Links that tell which bytes they were made of."""
+    return chain(SEED, [bytes(raw) for raw in taken.messages])
+
+
+def body_of(messages: list[Any], *, order: str = "front", space: str = "", **fields: Any) -> bytes:
+    """A body, with its messages first or last among the fields."""
+    comma = f"{space},{space}"
+    array = f"[{space}{comma.join(msgspec.json.encode(m).decode() for m in messages)}{space}]"
+    rest = [f'"{name}":{space}{msgspec.json.encode(value).decode()}' for name, value in fields.items()]
+    parts = [f'"messages"{space}:{space}{array}', *rest] if order == "front" else [*rest, f'"messages":{array}']
+    return f"{{{space}{comma.join(parts)}{space}}}".encode()
+
+
+def told(number: int, mark: bool = False) -> dict[str, Any]:
+    block: dict[str, Any] = {"type": "text", "text": f'say "messages": [{number}] ]}} {{ \\ ,' * (number % 3 + 1)}
+    if mark:
+        block["cache_control"] = {"type": "ephemeral"}
+    return {"role": "assistant" if number % 2 else "user", "content": [block]}
+
+
+@pytest.mark.parametrize("space", ["", " ", "\n\t "])
+@pytest.mark.parametrize("order", ["front", "back"])
+def test_a_growing_history_is_read_from_where_it_grew(order: str, space: str) -> None:
+    """Whatever stands around it, fields and messages are those of a whole reading, and only what is new is read."""
+    bodies = Bodies()
+    for count in range(1, 12):
+        history = [told(n, mark=n >= count - 2) for n in range(count)]  # breakpoints wander with the end
+        tools = [{"name": "t", "input_schema": {"type": "object"}}]
+        body = body_of(history, order=order, space=space, model=f"m{count % 3}", system="s" * count, tools=tools)
+        taken = bodies.taken_apart(SEED, body)
+        whole = taken_apart(body)
+        assert [bytes(raw) for raw in taken.messages] == [bytes(raw) for raw in whole.messages]
+        assert next(iter(taken.messages[-1:])) == taken.messages[-1]
+        same = {k: bytes(v) for k, v in taken.fields.items() if k != "messages"}
+        assert same == {k: bytes(v) for k, v in whole.fields.items() if k != "messages"}
+        assert list(taken.links) == links_of(whole)[: len(taken.links)]
+        if order == "front" and count > 3:
+            assert len(taken.links) - 1 == count - 3, "all but the two whose breakpoints moved, and the new one"
+        bodies.keep(SEED, taken, 0, links_of(whole))
+
+
+def test_random_edits_of_a_history_are_read_as_they_are() -> None:
+    """Cut, changed and lengthened histories in any order, in front of tails of all kinds."""
+    chance, bodies = random.Random(7), Bodies()
+    history = [told(0)]
+    for _ in range(300):
+        cut = chance.randrange(1, len(history) + 1)
+        history = history[:cut] + [told(chance.randrange(50)) for _ in range(chance.randrange(3))]
+        body = body_of(history, space=chance.choice(["", " "]), model="m", stream=chance.random() < 0.5)
+        taken = bodies.taken_apart(SEED, body)
+        assert [msgspec.json.decode(raw) for raw in taken.messages] == history
+        links = links_of(taken_apart(body))
+        assert list(taken.links) == links[: len(taken.links)]
+        bodies.keep(SEED, taken, 0, links)
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b",]}",
+        b'] ,"messages":[{"role":"user","content":"other"}]}',
+        b"}",
+        b',{"role":',
+        b"] x}",
+        b"",
+    ],
+)
+def test_what_goes_on_strangely_is_read_whole(tail: bytes) -> None:
+    """SEC-6: what isn't JSON is refused as ever; of two arrays the last is the one, as every reader has it."""
+    bodies = Bodies()
+    first = body_of([told(0), told(1)])
+    taken = bodies.taken_apart(SEED, first)
+    bodies.keep(SEED, taken, 0, links_of(taken))
+    body = first[:-2] + tail
+    try:
+        expected: list[bytes] | None = [bytes(raw) for raw in taken_apart(body).messages]
+    except Unmanageable:
+        expected = None
+    if expected is None:
+        with pytest.raises(Unmanageable):
+            bodies.taken_apart(SEED, body)
+    else:
+        assert [bytes(raw) for raw in bodies.taken_apart(SEED, body).messages] == expected
+
+
+def test_a_copy_of_the_messages_elsewhere_is_not_taken_for_them() -> None:
+    """The place of the messages is told by reading, not by looking for them."""
+    messages = [told(0), told(1)]
+    inner = msgspec.json.encode(messages).decode()
+    body = f'{{"metadata":{{"messages":{inner}}},"messages":{inner}}}'.encode()
+    taken = Bodies().taken_apart(SEED, body)
+    assert [msgspec.json.decode(raw) for raw in taken.messages] == messages
+    assert not isinstance(taken.messages, Slices), "not told, so nothing is remembered of it"
+
+
+def test_others_histories_and_memory_stay_apart() -> None:
+    """GW-4: another seed knows nothing; what is kept is bounded."""
+    bodies = Bodies(most_bytes=2_000)
+    body = body_of([told(0), told(1)])
+    taken = bodies.taken_apart(SEED, body)
+    bodies.keep(SEED, taken, 0, links_of(taken))
+    assert bodies.taken_apart(SEED, body).links and not bodies.taken_apart(b"other", body).links
+    for number in range(50):
+        other = bodies.taken_apart(SEED, body_of([told(number + 100)]))
+        bodies.keep(SEED, other, 0, links_of(other))
+    assert not bodies.taken_apart(SEED, body).links

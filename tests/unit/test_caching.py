@@ -1,0 +1,78 @@
+"""CMP-8, TURN-5: the cache monitor tells of drops that nothing explains, and of no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from holdfast import Settings, memory_session, run_turn
+from holdfast.adapters.sinks import ListSink
+from holdfast.context.models import ModelFacts
+from holdfast.engine.compaction import compact
+from holdfast.events import CacheDropped
+from holdfast.testing import FakeUpstream, FixedClock, ScriptedModel
+from holdfast.transcript.blocks import text_block
+from holdfast.transcript.records import Front
+from holdfast.wiring import Parts
+
+pytestmark = pytest.mark.unit
+
+SMALL = ModelFacts(prefix="scripted", cache_minimum_tokens=10)
+
+
+class Desk:
+    """Turns with a model whose provider has a prompt cache."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.sink, self.clock, self.upstream = ListSink(), FixedClock(), FakeUpstream(script=["ok"] * 20)
+        self.model = ScriptedModel(upstream=self.upstream)
+        self.parts = Parts(sink=self.sink, clock=self.clock, model=SMALL, settings=Settings(**settings))
+
+    async def open(self) -> None:
+        self.session = await memory_session(parts=self.parts)
+        await self.session.record(Front(model="scripted"))
+
+    async def say(self, words: str = "go on " * 400) -> list[CacheDropped]:
+        """A turn; the drops that it told of."""
+        known = len(self.sink.events)
+        await run_turn(self.session, words, self.model)
+        return [event for event in self.sink.events[known:] if isinstance(event, CacheDropped)]
+
+
+def test_a_cache_that_was_lost_is_said_once() -> None:
+    async def body() -> None:
+        desk = Desk()
+        await desk.open()
+        assert not await desk.say() and not await desk.say() and not await desk.say()
+        desk.upstream.forget_cache()
+        (drop,) = await desk.say()
+        assert drop.read_tokens == 0 and drop.expected_tokens > 1_000
+        assert not await desk.say()
+
+    anyio.run(body)
+
+
+@pytest.mark.parametrize("cause", ["front", "compaction", "expired", "first"])
+def test_what_is_expected_is_not_said(cause: str) -> None:
+    """A front that changed, a compaction, a cache that ran out."""
+
+    async def body() -> None:
+        desk = Desk()
+        await desk.open()
+        for _ in range(0 if cause == "first" else 6):
+            assert not await desk.say()
+        if cause == "front":
+            system = (msgspec.Raw(text_block("another").raw),)
+            await desk.session.record(Front(model="scripted", system=system))
+        elif cause == "compaction":
+            await compact(desk.session, trigger="manual")
+            assert desk.session.view.boundary is not None
+        elif cause == "expired":
+            desk.clock.advance(301)
+        desk.upstream.forget_cache()
+        assert not await desk.say()
+
+    anyio.run(body)
