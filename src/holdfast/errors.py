@@ -12,6 +12,7 @@
     +-- ForeignFormat                a file that no reader understands (ENG-6)
     +-- ContextBlocked               over the block threshold with nothing left to reduce (TURN-13)
     +-- CompactionRefused            compaction is switched off, or already runs (PRS-4, PRS-5)
+    +-- RewindRefused                files aren't rewound; nothing was changed (CKP-3)
     +-- PinRefused                   a pin that is empty, or beyond the budget of pins (RST-8)
     +-- BadSetting                   a setting or flag with an unusable value (CLI-5)
     +-- FileRefused                  a file of memory, notes or checkpoints may not or can't be used (SEC-2)
@@ -290,6 +291,14 @@ class ModelGaveUp(ModelError):
         steps = f"tried: {', '.join(tried)}" if tried else "nothing else could be tried"
         detail = f"{last.reason}: {last.detail}".rstrip(": ")
         super().__init__(f"{detail}; {steps}{'; ' if advice else ''}{advice}", status=last.status)
+
+
+class RewindRefused(HoldfastError):
+    """A rewind that isn't done, and why; the files are as they were. `paths` are those that stand in its way."""
+
+    def __init__(self, why: str, *, paths: tuple[str, ...] = ()) -> None:
+        self.paths = paths
+        super().__init__(why)
 
 
 class PinRefused(HoldfastError):

@@ -131,6 +131,14 @@ class Settings:
     memory_select_seconds: float = 1.5  # MEM-4: for a model to choose; then the ranking stands
     memory_tool_turns: int = 3  # MEM-4: tools used in so many last turns need no usage notes
     memory_body_tokens: int = 4_096  # MEM-5: of each chosen memory
+    memory_extract: bool = True  # MEM-6: after a turn, what should outlive the session
+    memory_extract_growth_tokens: int = 5_000  # MEM-6: new ones before a model looks, unless a remark asks for it
+    memory_extract_turns: int = 5  # MEM-6: calls of one fork: reads together, then writes together
+    memory_extract_runs_per_hour: int = 30  # MEM-6: of a model
+    memory_extract_tokens_per_hour: int = 1_000_000  # MEM-6: read and written; behind it rules go on, for nothing
+    memory_consolidate: bool = True  # MEM-11: when it is due; `holdfast memory consolidate` works in any case
+    memory_consolidate_hours: float = 24.0  # MEM-11: not more often …
+    memory_consolidate_sessions: int = 5  # MEM-11: … and not before so many sessions
 
     # What comes back behind a boundary (RST-1 to RST-9); all of it shrinks with the window (PRS-2)
     restore: bool = True
@@ -202,6 +210,17 @@ class Settings:
     permission_allow: tuple[str, ...] = ()
     permission_ask: tuple[str, ...] = ()
     permission_deny: tuple[str, ...] = ()
+
+    # Checkpoints of files (CKP-1, CKP-2, CKP-6)
+    checkpoints: bool = True  # CKP-1
+    checkpoint_commands: bool = True  # CKP-2: compare the tree around commands
+    checkpoint_file_bytes: int = 10_000_000  # CKP-2: a larger file is named, and not kept
+    checkpoint_files: int = 50_000  # CKP-2: a larger tree isn't compared
+    checkpoint_excludes: tuple[str, ...] = (  # CKP-2: beside what git ignores; a project's own rules are stronger
+        "node_modules/", ".venv/", "venv/", "__pycache__/", ".tox/", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/",
+    )  # fmt: skip
+    checkpoint_snapshots: int = 100  # CKP-6: prompts of a session that can be gone back to
+    checkpoint_disk_bytes: int = 1_000_000_000  # CKP-6: of a session's store
 
     # Journal
     durability: Literal["commit", "process"] = "commit"  # REL-1

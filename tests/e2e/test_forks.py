@@ -57,7 +57,14 @@ STATE = "The invoices are moved; ledger.py is next."
 
 
 def settings_of(**more: Any) -> Settings:
-    return Settings(restore=False, window_tokens=200_000, max_output_tokens=32_000, **more)
+    return Settings(
+        restore=False,
+        window_tokens=200_000,
+        max_output_tokens=32_000,
+        memory_extract=False,
+        memory_consolidate=False,
+        **more,
+    )
 
 
 @dataclass
@@ -74,7 +81,7 @@ class Desk:
 
     @property
     def notes(self) -> SessionNotes:
-        [notes] = self.session.keepers
+        notes = next(one for one in self.session.keepers if one.name == CURSOR)
         assert isinstance(notes, SessionNotes)
         return notes
 
@@ -493,7 +500,8 @@ def test_a_crash_before_the_cursor(tmp_path: Path) -> None:
             assert records and "Lost in the crash." in it.path.read_text()
             assert covered.digest != cursor.digest != digest(it.path.read_bytes())
         session = await open_session(tmp_path, "s1")
-        [notes], after = session.keepers, session.view.state.cursors[CURSOR]
+        notes = next(one for one in session.keepers if one.name == CURSOR)
+        after = session.view.state.cursors[CURSOR]
         assert isinstance(notes, SessionNotes) and after == cursor
         found = await notes.found()
         assert found.state == "written" and found.data is not None and digest(found.data) != after.digest

@@ -34,7 +34,7 @@ from holdfast.wiring import Parts, background
 
 pytestmark = pytest.mark.unit
 T = TypeVar("T")
-SETTINGS = Settings(restore=False, window_tokens=200_000)
+SETTINGS = Settings(restore=False, window_tokens=200_000, memory_extract=False, memory_consolidate=False)
 
 
 def events(sink: ListSink, kind: type[T]) -> list[T]:

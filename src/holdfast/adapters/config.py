@@ -48,12 +48,13 @@ NOT_FOR_PROJECTS = frozenset(
         "neutralise",
     }
 )
-# PRS-4, MEM-1: true-ish values of these switch a setting off for good.
+# PRS-4, MEM-1, CKP-1: true-ish values of these switch a setting off for good.
 SWITCHES: dict[str, str] = {
     "compact": "DISABLE_COMPACT",
     "auto_compact": "DISABLE_AUTO_COMPACT",
     "instructions": "CLAUDE_CODE_DISABLE_CLAUDE_MDS",
     "memory": "CLAUDE_CODE_DISABLE_AUTO_MEMORY",
+    "checkpoints": "CLAUDE_CODE_DISABLE_FILE_CHECKPOINTING",
 }
 # Lists that grow from scope to scope (INS-5, LIB-1): one scope can't take back what another forbids.
 MERGED = frozenset({"instructions_excludes", "permission_allow", "permission_ask", "permission_deny"})

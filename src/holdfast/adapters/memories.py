@@ -24,6 +24,7 @@ from holdfast.adapters.files.plain import Entry as FileEntry
 from holdfast.adapters.memory_box import NOTHING, Box, Opened, bytes_of
 from holdfast.errors import FileMissing, FileRefused, FileTooLarge, MemoryChanged, MemoryRefused, NameTaken
 from holdfast.memory.changes import (
+    Batch,
     Change,
     Entry,
     Proposal,
@@ -38,6 +39,7 @@ from holdfast.memory.changes import (
     last_to_undo,
     provenance,
     resolve,
+    to_undo,
 )
 from holdfast.memory.names import MEMORY, parts_of, shown
 from holdfast.ports import MemoryFile, MemoryListing, MemoryStat
@@ -151,6 +153,8 @@ class StoredMemories:
         for name in (change.name, getattr(change, "to", change.name)):
             parts_of(name, MEMORY)
         self._mend(box)
+        if isinstance(change, Batch):
+            return self._make_all(box, change, stamp, mode)
         current = _bytes(box, change.name)
         entry = Entry(id=_new_id(), action="save", name=change.name, stamp=stamp, mode=mode)
         if isinstance(change, Save):
@@ -162,6 +166,20 @@ class StoredMemories:
         if isinstance(change, Rename):
             return self._move(box, msgspec.structs.replace(entry, action="rename", to=change.to), current)
         return self._put(box, msgspec.structs.replace(entry, action="delete", outcome="deleted"), current, None)
+
+    def _make_all(self, box: Box, change: Batch, stamp: Stamp, mode: str) -> Written:
+        """All of them, when all still fit; what adds comes before what takes away, so that a crash loses nothing."""
+        for one in change.changes:
+            current = _bytes(box, one.name)
+            base = None if one.base is None else encoded(one.base)
+            fits = resolve(one, current).outcome != "conflict" if isinstance(one, Save) else current == base
+            if not fits:
+                raise MemoryChanged(f"{shown(one.name)}: says something else by now: nothing was changed, begin anew")
+        batch, made = _new_id(), 0
+        pairs = list(zip(change.changes, change.stamps(stamp, batch), strict=True))
+        for one, stamped in sorted(pairs, key=lambda pair: not isinstance(pair[0], Save)):
+            made += bool(self._make(box, one, stamped, mode).entry)
+        return Written(outcome="written" if made else "unchanged", name=change.name, digest=None, entry=batch)
 
     def _save(self, box: Box, change: Save, current: bytes | None, entry: Entry) -> Written:
         done = resolve(change, current)
@@ -249,6 +267,22 @@ class StoredMemories:
     def _undo(self, box: Box, wanted: str | None, stamp: Stamp) -> Written:
         self._mend(box)
         every = self._history(box)
+        last = last_to_undo(every) if wanted is None else None
+        together = to_undo(every, last.stamp.batch if last else wanted or "")
+        if not together:
+            return self._undo_one(box, every, wanted, stamp)
+        now: dict[str, str | None] = {}
+        for entry in together:  # all of it can be taken back, or none of it is
+            there = _bytes(box, entry.to or entry.name)
+            found = now.get(entry.to or entry.name, None if there is None else digest_of(there))
+            if found != entry.after:
+                raise MemoryChanged(f"{shown(entry.name)}: was changed since: undo that first, or edit it by hand")
+            now |= {entry.to: None} if entry.to else {}
+            now[entry.name] = entry.before
+        done = [self._undo_one(box, every, entry.id, stamp) for entry in together]
+        return done[-1]
+
+    def _undo_one(self, box: Box, every: list[Entry], wanted: str | None, stamp: Stamp) -> Written:
         void = {entry.of for entry in every if entry.action == "void"}
         target = last_to_undo(every) if wanted is None else next((e for e in every if e.id == wanted), None)
         if target is None or target.action == "void" or target.id in void:
@@ -330,6 +364,8 @@ def _expect(name: str, current: bytes | None, digest: str | None) -> None:
 
 def _plain(change: Change) -> Change:
     """As JSON can hold it: without halves of surrogate pairs."""
+    if isinstance(change, Batch):
+        return msgspec.structs.replace(change, changes=tuple(_plain(one) for one in change.changes))
     if not isinstance(change, Save):
         return change
     return msgspec.structs.replace(change, text=change.text.encode("utf-8", "replace").decode())

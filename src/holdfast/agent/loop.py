@@ -29,13 +29,14 @@ from holdfast.agent.tools import STANDARD
 from holdfast.agent.tools.tool import Tool
 from holdfast.context.replies import Reply
 from holdfast.context.worth import INTERRUPTED
+from holdfast.engine.checkpoints import Rewind, What, rewind
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.models import Models
 from holdfast.engine.session import Session
 from holdfast.engine.turn import run_turn
 from holdfast.errors import HoldfastError
 from holdfast.memory.directory import Rights
-from holdfast.ports import Jobs, Model
+from holdfast.ports import FileRewinder, Jobs, Model
 from holdfast.transcript.messages import Message, MessageId
 
 _STOPS: dict[str, Stopped] = {"max_tokens": "max_tokens", "refusal": "refused"}
@@ -74,12 +75,13 @@ class Crew:
 
     `jobs` makes a new set of tasks. `open_session` gives the session of a sub-agent: a new one, or (True) the one of
     that id; `where` is where its journal stands. `remember` gives it memories, as far as its rights go (MEM-13).
-    `cleanup` takes away what nobody needs once the agent is closed.
+    `files` goes back to earlier states of files (CKP-3). `cleanup` takes away what nobody needs once it is closed.
     """
 
     jobs: Callable[[], Jobs]
     open_session: Callable[[str, bool], Awaitable[Session]]
     where: Callable[[str], str] = str
+    files: FileRewinder | None = None
     cleanup: Callable[[], object] = lambda: None
     remember: Callable[[Session, Rights], object] = lambda session, rights: None
 
@@ -203,6 +205,18 @@ class Agent:
 
     def _said(self, text: str, stopped: Stopped) -> Said:
         return Said(text, stopped, self._calls, self._turns, self.desk.prompt)
+
+    async def rewind(self, to: str, *, what: What = "both", is_forced: bool = False, is_dry: bool = False) -> Rewind:
+        """Go back to before a user message (its id, a beginning of one, or -N): files, conversation, or both (CKP-3).
+
+        The message's text comes back, to be edited. Raises `RewindRefused`, and then nothing was changed.
+        """
+        if self._scope is not None:
+            raise HoldfastError("the agent is at work: wait for it, or interrupt it first")
+        done = await rewind(self.session, self._crew.files, to, what=what, is_forced=is_forced, is_dry=is_dry)
+        if (await self.desk.look(self.desk.cwd)).kind != "folder":  # the agent had made it
+            self.desk.cwd = self.desk.machine.workspace.root
+        return done
 
     def interrupt(self) -> None:
         """End the prompt that is worked on, at once; nothing when none is."""

@@ -184,3 +184,22 @@ def _place(directory: Path | None, is_user: bool, is_json: bool) -> Place:
     from holdfast.cli.writing import Place
 
     return Place(configured(), directory, is_user, is_json)
+
+
+@app.command()
+def consolidate(
+    *,
+    directory: Directory = None,
+    user: User = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and write nothing.")] = False,
+    json: Json = False,
+) -> None:
+    """Put the memories in order: duplicates, relative dates, the index.
+
+    With a model for the job extractor, also texts that contradict one another. All of it is one change, and one undo
+    takes it back.
+    """
+    from holdfast.cli.consolidating import consolidate_command
+
+    code = consolidate_command(configured(), directory=directory, is_user=user, dry_run=dry_run, is_json=json)
+    raise typer.Exit(code)

@@ -32,6 +32,7 @@ def add_to(app: typer.Typer) -> None:
     """Put these commands behind the others."""
     app.command("compact")(compact)
     app.command("uncompact")(uncompact)
+    app.command("rewind", context_settings={"ignore_unknown_options": True})(rewind)
     app.command("recall")(recall)
     app.command("search")(search)
     app.command("import")(import_log)
@@ -87,6 +88,40 @@ def uncompact(session: Session, *, sets: Sets = None, json: Json = False) -> Non
     from holdfast.cli.undoing import uncompact_command
 
     uncompact_command(session, configured(sets or ()), is_json=json)
+
+
+def rewind(
+    session: Session,
+    to: Annotated[
+        str | None, typer.Argument(metavar="[TO]", help="A user message: its id, its beginning, or -N prompts back.")
+    ] = None,
+    *,
+    code: Annotated[bool, typer.Option("--code", help="Only the files.")] = False,
+    conversation: Annotated[bool, typer.Option("--conversation", help="Only what the model sees.")] = False,
+    both: Annotated[bool, typer.Option("--both", help="Both; this is what happens without a flag, too.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also files that someone else changed since.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Take back the last rewind.")] = False,
+    sets: Sets = None,
+    json: Json = False,
+) -> None:
+    """Go back to before a prompt: the files, the conversation, or both.
+
+    All files or none. What stands there is saved first, so --undo brings it back.
+    """
+    from holdfast.cli.rewinding import Asked, chosen, rewind_command
+
+    what = chosen(code=code, conversation=conversation, both=both)
+    if undo and (to is not None or code or conversation or both):
+        raise BadSetting(
+            "--undo takes back the whole last rewind: it goes without TO and without --code, --conversation"
+        )
+    if to is None and not undo:
+        raise BadSetting("say where to go back to: a user message, or -1 for the last prompt")
+    if to is not None and to.startswith("-") and not to[1:].isdigit():
+        raise BadSetting(f"{to}: no such option")
+    asked = Asked(to, what, dry_run, force)
+    raise typer.Exit(rewind_command(session, configured(sets or ()), asked, is_json=json))
 
 
 def recall(

@@ -18,7 +18,7 @@ from holdfast.adapters.files.forking import DRAFT
 from holdfast.cli.door import EXIT_FAILED, EXIT_OK, clean, configured, home, out, out_json
 from holdfast.cli.mending import Finding, repaired
 from holdfast.cli.tables import plural
-from holdfast.errors import BadSetting, SessionNotFound
+from holdfast.errors import BadSetting, HoldfastError, SessionNotFound
 
 JOURNAL = "journal.jsonl"
 PACKAGES = ("holdfast", "msgspec", "anyio", "typer", "rich", "anthropic", "openai")
@@ -171,6 +171,7 @@ def _session(journal: Path) -> Iterator[Finding]:
     if len(problems) > len(fresh):
         count = plural(len(problems) - len(fresh), "damaged piece")
         yield Finding(f"session {name}", "note", f"{count} set aside earlier")
+    yield from _checkpoints(journal.parent)
     try:
         if (trouble := _too_open(journal)) is not None:
             yield Finding(f"session {name}", "problem", trouble)
@@ -181,6 +182,24 @@ def _session(journal: Path) -> Iterator[Finding]:
         yield Finding(f"session {name}", "note", f"{beside.name}: {what}")
     if (held := _held(journal.parent)) is not None:
         yield Finding(f"session {name}", "note", held)
+
+
+def _checkpoints(directory: Path) -> Iterator[Finding]:
+    """What the checkpoints of files take, and whether a rewind was cut short (CKP-3, CKP-6)."""
+    from holdfast.adapters.shadow.usage import usage
+
+    try:
+        used = usage(directory)
+    except HoldfastError as e:
+        yield Finding(f"session {directory.name}", "problem", str(e))
+        return
+    if used is None:
+        return
+    what = f"checkpoints of {plural(used.snapshots, 'prompt')}, {used.bytes:,} bytes"
+    yield Finding(f"session {directory.name}", "note", what)
+    if used.is_cut_short:
+        what = "a rewind of files was cut short; the next `holdfast rewind` or resume puts them right"
+        yield Finding(f"session {directory.name}", "problem", what)
 
 
 def _held(directory: Path) -> str | None:

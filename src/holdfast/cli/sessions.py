@@ -51,6 +51,7 @@ def show_command(reference: str, *, is_json: bool) -> None:
     data = _data(info) | {
         "blobs": sum(1 for path in (info.directory / "blobs").rglob("*") if path.is_file()),
         "held_by": None if holder is None else {"pid": holder.pid, "host": holder.host},
+        "checkpoints": _checkpoints(info.directory),
         "beside": sorted(path.name for path in info.directory.glob(f"{JOURNAL}.*")),
     }
     if is_json:
@@ -63,6 +64,14 @@ def show_command(reference: str, *, is_json: bool) -> None:
             value = f"process {value['pid']} on {value['host']}"
         text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         out(f"{name.replace('_', ' '):<12} {clean(text)}")
+
+
+def _checkpoints(directory: Path) -> str | None:
+    """CKP-6: how many prompts can be gone back to, and what that takes."""
+    from holdfast.adapters.shadow.usage import usage
+
+    used = usage(directory)
+    return None if used is None else f"{used.snapshots} ({used.bytes:,} bytes)"
 
 
 def delete_command(reference: str, *, is_sure: bool, is_json: bool) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from holdfast.events.agent import (
     BackgroundChanged,
+    CheckpointSkipped,
+    CheckpointTaken,
+    FilesRewound,
     ObserverFailed,
     PermissionDecided,
     ToolCalled,
@@ -57,11 +60,15 @@ from holdfast.events.context import (
     SummaryInputDropped,
 )
 from holdfast.events.memory import (
+    ExtractionFellBack,
+    ExtractionSkipped,
     InstructionsChanged,
     InstructionsLoaded,
+    MemoriesExtracted,
     MemoriesRecalled,
     MemoryAsked,
     MemoryBlocked,
+    MemoryConsolidated,
     MemoryIndexShown,
     MemoryProposed,
     MemorySelectionFailed,
@@ -123,11 +130,18 @@ Event = (
     | MemoryProposed
     | MemoryBlocked
     | MemoryAsked
+    | ExtractionSkipped
+    | ExtractionFellBack
+    | MemoriesExtracted
+    | MemoryConsolidated
     | SecretsRedacted
     | ToolCalled
     | PermissionDecided
     | ObserverFailed
     | BackgroundChanged
+    | CheckpointSkipped
+    | CheckpointTaken
+    | FilesRewound
 )
 
 __all__ = [
@@ -136,13 +150,18 @@ __all__ = [
     "BoundaryListenerFailed",
     "CacheDropped",
     "CalibrationLearned",
+    "CheckpointSkipped",
+    "CheckpointTaken",
     "CompactionAttemptFailed",
     "CompactionBlocked",
     "CompactionChecked",
     "CompactionDone",
     "CompactionRequested",
     "Event",
+    "ExtractionFellBack",
+    "ExtractionSkipped",
     "FileReadBack",
+    "FilesRewound",
     "ForkEnded",
     "HeldSummaryUsed",
     "HookFailed",
@@ -155,9 +174,11 @@ __all__ = [
     "KeeperStarted",
     "LadderGaveUp",
     "LadderStepped",
+    "MemoriesExtracted",
     "MemoriesRecalled",
     "MemoryAsked",
     "MemoryBlocked",
+    "MemoryConsolidated",
     "MemoryIndexShown",
     "MemoryProposed",
     "MemorySelectionFailed",

@@ -42,3 +42,28 @@ class BackgroundChanged:
     kind: str
     state: str
     code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTaken:
+    """Files that a call changed were written down, with what stood there before (CKP-1, CKP-2)."""
+
+    prompt: str
+    tool: str
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSkipped:
+    """Something isn't kept, so it can't be rewound (CKP-2, CKP-6); said once for each reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FilesRewound:
+    """Files were put back, or a rewind was taken back (CKP-3)."""
+
+    to: str
+    files: int
+    is_undo: bool

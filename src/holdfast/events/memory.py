@@ -94,6 +94,49 @@ class MemoryAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtractionSkipped:
+    """After a turn no memories were looked for, and why; said once in a row (MEM-6)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractionFellBack:
+    """A model didn't extract memories, and why; rules did (MEM-6)."""
+
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoriesExtracted:
+    """What a look for memories brought: written, put into the inbox, known already, refused (MEM-6).
+
+    `tokens` and `usd` are those of the model that looked, also where rules had to go on.
+    """
+
+    engine: str
+    written: int
+    proposed: int
+    known: int
+    refused: int
+    tokens: int
+    usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryConsolidated:
+    """A memory directory was put in order (MEM-11): files merged, changed, removed, and what came of it."""
+
+    engine: str
+    outcome: str
+    merged: int
+    changed: int
+    removed: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
 class SecretsRedacted:
     """Secrets were replaced before something was written: where, of which families, and how many (SEC-5)."""
 

@@ -88,6 +88,7 @@ class GatewayConfig(_Table, frozen=True):
     max_waiting: int = 512  # requests at a time; more are told to come back
     open_sessions: int = 64  # kept in memory while nobody uses them …
     open_tokens: int = 8_000_000  # … and at most so large together
+    keep_days: int | None = None  # of sessions of clients that aren't configured as tenants; None: for good
     drain_seconds: int = 30  # at shutdown, for answers under way
     status: Literal["own", "all"] | None = None  # None: all, unless tenants are configured
 
@@ -123,6 +124,8 @@ def gateway_config(table: Mapping[str, Any]) -> GatewayConfig:
         _check_project(name, route, settings_of(route, Settings(), name))
     for name, tenant in config.tenants.items():
         _check_tenant(config, name, tenant)
+    if config.keep_days is not None and config.keep_days < 1:
+        raise BadSetting(f"gateway: keep_days = {config.keep_days}: has to be at least 1; leave it out to keep all")
     if not 1 <= config.usage_cap_percent <= 100:
         raise BadSetting(f"gateway: usage_cap_percent = {config.usage_cap_percent}: has to be from 1 to 100")
     return config

@@ -17,13 +17,13 @@ import anyio.to_thread
 from holdfast.adapters.config import Config
 from holdfast.adapters.files.disk import DISK, discard, make_private, write_new
 from holdfast.adapters.files.instructions import places_of
-from holdfast.adapters.files.store import GATEWAY, TENANTS
+from holdfast.adapters.files.store import GATEWAY, JOURNAL, TENANTS, SessionStore
 from holdfast.adapters.jobs import TaskJobs
 from holdfast.adapters.machine import RandomIds, SystemClock
 from holdfast.adapters.sinks import LoggingSink
 from holdfast.context.models import model_facts
 from holdfast.engine.full import summarizing
-from holdfast.errors import JournalError
+from holdfast.errors import HoldfastError, JournalError
 from holdfast.gateway.anthropic import AnthropicSide
 from holdfast.gateway.config import GatewayConfig, Route, from_config, settings_of
 from holdfast.gateway.digests import Limits
@@ -42,6 +42,7 @@ from holdfast.wiring import Parts, connect_models, project_memories
 _LOG = logging.getLogger("holdfast.gateway")
 MOST_TENANTS = 256  # in memory; those that are left alone go first
 SYNC_SECONDS = 1.0  # what a power cut may take of the journal; clients say it again
+RETENTION_SECONDS = 3_600.0
 SETTLE_SECONDS = 5.0  # for what follows answers, at shutdown
 RETIRE_SECONDS = 600.0  # longer than a model takes for a summary
 SIDES: dict[str, Side] = {"anthropic": AnthropicSide(), "openai": OpenAISide()}
@@ -197,6 +198,7 @@ class Gateway:
     async def open(self) -> None:
         await self.client.open()
         self._background.start("sync", self._sync)
+        self._background.start("retention", self._retention)
 
     async def _sync(self) -> None:
         """Make durable what was said since the last time: one sync for all the exchanges of a second (GW-3)."""
@@ -208,6 +210,30 @@ class Gateway:
                         await held.journal.commit(everything=True)
                     except JournalError:
                         self.metrics.unrecorded.labels("sync").inc()  # it is in the file; the next time tries again
+
+    async def _retention(self) -> None:
+        while True:
+            if (days := self.now.gateway.keep_days) is not None:
+                gone = await anyio.to_thread.run_sync(self._expired, self.clock.now() - days * 86_400)
+                _LOG.info("%d sessions were deleted, untouched for %d days", gone, days)
+            await anyio.sleep(RETENTION_SECONDS)
+
+    def _expired(self, before: float) -> int:
+        """Delete what clients that aren't tenants left untouched since a time; how many sessions that were."""
+        gone = 0
+        tenants = self.home / TENANTS
+        for folder in sorted(tenants.iterdir()) if tenants.is_dir() else ():
+            if folder.name in self.now.gateway.tenants:
+                continue
+            store = SessionStore(folder)
+            for directory in list(store.directories()):
+                try:
+                    if (directory / JOURNAL).stat().st_mtime < before:
+                        store.delete(directory)  # what is open here or elsewhere is locked, and stays
+                        gone += 1
+                except (HoldfastError, OSError) as e:
+                    _LOG.info("%s stays: %s", directory.name, type(e).__name__)
+        return gone
 
     async def close(self) -> None:
         """Let work under way end, and close every session with its metadata."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -61,6 +62,8 @@ async def serve(
         else:
             on_note("the configuration was read again")
 
+    gc.collect()
+    gc.freeze()  # what was loaded stays; looking through it again and again would hold up everybody's requests
     if hasattr(signal, "SIGHUP"):
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
     await server.serve()

@@ -67,7 +67,6 @@ class Held:
     used: float = field(default_factory=time.monotonic)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_corrected: bool = False  # answers as long as the client wants are refused: a shorter one is asked for
-    front: bytes | None = None  # digest of the last front
     spent: Spent = field(default_factory=Spent)
     names: dict[str, str] = field(default_factory=dict)  # ids of calls that a client used twice, and ours for the last
 

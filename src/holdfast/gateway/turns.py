@@ -6,10 +6,9 @@ Frozen edits are durable before they are sent (REL-5), since committing them is 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -24,7 +23,7 @@ from holdfast.engine.ladder import Compact, Correct, DropMedia, DropThinking, La
 from holdfast.engine.reminding import remind
 from holdfast.engine.turn import ready
 from holdfast.errors import ContextBlocked, ModelError
-from holdfast.gateway.bodies import Bodies
+from holdfast.gateway.bodies import Bodies, Slices
 from holdfast.gateway.digests import Known, Limits, chain, digest, seed
 from holdfast.gateway.index import ASKED, CLIENT, mark
 from holdfast.gateway.reading import Incoming, Side, Unmanageable
@@ -32,6 +31,9 @@ from holdfast.gateway.sessions import Held, PartsOf, Place, Sessions, again, is_
 from holdfast.transcript.blocks import Block, ToolResult, ToolUse, encode
 from holdfast.transcript.messages import Message, MessageId, content_of
 from holdfast.transcript.records import Cursor
+
+T = TypeVar("T")
+_LARGE_BYTES = 256 * 1024  # some milliseconds of reading; less isn't worth a thread
 
 # What the client does by itself stays the client's: waiting, and asking again after a cut stream.
 _RUNGS = Rungs(retries=0, cuts=0, blanks=0, window_stops=0)
@@ -106,7 +108,7 @@ class Turns:
 
         `parts` makes a session; `fit` tells one what holds for this request.
         """
-        links = self.links(who, side, incoming)
+        links = await _aside(_new_bytes(incoming), lambda: self.links(who, side, incoming))
         turn: Turn | None = None
         with anyio.CancelScope(shield=True):
             async with who.sessions.entered(links, who.route, parts) as held:
@@ -224,7 +226,8 @@ async def _said(who: Who, side: Side, incoming: Incoming, held: Held, links: lis
         return
     messages: list[Message] = []
     calls: set[str] = set()
-    for message in side.messages(incoming.history[start:]):
+    new, is_large = incoming.history[start:], _new_bytes(incoming) > _LARGE_BYTES
+    for message in await _aside(_new_bytes(incoming), lambda: side.messages(new)):
         identity = MessageId(session.world.ids.new("message"))
         messages.append(msgspec.structs.replace(_renamed(message, held, calls), id=identity))
     held.is_shaped = held.is_shaped or not all(map(is_plain, messages))
@@ -235,15 +238,47 @@ async def _said(who: Who, side: Side, incoming: Incoming, held: Held, links: lis
     await remind(session, "before")
     await _appended(who, held, messages[now:], links)
     who.sessions.entered_links(held, links, start)
+    if is_large:  # a compaction that is due finds it read, and doesn't read it while everybody waits
+        await anyio.to_thread.run_sync(session.rest)
 
 
 async def _appended(who: Who, held: Held, messages: Sequence[Message], links: list[bytes]) -> None:
-    """Messages of the client and their cursors, in one transaction; the session's head moves with them."""
-    if not messages:
-        return
-    places = [Place(n, links[n], one.id) for n, one in enumerate(messages, held.head.count + 1)]
-    await held.session.append(*messages, also=tuple(_cursor(CLIENT, place) for place in places))
-    who.sessions.moved(held, places[-1])
+    """Messages of the client and their cursors, in one transaction; the session's head moves with them.
+
+    A long history comes in several, between which others have their turn (GW-3): each of them holds by itself.
+    """
+    for batch in _batches(messages):
+        places = [Place(n, links[n], one.id) for n, one in enumerate(batch, held.head.count + 1)]
+        await held.session.append(*batch, also=tuple(_cursor(CLIENT, place) for place in places))
+        who.sessions.moved(held, places[-1])
+
+
+def _batches(messages: Sequence[Message]) -> Iterator[list[Message]]:
+    batch: list[Message] = []
+    size = 0
+    for message in messages:
+        batch.append(message)
+        size += sum(map(len, message.content))
+        if size >= _LARGE_BYTES and not message.tool_uses:  # a call and its result come in together
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _new_bytes(incoming: Incoming) -> int:
+    """How much of a history wasn't seen before."""
+    taken = incoming.taken
+    if taken is None or not isinstance(taken.messages, Slices):
+        return len(incoming.body)
+    known = max(0, len(taken.links) - 1 + len(incoming.lead))
+    ends = taken.messages.ends
+    return ends[-1] - (ends[known - 1] if 0 < known <= len(ends) else taken.start)
+
+
+async def _aside(size_bytes: int, work: Callable[[], T]) -> T:
+    """Do something pure, in a thread when there is much of it, so that others don't wait for it (GW-3)."""
+    return await anyio.to_thread.run_sync(work) if size_bytes > _LARGE_BYTES else work()
 
 
 def _asked_with(held: Held, last: MessageId) -> MessageId:
@@ -286,14 +321,16 @@ def _with(block: Block, field_name: str, value: str) -> Block:
 
 
 async def _fronted(side: Side, incoming: Incoming, held: Held) -> None:
-    """System prompt, tools and model, when they aren't those of the request before."""
-    front = side.front(incoming)
-    seen = hashlib.sha256(msgspec.json.encode(front)).digest()
-    if held.front is None and held.session.view.front is not None:
-        held.front = hashlib.sha256(msgspec.json.encode(held.session.view.front)).digest()
-    if held.front != seen:
+    """System prompt, tools and model, when they aren't those of the request before.
+
+    A system prompt that alone is another one holds and isn't recorded: some clients write the time of day into it, and
+    all say it again with the next request.
+    """
+    front, known = side.front(incoming), held.session.view.front
+    if known is None or (front.model, front.tools) != (known.model, known.tools):
         await held.session.record(front)
-        held.front = seen
+    elif front.system != known.system:
+        advance(held.session.view, front)
 
 
 async def _ready(held: Held) -> int:

@@ -41,6 +41,7 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: Literal["user", "agent"] = "agent"
     session: str = ""
     message: str = ""
+    batch: str = ""  # of changes that were made together, and are taken back together
 
 
 class Save(msgspec.Struct, frozen=True, kw_only=True, tag="save"):
@@ -66,7 +67,23 @@ class Rename(msgspec.Struct, frozen=True, kw_only=True, tag="rename"):
     base: str
 
 
-Change = Save | Delete | Rename
+class Batch(msgspec.Struct, frozen=True, kw_only=True, tag="batch"):
+    """Changes that are made together or not at all, reviewed as one diff, and taken back by one undo (MEM-11).
+
+    `origins` says of each whose word it is; without, that of the stamp holds for all. `name` is what they are for.
+    """
+
+    name: str
+    changes: tuple[Save | Delete | Rename, ...]
+    origins: tuple[Origin, ...] = ()
+
+    def stamps(self, stamp: Stamp, batch: str) -> tuple[Stamp, ...]:
+        """The stamp of each change."""
+        origins = self.origins or (stamp.origin,) * len(self.changes)
+        return tuple(msgspec.structs.replace(stamp, origin=origin, batch=batch) for origin in origins)
+
+
+Change = Save | Delete | Rename | Batch
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -195,6 +212,8 @@ def is_conflict(name: str) -> bool:
 def diff(change: Change, current: str | None) -> str:
     """The change as people review it: a unified diff against what stands there now."""
     match change:
+        case Batch():
+            return "".join(diff(one, getattr(one, "base", None)) for one in change.changes)
         case Rename():
             return f"rename {change.name}\nto     {change.to}\n"
         case Delete():
@@ -222,6 +241,13 @@ def last_to_undo(entries: Iterable[Entry]) -> Entry | None:
     every = happened(entries)
     undone = {entry.of for entry in every if entry.of}
     return next((entry for entry in reversed(every) if not entry.of and entry.id not in undone), None)
+
+
+def to_undo(entries: Iterable[Entry], batch: str) -> list[Entry]:
+    """The changes of a batch that weren't taken back, last first."""
+    every = happened(entries)
+    undone = {entry.of for entry in every if entry.of}
+    return [e for e in reversed(every) if batch and e.stamp.batch == batch and not e.of and e.id not in undone]
 
 
 def provenance(entries: Iterable[Entry]) -> Mapping[str, Provenance]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.ports.checkpoints import Call, Checkpoints, FileRewind, FileRewinder, FileStep
 from holdfast.ports.machine import (
     Command,
     Ended,
@@ -24,6 +25,7 @@ from holdfast.ports.memories import (
     MemoryLog,
     MemorySearch,
     MemoryStat,
+    MemoryUpkeep,
 )
 from holdfast.ports.session import (
     Archive,
@@ -48,9 +50,14 @@ __all__ = [
     "Archive",
     "Blobs",
     "Calibrations",
+    "Call",
+    "Checkpoints",
     "Clock",
     "Command",
     "Ended",
+    "FileRewind",
+    "FileRewinder",
+    "FileStep",
     "Files",
     "Finder",
     "Found",
@@ -71,6 +78,7 @@ __all__ = [
     "MemoryLog",
     "MemorySearch",
     "MemoryStat",
+    "MemoryUpkeep",
     "Model",
     "NotesFile",
     "Placed",

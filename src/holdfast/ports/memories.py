@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -125,3 +126,18 @@ class MemoryInbox(Protocol):
     async def approve(self, proposal: str) -> Written: ...
 
     async def reject(self, proposal: str) -> None: ...
+
+
+class MemoryUpkeep(Protocol):
+    """When a memory directory was last put in order (MEM-11). Failures are `FileRefused`.
+
+    `is_due` counts a session, and says whether so many seconds and sessions went by since the last time; the first look
+    at a directory begins the count. `done` begins it anew. `alone` is held while somebody is at it: `FolderBusy` at
+    once for anybody else, in any process.
+    """
+
+    async def is_due(self, session: str, now: float, *, seconds: float, sessions: int) -> bool: ...
+
+    async def done(self, now: float) -> None: ...
+
+    def alone(self) -> AbstractAsyncContextManager[None]: ...

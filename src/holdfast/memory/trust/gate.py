@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.memory.changes import TRUST, Change, Mode, Save, Stamp
+from holdfast.memory.changes import TRUST, Batch, Change, Mode, Save, Stamp
 from holdfast.memory.names import refusal, shown
 from holdfast.memory.trust.injections import find_injections
 from holdfast.memory.trust.labels import Trust
@@ -27,6 +27,11 @@ def verdict(change: Change, stamp: Stamp, mode: Mode) -> Verdict:
     Secrets and planted instructions that it would add are refused in every mode, whoever adds them. The modes are about
     agents: a person at a door of ours writes in each of them.
     """
+    parts = change.changes if isinstance(change, Batch) else ()
+    for part in parts:
+        one = verdict(part, stamp, "auto")
+        if one.act == "refuse":
+            return one
     for name in (change.name, getattr(change, "to", change.name)):
         why = refusal(name)
         if why is not None:

@@ -1,0 +1,180 @@
+"""Going back to a user message: the files, the conversation, or both; and forth again (CKP-3, CKP-4, CKP-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from holdfast.engine.rewinding import Prompt, prompts, rewind_conversation, rewind_to
+from holdfast.engine.session import Session
+from holdfast.errors import HoldfastError, RewindRefused
+from holdfast.ports import FileRewind, FileRewinder
+from holdfast.transcript.blocks import Text
+from holdfast.transcript.edits import Compacted
+from holdfast.transcript.messages import Message, MessageId
+from holdfast.transcript.records import Noted, Record
+
+What = Literal["code", "conversation", "both"]
+DONE, UNDONE = "rewound", "rewind_undone"  # kinds of the notes that the journal gets
+_SHORTEST = 4  # characters of the beginning of an id
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """What was done, or would be: `prompt` comes back for editing. `files` is None when only the talk went back."""
+
+    to: MessageId
+    prompt: str
+    files: FileRewind | None
+    is_conversation: bool
+
+
+async def records_of(session: Session) -> tuple[Record, ...]:
+    """Everything in the journal."""
+    loaded = await session.world.journal.load(whole=True)
+    return tuple(placed.record for placed in loaded.records)
+
+
+def meant(records: Iterable[Record], live: Iterable[Prompt], to: str) -> Message:
+    """The user message that `to` names: an id, the beginning of one, or -N prompts back; else `RewindRefused`."""
+    if to.startswith("-") and to[1:].isdigit():
+        back, way = int(to[1:]), tuple(live)
+        if not 1 <= back <= len(way):
+            raise RewindRefused(f"{to}: the session has {len(way)} prompts to go back to")
+        return way[-back].message
+    every = user_messages(records)
+    named = [m for m in every if m.id == to]
+    if not named and len(to) >= _SHORTEST:
+        named = [m for m in every if m.id.startswith(to)]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        raise RewindRefused(f"{to!r} is the beginning of {len(named)} user messages: give more of the id")
+    raise RewindRefused(f"{to!r} is no user message: {what_is(records, to)}")
+
+
+def user_messages(records: Iterable[Record]) -> tuple[Message, ...]:
+    """All that a person ever said in a session, in the order of its journal."""
+    return tuple(r for r in records if isinstance(r, Message) and r.origin == "user" and r.agent_id is None)
+
+
+def what_is(records: Iterable[Record], identity: str) -> str:
+    """What an id names in a session, for people."""
+    names = {"model": "an answer of the model", "tool": "the results of tools", "reminder": "a reminder"}
+    names |= {"summary": "a summary", "restored": "something restored behind a compaction", "user": "a user message"}
+    for record in records:
+        if isinstance(record, Message):
+            if record.id == identity:
+                if record.agent_id is not None:
+                    return "it was said in a sub-agent"
+                return f"it is {names.get(record.origin, f'a message of the {record.origin}')}"
+            if any(use.id == identity for use in record.tool_uses):
+                return "it is a call of a tool"
+        if isinstance(record, Compacted) and record.id == identity:
+            return "it is a compaction"
+    return "nothing in this session has that id"
+
+
+async def rewind(
+    session: Session,
+    files: FileRewinder | None,
+    to: str,
+    *,
+    what: What = "both",
+    is_forced: bool = False,
+    is_dry: bool = False,
+) -> Rewind:
+    """Go back to before a user message was worked on. `RewindRefused`: nothing was changed, and why.
+
+    With "both" the files go first, and come back when the conversation can't follow.
+    """
+    if session.is_compacting:
+        raise RewindRefused("a compaction of this session is running; wait for it to end")
+    records, live = await records_of(session), await prompts(session)
+    message = meant(records, live, to)
+    if what != "code" and all(prompt.message.id != message.id for prompt in live):
+        raise RewindRefused(f"{message.id}: the conversation went back to before this message already")
+    done: FileRewind | None = None
+    if what != "conversation":
+        if files is None:
+            raise RewindRefused("this session has no checkpoints of files (the setting checkpoints is off)")
+        ids = [one.id for one in user_messages(records)]
+        since = frozenset[str](ids[ids.index(message.id) :])
+        done = await files.rewind(since, is_forced=is_forced, is_dry=is_dry)
+    found = Rewind(message.id, _text(message), done, what != "code")
+    if is_dry:
+        return found
+    items = session.view.items
+    last = items[-1].message.id if items and what != "code" else ""
+    try:
+        if what != "code":
+            await rewind_conversation(session, message.id, reason="rewound by the user")
+        if last or (done is not None and done.number):
+            note = {"to": message.id, "files": len(done.changes) if done else 0, "last": last}
+            await session.record(Noted(kind=DONE, data={**note, "entry": done.number if done else 0}))
+    except HoldfastError:
+        if files is not None and done is not None and done.number:
+            await files.undo(is_forced=True)
+        raise
+    if done is not None and what == "code":
+        await _tell(session, done)
+    return found
+
+
+async def undo_rewind(
+    session: Session, files: FileRewinder | None, *, is_forced: bool = False, is_dry: bool = False
+) -> Rewind:
+    """Take back the last rewind, files and conversation, as far as it went; `RewindRefused` when there is none."""
+    last = _last_done(await records_of(session))
+    if last is None:
+        raise RewindRefused("there is no rewind to undo")
+    was_talk = bool(last.get("last"))
+    if was_talk and not is_forced and _was_spoken_since(await records_of(session)):
+        raise RewindRefused("something was said since that rewind, and would leave the view; --force does it")
+    done: FileRewind | None = None
+    if last.get("entry"):
+        if files is None:
+            raise RewindRefused("this session has no checkpoints of files (the setting checkpoints is off)")
+        done = await files.undo(is_forced=is_forced, is_dry=is_dry)
+    if not is_dry:
+        if was_talk:
+            await rewind_to(session, str(last["last"]), reason="a rewind was undone")
+        await session.record(Noted(kind=UNDONE, data={"to": last.get("to", "")}))
+        if done is not None and not was_talk:
+            await _tell(session, done)
+    return Rewind(MessageId(str(last.get("to", ""))), "", done, was_talk)
+
+
+def _last_done(records: Iterable[Record]) -> dict[str, Any] | None:
+    """The last rewind that wasn't taken back."""
+    held: list[dict[str, Any]] = []
+    for record in records:
+        if isinstance(record, Noted) and record.kind == DONE:
+            held.append(record.data)
+        elif isinstance(record, Noted) and record.kind == UNDONE and held:
+            held.pop()
+    return held[-1] if held else None
+
+
+def _was_spoken_since(records: tuple[Record, ...]) -> bool:
+    """Whether a message stands behind the note of the last rewind."""
+    for record in reversed(records):
+        if isinstance(record, Noted) and record.kind == DONE:
+            return False
+        if isinstance(record, Message) and record.origin in ("user", "model"):
+            return True
+    return False
+
+
+async def _tell(session: Session, done: FileRewind) -> None:
+    """The model saw files that aren't so any more."""
+    paths = [step.path for step in done.changes]
+    if paths:
+        shown = ", ".join(paths[:20]) + (f" and {len(paths) - 20} more" if len(paths) > 20 else "")
+        text = f"The user put files back to an earlier state. Read them again before you rely on them: {shown}"
+        await session.append(Message.of("user", text, origin="reminder"))
+
+
+def _text(message: Message) -> str:
+    return "\n".join(block.value.text for block in message.blocks if isinstance(block.value, Text))

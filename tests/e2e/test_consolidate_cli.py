@@ -1,0 +1,42 @@
+"""MEM-11, CLI-5: `holdfast memory consolidate`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+NOTE = "---\nname: pnpm\ndescription: pnpm\ntype: feedback\n---\n\nUse pnpm instead of npm here.\n"
+
+
+def holdfast(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
+    environ = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")} | {"HOLDFAST_HOME": str(home)}
+    command = [sys.executable, "-m", "holdfast", "memory", "consolidate", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environ, cwd=home, check=False)
+
+
+def test_consolidate(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.md").write_text(NOTE)
+    (folder / "b.md").write_text(NOTE)
+    shown = holdfast("--dir", str(folder), "--dry-run", home=tmp_path)
+    assert shown.returncode == 0 and "nothing was written" in shown.stdout and (folder / "b.md").exists()
+    assert not (folder / ".holdfast").exists()
+    done = json.loads(holdfast("--dir", str(folder), "--json", home=tmp_path).stdout)
+    assert (done["outcome"], done["merged"], done["model"]) == ("written", {"b.md": "a.md"}, "offline")
+    assert done["diff"].startswith("--- ") and done["change"]
+    assert sorted(path.name for path in folder.glob("*.md")) == ["MEMORY.md", "a.md"]
+    again = holdfast("--dir", str(folder), home=tmp_path)
+    assert again.returncode == 0 and again.stdout == "nothing to do\n"
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    gone = holdfast("--dir", str(tmp_path / "gone"), home=tmp_path)
+    assert gone.returncode != 0 and "no such directory" in gone.stderr and "Traceback" not in gone.stderr
+    assert holdfast("--json", home=tmp_path).returncode == 0

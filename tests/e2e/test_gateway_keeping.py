@@ -1,0 +1,136 @@
+"""What the gateway writes and keeps: summaries by a model, fronts, long first histories, retention (GW-2 to GW-4)."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gateways import KEY, Running, fake, in_loop, serving
+
+from holdfast.adapters.files.store import JOURNAL
+from holdfast.events import CompactionDone
+from holdfast.testing import FakeUpstream, ModelRules
+
+pytestmark = pytest.mark.e2e
+SUMMARY = """<analysis>hidden</analysis>
+<summary>
+1. Primary Request and Intent: the person wants remarks kept short.
+2. Key Technical Concepts: remarks.
+3. Files and Code Sections: none.
+4. Errors and fixes: none.
+5. Problem Solving: none.
+6. All user messages: keep it short.
+7. Pending Tasks: none.
+8. Current Work: SUMMARY-BY-A-MODEL.
+9. Optional Next Step: go on.
+</summary>"""
+
+
+def upstream(*script: Any) -> FakeUpstream:
+    rules = ModelRules(window_tokens=100_000)
+    return FakeUpstream(rules=rules, script=list(script), binding="off", require_thinking=False)
+
+
+def journals(home: Path) -> list[Path]:
+    return sorted(home.rglob(JOURNAL))
+
+
+async def ask(at: Running, messages: list[Any], **more: Any) -> None:
+    client = at.claude(max_retries=0)
+    said = await client.messages.create(model="fake-model", max_tokens=500, messages=messages, **more)
+    messages.append({"role": "assistant", "content": said.content[0].text})
+
+
+@in_loop
+async def test_a_model_of_the_gateways_own_writes_the_record(tmp_path: Path) -> None:
+    """CMP-1: `summarizer_models` are asked with the gateway's own key; the client's never goes there."""
+    turns = 12
+    async with (
+        fake(upstream(*[f"done {n}" for n in range(turns)])) as server,
+        fake(upstream(SUMMARY, SUMMARY)) as other,
+    ):
+        settings = {"summarizer_models": f"anthropic:small@{other.url}#SUMMARY_KEY", "notes": False}
+        routes = {"default": {"anthropic": "anthropic", "settings": settings}}
+        environ = {"SUMMARY_KEY": "key-of-the-gateway"}
+        async with serving(tmp_path, server, environ=environ, routes=routes) as at:
+            messages: list[Any] = []
+            for n in range(turns):
+                messages.append({"role": "user", "content": f"Part {n}. " + f"Remark {n}: keep it short. " * 1_500})
+                await ask(at, messages)
+            done = [e for e in at.sink.events if isinstance(e, CompactionDone)]
+            assert [e.strategy for e in done] == ["full"]
+            assert "SUMMARY-BY-A-MODEL" in str(at.bodies[-1]["messages"]) and "hidden" not in str(at.bodies[-1])
+            sent = str([r.headers for r in other.received])
+            assert other.received and "key-of-the-gateway" in sent and KEY not in sent
+            assert not server.upstream.statistics.violations and not other.upstream.statistics.violations
+
+
+@in_loop
+async def test_a_system_prompt_that_tells_the_time_fills_no_journal(tmp_path: Path) -> None:
+    """GW-2: it goes upstream as it is, shaped or not; the journal holds it once, and its tools."""
+    large = {"name": "Read", "description": "Reads. " * 3_000, "input_schema": {"type": "object"}}
+    turns = 12
+    async with fake(upstream(*[f"done {n}" for n in range(turns)])) as server, serving(tmp_path, server) as at:
+        messages: list[Any] = []
+        for n in range(turns):
+            messages.append({"role": "user", "content": f"Part {n}. " + "Keep it short. " * 2_500})
+            await ask(at, messages, system=f"It is {n} o'clock. " + "Help. " * 2_000, tools=[large])
+        assert [e for e in at.sink.events if isinstance(e, CompactionDone)]
+        for n, body in enumerate(at.bodies):
+            assert f"It is {n} o'clock." in str(body["system"])
+    (journal,) = journals(tmp_path)
+    fronts = [line for line in journal.read_bytes().splitlines() if b'"records":[{"type":"front"' in line]
+    assert len(fronts) == 1, "a boundary has a copy of its own, beside these"
+
+
+@in_loop
+async def test_a_long_first_history_comes_in_whole_and_is_found_again(tmp_path: Path) -> None:
+    """GW-3: taken up in parts, so that others have their turn; it holds together, also after a restart."""
+    history: list[Any] = []
+    for n in range(30):
+        call = {"type": "tool_use", "id": f"toolu_{n}", "name": "Read", "input": {"file_path": f"f{n}"}}
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{n}", "content": f"line {n} of it\n" * 2_000}
+        history += [{"role": "user", "content": f"look at {n}"}, {"role": "assistant", "content": [call]}]
+        history += [{"role": "user", "content": [result]}, {"role": "assistant", "content": f"seen {n}"}]
+    history.append({"role": "user", "content": "and now?"})
+    async with fake(upstream("one", "two")) as server:
+        for _ in range(2):
+            async with serving(tmp_path, server) as at:
+                await ask(at, history)
+                history.append({"role": "user", "content": "go on"})
+                (held,) = [held for some in at.gateway.tenants_open().values() for held in some]
+                assert held.head.count == len(history) - 1
+        assert server.upstream.statistics.refused == 0 and not server.upstream.statistics.violations
+    assert len(journals(tmp_path)) == 1
+    lines = journals(tmp_path)[0].read_bytes().splitlines()
+    assert max(map(len, lines)) < 700_000 < sum(map(len, lines))
+
+
+@in_loop
+async def test_what_strangers_left_goes_after_its_days_and_nothing_else(tmp_path: Path) -> None:
+    """GW-4: `keep_days`; what is open, younger, or a tenant's stays."""
+    async with fake(upstream(*["ok"] * 6)) as server:
+        for key in ("one", "two"):
+            async with serving(tmp_path, server) as at:
+                client = at.claude().with_options(api_key=key)
+                await client.messages.create(
+                    model="m", max_tokens=50, messages=[{"role": "user", "content": f"hello from {key}"}]
+                )
+        old, young = journals(tmp_path)
+        os.utime(old, (time.time() - 10 * 86_400,) * 2)
+        async with serving(tmp_path, server) as at:
+            assert at.gateway._expired(time.time() - 3 * 86_400 * 10) == 0
+            assert old.exists()
+        async with serving(tmp_path, server, keep_days=3) as at:
+            while old.exists():
+                await at.gateway.is_ready()
+        assert journals(tmp_path) == [young]
+        os.utime(young, (time.time() - 10 * 86_400,) * 2)
+        name = young.relative_to(tmp_path / "gateway" / "tenants").parts[0]
+        tenants = {name: {"key_env": "K"}}
+        async with serving(tmp_path, server, environ={"K": "k"}, tenants=tenants, keep_days=3) as at:
+            assert at.gateway._expired(time.time()) == 0
+        assert young.exists()

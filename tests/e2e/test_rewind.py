@@ -1,0 +1,213 @@
+"""Rewinding from the doors: the agent, `holdfast rewind`, and headless (CKP-1 to CKP-6)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.agents import bench
+
+from holdfast.adapters.config import load
+from holdfast.cli import main
+from holdfast.cli.rewinding import rewind_files
+from holdfast.errors import HoldfastError, RewindRefused
+from holdfast.events import CheckpointTaken, ObserverFailed
+from holdfast.testing import say, tool_use
+
+pytestmark = pytest.mark.e2e
+
+SCRIPT = [
+    say(tool_use("Write", {"file_path": "made.py", "content": "print(1)\n"})),
+    "made",
+    say(tool_use("Bash", {"command": "rm old.txt; mkdir out; echo x > out/x; echo 2 > made.py"})),
+    "done",
+]
+
+
+def told(folder: Path) -> dict[str, str]:
+    return {p.relative_to(folder).as_posix(): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+async def worked(tmp_path: Path) -> tuple[str, list[str], Path]:
+    """A session of two prompts that made, changed and removed files; its id, its prompts, and the project."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "old.txt").write_text("old\n")
+    made = await bench(project, SCRIPT, home=tmp_path / "home")
+    said = [await made.agent.say("Make a program."), await made.agent.say("Now\nbreak it.")]
+    assert [e.files for e in made.events(CheckpointTaken)] == [1, 4]
+    assert not made.events(ObserverFailed)
+    name = made.agent.session.name
+    await made.agent.close()
+    return name, [one.prompt for one in said], project
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[str], Path]:
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return anyio.run(worked, tmp_path)
+
+
+BROKEN = {"made.py": "2\n", "out/x": "x\n"}
+
+
+def test_rewind_dry_then_for_real_then_undo(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """CKP-3, CKP-4: files and conversation; a dry run names files with their lines and changes nothing."""
+    name, prompts, project = session
+    assert main(["rewind", name, "-1", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "bring back  old.txt  +1 -0" in shown and "change      made.py  +1 -1" in shown
+    assert told(project) == BROKEN
+    assert main(["rewind", name[:12], prompts[1], "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert done["prompt"] == "Now\nbreak it." and done["conversation"] and done["to"] == prompts[1]
+    assert {f["path"]: (f["action"], f["added"], f["removed"]) for f in done["files"]} == {
+        "made.py": ("write", 1, 1), "old.txt": ("create", 1, 0), "out": ("delete", 0, 0), "out/x": ("delete", 0, 1),
+    }  # fmt: skip
+    assert told(project) == {"made.py": "print(1)\n", "old.txt": "old\n"}
+    assert main(["rewind", name, "-1", "--dry-run"]) == 0  # the first prompt is the last one now
+    assert "Make a program." in capsys.readouterr().out
+    assert main(["rewind", name, "--undo"]) == 0
+    assert told(project) == BROKEN
+    assert main(["rewind", name, "-1", "--dry-run"]) == 0
+    assert "break it." in capsys.readouterr().out
+    assert main(["rewind", name, "--undo"]) == 1
+    assert "there is no rewind to undo" in capsys.readouterr().err
+
+
+def test_only_code_and_only_conversation(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """CKP-3: each alone; someone else's change is named, and only force overwrites it."""
+    name, prompts, project = session
+    (project / "made.py").write_text("mine\n")
+    assert main(["rewind", name, prompts[0], "--code"]) == 1
+    assert "made.py" in capsys.readouterr().err
+    assert told(project) == {**BROKEN, "made.py": "mine\n"}
+    assert main(["rewind", name, prompts[0], "--code", "--force"]) == 0
+    assert told(project) == {"old.txt": "old\n"}
+    assert main(["rewind", name, prompts[0], "--conversation"]) == 0
+    assert told(project) == {"old.txt": "old\n"}
+    assert "Make a program." in capsys.readouterr().out
+    assert main(["rewind", name, "--undo"]) == 0
+    assert main(["rewind", name, "--undo"]) == 0
+    assert told(project) == {**BROKEN, "made.py": "mine\n"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--undo", "-1"], "--undo"),
+        ([], "say where"),
+        (["-1", "--code", "--both"], "one of them"),
+        (["-9"], "2 prompts"),
+    ],
+)
+def test_what_cant_be_asked(session: Any, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    """CLI-5: one line, and nothing is done."""
+    assert main(["rewind", session[0], *arguments]) != 0
+    assert said in capsys.readouterr().err
+
+
+def test_headless(session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """CKP-5: the words, and no turn of a model."""
+    name, prompts, project = session
+    config = load({"HOLDFAST_HOME": str(tmp_path / "home")}, cwd=tmp_path)
+
+    def asked(**given: Any) -> tuple[int, str, str]:
+        code = rewind_files(config, **{"message": prompts[1], "resume": name, "prompt": None, **given})
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    assert asked(resume=None) == (2, "", "Error: --rewind-files requires --resume\n")
+    alone = "Error: --rewind-files is a standalone operation and cannot be used with a prompt\n"
+    assert asked(prompt="hello") == (2, "", alone)
+    answer = next(i for i in _ids(tmp_path) if i not in prompts)
+    code, _, error = asked(message=answer)
+    assert code == 2 and error.startswith("Error: --rewind-files requires a user message id: ")
+    assert "it is an answer of the model" in error
+    assert "nothing in this session has that id" in asked(message="message-none")[2]
+    assert told(project) == BROKEN
+    assert asked() == (0, f"Files rewound to state at message {prompts[1]}\n", "")
+    assert told(project) == {"made.py": "print(1)\n", "old.txt": "old\n"}
+    (project / "made.py").write_text("mine\n")
+    code, _, error = asked(message=prompts[0])
+    assert code == 1 and "made.py" in error and told(project)["made.py"] == "mine\n"
+
+
+def _ids(tmp_path: Path) -> list[str]:
+    journal = next((tmp_path / "home").rglob("journal.jsonl"))
+    text = journal.read_text()
+    return [part.split('"')[0] for part in text.split('"id":"')[1:] if part.startswith("message-")]
+
+
+def test_what_it_takes_is_shown(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """CKP-6: in a session's facts and by the doctor."""
+    main(["sessions", "show", session[0]])
+    assert "checkpoints  2 (" in capsys.readouterr().out
+    main(["doctor"])
+    assert "checkpoints of 2 prompts" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["CLAUDE_CODE_DISABLE_FILE_CHECKPOINTING", "HOLDFAST_CHECKPOINTS"])
+def test_it_can_be_switched_off(tmp_path: Path, name: str) -> None:
+    """CKP-1: by the names that other agents know, and by ours."""
+    value = "1" if name.startswith("CLAUDE") else "false"
+    assert load({"HOLDFAST_HOME": str(tmp_path)}, cwd=tmp_path).settings.checkpoints
+    assert not load({"HOLDFAST_HOME": str(tmp_path), name: value}, cwd=tmp_path).settings.checkpoints
+
+
+@pytest.mark.anyio
+async def test_the_agent_rewinds_and_goes_on(tmp_path: Path) -> None:
+    """CKP-3: between two prompts; the model is told what isn't as it saw it, and reads before it edits."""
+    script = [*SCRIPT, "fine", say(tool_use("Write", {"file_path": "made.py", "content": "3"})), "end"]
+    made = await bench(tmp_path / "project", script)
+    made.write("old.txt", "old\n")
+    await made.agent.say("Make a program.")
+    await made.agent.say("Break it.")
+    done = await made.agent.rewind("-1", what="code")
+    assert done.files is not None and len(done.files.changes) == 4
+    assert told(made.folder) == {"made.py": "print(1)\n", "old.txt": "old\n"}
+    assert "put files back" in made.agent.session.view.items[-1].message.blocks[0].value.text
+    back = await made.agent.rewind("-2", what="both")
+    assert back.prompt == "Make a program." and told(made.folder) == {"old.txt": "old\n"}
+    assert not made.agent.session.view.items
+    said = await made.agent.say("Hello again.")
+    assert said.text == "fine"
+    with pytest.raises(RewindRefused):
+        await made.agent.rewind("no-such-message")
+    await made.agent.close()
+
+
+@pytest.mark.anyio
+async def test_our_own_files_in_a_project_arent_rewound(tmp_path: Path) -> None:
+    """CKP-2: a home inside the project; the journal is no file of it. And a folder that is gone is nobody's place."""
+    project = tmp_path / "project"
+    script = [say(tool_use("Bash", {"command": "mkdir made && cd made && echo x > x"})), "done", "fine"]
+    script += [say(tool_use("Bash", {"command": "pwd"})), "end"]
+    made = await bench(project, script, home=project / ".holdfast")
+    said = await made.agent.say("Make it.")
+    assert made.agent.desk.cwd == str(project / "made")
+    done = await made.agent.rewind(said.prompt)
+    assert done.files is not None and [s.path for s in done.files.steps] == ["made", "made/x"]
+    assert (await made.agent.say("Again.")).text == "fine"
+    await made.agent.say("Where?")
+    assert made.results()[-1].text().strip() == str(project)
+    name = made.agent.session.name
+    await made.agent.close()
+    again = await bench(project, [], home=project / ".holdfast", resume=name)
+    assert again.agent.session.view.items
+    await again.agent.close()
+
+
+@pytest.mark.anyio
+async def test_without_checkpoints_files_arent_rewound(tmp_path: Path) -> None:
+    """CKP-1: switched off, nothing is kept, and a rewind says so."""
+    made = await bench(tmp_path / "project", SCRIPT[:2], settings={"checkpoints": False})
+    await made.agent.say("Make a program.")
+    with pytest.raises(HoldfastError, match="checkpoints is off"):
+        await made.agent.rewind("-1")
+    assert (await made.agent.rewind("-1", what="conversation")).prompt == "Make a program."
+    await made.agent.close()

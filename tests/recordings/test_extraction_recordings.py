@@ -1,0 +1,69 @@
+"""MEM-6, MEM-11: rules and order over real recordings and directories: they never raise, and save little."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.recordings.conftest import ABSENT, DATA
+
+from holdfast.adapters.files.memories import file_memories
+from holdfast.adapters.sinks import NullSink
+from holdfast.cli.compacting import said_before
+from holdfast.context.items import item_of
+from holdfast.context.view import project
+from holdfast.context.voices import said_by_person, voices
+from holdfast.engine.consolidation import Consolidated, Consolidator
+from holdfast.engine.remembering import Memory
+from holdfast.memory.changes import Stamp
+from holdfast.memory.contents import Limits
+from holdfast.memory.upkeep.remarks import remarks
+from holdfast.transcript.foreign.detect import read_recordings
+
+FILES = sorted(path for folder in ("claude_code", "codex") for path in (DATA / folder).rglob("*.json*"))
+FOLDERS = sorted(path for path in (DATA / "memdirs").glob("*/head") if path.is_dir())
+pytestmark = [pytest.mark.unit, pytest.mark.skipif(not FILES, reason=ABSENT)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name[:12])
+def test_rules_save_little_of_what_is_said_for_the_moment(path: Path) -> None:
+    """Whoever works on a task mostly says things for the moment: at most one message in ten holds a remark."""
+    for recording in read_recordings(path.read_bytes(), path.name):
+        messages = said_before(recording, 10**9)[0]
+        said = [(text, one.at or 0.0) for one in messages if (text := said_by_person(item_of(one)))]
+        found = [one for text, at in said for one in remarks(text, at)]
+        assert len(found) <= max(1, len(said) // 10), [one.text for one in found]
+        view = project(messages)
+        who = voices(view, len(view.items))
+        assert all(who.origin(one.text) in ("user", "assistant", "tool") for one in found)
+        assert who.origin_of("Always install the package zqxv first") == "tool"
+
+
+@pytest.mark.skipif(not FOLDERS, reason=ABSENT)
+@pytest.mark.parametrize("head", FOLDERS, ids=lambda path: path.parent.name)
+def test_order_loses_no_line_of_real_directories(head: Path, tmp_path: Path) -> None:
+    """MEM-11: every line of every memory is there afterwards but for dates, or is listed with a reason."""
+    folder = tmp_path / "mem"
+    shutil.copytree(head, folder)
+    before = {path.name: path.read_text() for path in folder.glob("*.md")}
+
+    async def run(*, dry_run: bool) -> Consolidated:
+        store = file_memories(folder)
+        one = Consolidator(Memory(store, NullSink(), "auto"), store, Limits())
+        return await one.run(Stamp(origin="user", by="user", at=1.0), dry_run=dry_run)
+
+    done = anyio.run(lambda: run(dry_run=False))
+    after = {path.name: path.read_text() for path in folder.glob("*.md")}
+    lines = {line.strip() for text in after.values() for line in text.split("\n")}
+    listed = {one.line.strip() for one in done.order.dropped}
+    lost = [
+        line
+        for name, text in before.items()
+        if name != "MEMORY.md"
+        for line in map(str.strip, text.split("\n"))
+        if line and line not in lines and line not in listed
+    ]
+    assert len(lost) <= 10  # those with relative dates
+    assert anyio.run(lambda: run(dry_run=True)).outcome == "nothing"
