@@ -23,7 +23,9 @@ from holdfast.testing import overloaded, say, tool_use
 pytestmark = pytest.mark.e2e
 
 # Nobody but the conversation asks the model, so that the script is the conversation's.
-ALONE = ("--set", "summarizer_models=offline", "--set", "notes_models=offline", "--set", "selector_models=offline")
+ALONE = tuple(
+    word for job in ("summarizer", "notes", "selector", "extractor") for word in ("--set", f"{job}_models=offline")
+)
 
 
 @pytest.fixture
