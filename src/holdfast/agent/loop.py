@@ -29,7 +29,7 @@ from holdfast.agent.tools import STANDARD
 from holdfast.agent.tools.tool import Tool
 from holdfast.context.replies import Reply
 from holdfast.context.worth import INTERRUPTED
-from holdfast.engine.checkpoints import Rewind, What, rewind
+from holdfast.engine.checkpoints import Rewind, What, rewind, undo_rewind
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.session import Session
 from holdfast.engine.turn import run_turn
@@ -201,9 +201,21 @@ class Agent:
         if self._scope is not None:
             raise HoldfastError("the agent is at work: wait for it, or interrupt it first")
         done = await rewind(self.session, self._crew.files, to, what=what, is_forced=is_forced, is_dry=is_dry)
-        if (await self.desk.look(self.desk.cwd)).kind != "folder":  # the agent had made it
-            self.desk.cwd = self.desk.machine.workspace.root
+        await self._stand()
         return done
+
+    async def undo_rewind(self, *, is_forced: bool = False, is_dry: bool = False) -> Rewind:
+        """Take back the last rewind, files and conversation. Raises as `rewind` does."""
+        if self._scope is not None:
+            raise HoldfastError("the agent is at work: wait for it, or interrupt it first")
+        done = await undo_rewind(self.session, self._crew.files, is_forced=is_forced, is_dry=is_dry)
+        await self._stand()
+        return done
+
+    async def _stand(self) -> None:
+        """Commands start in the project again when the folder they stood in is gone."""
+        if (await self.desk.look(self.desk.cwd)).kind != "folder":
+            self.desk.cwd = self.desk.machine.workspace.root
 
     def interrupt(self) -> None:
         """End the prompt that is worked on, at once; nothing when none is."""
