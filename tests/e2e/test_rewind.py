@@ -174,6 +174,9 @@ async def test_the_agent_rewinds_and_goes_on(tmp_path: Path) -> None:
     back = await made.agent.rewind("-2", what="both")
     assert back.prompt == "Make a program." and told(made.folder) == {"old.txt": "old\n"}
     assert not made.agent.session.view.items
+    await made.agent.undo_rewind()
+    assert told(made.folder) == {"made.py": "print(1)\n", "old.txt": "old\n"} and made.agent.session.view.items
+    await made.agent.rewind("-2")
     said = await made.agent.say("Hello again.")
     assert said.text == "fine"
     with pytest.raises(RewindRefused):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,15 @@ from holdfast.testing.trees import Picture, picture
 pytestmark = pytest.mark.faults
 
 STEPS = ("write", "sync", "sync_folder", "mkdir", "rmdir", "unlink", "rename", "rename_new", "symlink", "chmod", "open")
+
+
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where a sync costs nothing
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as place:
+        yield Path(place).resolve()
 
 
 class Killed(BaseException):
@@ -80,11 +91,10 @@ def made(folder: Path, calls: GroundCalls) -> tuple[Any, Picture, Picture]:
     return made, start, picture(project)
 
 
+@functools.cache
 def steps() -> int:
     """How many steps a rewind takes here."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as place:
         calls = Faulty(lambda n, name: None)
         one, start, _ = made(Path(place).resolve(), calls)
         calls.is_armed = True
@@ -130,14 +140,14 @@ def test_a_kill_at_any_step_leaves_all_or_nothing(tmp_path: Path) -> None:
     assert came == sorted(came, key=["nothing", "all"].index)  # one moment at which it becomes true
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EIO])
-def test_an_error_at_any_step_leaves_all_or_nothing(tmp_path: Path, code: int) -> None:
+def test_an_error_at_any_step_leaves_all_or_nothing(tmp_path: Path) -> None:
     """CKP-3, REL-10: and the process that it happens to needs no second one to have it so."""
     for at in range(1, steps() + 1):
+        code = (errno.ENOSPC, errno.EACCES, errno.EIO)[at % 3]
         folder = tmp_path / str(at)
         folder.mkdir()
 
-        def fail(n: int, name: str, at: int = at) -> None:
+        def fail(n: int, name: str, at: int = at, code: int = code) -> None:
             if n == at:
                 raise OSError(code, os.strerror(code))
 
@@ -200,7 +210,7 @@ def test_kill_9(tmp_path: Path) -> None:
     """CKP-3: the real thing, at a few of the steps."""
     most = steps()
     came = set()
-    for at in (1, most // 4, most // 2, 3 * most // 4, most - 1):
+    for at in (1, most // 2, 3 * most // 4, most - 1):
         folder = tmp_path / str(at)
         folder.mkdir()
         one, start, ends = made(folder, GroundCalls())

@@ -213,22 +213,22 @@ class Agent:
         """
         self._check_rests()
         done = await rewind(self.session, self._crew.files, to, what=what, is_forced=is_forced, is_dry=is_dry)
-        await self._stand_somewhere()
+        await self._stand()
         return done
 
-    async def undo_rewind(self, *, is_forced: bool = False) -> Rewind:
-        """Take the last rewind back. Raises `RewindRefused`, and then nothing was changed."""
+    async def undo_rewind(self, *, is_forced: bool = False, is_dry: bool = False) -> Rewind:
+        """Take back the last rewind, files and conversation. Raises as `rewind` does."""
         self._check_rests()
-        done = await undo_rewind(self.session, self._crew.files, is_forced=is_forced)
-        await self._stand_somewhere()
+        done = await undo_rewind(self.session, self._crew.files, is_forced=is_forced, is_dry=is_dry)
+        await self._stand()
         return done
 
     def _check_rests(self) -> None:
         if self._scope is not None:
             raise HoldfastError("the agent is at work: wait for it, or interrupt it first")
 
-    async def _stand_somewhere(self) -> None:
-        """The folder that the agent stood in may be gone with a rewind."""
+    async def _stand(self) -> None:
+        """Commands start in the project again when the folder they stood in is gone."""
         if (await self.desk.look(self.desk.cwd)).kind != "folder":
             self.desk.cwd = self.desk.machine.workspace.root
 
