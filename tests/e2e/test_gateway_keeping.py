@@ -82,7 +82,7 @@ async def test_a_system_prompt_that_tells_the_time_fills_no_journal(tmp_path: Pa
         for n, body in enumerate(at.bodies):
             assert f"It is {n} o'clock." in str(body["system"])
     (journal,) = journals(tmp_path)
-    fronts = [line for line in journal.read_bytes().splitlines() if b'"type":"front"' in line]
+    fronts = [line for line in journal.read_bytes().splitlines() if b'"records":[{"type":"front"' in line]
     assert len(fronts) == 1, "a boundary has a copy of its own, beside these"
 
 

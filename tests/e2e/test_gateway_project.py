@@ -35,7 +35,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def route(project: Path, **settings: Any) -> dict[str, Any]:
     told = {"instructions": True, "memory": True, "memory_directory": str(project.parent / "memory"), **settings}
-    routes = {"work": {"anthropic": "anthropic", "openai": "openai", "project": str(project), "settings": told}}
+    routes = {"desk": {"anthropic": "anthropic", "openai": "openai", "project": str(project), "settings": told}}
     return {"routes": routes}
 
 
@@ -58,7 +58,7 @@ def bare(value: Any) -> Any:
 
 
 async def ask(at: Running, messages: list[Any]) -> None:
-    client = at.claude(max_retries=0).with_options(base_url=f"{at.url}/work")
+    client = at.claude(max_retries=0).with_options(base_url=f"{at.url}/desk")
     said = await client.messages.create(model="fake-model", max_tokens=500, messages=messages)
     messages.append({"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in said.content]})
 
@@ -152,7 +152,7 @@ async def test_they_come_back_after_a_compaction(tmp_path: Path, project: Path) 
 async def test_the_other_protocol_and_a_history_that_was_there_before(tmp_path: Path, project: Path) -> None:
     """GW-1: over Chat Completions; a history that began elsewhere is reminded at its beginning."""
     async with fake(upstream("one")) as server, serving(tmp_path / "home", server, **route(project)) as at:
-        client = at.gpt(max_retries=0).with_options(base_url=f"{at.url}/work/v1")
+        client = at.gpt(max_retries=0).with_options(base_url=f"{at.url}/desk/v1")
         history: list[Any] = [
             {"role": "system", "content": "You help."},
             {"role": "user", "content": "hello"},

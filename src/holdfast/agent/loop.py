@@ -75,7 +75,7 @@ class Crew:
 
     `jobs` makes a new set of tasks. `open_session` gives the session of a sub-agent: a new one, or (True) the one of
     that id; `where` is where its journal stands. `remember` gives it memories, as far as its rights go (MEM-13).
-    `files` goes back to earlier states of files (CKP-3). `cleanup` takes away what nobody needs once the agent is closed.
+    `files` goes back to earlier states of files (CKP-3). `cleanup` takes away what nobody needs once it is closed.
     """
 
     jobs: Callable[[], Jobs]

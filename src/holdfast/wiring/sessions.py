@@ -8,21 +8,10 @@ session = await memory_session()                    # nothing survives the proce
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from functools import partial
-from itertools import takewhile
+from dataclasses import dataclass, field
 from pathlib import Path
-from shutil import rmtree
-from tempfile import mkdtemp
-from typing import TYPE_CHECKING
-
-from anyio import to_thread
 
 from holdfast.adapters.config import home_of
-from holdfast.adapters.connecting import OFFLINE, connect, default_names
 from holdfast.adapters.files import SessionFiles, SessionStore, fork
 from holdfast.adapters.files.calibrations import Calibrations
 from holdfast.adapters.files.instructions import DiskInstructions, places_of
@@ -32,7 +21,7 @@ from holdfast.adapters.files.memory_index import cache_of
 from holdfast.adapters.files.notes import FileNotes
 from holdfast.adapters.files.recollected import FileMemories
 from holdfast.adapters.files.roots import grounds_of
-from holdfast.adapters.files.store import AGENTS, COMMANDS, JOURNAL, PROJECTS, open_beside
+from holdfast.adapters.files.store import PROJECTS
 from holdfast.adapters.files.texts import ProjectFiles
 from holdfast.adapters.hooks import hooks_of
 from holdfast.adapters.jobs import TaskJobs
@@ -48,7 +37,7 @@ from holdfast.engine.dreaming import Dreaming
 from holdfast.engine.extraction import Extraction
 from holdfast.engine.instructions import with_instructions
 from holdfast.engine.keepers import Keepers
-from holdfast.engine.models import JOBS, Job, Models
+from holdfast.engine.models import Models
 from holdfast.engine.mounts import access
 from holdfast.engine.notes import SessionNotes, offer_notes
 from holdfast.engine.notes_compaction import from_notes
@@ -58,15 +47,10 @@ from holdfast.engine.remembering import Memory
 from holdfast.engine.session import Session, Window, World
 from holdfast.memory.directory import MAIN_RIGHTS, Rights, allowed, project_directory
 from holdfast.memory.instructions.places import Places
-from holdfast.ports import Archive, Clock, Files, Ids, Journal, MemorySearch, Model, NotesFile, Sink
+from holdfast.ports import Archive, Clock, Files, Ids, Journal, MemorySearch, NotesFile, Sink
 from holdfast.settings import Settings
 from holdfast.transcript.codec import FORMAT, VERSION
 from holdfast.transcript.records import Header
-
-if TYPE_CHECKING:
-    from holdfast.adapters.shadow.checkpoints import ShadowFiles
-    from holdfast.agent.desk import Machine
-    from holdfast.agent.loop import Agent, Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +94,7 @@ async def create_session(
         forked_from=forked_from,
         durability=parts.settings.durability,
     )
-    return await _session(files, parts)
+    return await session_of(files, parts)
 
 
 async def open_session(
@@ -130,11 +114,11 @@ async def open_session(
     """
     parts = parts or Parts()
     files = await SessionStore(home).open(reference, durability=parts.settings.durability, read_only=read_only)
-    session = await _session(files, parts, whole=whole, read_only=read_only)
-    return await _offered(session) if offers_notes else session
+    session = await session_of(files, parts, whole=whole, read_only=read_only)
+    return await offered(session) if offers_notes else session
 
 
-async def _offered(session: Session) -> Session:
+async def offered(session: Session) -> Session:
     try:
         await offer_notes(session)
     except BaseException:
@@ -151,7 +135,7 @@ async def fork_session(home: Path, reference: str | Path, *, parts: Parts | None
     return await open_session(home, directory, parts=parts)
 
 
-async def _session(
+async def session_of(
     files: SessionFiles, parts: Parts, *, whole: bool = False, read_only: bool = False, notes: bool = True
 ) -> Session:
     world = World(
@@ -159,7 +143,7 @@ async def _session(
         blobs=files.blobs,
         clock=parts.clock,
         ids=parts.ids,
-        sink=_sink(parts, files.id),
+        sink=sink_for(parts, files.id),
         files=None if parts.is_remote else parts.files or ProjectFiles(files.journal.header.project or "."),
         archive=_archive(files),
         calibrations=_calibrations(files),
@@ -179,7 +163,7 @@ async def _session(
         with_instructions(opened, DiskInstructions(parts.places or _places(files, parts.settings)))
     search = _with_memories(opened, files, parts) if parts.settings.memory and not read_only and notes else None
     if notes:
-        with_notes(opened, FileNotes(files.directory, _home(files)))
+        with_notes(opened, FileNotes(files.directory, home_beside(files)))
         if search is not None:
             with_upkeep(opened, search)
     return opened
@@ -190,7 +174,9 @@ def _with_memories(session: Session, files: SessionFiles, parts: Parts) -> FileM
     if parts.memories is not None:
         with_memory(session, parts.memories, parts.models)
         return None
-    search = remember(session, parts, home=_home(files) or home_of(os.environ), project=files.journal.header.project)
+    search = remember(
+        session, parts, home=home_beside(files) or home_of(os.environ), project=files.journal.header.project
+    )
     session.reminders = (*session.reminders, OnTheUsersWord())
     return search
 
@@ -236,7 +222,7 @@ def with_upkeep(session: Session, memories: FileMemories) -> Session:
 def _places(files: SessionFiles, settings: Settings) -> Places:
     """Where this machine keeps instruction files for the project of a session."""
     cwd = Path(files.journal.header.project or ".")
-    return places_of(settings, os.environ, cwd=cwd, home=_home(files) or home_of(os.environ))
+    return places_of(settings, os.environ, cwd=cwd, home=home_beside(files) or home_of(os.environ))
 
 
 def with_notes(session: Session, file: NotesFile) -> Session:
@@ -252,136 +238,7 @@ def background(session: Session) -> Keepers:
     return Keepers(TaskJobs(), (*session.keepers, AheadOfTime(session)))
 
 
-async def agent(
-    project: str | Path = ".",
-    *,
-    model: Model,
-    home: Path | None = None,
-    resume: str | Path | None = None,
-    offers_notes: bool = False,
-    options: Options | None = None,
-    parts: Parts | None = None,
-) -> Agent:
-    """A coding agent for a folder: its session under `home`, a new one or (`resume`) an earlier one taken up again.
-
-    Without a home the session lives in this process only. `offers_notes` is as for `open_session`. Close the agent when
-    it is done; the model is yours to close. Raises what `open_session` raises.
-    """
-    from holdfast.agent.checkpoints import Checkpointing
-    from holdfast.agent.loop import Agent, Crew, Options
-
-    parts = parts or Parts()
-    cleanup: Callable[[], object] = _nothing
-    if home is None:
-        folder = Path(mkdtemp(prefix="holdfast-"))
-        cleanup = partial(rmtree, folder, ignore_errors=True)
-        session, children = await memory_session(parts=parts), _memory_children(parts)
-        remembers: Callable[[Session, Rights], None] = _forgetful
-    else:
-        store, settings = SessionStore(home), parts.settings
-        if resume is None:
-            identity, now = parts.ids.new("session"), parts.clock.now()
-            files = await store.create(identity, project=project, created=now, durability=settings.durability)
-        else:
-            files = await store.open(resume, durability=settings.durability)
-        session, folder, children = await _session(files, parts), files.directory, _file_children(files, parts)
-        remembers = partial(_remembering, files, parts)
-        if resume is not None and offers_notes:
-            await _offered(session)
-    where = partial(_journal_of, folder)
-    saved = file_checkpoints(folder, project, parts) if parts.settings.checkpoints else None
-    if saved is not None:
-        options = options or Options()
-        options = replace(options, observers=(Checkpointing(saved), *options.observers))
-        cleanup = partial(_both, saved.close, cleanup)
-    crew = Crew(jobs=TaskJobs, open_session=children, where=where, files=saved, cleanup=cleanup, remember=remembers)
-    machine = await to_thread.run_sync(_machine, project, folder, parts.clock)
-    return Agent(session, model, machine, crew, options=options, keepers=background(session))
-
-
-def file_checkpoints(folder: Path, project: str | Path, parts: Parts, *, is_looking: bool = False) -> ShadowFiles:
-    """The checkpoints of files of the session in this folder (CKP-1 to CKP-6); close them when done.
-
-    `is_looking`: what a killed rewind left is left alone, for those who don't hold the session's lock.
-    """
-    from holdfast.adapters.shadow.checkpoints import Shadow, ShadowFiles
-    from holdfast.adapters.shadow.usage import FOLDER
-
-    sink = _sink(parts, folder.name)
-    make = partial(Shadow, str(project), folder / FOLDER, parts.settings, parts.clock, sink, is_looking=is_looking)
-    return ShadowFiles(make)
-
-
-def _nothing() -> None:
-    pass
-
-
-def _forgetful(session: Session, rights: Rights) -> None:
-    """Without a home there is no memory."""
-
-
-def _remembering(parent: SessionFiles, parts: Parts, session: Session, rights: Rights) -> None:
-    """Give the session of a sub-agent its memories; it stands in the same project and home as its parent."""
-    if parts.settings.memory:
-        home, project = _home(parent) or home_of(os.environ), parent.journal.header.project
-        remember(session, parts, rights, home=home, project=project)
-
-
-def _both(first: Callable[[], object], second: Callable[[], object]) -> None:
-    try:
-        first()
-    finally:
-        second()
-
-
-def _journal_of(folder: Path, name: str) -> str:
-    return str(folder / AGENTS / name / JOURNAL)
-
-
-def _machine(project: str | Path, folder: Path, clock: Clock) -> Machine:
-    """This machine, as an agent in a project sees it; `folder` is where its session keeps its own."""
-    from holdfast.adapters.finding import LocalFinder
-    from holdfast.adapters.shell import LocalShell
-    from holdfast.adapters.workspace import LocalWorkspace, documents, surroundings
-    from holdfast.agent.desk import Machine
-
-    workspace, user = LocalWorkspace(project), Path.home()
-    root = Path(workspace.root)
-    today = datetime.fromtimestamp(clock.now(), UTC).date().isoformat()
-    return Machine(
-        workspace=workspace,
-        finder=LocalFinder(),
-        shell=LocalShell(folder.resolve() / COMMANDS),
-        plan_file=str(folder.resolve() / "plan.md"),
-        home=str(user.resolve()),
-        facts={**surroundings(root), "Today": today},
-        skill_files={f: t for p in (user, root) for f, t in documents(p / ".claude" / "skills", "*/SKILL.md").items()},
-        agent_files={f: t for p in (user, root) for f, t in documents(p / ".claude" / "agents", "*.md").items()},
-    )
-
-
-def _memory_children(parts: Parts) -> Callable[[str, bool], Awaitable[Session]]:
-    journals: dict[str, Journal] = {}
-
-    async def child(name: str, resumes: bool) -> Session:
-        session = await memory_session(name, journal=journals.get(name) if resumes else None, parts=parts)
-        journals[name] = session.world.journal
-        return session
-
-    return child
-
-
-def _file_children(parent: SessionFiles, parts: Parts) -> Callable[[str, bool], Awaitable[Session]]:
-    """Sessions of sub-agents, in the folder of the session that they belong to and with its notes apart (SES-3)."""
-
-    async def child(name: str, resumes: bool) -> Session:
-        files = await open_beside(parent, name, parts.clock.now(), is_new=not resumes)
-        return await _session(files, parts, notes=False)
-
-    return child
-
-
-def _home(files: SessionFiles) -> Path | None:
+def home_beside(files: SessionFiles) -> Path | None:
     """The home of the store that a session stands in; None for one that stands outside."""
     folder = files.directory.parent
     return folder.parent.parent if folder.parent.name == PROJECTS else None
@@ -389,13 +246,13 @@ def _home(files: SessionFiles) -> Path | None:
 
 def _calibrations(files: SessionFiles) -> Calibrations | None:
     """What sessions of the same home learned; a session that stands outside a store starts from the table."""
-    home = _home(files)
+    home = home_beside(files)
     return None if home is None else Calibrations(home)
 
 
 def _secret_key(files: SessionFiles) -> bytes:
     """The home's key for the ids of secrets; a session that stands outside a store numbers them (SEC-5)."""
-    home = _home(files)
+    home = home_beside(files)
     return b"" if home is None else secret_key(home)
 
 
@@ -407,7 +264,7 @@ def _archive(files: SessionFiles) -> Archive:
     return JournalArchive(files.journal, files.blobs)
 
 
-def _sink(parts: Parts, session: str) -> Sink:
+def sink_for(parts: Parts, session: str) -> Sink:
     sink = parts.sink or sink_of(parts.settings.events, session=session, now=parts.clock.now)
     return sink if parts.also is None else TeeSink(sink, parts.also)
 
@@ -425,7 +282,7 @@ async def memory_session(
         archive=JournalArchive(journal, blobs),
         clock=parts.clock,
         ids=parts.ids,
-        sink=_sink(parts, session),
+        sink=sink_for(parts, session),
         files=parts.files,
     )
     opened = await Session.open(world, parts.settings, model=parts.model, window=parts.window)
@@ -434,33 +291,3 @@ async def memory_session(
     if parts.settings.instructions and parts.places is not None:
         with_instructions(opened, DiskInstructions(parts.places))
     return opened
-
-
-def connect_models(settings: Settings, environ: Mapping[str, str], *, known: tuple[ModelFacts, ...] = ()) -> Models:
-    """The models of each job, as the settings name them; keys come from the environment, and stay there.
-
-    A job without a list of its own uses that of `main`, and `main` without one whoever there is a key for, else the
-    offline model. `offline` in the list of another job ends it: from there on the job is done without a model.
-    """
-    made: dict[str, Model] = {}
-
-    def chain(names: tuple[str, ...]) -> tuple[Model, ...]:
-        return tuple(made.setdefault(name, connect(name, environ, known=known)) for name in names)
-
-    main = settings.main_models or default_names(environ)
-    helpers: dict[Job, tuple[Model, ...]] = {}
-    for job in JOBS[1:]:
-        names: tuple[str, ...] = getattr(settings, f"{job}_models") or main
-        helpers[job] = chain(tuple(takewhile(lambda name: name.strip() != OFFLINE, names)))
-    return Models(main=chain(main or (OFFLINE,)), **helpers)
-
-
-@asynccontextmanager
-async def connected(names: Sequence[str], environ: Mapping[str, str]) -> AsyncIterator[tuple[Model, ...]]:
-    """The models of these names, up to the first `offline`, closed afterwards."""
-    models = tuple(connect(name, environ) for name in takewhile(lambda name: name.strip() != OFFLINE, names))
-    try:
-        yield models
-    finally:
-        for model in models:
-            await model.close()

@@ -1,0 +1,167 @@
+"""A coding agent for a folder: its session, its machine, its sub-agents, its checkpoints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from holdfast.adapters.config import home_of
+from holdfast.adapters.files import SessionFiles, SessionStore
+from holdfast.adapters.files.store import AGENTS, COMMANDS, JOURNAL, open_beside
+from holdfast.adapters.jobs import TaskJobs
+from holdfast.engine.session import Session
+from holdfast.memory.directory import Rights
+from holdfast.ports import Clock, Journal, Model
+from holdfast.wiring.sessions import (
+    Parts,
+    background,
+    home_beside,
+    memory_session,
+    offered,
+    remember,
+    session_of,
+    sink_for,
+)
+
+if TYPE_CHECKING:
+    from holdfast.adapters.shadow.checkpoints import ShadowFiles
+    from holdfast.agent.desk import Machine
+    from holdfast.agent.loop import Agent, Options
+
+
+async def agent(
+    project: str | Path = ".",
+    *,
+    model: Model,
+    home: Path | None = None,
+    resume: str | Path | None = None,
+    offers_notes: bool = False,
+    options: Options | None = None,
+    parts: Parts | None = None,
+) -> Agent:
+    """A coding agent for a folder: its session under `home`, a new one or (`resume`) an earlier one taken up again.
+
+    Without a home the session lives in this process only. `offers_notes` is as for `open_session`. Close the agent when
+    it is done; the model is yours to close. Raises what `open_session` raises.
+    """
+    from holdfast.agent.checkpoints import Checkpointing
+    from holdfast.agent.loop import Agent, Crew, Options
+
+    parts = parts or Parts()
+    cleanup: Callable[[], object] = _nothing
+    if home is None:
+        folder = Path(mkdtemp(prefix="holdfast-"))
+        cleanup = partial(rmtree, folder, ignore_errors=True)
+        session, children = await memory_session(parts=parts), _memory_children(parts)
+        remembers: Callable[[Session, Rights], None] = _forgetful
+    else:
+        store, settings = SessionStore(home), parts.settings
+        if resume is None:
+            identity, now = parts.ids.new("session"), parts.clock.now()
+            files = await store.create(identity, project=project, created=now, durability=settings.durability)
+        else:
+            files = await store.open(resume, durability=settings.durability)
+        session, folder, children = await session_of(files, parts), files.directory, _file_children(files, parts)
+        remembers = partial(_remembering, files, parts)
+        if resume is not None and offers_notes:
+            await offered(session)
+    where = partial(_journal_of, folder)
+    saved = file_checkpoints(folder, project, parts) if parts.settings.checkpoints else None
+    if saved is not None:
+        options = options or Options()
+        options = replace(options, observers=(Checkpointing(saved), *options.observers))
+        cleanup = partial(_both, saved.close, cleanup)
+    crew = Crew(jobs=TaskJobs, open_session=children, where=where, files=saved, cleanup=cleanup, remember=remembers)
+    machine = await to_thread.run_sync(_machine, project, folder, parts.clock)
+    return Agent(session, model, machine, crew, options=options, keepers=background(session))
+
+
+def file_checkpoints(folder: Path, project: str | Path, parts: Parts, *, is_looking: bool = False) -> ShadowFiles:
+    """The checkpoints of files of the session in this folder (CKP-1 to CKP-6); close them when done.
+
+    `is_looking`: what a killed rewind left is left alone, for those who don't hold the session's lock.
+    """
+    from holdfast.adapters.shadow.checkpoints import Shadow, ShadowFiles
+    from holdfast.adapters.shadow.usage import FOLDER
+
+    sink = sink_for(parts, folder.name)
+    make = partial(Shadow, str(project), folder / FOLDER, parts.settings, parts.clock, sink, is_looking=is_looking)
+    return ShadowFiles(make)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _forgetful(session: Session, rights: Rights) -> None:
+    """Without a home there is no memory."""
+
+
+def _remembering(parent: SessionFiles, parts: Parts, session: Session, rights: Rights) -> None:
+    """Give the session of a sub-agent its memories; it stands in the same project and home as its parent."""
+    if parts.settings.memory:
+        home, project = home_beside(parent) or home_of(os.environ), parent.journal.header.project
+        remember(session, parts, rights, home=home, project=project)
+
+
+def _both(first: Callable[[], object], second: Callable[[], object]) -> None:
+    try:
+        first()
+    finally:
+        second()
+
+
+def _journal_of(folder: Path, name: str) -> str:
+    return str(folder / AGENTS / name / JOURNAL)
+
+
+def _machine(project: str | Path, folder: Path, clock: Clock) -> Machine:
+    """This machine, as an agent in a project sees it; `folder` is where its session keeps its own."""
+    from holdfast.adapters.finding import LocalFinder
+    from holdfast.adapters.shell import LocalShell
+    from holdfast.adapters.workspace import LocalWorkspace, documents, surroundings
+    from holdfast.agent.desk import Machine
+
+    workspace, user = LocalWorkspace(project), Path.home()
+    root = Path(workspace.root)
+    today = datetime.fromtimestamp(clock.now(), UTC).date().isoformat()
+    return Machine(
+        workspace=workspace,
+        finder=LocalFinder(),
+        shell=LocalShell(folder.resolve() / COMMANDS),
+        plan_file=str(folder.resolve() / "plan.md"),
+        home=str(user.resolve()),
+        facts={**surroundings(root), "Today": today},
+        skill_files={f: t for p in (user, root) for f, t in documents(p / ".claude" / "skills", "*/SKILL.md").items()},
+        agent_files={f: t for p in (user, root) for f, t in documents(p / ".claude" / "agents", "*.md").items()},
+    )
+
+
+def _memory_children(parts: Parts) -> Callable[[str, bool], Awaitable[Session]]:
+    journals: dict[str, Journal] = {}
+
+    async def child(name: str, resumes: bool) -> Session:
+        session = await memory_session(name, journal=journals.get(name) if resumes else None, parts=parts)
+        journals[name] = session.world.journal
+        return session
+
+    return child
+
+
+def _file_children(parent: SessionFiles, parts: Parts) -> Callable[[str, bool], Awaitable[Session]]:
+    """Sessions of sub-agents, in the folder of the session that they belong to and with its notes apart (SES-3)."""
+
+    async def child(name: str, resumes: bool) -> Session:
+        files = await open_beside(parent, name, parts.clock.now(), is_new=not resumes)
+        return await session_of(files, parts, notes=False)
+
+    return child
