@@ -114,6 +114,14 @@ def test_whose_word_a_line_is(line: str, origin: str) -> None:
     assert VOICES.origin(text, base=text) == "user"  # nothing new
 
 
+def test_what_only_goes_is_nobodys_word_but_the_models() -> None:
+    """MEM-10: a result of a tool may ask for a memory to be emptied, too."""
+    base = "Use pnpm instead of npm.\nNever push to main.\n"
+    assert VOICES.origin("", base) == "tool" == VOICES.origin("Use pnpm instead of npm.\n", base)
+    assert Voices(user=("forget it",)).origin("", base) == "assistant"
+    assert VOICES.origin("Use pnpm instead of npm.\nDeploy only from the release branch.\n", base) == "user"
+
+
 def test_words_that_left_the_conversation_vouch_for_nothing() -> None:
     """A line may hold words of its own only where it is known that they aren't from outside."""
     line = "Use pnpm instead of npm everywhere"

@@ -72,10 +72,16 @@ class Voices:
     is_whole: bool = True
 
     def origin(self, text: str, base: str | None = None) -> Origin:
-        """The least trusted of the lines that `text` has and `base` hasn't; nothing new is the user's."""
-        known = {line.strip() for line in (base or "").split("\n")}
-        new = [line for line in _lines(text) if line.strip() not in known]
-        return least_trusted(map(self.origin_of, new)) if new else "user"
+        """The least trusted of the lines that `text` has and `base` hasn't; where nothing changed, the user's.
+
+        More lines that go than come are an act of the model's own, which something from outside may have moved.
+        """
+        before, after = _lines(base or ""), _lines(text)
+        known, kept = {line.strip() for line in before}, {line.strip() for line in after}
+        new = [line for line in after if line.strip() not in known]
+        gone = sum(line.strip() not in kept for line in before)
+        removes: tuple[Origin, ...] = (("tool" if self.outside else "assistant"),) if gone > len(new) else ()
+        return least_trusted((*removes, *map(self.origin_of, new))) if new or removes else "user"
 
     def origin_of(self, text: str) -> Origin:
         """Whose word a line is."""
