@@ -177,20 +177,18 @@ async def _session(
     if parts.settings.memory and not read_only and parts.memories is not None:
         with_memory(opened, parts.memories, parts.models)
     elif parts.settings.memory and not read_only and notes:
-        remember(opened, parts, home=_home(files) or home_of(os.environ), project=project)
+        remember(files, parts, opened)
         opened.reminders = (*opened.reminders, OnTheUsersWord())
     return with_notes(opened, FileNotes(files.directory, _home(files))) if notes else opened
 
 
-def remember(
-    session: Session, parts: Parts, rights: Rights = MAIN_RIGHTS, *, home: Path, project: str | None
-) -> FileMemories | None:
-    """Give a session the memories of its project, and as far as `rights` go those of others (MEM-1, MEM-13).
-
-    Returns those of the project; None when they aren't open to it.
-    """
-    settings, sink = parts.settings, session.world.sink
-    open_to = allowed(grounds_of(home, Path(project or "."), directory=settings.memory_directory), rights)
+def remember(files: SessionFiles, parts: Parts, session: Session, rights: Rights = MAIN_RIGHTS) -> FileMemories | None:
+    """Give a session the memories of the files' project, as far as `rights` go; returns the project's (MEM-1, MEM-13)."""
+    if not parts.settings.memory:
+        return None
+    settings, sink, home = parts.settings, session.world.sink, _home(files) or home_of(os.environ)
+    cwd = Path(files.journal.header.project or ".")
+    open_to = allowed(grounds_of(home, cwd, directory=settings.memory_directory), rights)
     session.memories = access(
         open_to, rights, lambda one: Memory(file_memories(Path(one.path), settings), sink, settings.memory_mode)
     )
@@ -248,7 +246,7 @@ async def agent(
         folder = Path(mkdtemp(prefix="holdfast-"))
         cleanup = partial(rmtree, folder, ignore_errors=True)
         session, children = await memory_session(parts=parts), _memory_children(parts)
-        remembers: Callable[[Session, Rights], None] = _forgetful
+        remembers: Callable[..., object] = _nothing
     else:
         store, settings = SessionStore(home), parts.settings
         if resume is None:
@@ -257,7 +255,7 @@ async def agent(
         else:
             files = await store.open(resume, durability=settings.durability)
         session, folder, children = await _session(files, parts), files.directory, _file_children(files, parts)
-        remembers = partial(_remembering, files, parts)
+        remembers = partial(remember, files, parts)
         if resume is not None and offers_notes:
             await _offered(session)
     where = partial(_journal_of, folder)
@@ -266,19 +264,8 @@ async def agent(
     return Agent(session, model, machine, crew, options=options, keepers=background(session))
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     pass
-
-
-def _forgetful(session: Session, rights: Rights) -> None:
-    """Without a home there is no memory."""
-
-
-def _remembering(parent: SessionFiles, parts: Parts, session: Session, rights: Rights) -> None:
-    """Give the session of a sub-agent its memories; it stands in the same project and home as its parent."""
-    if parts.settings.memory:
-        home, project = _home(parent) or home_of(os.environ), parent.journal.header.project
-        remember(session, parts, rights, home=home, project=project)
 
 
 def _journal_of(folder: Path, name: str) -> str:
