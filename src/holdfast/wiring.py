@@ -183,7 +183,7 @@ async def _session(
 
 
 def remember(files: SessionFiles, parts: Parts, session: Session, rights: Rights = MAIN_RIGHTS) -> FileMemories | None:
-    """Give a session the memories of the files' project, as far as `rights` go; returns the project's (MEM-1, MEM-13)."""
+    """Give a session the memories of the project, as far as `rights` go; returns the project's (MEM-1, MEM-13)."""
     if not parts.settings.memory:
         return None
     settings, sink, home = parts.settings, session.world.sink, _home(files) or home_of(os.environ)
