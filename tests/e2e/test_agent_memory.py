@@ -226,7 +226,7 @@ def test_uses_are_counted_beside_the_directory(place: Place) -> None:
             await one.agent.say("When do deploys go out?")
             assert "On Fridays." in shown(one)
             await one.agent.close()
-        assert {path.name for path in place.memory.iterdir()} == {"deploys.md", "MEMORY.md"}
+        assert {path.name for path in place.memory.iterdir()} - {".holdfast"} == {"deploys.md", "MEMORY.md"}
         assert (place.memory / "deploys.md").read_text() == text
         memories = FileMemories(place.memory, cache=cache_of(place.home, place.memory))
         assert await memories.used() == {"deploys.md": 2}

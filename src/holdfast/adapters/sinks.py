@@ -126,6 +126,7 @@ class TeeSink:
         for sink in list(self._sinks):
             try:
                 sink.emit(event)
-            except Exception:  # the boundary to code that isn't ours: it must not fail the turn
+            except Exception as e:  # the boundary to code that isn't ours: it must not fail the turn
                 self._sinks.remove(sink)
-                _LOG.warning("a sink failed and is left out: %r", sink, exc_info=True)
+                _LOG.warning("a sink failed and is left out: %s (%s)", type(sink).__name__, type(e).__name__)
+                _LOG.debug("where it failed", exc_info=e)

@@ -42,6 +42,7 @@ SLUG_CHARS = 200
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _SHOWN = 5
+_NOT_SESSIONS = frozenset({"memory"})  # what else stands in a project's folder (MEM-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class SessionStore:
 
     def directory(self, session: str, *, project: str | Path) -> Path:
         """Where a session of a project stands, or would stand."""
-        if not _SESSION_ID.fullmatch(session):
+        if not _is_session(session):
             raise JournalError(f"not a session id (letters, digits, - and _, up to 128): {session[:150]!r}")
         return self._projects / slug_of(project) / session
 
@@ -180,7 +181,7 @@ class SessionStore:
         slug = slug_of(project) if project is not None else slug
         projects = _folders(self._projects) if slug is None else [self._projects / slug]
         for folder in projects:
-            yield from (d for d in _folders(folder) if _SESSION_ID.fullmatch(d.name))
+            yield from (d for d in _folders(folder) if _is_session(d.name))
 
 
 async def open_beside(
@@ -203,6 +204,10 @@ async def open_beside(
         lock.release()
         raise
     return SessionFiles(name, directory, journal, FileBlobs(directory / "blobs"))
+
+
+def _is_session(name: str) -> bool:
+    return bool(_SESSION_ID.fullmatch(name)) and name not in _NOT_SESSIONS
 
 
 def _make_and_lock(directory: Path) -> SessionLock:
