@@ -472,6 +472,19 @@ def test_a_report_of_a_log_and_of_a_session(run: Any, log: Path, kept: str, plac
     assert run("report", log, "-o", log, "--force").code == 2 and run("report", "nobody", "-o", "x.html").code == 3
 
 
+def test_a_report_holds_no_secrets(run: Any, place: Path) -> None:
+    """SEC-5: reports are shared; what looks like a key is replaced, wherever it was said."""
+    key = "ghp_" + "a1B2c3D4e5" * 3 + "F6g7H8"
+    said = Message.of("user", f"use {key} to push", id=MessageId("m0"))
+    log = place / "log.jsonl"
+    log.write_bytes(b"".join(to_claude_code([said, *messages()[1:]], session="s1", cwd="/p", version="2.1.0")))
+    assert run("import", log).code == 0
+    (info,) = run("sessions", "--json").json
+    assert run("compact", info["session"]).code in (0, 1)
+    assert run("report", info["session"], "-o", "page.html").code == 0
+    assert key not in (place / "page.html").read_text()
+
+
 # --- every way to end
 
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from holdfast.adapters.files.keys import secret_key
 from holdfast.cli.door import out, out_json
 from holdfast.cli.exporting import STDOUT, check_target, write_whole
 from holdfast.cli.opened import Opened, facts_of, is_journal, opened_one
 from holdfast.cli.tables import plural
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
+from holdfast.memory.trust.secrets import redact
 from holdfast.report.page import About, Price, page
 from holdfast.report.timeline import Timeline, timeline
 from holdfast.transcript.messages import Usage
@@ -37,7 +39,8 @@ def report_command(
         about, told = _foreign(reference, config, session)
     else:
         about, told = _own(opened_one(reference, config, session=session), reference, config)
-    data = page(about, told).encode()
+    told_secrets = redact(page(about, told), secret_key(config.home))  # SEC-5: also where nobody thought of one
+    data = told_secrets.text.encode()
     if target == STDOUT:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

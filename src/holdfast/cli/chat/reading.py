@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import stat
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -27,30 +30,54 @@ class Interrupted(Exception):
     """Ctrl-C came while something was done; it was ended."""
 
 
-async def interruptible(work: Callable[[], Awaitable[T]]) -> T:
-    """Do something that Ctrl-C ends. Raises `Interrupted` then, and whatever the work raises."""
-    done: list[T] = []
-    failed: list[Exception] = []
-    async with anyio.create_task_group() as tasks:
+class Ears:
+    """Hears Ctrl-C as long as a chat lasts: it ends what is being done, or, pressed in between, what is done next."""
 
-        async def listen(*, task_status: anyio.abc.TaskStatus[None]) -> None:
-            with anyio.open_signal_receiver(signal.SIGINT) as signals:
-                task_status.started()
-                async for _ in signals:
-                    tasks.cancel_scope.cancel()
-                    return
+    def __init__(self) -> None:
+        self._scopes: list[anyio.CancelScope] = []
+        self._is_pressed = False
 
-        await tasks.start(listen)
+    def heard(self) -> None:
+        """Ctrl-C was pressed."""
+        if self._scopes:
+            self._scopes[-1].cancel()
+        else:
+            self._is_pressed = True
+
+    @contextmanager
+    def around(self, scope: anyio.CancelScope) -> Iterator[None]:
+        """What stands in this scope ends when Ctrl-C is pressed."""
+        self._scopes.append(scope)
+        if self._is_pressed:
+            self._is_pressed = False
+            scope.cancel()
         try:
-            done.append(await work())
-        except Exception as e:  # carried out of the group, which would wrap it
-            failed.append(e)
-        tasks.cancel_scope.cancel()
-    if failed:
-        raise failed[0]
-    if not done:
-        raise Interrupted
-    return done[0]
+            yield
+        finally:
+            self._scopes.remove(scope)
+
+
+_EARS: ContextVar[Ears] = ContextVar("ears")
+
+
+@contextmanager
+def hearing() -> Iterator[None]:
+    """Ctrl-C never raises in here: one handler for all of it, as between several there would be gaps."""
+    loop, ears = asyncio.get_running_loop(), Ears()
+    token = _EARS.set(ears)
+    loop.add_signal_handler(signal.SIGINT, ears.heard)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        _EARS.reset(token)
+
+
+async def interruptible(work: Callable[[], Awaitable[T]]) -> T:
+    """Do something that Ctrl-C ends, within `hearing`. Raises `Interrupted` then, and whatever the work raises."""
+    with anyio.CancelScope() as scope, _EARS.get().around(scope):
+        return await work()
+    raise Interrupted
 
 
 class Reader(Protocol):
@@ -145,7 +172,7 @@ class EditorReader:
         from prompt_toolkit.patch_stdout import patch_stdout
 
         with patch_stdout(raw=True):  # background work may speak while somebody types
-            return await self._session.prompt_async(PROMPT, default=default, multiline=False)
+            return await self._session.prompt_async(PROMPT, default=default, multiline=False, handle_sigint=False)
 
     async def answer(self, question: str) -> str:
         return await self._answers.prompt_async(question, handle_sigint=False)

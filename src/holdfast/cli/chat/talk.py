@@ -16,7 +16,15 @@ from holdfast.agent.progress import Asked, No, Yes
 from holdfast.cli.chat.asking import ask
 from holdfast.cli.chat.commands import COMMANDS, is_command, obey
 from holdfast.cli.chat.opening import Place, Wanted, place_of
-from holdfast.cli.chat.reading import EditorReader, Interrupted, PlainReader, Reader, interruptible, is_terminal
+from holdfast.cli.chat.reading import (
+    EditorReader,
+    Interrupted,
+    PlainReader,
+    Reader,
+    hearing,
+    interruptible,
+    is_terminal,
+)
 from holdfast.cli.chat.screen import Screen
 from holdfast.cli.chat.spent import Spent
 from holdfast.cli.chat.working import work
@@ -126,7 +134,8 @@ async def chat(wanted: Wanted) -> int:
     """`holdfast chat`: open, talk, close. Returns the exit code."""
     place = await place_of(wanted)
     try:
-        return await _chat(place, wanted)
+        with hearing():
+            return await _chat(place, wanted)
     finally:
         with anyio.CancelScope(shield=True):
             await place.models.close()
