@@ -378,6 +378,8 @@ def test_nobody_who_reads_and_nobody_who_types(folder: Path, env: dict[str, str]
     assert "Traceback" not in done.stderr and "internal" not in done.stderr
     done = shell(f"{command} <&-")
     assert done.returncode == 2 and "no standard input" in done.stderr and len(done.stderr.splitlines()) == 1
+    done = shell(f"{command} </dev/null")
+    assert done.returncode == 0 and "holdfast:" not in done.stderr, done.stderr
 
 
 def test_a_low_context_says_what_to_do(folder: Path, env: dict[str, str]) -> None:
