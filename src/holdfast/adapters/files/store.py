@@ -29,6 +29,7 @@ from holdfast.adapters.files.journal import Durability, FileJournal
 from holdfast.adapters.files.listing import SessionInfo, describe
 from holdfast.adapters.files.lock import SessionLock
 from holdfast.errors import JournalError, SessionNotFound
+from holdfast.memory.directory import MEMORY
 from holdfast.transcript.codec import FORMAT, VERSION
 from holdfast.transcript.records import Header
 
@@ -180,7 +181,7 @@ class SessionStore:
         slug = slug_of(project) if project is not None else slug
         projects = _folders(self._projects) if slug is None else [self._projects / slug]
         for folder in projects:
-            yield from (d for d in _folders(folder) if _SESSION_ID.fullmatch(d.name))
+            yield from (d for d in _folders(folder) if _SESSION_ID.fullmatch(d.name) and not _is_of_memories(d))
 
 
 async def open_beside(
@@ -211,6 +212,11 @@ def _make_and_lock(directory: Path) -> SessionLock:
     except OSError as e:
         raise JournalError(f"{directory}: {e.strerror or e}: the session can't be made") from e
     return SessionLock.acquire(directory)
+
+
+def _is_of_memories(directory: Path) -> bool:
+    """Whether this is the project's memory, which stands beside its sessions (MEM-1)."""
+    return directory.name == MEMORY and not (directory / JOURNAL).exists()
 
 
 def _folders(parent: Path) -> list[Path]:
