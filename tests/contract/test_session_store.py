@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.adapters.files import SessionInfo, SessionStore, slug_of
 from holdfast.adapters.machine import RandomIds, SystemClock
-from holdfast.errors import DamagedLine, JournalError
+from holdfast.errors import DamagedLine, JournalError, SessionNotFound
 from holdfast.testing.doubles import CountingIds, FixedClock
 from holdfast.transcript.blocks import text_block
 from holdfast.transcript.messages import Message, MessageId, content_of
@@ -90,6 +90,17 @@ def test_sessions_are_found_by_id_beginning_and_path(tmp_path: Path) -> None:
     for nothing in ("zzz", "", "../abc-1", str(tmp_path / "none")):
         with pytest.raises(JournalError):
             store.locate(nothing)
+
+
+def test_the_memory_of_a_project_is_no_session(tmp_path: Path) -> None:
+    """ENG-4, MEM-1: it stands beside the sessions; a session that is called so is one all the same."""
+    directory = made(tmp_path, "one", (said("m1"),))
+    (directory.parent / "memory").mkdir()
+    assert [info.id for info in SessionStore(tmp_path).list()] == ["one"]
+    with pytest.raises(SessionNotFound):
+        SessionStore(tmp_path).locate("mem")
+    made(tmp_path, "memory", (said("m1"),), project="/elsewhere")
+    assert sorted(info.id for info in SessionStore(tmp_path).list()) == ["memory", "one"]
 
 
 def test_a_deleted_session_is_gone(tmp_path: Path) -> None:

@@ -380,6 +380,8 @@ def test_nobody_who_reads_and_nobody_who_types(folder: Path, env: dict[str, str]
     assert "Traceback" not in done.stderr and "internal" not in done.stderr
     done = shell(f"{command} <&-")
     assert done.returncode == 2 and "no standard input" in done.stderr and len(done.stderr.splitlines()) == 1
+    done = shell(f"{command} </dev/null")
+    assert done.returncode == 0 and "holdfast:" not in done.stderr, done.stderr
 
 
 def test_a_low_context_says_what_to_do(folder: Path, env: dict[str, str]) -> None:
@@ -492,5 +494,16 @@ def test_init_writes_a_config_that_reads_as_nothing_changed(folder: Path, env: d
     changed = json.loads(ran("config", "--json", "--changed", cwd=folder, env=env).stdout)["settings"]
     assert {"main_models", "auto_compact", "permission_deny", "memory"} <= set(changed)
     assert ran("init", "--project", cwd=folder, env=env).returncode == 0
+    command = " ".join(map(shlex.quote, HOLDFAST))
+    done = subprocess.run(
+        ["bash", "-c", f"trap '' XFSZ; ulimit -f 0; {command} init --force"],
+        check=False,
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and str(path) in done.stderr, done.stderr
+    assert [one.name for one in path.parent.iterdir() if one.is_file()] == ["config.toml"] and path.read_text()
     text = (folder / ".holdfast" / "config.toml").read_text()
     assert "#permission_deny" in text and "permission_allow" not in text

@@ -261,7 +261,7 @@ def test_compact_instructions_reach_the_summariser() -> None:
         session.strategies = (Strategy("spy", propose),)
         await run_turn(session, "hello", ScriptedModel(["ok"]))
         assert "Keep all ticket numbers." in wishes(session.view)
-        await proposal(session, trigger="manual", focus="the parser")
+        await proposal(session, Wish(trigger="manual", focus="the parser"))
         assert "Keep all ticket numbers." in seen[0] and "the parser" in seen[0]
 
     run(body)

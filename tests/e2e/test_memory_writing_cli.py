@@ -173,3 +173,17 @@ def test_what_is_refused_is_one_line(memory: Shell) -> None:
     memory.notes.mkdir(exist_ok=True)
     (memory.notes / "MEMORY.md").write_text("- x\n" * 200)
     assert "201 lines, over its limit of 200" in memory("add", "one more")
+
+
+def test_what_is_no_text_is_refused(memory: Shell) -> None:
+    """MEM-10, CLI-5: bytes that aren't UTF-8 would spoil the index, too; without standard input there is one line."""
+    assert "not in UTF-8" in memory("add", os.fsdecode(b"caf\xe9"), code=2)
+    assert not list(memory.notes.glob("*.md"))
+    command = [sys.executable, "-m", "holdfast", "memory", "add", "-", "--dir", str(memory.notes)]
+    closed = ["sh", "-c", 'exec "$@" <&-', "sh", *command]
+    done = subprocess.run(closed, capture_output=True, text=True, check=False, cwd=memory.cwd)
+    assert done.returncode == 2
+    assert "no standard input" in done.stderr
+    done = subprocess.run(command, capture_output=True, check=False, cwd=memory.cwd, input=b"\xff\xfe")
+    assert done.returncode == 2, done.stderr
+    assert not list(memory.notes.glob("*.md"))

@@ -80,9 +80,13 @@ class New:
 
 def add_command(new: New, place: Place) -> int:
     """Save a new memory, and its line in the index."""
-    text = sys.stdin.read() if new.text == "-" else new.text
+    text = _given(new.text)
     if not text.strip():
         raise BadSetting("TEXT: nothing to save")
+    try:
+        "".join((text, new.name or "", new.about or "")).encode()
+    except UnicodeEncodeError:
+        raise BadSetting("TEXT: not in UTF-8, as memories are") from None
     kind = next((one for one in TYPES if one == new.kind), None) if new.kind else kind_of(text)
     if kind is None:
         raise BadSetting(f"--type: {new.kind!r} isn't one of {', '.join(TYPES)}")
@@ -314,6 +318,15 @@ def _diff(one: Proposal, place: Place) -> str:
 
 
 # --- what is said -----------------------------------------------------------------------------------------------------
+
+
+def _given(text: str) -> str:
+    """The text; `-` is standard input."""
+    if text != "-":
+        return text
+    if sys.stdin is None:
+        raise BadSetting("-: there is no standard input to read from")
+    return sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
 
 
 def _hand() -> Stamp:

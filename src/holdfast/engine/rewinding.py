@@ -8,8 +8,9 @@ from holdfast.context.view import View, project
 from holdfast.engine.session import Session
 from holdfast.errors import CompactionRefused, HoldfastError
 from holdfast.transcript.blocks import Text, ToolResult
-from holdfast.transcript.edits import Rewound
+from holdfast.transcript.edits import Compacted, Rewound
 from holdfast.transcript.messages import Message, MessageId
+from holdfast.transcript.records import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,16 @@ async def rewind_to(session: Session, last: str, *, reason: str = "asked for") -
         raise CompactionRefused("a compaction of this session is running; wait for it to end")
     if last not in session.view.positions:
         loaded = await session.world.journal.load(whole=True)
-        ids = {placed.record.id for placed in loaded.records if isinstance(placed.record, Message)}
-        if last and last not in ids:
+        if last and not any(last in _said_in(placed.record) for placed in loaded.records):
             raise HoldfastError(f"{last!r} is no message of this session")
     await session.record(Rewound(to=MessageId(last), reason=reason))
+
+
+def _said_in(record: Record) -> tuple[MessageId, ...]:
+    """The messages that a record brings: one that was said, or those of a boundary's record."""
+    if isinstance(record, Compacted):
+        return tuple(message.id for message in record.summary)
+    return (record.id,) if isinstance(record, Message) else ()
 
 
 def _chain(view: View) -> list[View]:

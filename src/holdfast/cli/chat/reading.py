@@ -100,7 +100,8 @@ class PlainReader:
     def __init__(self) -> None:
         self._fd = sys.stdin.fileno()
         self.can_ask = sys.stdin.isatty()  # words in a pipe are prompts, and never answers to questions
-        self._waits = not stat.S_ISREG(os.fstat(self._fd).st_mode)
+        kind = os.fstat(self._fd).st_mode  # files and devices such as /dev/null are always ready, and not waited for
+        self._waits = self.can_ask or stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
         self._read, self._is_over = b"", False
 
     async def prompt(self, default: str = "") -> str:
