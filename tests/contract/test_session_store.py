@@ -93,14 +93,14 @@ def test_sessions_are_found_by_id_beginning_and_path(tmp_path: Path) -> None:
 
 
 def test_the_memory_of_a_project_is_no_session(tmp_path: Path) -> None:
-    """ENG-4, MEM-1: it stands beside the sessions; a session that is called so is one all the same."""
+    """ENG-4, MEM-1: it stands beside the sessions, so none may have its name."""
     directory = made(tmp_path, "one", (said("m1"),))
     (directory.parent / "memory").mkdir()
     assert [info.id for info in SessionStore(tmp_path).list()] == ["one"]
     with pytest.raises(SessionNotFound):
         SessionStore(tmp_path).locate("mem")
-    made(tmp_path, "memory", (said("m1"),), project="/elsewhere")
-    assert sorted(info.id for info in SessionStore(tmp_path).list()) == ["memory", "one"]
+    with pytest.raises(JournalError, match="not a session id"):
+        made(tmp_path, "memory", (said("m1"),), project="/elsewhere")
 
 
 def test_a_deleted_session_is_gone(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from holdfast.adapters.sinks import ListSink
 from holdfast.context.accounting import account
 from holdfast.context.full import instruction
 from holdfast.context.instructions import wishes
-from holdfast.engine.compaction import Done, compact, proposal
+from holdfast.engine.compaction import Done, Wish, compact, proposal
 from holdfast.engine.instructions import with_instructions
 from holdfast.engine.reminding import HostText, ordered, remind
 from holdfast.engine.session import Session
