@@ -716,6 +716,27 @@ class Full(Disk):
         return taken
 
 
+@pytest.mark.parametrize("left", [0, 50])
+def test_a_session_that_could_not_be_made_leaves_no_folder(tmp_path: Path, left: int) -> None:
+    """REL-10, ENG-5: a listing would show it as a broken one."""
+
+    async def body() -> None:
+        disk = Full()
+        disk.free_bytes = left
+        store = SessionStore(tmp_path, disk=disk)
+        with pytest.raises(JournalError, match="nothing was recorded; free some space"):
+            await store.create("s1", project="/p", created=5.0)
+        assert not store.list() and not list(tmp_path.rglob("s1"))
+        disk.free_bytes = 10**6
+        files = await store.create("s1", project="/p", created=5.0)
+        await files.journal.close()
+        with pytest.raises(JournalError):
+            await store.create("s1", project="/p", created=5.0)
+        assert [info.problem for info in store.list()] == [None]
+
+    run(body)
+
+
 @pytest.mark.parametrize("left", [0, 1, 50, 200, 400])
 def test_a_full_disk_loses_nothing_and_work_goes_on(path: Path, left: int) -> None:
     """REL-10: refused appends leave no trace; when space returns the same journal takes records again."""

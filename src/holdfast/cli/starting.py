@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.adapters.config import CONFIG, FOLDER, NOT_FOR_PROJECTS
-from holdfast.adapters.files.disk import make_private
+from holdfast.adapters.files.disk import DISK, make_private, write_new
 from holdfast.cli.door import home, out, out_json
 from holdfast.errors import BadSetting
 from holdfast.settings import Settings
@@ -59,7 +59,10 @@ def init_command(*, is_project: bool, force: bool, is_json: bool) -> None:
     else:
         make_private(path.parent)
     beside = path.with_name(f".{CONFIG}.{os.getpid()}")
-    beside.write_text(template(is_project=is_project), encoding="utf-8")
+    try:
+        write_new(DISK, beside, template(is_project=is_project).encode())
+    except OSError as e:
+        raise OSError(e.errno, e.strerror, str(path)) from e  # a write that fails doesn't say where
     beside.chmod(0o644 if is_project else 0o600)
     beside.replace(path)
     if is_json:

@@ -20,6 +20,7 @@ import msgspec
 
 from holdfast.errors import JournalError, SessionBusy
 
+LOCK = "lock"
 LEASE_SECONDS = 60.0
 BUSY = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
 
@@ -69,7 +70,7 @@ class SessionLock:
     @classmethod
     def acquire(cls, directory: Path, *, lease_seconds: float = LEASE_SECONDS) -> SessionLock:
         """Take the lock, or raise `SessionBusy` naming the holder."""
-        path = directory / "lock"
+        path = directory / LOCK
         while True:
             try:
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
@@ -141,7 +142,7 @@ if hasattr(os, "register_at_fork"):
 def read_holder(directory: Path) -> Holder | None:
     """What the lock file says; None when it says nothing. That someone is named doesn't mean that the lock is held."""
     try:
-        return msgspec.json.decode((directory / "lock").read_bytes(), type=Holder)
+        return msgspec.json.decode((directory / LOCK).read_bytes(), type=Holder)
     except (OSError, msgspec.MsgspecError):
         return None
 

@@ -11,6 +11,7 @@ Directories are 0700, files 0600. `create` and `open` wait for the disk; the res
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -24,10 +25,10 @@ from pathlib import Path
 import anyio.to_thread
 
 from holdfast.adapters.files.blobs import FileBlobs
-from holdfast.adapters.files.disk import DISK, Disk, make_private
+from holdfast.adapters.files.disk import DISK, Disk, discard, make_private
 from holdfast.adapters.files.journal import Durability, FileJournal
 from holdfast.adapters.files.listing import SessionInfo, describe
-from holdfast.adapters.files.lock import SessionLock
+from holdfast.adapters.files.lock import LOCK, SessionLock
 from holdfast.errors import JournalError, SessionNotFound
 from holdfast.memory.directory import MEMORY
 from holdfast.transcript.codec import FORMAT, VERSION
@@ -99,6 +100,7 @@ class SessionStore:
                 directory / JOURNAL, header, durability=durability, disk=self._disk, lock=lock
             )
         except BaseException:
+            self._abandon(directory)
             lock.release()
             raise
         return SessionFiles(session, directory, journal, FileBlobs(directory / "blobs", disk=self._disk))
@@ -124,6 +126,13 @@ class SessionStore:
         if not _SESSION_ID.fullmatch(session):
             raise JournalError(f"not a session id (letters, digits, - and _, up to 128): {session[:150]!r}")
         return self._projects / slug_of(project) / session
+
+    def _abandon(self, directory: Path) -> None:
+        """Remove the folder of a session that could not be made (a full disk): it would be listed as a broken one."""
+        if not (directory / JOURNAL).exists():
+            discard(self._disk, directory / LOCK)
+            with contextlib.suppress(OSError):
+                directory.rmdir()  # refused where anything else is in it
 
     def list(self, project: str | Path | None = None) -> tuple[SessionInfo, ...]:
         """All sessions, or those of a project, last written first."""
