@@ -494,15 +494,8 @@ def test_init_writes_a_config_that_reads_as_nothing_changed(folder: Path, env: d
     changed = json.loads(ran("config", "--json", "--changed", cwd=folder, env=env).stdout)["settings"]
     assert {"main_models", "auto_compact", "permission_deny", "memory"} <= set(changed)
     assert ran("init", "--project", cwd=folder, env=env).returncode == 0
-    command = " ".join(map(shlex.quote, HOLDFAST))
-    done = subprocess.run(
-        ["bash", "-c", f"trap '' XFSZ; ulimit -f 0; {command} init --force"],
-        check=False,
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-    )
+    full = f"trap '' XFSZ; ulimit -f 0; {' '.join(map(shlex.quote, HOLDFAST))} init --force"
+    done = subprocess.run(["bash", "-c", full], cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and str(path) in done.stderr, done.stderr
     assert [one.name for one in path.parent.iterdir() if one.is_file()] == ["config.toml"] and path.read_text()
     text = (folder / ".holdfast" / "config.toml").read_text()
