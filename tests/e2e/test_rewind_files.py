@@ -26,9 +26,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_files_go_back_without_a_turn(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def work() -> tuple[str, str, str]:
         script = [say(tool_use("Write", {"file_path": str(place / "a.txt"), "content": "new"}, id="c1")), "Done."]
-        one = await agent(
-            place, model=ScriptedModel(script), home=place.parent / "home", options=Options(), parts=Parts()
-        )
+        one = await agent(place, model=ScriptedModel(script), home=place.parent / "home")
         one.mode = "bypass"
         await one.say("write it")
         said = [item.message.id for item in one.session.view.items]
