@@ -30,6 +30,7 @@ def test_consolidate(tmp_path: Path) -> None:
     assert not (folder / ".holdfast").exists()
     done = json.loads(holdfast("--dir", str(folder), "--json", home=tmp_path).stdout)
     assert (done["outcome"], done["merged"], done["model"]) == ("written", {"b.md": "a.md"}, "offline")
+    assert (done["removed"], done["changed"]) == (["b.md"], ["MEMORY.md"])  # nothing of b.md was missing in a.md
     assert done["diff"].startswith("--- ") and done["change"]
     assert sorted(path.name for path in folder.glob("*.md")) == ["MEMORY.md", "a.md"]
     again = holdfast("--dir", str(folder), home=tmp_path)

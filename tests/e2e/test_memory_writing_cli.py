@@ -20,11 +20,13 @@ pytestmark = pytest.mark.e2e
 
 class Shell:
     def __init__(self, tmp_path: Path) -> None:
-        self.cwd, self.notes = tmp_path, tmp_path / "notes"
+        self.cwd, self.notes, self.drafts = tmp_path, tmp_path / "notes", tmp_path / "drafts"
+        self.drafts.mkdir()
 
     def __call__(self, *words: str, stdin: str = "", editor: str = "", code: int = 0) -> str:
         environ = {"PATH": "/usr/bin:/bin", "HOME": str(self.cwd), "HOLDFAST_HOME": str(self.cwd / "home")}
         environ |= {"EDITOR": editor} if editor else {}
+        environ |= {"TMPDIR": str(self.drafts)}
         environ |= {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
         command = [sys.executable, "-m", "holdfast", "memory", *words, "--dir", str(self.notes)]
         done = subprocess.run(
@@ -187,3 +189,11 @@ def test_what_is_no_text_is_refused(memory: Shell) -> None:
     done = subprocess.run(command, capture_output=True, check=False, cwd=memory.cwd, input=b"\xff\xfe")
     assert done.returncode == 2, done.stderr
     assert not list(memory.notes.glob("*.md"))
+
+
+def test_an_editor_that_fails_leaves_no_copy(memory: Shell) -> None:
+    """MEM-7: nothing was saved, so nothing of the memory stays elsewhere."""
+    memory("add", "Anna deploys.", "--file", "anna")
+    assert "nothing was saved" in memory("edit", "anna", editor="false", code=2)
+    assert "can't be run" in memory("edit", "anna", editor="no-such-editor", code=2)
+    assert not list(memory.drafts.iterdir())

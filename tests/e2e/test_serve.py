@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -121,3 +122,16 @@ def test_a_bad_configuration_is_one_line(tmp_path: Path) -> None:
     )
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "gateway.upstreams.anthropic" in done.stderr
     assert time.monotonic() - began < 60
+
+
+def test_an_address_that_is_taken_is_one_line(tmp_path: Path) -> None:
+    """GW-1, CLI-5: and the exit code is that of a wrong setting."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        env = {**os.environ, "HOLDFAST_HOME": str(tmp_path)}
+        command = [sys.executable, "-m", "holdfast", "serve", "--port", str(port)]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1 and f"127.0.0.1:{port}: Address already in use: give" in done.stderr

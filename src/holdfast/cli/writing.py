@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -127,7 +128,11 @@ def edit_command(file: str, place: Place) -> int:
     folder = Path(tempfile.mkdtemp(prefix="holdfast-"))
     draft = folder / Path(name).name
     draft.write_bytes(base.encode("utf-8", "surrogateescape"))
-    _edit(draft)
+    try:
+        _edit(draft)
+    except BadSetting:
+        shutil.rmtree(folder, ignore_errors=True)  # said to be not saved, and a memory may be private
+        raise
     text = draft.read_bytes().decode("utf-8", "surrogateescape")
 
     async def saving() -> tuple[Written | Proposal, str | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
@@ -30,10 +31,26 @@ class _Server(uvicorn.Server):
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        log = logging.getLogger("uvicorn.error")
+        log.addFilter(_is_no_bare_error)
+        try:
+            await super().startup(sockets)
+        except SystemExit as e:  # uvicorn's way to say that nothing can listen there
+            why = e.__context__
+            if not isinstance(why, OSError):
+                raise
+            said = os.strerror(why.errno) if why.errno and why.errno > 0 else why.strerror or str(why)
+            where = f"{self.config.host}:{self.config.port}"
+            raise BadSetting(f"{where}: {said}: give another --host or --port") from None
+        finally:
+            log.removeFilter(_is_no_bare_error)
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+
+
+def _is_no_bare_error(record: logging.LogRecord) -> bool:
+    return not isinstance(record.msg, OSError)
 
 
 async def serve(

@@ -163,7 +163,7 @@ def merged(files: Mapping[str, Kept], order: Order, into: str, gone: Kept) -> Or
     origin = least_trusted((order.origins.get(into, files[into].origin), gone.origin))
     return replace(
         order,
-        texts={**order.texts, into: new, gone.name: None},
+        texts={**order.texts, gone.name: None} | ({into: new} if more else {}),
         origins={**order.origins, into: origin, gone.name: origin},
         merged={**order.merged, gone.name: into},
         dropped=tuple(dropped),
