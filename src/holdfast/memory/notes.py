@@ -71,7 +71,7 @@ def template() -> str:
 
 def parse(text: str) -> Notes:
     """The notes that a text holds. Any text has a reading; a heading inside a code fence is none."""
-    lines = text.replace("\r\n", "\n").split("\n")
+    lines = [line.rstrip("\r") for line in text.split("\n")]  # as Windows ends them, also twice over
     heads, is_open = _heads(lines, fences=True)
     if is_open:  # a fence that nobody closed would swallow every section behind it
         heads, _ = _heads(lines, fences=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.errors import BadSetting
@@ -41,6 +41,8 @@ def test_the_template_has_ten_sections_each_with_one_italic_line() -> None:
     assert render(FORM) == template()
 
 
+@example("\r\r\n<")
+@example("end\r")
 @given(st.text(alphabet=st.sampled_from("#_*`~ \nab-<>!\r"), max_size=200))
 def test_any_text_has_a_reading_that_stays(text: str) -> None:
     """SM-6: reading and writing once more changes nothing, and no word is lost."""
