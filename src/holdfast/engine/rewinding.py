@@ -8,9 +8,8 @@ from holdfast.context.view import View, project
 from holdfast.engine.session import Session
 from holdfast.errors import CompactionRefused, HoldfastError
 from holdfast.transcript.blocks import Text, ToolResult
-from holdfast.transcript.edits import Compacted, Rewound
+from holdfast.transcript.edits import Rewound
 from holdfast.transcript.messages import Message, MessageId
-from holdfast.transcript.records import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +56,16 @@ async def rewind_conversation(session: Session, to: str, *, reason: str = "asked
 async def rewind_to(session: Session, last: str, *, reason: str = "asked for") -> None:
     """Go on from a message that was said at any time, also on a way that was left; no id: from the start.
 
-    Raises `HoldfastError` when no such message was said.
+    A record of a compaction counts while the view holds it. Raises `HoldfastError` when no such message was said.
     """
     if session.is_compacting:
         raise CompactionRefused("a compaction of this session is running; wait for it to end")
     if last not in session.view.positions:
         loaded = await session.world.journal.load(whole=True)
-        if last and not any(last in _said_in(placed.record) for placed in loaded.records):
+        ids = {placed.record.id for placed in loaded.records if isinstance(placed.record, Message)}
+        if last and last not in ids:
             raise HoldfastError(f"{last!r} is no message of this session")
     await session.record(Rewound(to=MessageId(last), reason=reason))
-
-
-def _said_in(record: Record) -> tuple[MessageId, ...]:
-    """The messages that a record brings: one that was said, or those of a boundary's record."""
-    if isinstance(record, Compacted):
-        return tuple(message.id for message in record.summary)
-    return (record.id,) if isinstance(record, Message) else ()
 
 
 def _chain(view: View) -> list[View]:
