@@ -44,6 +44,12 @@ def home() -> Path:
     return home_of(os.environ)
 
 
+def reference_of(text: str) -> str | Path:
+    """What names a session on the command line: a path when there is one, else an id or the beginning of one."""
+    path = Path(text)
+    return path if path.exists() else text
+
+
 def out(text: str = "") -> None:
     """A line, or several, for people."""
     sys.stdout.write(text + "\n")

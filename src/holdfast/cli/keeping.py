@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from holdfast.cli.door import clean, configured, out, out_json
+from holdfast.cli.door import clean, configured, out, out_json, reference_of
 from holdfast.errors import BadSetting
 from holdfast.transcript.records import Titled
 from holdfast.wiring import Parts, fork_session, open_session
@@ -55,7 +54,7 @@ def fork_command(reference: str, title: str | None, *, is_json: bool) -> None:
 
     async def body() -> dict[str, Any]:
         config = configured()
-        session = await fork_session(config.home, _reference(reference), parts=Parts(settings=config.settings))
+        session = await fork_session(config.home, reference_of(reference), parts=Parts(settings=config.settings))
         try:
             if told is not None:
                 await session.record(Titled(title=told))
@@ -74,17 +73,12 @@ def fork_command(reference: str, title: str | None, *, is_json: bool) -> None:
 
 async def _changed(reference: str, change: Callable[[Session], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
     config = configured()
-    session = await open_session(config.home, _reference(reference), parts=Parts(settings=config.settings))
+    session = await open_session(config.home, reference_of(reference), parts=Parts(settings=config.settings))
     try:
         done = await change(session)
         return {"session": (await session.world.journal.load()).header.session, **done}
     finally:
         await session.close()
-
-
-def _reference(reference: str) -> str | Path:
-    path = Path(reference)
-    return path if path.exists() else reference
 
 
 def _title(text: str) -> str:

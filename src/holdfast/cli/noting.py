@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.door import EXIT_FAILED, EXIT_OK, note, out, out_json
+from holdfast.cli.door import EXIT_FAILED, EXIT_OK, note, out, out_json, reference_of
 from holdfast.cli.tables import table
 from holdfast.errors import BadSetting
 
@@ -82,7 +82,6 @@ def edit_command(reference: str, config: Config) -> int:
 def _path(reference: str, config: Config) -> Path:
     from holdfast.adapters.files import SessionStore
     from holdfast.adapters.files.notes import notes_path
-    from holdfast.cli.recalling import reference_of
 
     return notes_path(SessionStore(config.home).locate(reference_of(reference)))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.cli.door import reference_of
 from holdfast.cli.tables import plural
 from holdfast.context.models import model_facts
 from holdfast.context.policy import Facts, thresholds
@@ -124,7 +125,7 @@ async def _read_own(reference: str, config: Config) -> Opened:
     from holdfast.context.view import project
     from holdfast.transcript.edits import Cleared
 
-    files = await SessionStore(config.home).open(_reference(reference), read_only=True)
+    files = await SessionStore(config.home).open(reference_of(reference), read_only=True)
     try:
         loaded = await files.journal.load(whole=True)
     finally:
@@ -157,11 +158,6 @@ async def _read_own(reference: str, config: Config) -> Opened:
         compactions=tuple(compactions),
         records=tuple(records),
     )
-
-
-def _reference(reference: str) -> str | Path:
-    path = Path(reference)
-    return path if path.exists() else reference
 
 
 def facts_of(view: View, config: Config) -> Facts:

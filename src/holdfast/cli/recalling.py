@@ -14,7 +14,7 @@ import msgspec
 from holdfast.adapters.files import SessionStore
 from holdfast.adapters.files.store import PROJECTS, slug_of
 from holdfast.adapters.search import StoreArchive
-from holdfast.cli.door import clean, note, out, out_json
+from holdfast.cli.door import clean, note, out, out_json, reference_of
 from holdfast.cli.tables import plural
 from holdfast.context.recall import Shown, Wanted, range_of
 from holdfast.engine.recall import recall
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 
 _UNBOUNDED = 1 << 62  # a person's pipe takes everything; what models get is bounded
 _ALSO = 3
-
-
-def reference_of(text: str) -> str | Path:
-    path = Path(text)
-    return path if path.exists() else text
 
 
 def recall_command(

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.door import EXIT_FAILED, EXIT_OK, EXIT_USAGE, clean, note, out, out_json
-from holdfast.cli.recalling import reference_of
+from holdfast.cli.door import EXIT_FAILED, EXIT_OK, EXIT_USAGE, clean, note, out, out_json, reference_of
 from holdfast.cli.tables import plural, table
 from holdfast.engine.checkpoints import Rewind, What
 from holdfast.errors import BadSetting, RewindRefused, SessionNotFound

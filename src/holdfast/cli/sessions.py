@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.adapters.files import SessionInfo, SessionStore, read_holder
 from holdfast.adapters.files.listing import describe
-from holdfast.cli.door import EXIT_FAILED, EXIT_OK, clean, cut, home, out, out_json
+from holdfast.cli.door import EXIT_FAILED, EXIT_OK, clean, cut, home, out, out_json, reference_of
 from holdfast.cli.tables import plural, size, table
 from holdfast.errors import BadSetting
 
@@ -46,7 +46,7 @@ def list_command(project: Path | None, *, is_json: bool) -> None:
 
 def show_command(reference: str, *, is_json: bool) -> None:
     """One session, from the ends of its journal and what lies beside it."""
-    info = describe(SessionStore(home()).locate(_reference(reference)) / JOURNAL)
+    info = describe(SessionStore(home()).locate(reference_of(reference)) / JOURNAL)
     holder = read_holder(info.directory)
     data = _data(info) | {
         "blobs": sum(1 for path in (info.directory / "blobs").rglob("*") if path.is_file()),
@@ -77,7 +77,7 @@ def _checkpoints(directory: Path) -> str | None:
 def delete_command(reference: str, *, is_sure: bool, is_json: bool) -> int:
     """Delete one session; asks first, unless told not to."""
     store = SessionStore(home())
-    directory = store.locate(_reference(reference))
+    directory = store.locate(reference_of(reference))
     if not is_sure and not sys.stdin.isatty():
         raise BadSetting(f"{directory.name}: deleting is for good; add --yes to do it without being asked")
     if not is_sure:
@@ -92,11 +92,6 @@ def delete_command(reference: str, *, is_sure: bool, is_json: bool) -> int:
     else:
         out(f"deleted {directory.name}")
     return EXIT_OK
-
-
-def _reference(reference: str) -> str | Path:
-    path = Path(reference)
-    return path if path.exists() else reference
 
 
 def _data(info: SessionInfo) -> dict[str, Any]:

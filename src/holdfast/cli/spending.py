@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.door import out, out_json
+from holdfast.cli.door import out, out_json, reference_of
 from holdfast.cli.tables import plural, table, tokens, usd
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ def spend_command(reference: str, config: Config, *, is_json: bool) -> None:
 
 async def _spent(reference: str, config: Config) -> tuple[Spent, ...]:
     from holdfast.adapters.files import SessionStore
-    from holdfast.cli.recalling import reference_of
     from holdfast.memory.spending import read
 
     files = await SessionStore(config.home).open(reference_of(reference), read_only=True)

@@ -16,8 +16,7 @@ import anyio
 
 from holdfast.adapters.hooks import shell_hook
 from holdfast.adapters.sinks import ListSink
-from holdfast.cli.door import EXIT_FAILED, EXIT_OK, cut, note, out, out_json
-from holdfast.cli.recalling import reference_of
+from holdfast.cli.door import EXIT_FAILED, EXIT_OK, cut, note, out, out_json, reference_of
 from holdfast.cli.tables import plural, table
 from holdfast.context.parts import Part as Chosen
 from holdfast.engine.compaction import Done, Failed, compact

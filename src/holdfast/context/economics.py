@@ -11,6 +11,8 @@ from holdfast.transcript.edits import Change, Collapsed, Edit, Rewound, Undone
 from holdfast.transcript.messages import Usage
 from holdfast.transcript.records import Front, Record
 
+CACHE_SECONDS = {"5m": 300.0, "1h": 3_600.0}  # how long a provider keeps what was written to its cache
+
 
 @dataclass(frozen=True, slots=True)
 class Move:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.context.economics import CACHE_SECONDS
 from holdfast.context.replies import Reply
 from holdfast.events import CacheDropped
 from holdfast.transcript.records import Front
@@ -16,7 +17,6 @@ from holdfast.transcript.records import Front
 if TYPE_CHECKING:
     from holdfast.engine.session import Session
 
-TTL_SECONDS = {"5m": 300.0, "1h": 3_600.0}
 _MOST_LOST = 0.5  # a breakpoint may fall short of the end of the prompt, but not by half of it
 
 
@@ -48,6 +48,6 @@ def watch(session: Session, reply: Reply) -> None:
     if before is None or before.tokens < session.model.cache_minimum_tokens or view.moved is not None:
         return
     is_same = (before.model, before.front, before.boundary) == (here.model, here.front, here.boundary)
-    is_warm = now - before.at < TTL_SECONDS[session.settings.cache_ttl]
+    is_warm = now - before.at < CACHE_SECONDS[session.settings.cache_ttl]
     if is_same and is_warm and usage.cache_read_input_tokens < before.tokens * _MOST_LOST:
         session.world.sink.emit(CacheDropped(reply.model, before.tokens, usage.cache_read_input_tokens))

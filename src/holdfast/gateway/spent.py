@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.context.economics import usage_usd
+from holdfast.context.economics import CACHE_SECONDS, usage_usd
 from holdfast.context.models import ModelFacts
-from holdfast.replay.cost import CACHE_SECONDS
 from holdfast.transcript.messages import Usage
 
 

@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.context.economics import usage_usd
+from holdfast.context.economics import CACHE_SECONDS, usage_usd
 from holdfast.context.models import ModelFacts
 from holdfast.transcript.messages import Usage
-
-CACHE_SECONDS = {"5m": 300.0, "1h": 3_600.0}
 
 
 @dataclass(slots=True)
