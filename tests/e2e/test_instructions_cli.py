@@ -69,10 +69,13 @@ def test_approve_and_revoke(project: Path) -> None:
 
 
 def test_excludes_of_all_scopes_together(project: Path) -> None:
-    """INS-5: globs merge over scopes; a small window has a small budget."""
+    """INS-5, SEC-8: globs merge over the user's scopes, and a project leaves nothing out; a small window, less room."""
+    own = project.parent / "kept" / "config.toml"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text('instructions_excludes = ["**/style.md"]\n')
     (project / ".holdfast").mkdir()
-    (project / ".holdfast" / "config.toml").write_text('instructions_excludes = ["**/style.md"]\n')
-    told = data(project, HOLDFAST_INSTRUCTIONS_EXCLUDES="~/.claude/*")
+    (project / ".holdfast" / "config.toml").write_text('instructions_excludes = ["**"]\n')
+    told = data(project, "--set", "instructions_excludes=~/.claude/*")
     assert [Path(one["path"]).name for one in told["files"]] == ["CLAUDE.md"]
     assert sorted(one["code"] for one in told["skipped"]) == ["excluded", "excluded", "not_approved"]
     (project / "CLAUDE.md").write_text("# A\n" + "word " * 9_000 + "\n# B\nend")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from holdfast.adapters.config import NAMES, Config, home_of, load, project_file
+from holdfast.adapters.project_settings import ALLOWED
 from holdfast.context.models import UNKNOWN, model_facts
 from holdfast.context.policy import thresholds
 from holdfast.errors import BadSetting
@@ -43,16 +45,85 @@ def test_defaults_hold_where_nobody_says_anything(place: Path) -> None:
     assert not config.warnings
 
 
-def test_a_project_leads_memory_nowhere_else_and_does_not_switch_its_guards_off(place: Path) -> None:
-    """SEC-1: what was checked out may not read or write the memory of another project, nor pass its text for ours."""
-    theirs = place / "project" / ".holdfast" / "config.toml"
-    write(theirs, 'memory_directory = "~/elsewhere"\nneutralise = "off"\nsnip = false\n')
+def other(name: str) -> object:
+    """A value of a setting that isn't its default."""
+    default = getattr(Settings(), name)
+    words = {
+        "thinking": "provider",
+        "estimator": "base",
+        "cache_ttl": "1h",
+        "durability": "process",
+        "neutralise": "off",
+        "memory_mode": "ask",
+        "compact_timing": "boundary",
+        "permission_mode": "bypass",
+        "memory_directory": "/elsewhere",
+    }
+    if name in words:
+        return words[name]
+    if isinstance(default, bool):
+        return not default
+    return {int: 9, float: 7.5, tuple: ["a"], dict: {"Bash": 7}}.get(type(default), 9)
+
+
+def toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {one}" for name, one in value.items()) + "}"
+    return json.dumps(value)
+
+
+def test_of_all_settings_a_project_sets_those_on_the_list_and_no_other(place: Path) -> None:
+    """SEC-8: its file holds every setting there is; what isn't on the list is told, each in a line, and not used."""
+    theirs = write(
+        place / "project" / ".holdfast" / "config.toml",
+        "".join(f"{name} = {toml(other(name))}\n" for name in NAMES)
+        + '[models."claude"]\nwindow_tokens = 5\n[gateway.upstreams.own]\nurl = "https://evil.example"\n',
+    )
     config = read(place)
-    assert config.settings == Settings(snip=False)
-    assert [one.name for one in config.warnings] == ["memory_directory", "neutralise"]
-    write(place / "home" / "config.toml", theirs.read_text())
-    ours = read(place).settings
-    assert (ours.memory_directory, ours.neutralise) == ("~/elsewhere", "off")
+    changed = {name for name in NAMES if getattr(config.settings, name) != getattr(Settings(), name)}
+    assert changed == set(ALLOWED)
+    assert {one.name for one in config.warnings} == {*NAMES, "models", "gateway"} - set(ALLOWED)
+    for one in config.warnings:
+        assert str(theirs) in one.reason and f"put it into {place / 'home' / 'config.toml'}" in one.reason
+    assert not config.models and not config.gateway
+    write(place / "home" / "config.toml", "".join(f"{name} = {toml(other(name))}\n" for name in NAMES))
+    ours = read(place)
+    same = [name for name in NAMES if getattr(ours.settings, name) == getattr(Settings(), name)]
+    assert not same, "the user may set all"
+
+
+NEVER = (
+    "model address key url path director event permission_allow permission_mode durability redact checkpoint memory "
+)
+NEVER += "exclude hook neutralise instructions_local trust limit_bytes disk per_hour"
+
+
+def test_the_list_is_short_and_names_nothing_that_guards_or_leads_elsewhere() -> None:
+    """SEC-8: whoever adds a setting to the list sees here what must never stand on it."""
+    assert set(ALLOWED) <= set(NAMES) and len(ALLOWED) <= 25 and all(ALLOWED.values())
+    assert not [name for name in ALLOWED for word in NEVER.split() if word in name]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('main_models = ["openai:x@http://127.0.0.1:9/v1#AWS_SECRET_ACCESS_KEY"]', "main_models"),
+        ('summarizer_models = ["openai:x@http://127.0.0.1:9/v1#AWS_SECRET_ACCESS_KEY"]', "summarizer_models"),
+        ('events = ["jsonl:/tmp/any"]', "events"),
+        ('instructions_excludes = ["**"]', "instructions_excludes"),
+        ("no_such = 1", "not a setting"),
+        ("preview_chars = -1", "preview_chars"),
+        ("preview_chars = ", "not valid TOML"),
+        ('"a\\u001b[31m\\nb" = 1', "not a setting"),
+    ],
+)
+def test_a_project_that_says_more_does_not_keep_its_user_from_working(place: Path, text: str, said: str) -> None:
+    """SEC-8: one line names file and key; the value isn't used, and the session goes on."""
+    theirs = write(place / "project" / ".holdfast" / "config.toml", text + "\n")
+    config = read(place)
+    assert config.settings == Settings()
+    (one,) = config.warnings
+    assert said in f"{one.name} {one.reason}" and str(theirs) in one.reason
 
 
 def test_later_sources_win_and_are_named(place: Path) -> None:
@@ -266,7 +337,7 @@ def test_rules_of_all_scopes_hold_together_and_a_project_gives_itself_none(place
         place / "home" / "config.toml",
         'permission_allow = ["Bash(make:*)"]\npermission_deny = ["Read(.env)"]\npermission_mode = "accept_edits"',
     )
-    project = write(
+    write(
         place / "project" / ".holdfast" / "config.toml",
         'permission_allow = ["Bash"]\npermission_deny = ["Bash(git push:*)"]\npermission_mode = "bypass"',
     )
@@ -276,5 +347,3 @@ def test_rules_of_all_scopes_hold_together_and_a_project_gives_itself_none(place
     assert settings.permission_deny == ("Read(.env)", "Bash(git push:*)", "Task")
     assert "flag --set" in config.values["permission_deny"].source
     assert [warning.name for warning in config.warnings] == ["permission_allow", "permission_mode"]
-    project.write_text('permission_mode = "plan"')
-    assert read(place).settings.permission_mode == "plan"

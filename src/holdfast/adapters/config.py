@@ -3,9 +3,11 @@
 Later ones win: defaults, the user's file (`$HOLDFAST_HOME/config.toml`), the project's file (`.holdfast/config.toml`,
 here or further up to the git root), the environment (`HOLDFAST_<FIELD>` and the aliases below), flags (`name=value`).
 
-What stands in a file or a flag was meant, so a name or a value that can't be used is an error with one line. The
-environment is shared with other programs, so there it is a warning; so is a value outside its range wherever PRS-3 says
-so. `DISABLE_COMPACT` and `DISABLE_AUTO_COMPACT` can only switch off, and nothing overrules them.
+What stands in the user's file or a flag was meant, so a name or a value that can't be used is an error with one line.
+The environment is shared with other programs, so there it is a warning; so is a value outside its range wherever PRS-3
+says so. A project's file was written by others: it sets what `project_settings.ALLOWED` names (SEC-8), and whatever
+else is in it, or wrong with it, is a warning, since a folder can't keep its user from working. `DISABLE_COMPACT` and
+`DISABLE_AUTO_COMPACT` can only switch off, and nothing overrules them.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.adapters.project_settings import ALLOWED
 from holdfast.adapters.values import MAY_BE_IGNORED, Unusable, nearest, number_type, parsed
 from holdfast.context.models import ModelFacts, model_facts
 from holdfast.errors import BadSetting
@@ -36,18 +39,6 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE",
     ),
 }
-# SEC-1: what runs commands, gives permissions, leads memory elsewhere (another project's, say), or lets the text of
-# others pass for ours isn't taken from a project's file: it was checked out.
-NOT_FOR_PROJECTS = frozenset(
-    {
-        "permission_allow",
-        "permission_mode",
-        "pre_compact_hooks",
-        "post_compact_hooks",
-        "memory_directory",
-        "neutralise",
-    }
-)
 # PRS-4, MEM-1, CKP-1: true-ish values of these switch a setting off for good.
 SWITCHES: dict[str, str] = {
     "compact": "DISABLE_COMPACT",
@@ -58,6 +49,7 @@ SWITCHES: dict[str, str] = {
 }
 # Lists that grow from scope to scope (INS-5, LIB-1): one scope can't take back what another forbids.
 MERGED = frozenset({"instructions_excludes", "permission_allow", "permission_ask", "permission_deny"})
+_TABLES = frozenset({"models", "gateway"})  # of the user's file
 _NOT_SETTINGS = frozenset({"HOLDFAST_HOME"})
 _TRUE = frozenset({"1", "true", "yes", "on"})
 
@@ -108,9 +100,9 @@ def load(environ: Mapping[str, str], *, cwd: Path, flags: Iterable[str] = ()) ->
     layers = _Layers()
     user, project = home / CONFIG, project_file(cwd.absolute())
     if user.is_file():
-        layers.take_file(user, f"user file {user}", is_users=True)
+        layers.take_file(user, f"user file {user}")
     if project is not None and not (user.is_file() and project.samefile(user)):
-        layers.take_file(project, f"{PROJECT} {project}")
+        layers.take_project(project, own=user)
     layers.take_environment(environ)
     for flag in flags:
         layers.take_flag(flag)
@@ -139,18 +131,16 @@ class _Layers:
         self.warnings: list[SettingIgnored] = []
         self.gateway: Mapping[str, Any] = {}
 
-    def take_file(self, path: Path, source: str, *, is_users: bool = False) -> None:
+    def take_file(self, path: Path, source: str) -> None:
+        """The user's own file."""
         content = _toml(path)
         self.files.append(path)
-        models = content.pop("models", {})
-        self._take_gateway(path, content.pop("gateway", {}), is_users=is_users)
+        models, self.gateway = content.pop("models", {}), content.pop("gateway", {})
+        if not isinstance(self.gateway, dict):
+            raise BadSetting(f"{path}: gateway has to be a table, as in [gateway]")
         for name, value in content.items():
             if name not in NAMES:
                 raise BadSetting(f"{path}: unknown setting {name!r}{nearest(name, NAMES)}; `holdfast config` lists all")
-            if source.startswith(PROJECT) and name in NOT_FOR_PROJECTS and value != "plan":
-                why = f"{path} has no say in it, as it came with the project: put it into your own file"
-                self.warnings.append(SettingIgnored(name, why))
-                continue
             self._put(name, value, source, where=f"{path}: ")
         if not isinstance(models, dict):
             raise BadSetting(f'{path}: models has to be tables, as in [models."my-model"]')
@@ -158,14 +148,22 @@ class _Layers:
             self._model(path, name, entry)
             self.model_sources[name] = source
 
-    def _take_gateway(self, path: Path, table: object, *, is_users: bool) -> None:
-        """Where keys are sent is for the user to say, never for a project that somebody else wrote (SEC-7)."""
-        if not isinstance(table, dict):
-            raise BadSetting(f"{path}: gateway has to be a table, as in [gateway]")
-        if is_users:
-            self.gateway = table
-        elif table:
-            self.warnings.append(SettingIgnored("gateway", f"{path}: only the user's own file may set up the gateway"))
+    def take_project(self, path: Path, *, own: Path) -> None:
+        """A project's file: what may stand in it is taken, and of the rest each is told, with what to do (SEC-8)."""
+        try:
+            content = _toml(path)
+        except BadSetting as e:
+            self.warnings.append(SettingIgnored("project file", f"{e}; nothing of it is used"))
+            return
+        self.files.append(path)
+        for name, value in content.items():
+            if name in ALLOWED:
+                self._put(name, value, f"{PROJECT} {path}", where=None)
+            elif name in NAMES or name in _TABLES:
+                why = f"{path}: a project may not set it, so it isn't used; if you want it, put it into {own}"
+                self.warnings.append(SettingIgnored(name, why))
+            else:
+                self.warnings.append(SettingIgnored(name, f"{path}: not a setting{nearest(name, NAMES)}"))
 
     def _model(self, path: Path, name: str, entry: object) -> None:
         place = f'{path}: models."{name}"'

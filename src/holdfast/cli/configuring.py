@@ -39,6 +39,8 @@ def config_command(name: str | None, config: Config, *, is_changed_only: bool, i
         changed = _changed(model)
         told = ", ".join(f"{key} {_shown(value)}" for key, value in changed.items())
         out(f"model {clean(model.prefix)}: {told or 'as in the table'}")
+    for warning in config.warnings:
+        out(f"not used: {clean(warning.name)}: {clean(warning.reason)}")
     out(f"\nsessions and the user file are in {clean(str(config.home))}")
 
 

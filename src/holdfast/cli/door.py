@@ -64,7 +64,7 @@ def out_json(value: Any) -> None:
 
 def note(text: str) -> None:
     """A line beside the output: a warning, or what is going on."""
-    sys.stderr.write(f"holdfast: {' '.join(text.split())}\n")
+    sys.stderr.write(f"holdfast: {clean(' '.join(text.split()))}\n")
 
 
 def is_fancy() -> bool:

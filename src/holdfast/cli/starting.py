@@ -6,16 +6,17 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.adapters.config import CONFIG, FOLDER, NOT_FOR_PROJECTS
+from holdfast.adapters.config import CONFIG, FOLDER
 from holdfast.adapters.files.disk import DISK, make_private, write_new
+from holdfast.adapters.project_settings import ALLOWED
 from holdfast.cli.door import home, out, out_json
 from holdfast.errors import BadSetting
 from holdfast.settings import Settings
 
 _HEAD = {
     False: "# Holdfast: your settings for all projects. A line without # in front holds; `holdfast config` shows all.",
-    True: "# Holdfast: settings for this project, over each person's own. What runs commands or gives permissions is\n"
-    "# not taken from here. A line without # in front holds; `holdfast config` shows all.",
+    True: "# Holdfast: settings for this project, over each person's own. Models, permissions, paths and the like are\n"
+    "# each person's, and not taken from here. A line without # in front holds; `holdfast config` shows all.",
 }
 # The settings that are changed most: a heading, then names with what they do.
 SECTIONS: Mapping[str, Mapping[str, str]] = {
@@ -75,10 +76,10 @@ def template(*, is_project: bool) -> str:
     """The file's text: all settings commented out, with their defaults."""
     defaults, lines = Settings(), [_HEAD[is_project]]
     for heading, names in SECTIONS.items():
-        lines += ["", f"# --- {heading}"]
-        for name, what in names.items():
-            if not (is_project and name in NOT_FOR_PROJECTS):
-                lines += [f"# {what}", f"#{name} = {_toml(getattr(defaults, name))}"]
+        offered = {name: what for name, what in names.items() if name in ALLOWED or not is_project}
+        lines += ["", f"# --- {heading}"] if offered else []
+        for name, what in offered.items():
+            lines += [f"# {what}", f"#{name} = {_toml(getattr(defaults, name))}"]
     return "\n".join(lines) + "\n"
 
 
