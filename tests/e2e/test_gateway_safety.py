@@ -284,7 +284,7 @@ async def crossing(home: Path, *, requests: int) -> None:
                         task.result()
             await asyncio.gather(*running)
         assert done + cancelled <= requests and cancelled > requests // 10 and done > requests // 2
-        await until(lambda: not at.gateway.in_flight)
+        await until(lambda: not at.gateway.admission.in_flight)
         for some in at.gateway.tenants_open().values():
             assert not any(held.users for held in some)
 
@@ -298,7 +298,7 @@ async def test_a_client_that_leaves_ends_the_call_upstream(tmp_path: Path) -> No
         async with aiohttp.request("POST", f"{at.url}/v1/messages", data=data, headers=HEADERS) as answer:
             await answer.content.readany()
             answer.close()
-        await until(lambda: not at.gateway.in_flight and at.metric("holdfast_cancelled_total") == 1)
+        await until(lambda: not at.gateway.admission.in_flight and at.metric("holdfast_cancelled_total") == 1)
         (held,) = [held for some in at.gateway.tenants_open().values() for held in some]
         assert held.head.count == 1 and not held.users
 
@@ -396,6 +396,99 @@ async def test_limits_on_body_depth_and_blocks(tmp_path: Path) -> None:
         assert at.metric("holdfast_passed_total", reason="too_many_blocks") == 1
         assert at.metric("holdfast_passed_total", reason="too_deep") == 1
         assert at.metric("holdfast_passed_total", reason="not_json") == 1
+
+
+async def half_sent(port: int, key: str) -> asyncio.StreamWriter:
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"POST /v1/messages HTTP/1.1\r\nHost: 127.0.0.1\r\nx-api-key: {key}\r\nContent-Length: 100000\r\n\r\n{{"
+    writer.write(head.encode())
+    await writer.drain()
+    return writer
+
+
+@in_loop
+@pytest.mark.parametrize("keys", [1, 600])
+async def test_half_sent_bodies_keep_nobody_out(tmp_path: Path, keys: int) -> None:
+    """GW-3, SEC-6: 600 bodies that never end, of one client or of as many, and another one is answered."""
+    async with fake() as server, serving(tmp_path, server) as at:
+        port = int(at.url.rpartition(":")[2])
+        writers = [await half_sent(port, f"key-{n % keys}") for n in range(600)]
+        await until(lambda: at.gateway.admission.in_flight >= 512)
+        for _ in range(3):
+            said = [{"role": "user", "content": "hello"}]
+            answer = await at.claude(max_retries=0).messages.create(model="fake-model", max_tokens=50, messages=said)
+            assert answer.content
+        assert at.gateway.admission.in_flight <= 512
+        for writer in writers:
+            writer.close()
+
+
+@in_loop
+async def test_one_tenant_leaves_places_for_others(tmp_path: Path) -> None:
+    """GW-3: who has many requests under way is told to come back before nobody else finds a place."""
+    async with (
+        fake(delay_seconds=0.5) as server,
+        serving(tmp_path, server, max_waiting=32) as at,
+        aiohttp.ClientSession() as http,
+    ):
+
+        async def status(key: str, said: str) -> int:
+            headers = {**HEADERS, "x-api-key": key}
+            async with http.post(f"{at.url}/v1/messages", data=body_of(said), headers=headers) as answer:
+                return answer.status
+
+        many = [asyncio.create_task(status("greedy", f"word {n}")) for n in range(40)]
+        await until(lambda: at.metric("holdfast_refused_total", reason="busy") == 16)
+        assert await status("modest", "hello") == 200
+        assert sorted(await asyncio.gather(*many)) == [200] * 24 + [503] * 16
+
+
+@in_loop
+async def test_a_head_that_never_ends_is_cut_off(tmp_path: Path) -> None:
+    """SEC-6: neither a connection that says nothing nor half a head is waited for without an end."""
+    async with fake() as server, serving(tmp_path, server, body_seconds=0.2) as at:
+        port = int(at.url.rpartition(":")[2])
+        for said in (b"", b"POST /v1/messages HTTP/1.1\r\nHost: 127"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(said)
+            async with asyncio.timeout(5):
+                assert await reader.read() == b""
+            writer.close()
+
+
+@in_loop
+async def test_what_follows_a_body_is_no_header(tmp_path: Path) -> None:
+    """SEC-7: trailers name neither a host nor a tenant, and none goes upstream."""
+    environ = {"ALICE": "alice-key"}
+    async with (
+        fake() as server,
+        serving(tmp_path, server, environ=environ, tenants={"alice": {"key_env": "ALICE"}}) as at,
+    ):
+        port = int(at.url.rpartition(":")[2])
+
+        async def asked(head: str, trailers: str, *, is_split: bool) -> bytes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            body = body_of("hello")
+            writer.write(f"POST /v1/messages HTTP/1.1\r\nHost: 127.0.0.1\r\n{head}".encode())
+            writer.write(b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n")
+            if is_split:
+                await writer.drain()
+                await asyncio.sleep(0.05)
+            writer.write(b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(body), body, trailers.encode()))
+            async with asyncio.timeout(5):
+                answer = await reader.read()
+            writer.close()
+            return answer
+
+        for is_split in (False, True):
+            stolen = await asked("", "x-api-key: alice-key\r\n", is_split=is_split)
+            assert stolen.startswith(b"HTTP/1.1 401")
+            more = "anthropic-beta: sneaked-in\r\nx-api-key: mallory\r\nhost: evil.example\r\n"
+            fine = await asked("x-api-key: alice-key\r\n", more, is_split=is_split)
+            assert fine.startswith(b"HTTP/1.1 200")
+        assert len(server.received) == 2
+        assert all("anthropic-beta" not in r.headers for r in server.received)
+        assert list(at.gateway.tenants_open()) == ["alice"]
 
 
 @in_loop

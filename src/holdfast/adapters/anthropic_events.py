@@ -36,6 +36,7 @@ class Assembly:
         self._usage: dict[str, Any] = {}
         self._open: dict[int, dict[str, Any]] = {}
         self._inputs: dict[int, list[str]] = {}
+        self._texts: dict[tuple[int, str], list[str]] = {}  # of fields that come in pieces, joined at their end
         self._done: dict[int, Block] = {}
         self._stop_reason: str | None = None
         self._edits: tuple[ProviderEdit, ...] = ()
@@ -90,23 +91,35 @@ class Assembly:
         block = self._open[index]
         match delta.get("type"):
             case "text_delta":
-                block["text"] = block.get("text", "") + delta["text"]
+                self._add(index, "text", delta["text"])
                 yield TextDelta(index, delta["text"])
             case "thinking_delta":
-                block["thinking"] = block.get("thinking", "") + delta["thinking"]
+                self._add(index, "thinking", delta["thinking"])
                 yield ThinkingDelta(index, delta["thinking"])
             case "signature_delta":
-                block["signature"] = block.get("signature", "") + delta["signature"]
+                self._add(index, "signature", delta["signature"])
             case "input_json_delta":
                 self._inputs.setdefault(index, []).append(delta["partial_json"])
                 yield CallDelta(index, str(block.get("name", "")), delta["partial_json"])
             case "citations_delta":
-                block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
+                block["citations"] = block.get("citations") or []
+                block["citations"].append(delta["citation"])
             case _:  # compaction_delta, and what is not known yet: its fields are the block's
                 block.update({name: value for name, value in delta.items() if name != "type"})
 
+    def _add(self, index: int, name: str, piece: str) -> None:
+        """A piece of a field; what the block began with stands before the first."""
+        if not isinstance(piece, str):
+            raise TypeError(f"{name} is no text")
+        pieces = self._texts.get((index, name))
+        if pieces is None:
+            pieces = self._texts[index, name] = [self._open[index].get(name, "")]
+        pieces.append(piece)
+
     def _stop(self, index: int) -> Iterator[Delta]:
         block = self._open[index]
+        for key in [key for key in self._texts if key[0] == index]:
+            block[key[1]] = "".join(self._texts.pop(key))
         pieces = "".join(self._inputs.get(index, ()))
         if pieces:
             parsed = _object(pieces)

@@ -13,7 +13,7 @@ from holdfast.context.recovery import Said, classify
 from holdfast.context.replies import Reply, WireProtocol
 from holdfast.errors import MalformedBlock, ModelError, StreamCut
 from holdfast.gateway.digests import Limits, TooMuch, digest
-from holdfast.gateway.events import EventReader
+from holdfast.gateway.events import MOST_BYTES, EventReader, WholeReader
 from holdfast.gateway.reading import UNREADABLE, AnswerReader, Incoming, Taken, Unmanageable, fields_of, list_of, scaled
 from holdfast.transcript.blocks import Block, text_block
 from holdfast.transcript.messages import Message
@@ -85,8 +85,10 @@ class AnthropicSide:
     def with_prefill(self, body: bytes, prefill: msgspec.Raw) -> bytes:
         return body[: -len(b"]}")] + b"," + bytes(prefill) + b"]}"
 
-    def reader(self, incoming: Incoming, cap: int | None, *, is_stream: bool) -> AnswerReader:
-        return _Stream(cap) if is_stream else _Whole(cap)
+    def reader(
+        self, incoming: Incoming, cap: int | None, *, is_stream: bool, most_bytes: int = MOST_BYTES
+    ) -> AnswerReader:
+        return _Stream(cap, most_bytes) if is_stream else _Whole(cap, most_bytes)
 
     def error_of(self, status: int, body: bytes, headers: Mapping[str, str]) -> ModelError:
         return classify(said_of(status, body, headers))
@@ -196,9 +198,9 @@ def _shown(usage: dict[str, Any], share: float) -> dict[str, Any]:
 
 
 class _Stream:
-    def __init__(self, cap: int | None) -> None:
+    def __init__(self, cap: int | None, most_bytes: int) -> None:
         self._assembly, self._meter = Assembly(), _Meter(cap)
-        self._events = EventReader(self._look, lambda data: b'"message_stop"' in data[:40])
+        self._events = EventReader(self._look, lambda data: b'"message_stop"' in data[:40], most_bytes)
 
     def take(self, data: bytes) -> bytes:
         return self._events.take(data)
@@ -225,16 +227,17 @@ class _Stream:
 
 
 class _Whole:
-    def __init__(self, cap: int | None) -> None:
+    def __init__(self, cap: int | None, most_bytes: int) -> None:
         self._meter = _Meter(cap)
-        self._parts: list[bytes] = []
+        self._body = WholeReader(self._shown, most_bytes)
 
     def take(self, data: bytes) -> bytes:
-        self._parts.append(data)
-        return b""
+        return self._body.take(data)
 
     def end(self) -> bytes:
-        body = b"".join(self._parts)
+        return self._body.end()
+
+    def _shown(self, body: bytes) -> bytes:
         try:
             fields = fields_of(body)
             shown = self._meter.read(msgspec.json.decode(fields["usage"])) if "usage" in fields else None
@@ -244,7 +247,7 @@ class _Whole:
 
     def reply(self) -> Reply:
         try:
-            message = msgspec.json.decode(b"".join(self._parts))
+            message = msgspec.json.decode(self._body.read())
             assembly = Assembly()
             for event in _as_events(message):
                 for _ in assembly.take(event):

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 
 from holdfast.gateway import own
+from holdfast.gateway.admission import Busy
 from holdfast.gateway.exchange import Exchange, Inquiry
 from holdfast.gateway.gateway import SIDES, Gateway
 from holdfast.gateway.reading import Side, read_body
@@ -71,18 +72,12 @@ class App:
             told = await page(gateway, gateway.now.tenants.of(scope["headers"]))
             await _answer(send, told.status, told.body, told.content_type, told.headers)
             return
-        if gateway.in_flight >= gateway.now.gateway.max_waiting:
+        try:
+            await self._passed_on(scope, receive, send)
+        except Busy:
             gateway.metrics.refused.labels("busy").inc()
             body = _side_of(path, scope).error_body(503, "too many requests at a time; come back in a second")
             await _answer(send, 503, body, extra=[(b"retry-after", b"1")])
-            return
-        gateway.in_flight += 1
-        gateway.metrics.in_flight.set(gateway.in_flight)
-        try:
-            await self._passed_on(scope, receive, send)
-        finally:
-            gateway.in_flight -= 1
-            gateway.metrics.in_flight.set(gateway.in_flight)
 
     def _refusal(self, scope: Scope) -> tuple[str, int, str] | None:
         """Why a request doesn't come in; None when it does."""
@@ -108,13 +103,20 @@ class App:
         if route is None or upstream is None:
             await _answer(send, 404, side.error_body(404, "no upstream is configured for this path"))
             return
+        tenant = self.gateway.now.tenants.of(scope["headers"])
+        assert tenant is not None, "strangers were refused"
+        admission = self.gateway.admission
+        body, is_whole = None, False
         try:
-            with anyio.fail_after(config.body_seconds):
+            with admission.arriving(tenant.id, config.max_waiting, config.body_seconds) as arrival:
                 body = await read_body(_chunks(receive), config.max_body_bytes)
+                is_whole = True
         except Gone:
             self.gateway.metrics.cancelled.inc()
             return
-        except TimeoutError:
+        if arrival.gave_way:
+            raise Busy
+        if not is_whole:
             self.gateway.metrics.refused.labels("slow").inc()
             await _answer(send, 408, side.error_body(408, f"the body took more than {config.body_seconds:g} s"))
             return
@@ -123,11 +125,11 @@ class App:
             text = f"the body is larger than {config.max_body_bytes:,} bytes"
             await _answer(send, 413, side.error_body(413, text))
             return
-        tenant = self.gateway.now.tenants.of(scope["headers"])
-        assert tenant is not None, "strangers were refused"
         kind = kind if scope["method"] == "POST" and route.is_managed else "other"
         inquiry = _inquiry(scope, (name, path), body, SIDES[protocol], tenant)
-        await self._watched(Exchange(self.gateway, inquiry, config.upstreams[upstream], upstream), kind, receive, send)
+        exchange = Exchange(self.gateway, inquiry, config.upstreams[upstream], upstream)
+        with admission.answered(tenant.id, config.max_waiting):
+            await self._watched(exchange, kind, receive, send)
 
     async def _watched(self, exchange: Exchange, kind: str, receive: Receive, send: Send) -> None:
         """Run an exchange until it ends or the client goes away, which cancels the upstream."""

@@ -18,6 +18,7 @@ import msgspec
 from holdfast.adapters.config import NAMES, Config
 from holdfast.adapters.values import Unusable, nearest, parsed
 from holdfast.errors import BadSetting
+from holdfast.gateway.events import MOST_BYTES
 from holdfast.settings import Settings
 
 WireName = Literal["anthropic", "openai"]
@@ -81,11 +82,12 @@ class GatewayConfig(_Table, frozen=True):
     usage: Literal["capped", "upstream"] = "capped"
     usage_cap_percent: int = 50  # of the window: below where clients begin to compact by themselves
     max_body_bytes: int = 32 * 1024 * 1024  # as much as the Messages API takes
-    body_seconds: float = 60.0  # for a body to arrive; who sends slower holds a place that others wait for
+    body_seconds: float = 60.0  # for a request's head to arrive, and for its body
     max_depth: int = 100  # of JSON in a message; deeper ones are passed through unmanaged
     max_messages: int = 100_000  # likewise
     max_blocks: int = 10_000  # of one message, likewise
-    max_waiting: int = 512  # requests at a time; more are told to come back
+    max_event_bytes: int = MOST_BYTES  # of an answer: of an event, or of one that is no stream; larger pass unread
+    max_waiting: int = 512  # requests at a time, and bodies that arrive; the last quarter is for tenants that have few
     open_sessions: int = 64  # kept in memory while nobody uses them …
     open_tokens: int = 8_000_000  # … and at most so large together
     keep_days: int | None = None  # of sessions of clients that aren't configured as tenants; None: for good

@@ -220,7 +220,8 @@ class Exchange:
         if turn is None or answer.status != 200 or answer.headers.get("content-encoding", "identity") != "identity":
             return None
         is_stream = answer.content_type == "text/event-stream"
-        return turn.side.reader(turn.incoming, self._cap(turn), is_stream=is_stream)
+        most_bytes = self._gateway.now.gateway.max_event_bytes
+        return turn.side.reader(turn.incoming, self._cap(turn), is_stream=is_stream, most_bytes=most_bytes)
 
     def _cap(self, turn: Turn | None = None) -> int | None:
         """The most tokens of prompt that a client's meter may read; None: whatever the upstream says."""

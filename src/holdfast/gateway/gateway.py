@@ -24,6 +24,7 @@ from holdfast.adapters.sinks import LoggingSink
 from holdfast.context.models import model_facts
 from holdfast.engine.full import summarizing
 from holdfast.errors import HoldfastError, JournalError
+from holdfast.gateway.admission import Admission
 from holdfast.gateway.anthropic import AnthropicSide
 from holdfast.gateway.config import GatewayConfig, Route, from_config, settings_of
 from holdfast.gateway.digests import Limits
@@ -77,7 +78,7 @@ class Gateway:
         self.jobs = TaskJobs()
         self._background = TaskJobs()
         self.clock = SystemClock()
-        self.in_flight = 0
+        self.admission = Admission()
         self.started = self.clock.now()
         self._environ = environ
         self._sink = sink or LoggingSink(level=logging.DEBUG)

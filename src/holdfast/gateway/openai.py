@@ -13,7 +13,7 @@ from holdfast.context.replies import Reply, WireProtocol
 from holdfast.errors import MalformedBlock, ModelError, StreamCut
 from holdfast.gateway.anthropic import REMINDER, said_of
 from holdfast.gateway.digests import Limits, TooMuch, digest
-from holdfast.gateway.events import EventReader
+from holdfast.gateway.events import MOST_BYTES, EventReader, WholeReader
 from holdfast.gateway.reading import UNREADABLE, AnswerReader, Incoming, Taken, Unmanageable, fields_of, list_of, scaled
 from holdfast.transcript.blocks import Block, block_of, text_block
 from holdfast.transcript.foreign.trajectory import image_of
@@ -76,8 +76,11 @@ class OpenAISide:
     def with_prefill(self, body: bytes, prefill: msgspec.Raw) -> bytes:
         return body[: -len(b"]}")] + b"," + bytes(prefill) + b"]}"
 
-    def reader(self, incoming: Incoming, cap: int | None, *, is_stream: bool) -> AnswerReader:
-        return _Stream(incoming.model, cap) if is_stream else _Whole(incoming.model, cap)
+    def reader(
+        self, incoming: Incoming, cap: int | None, *, is_stream: bool, most_bytes: int = MOST_BYTES
+    ) -> AnswerReader:
+        kind = _Stream if is_stream else _Whole
+        return kind(incoming.model, cap, most_bytes)
 
     def error_of(self, status: int, body: bytes, headers: Mapping[str, str]) -> ModelError:
         return classify(said_of(status, body, headers))
@@ -195,9 +198,9 @@ def _shown(usage: Any, cap: int | None) -> Data | None:
 
 
 class _Stream:
-    def __init__(self, model: str, cap: int | None) -> None:
+    def __init__(self, model: str, cap: int | None, most_bytes: int) -> None:
         self._assembly, self._cap = Assembly(model), cap
-        self._events = EventReader(self._look, lambda data: data == b"[DONE]")
+        self._events = EventReader(self._look, lambda data: data == b"[DONE]", most_bytes)
 
     def take(self, data: bytes) -> bytes:
         return self._events.take(data)
@@ -220,16 +223,17 @@ class _Stream:
 
 
 class _Whole:
-    def __init__(self, model: str, cap: int | None) -> None:
+    def __init__(self, model: str, cap: int | None, most_bytes: int) -> None:
         self._model, self._cap = model, cap
-        self._parts: list[bytes] = []
+        self._body = WholeReader(self._shown, most_bytes)
 
     def take(self, data: bytes) -> bytes:
-        self._parts.append(data)
-        return b""
+        return self._body.take(data)
 
     def end(self) -> bytes:
-        body = b"".join(self._parts)
+        return self._body.end()
+
+    def _shown(self, body: bytes) -> bytes:
         try:
             fields = fields_of(body)
             shown = _shown(msgspec.json.decode(fields["usage"]), self._cap) if "usage" in fields else None
@@ -240,7 +244,7 @@ class _Whole:
     def reply(self) -> Reply:
         try:
             assembly = Assembly(self._model)
-            for _ in assembly.take(msgspec.json.decode(b"".join(self._parts))):
+            for _ in assembly.take(msgspec.json.decode(self._body.read())):
                 pass
             return _reply(assembly)
         except (*UNREADABLE, KeyError, TypeError, ValueError, AttributeError) as e:

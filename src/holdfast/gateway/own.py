@@ -45,6 +45,7 @@ async def ready(gateway: Gateway, who: Tenant | None) -> Told:
 
 async def metrics(gateway: Gateway, who: Tenant | None) -> Told:
     """Prometheus' text format."""
+    gateway.metrics.in_flight.set(gateway.admission.in_flight)
     gateway.metrics.open_sessions.set(sum(map(len, gateway.tenants_open().values())))
     return Told(200, "text/plain; version=0.0.4; charset=utf-8", gateway.metrics.text())
 
@@ -72,7 +73,7 @@ def seen(gateway: Gateway, who: Tenant | None) -> dict[str, Any]:
     mine = held if _shown(gateway) == "all" else {name: some for name, some in held.items() if who and name == who.id}
     return {
         "seconds": round(gateway.clock.now() - gateway.started, 1),
-        "in_flight": gateway.in_flight,
+        "in_flight": gateway.admission.in_flight,
         "tenants": {name: [_session(one) for one in some] for name, some in sorted(mine.items())},
     }
 

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Mapping
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.adapters.config import Config
 from holdfast.errors import BadSetting
@@ -86,13 +87,56 @@ async def serve(
     await server.serve()
 
 
+class _Connection(HttpToolsProtocol):
+    """A connection of a client. A head that takes too long ends it, and what follows a body is no header.
+
+    Otherwise a trailer would join the headers that tenants, hosts and upstreams are told by (SEC-7).
+    """
+
+    _is_head = True
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_head = True
+        if self._late is None:
+            self._await_head()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._is_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._is_head = False
+        self._head_came()
+        super().on_headers_complete()
+
+    def _await_head(self) -> None:
+        app = self.config.app
+        assert isinstance(app, App)
+        self._late = self.loop.call_later(app.gateway.now.gateway.body_seconds, self.transport.close)
+
+    def _head_came(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
 def uvicorn_config(app: App, host: str, port: int, drain_seconds: int) -> uvicorn.Config:
     """How uvicorn runs the gateway: no access log, since paths and queries are the client's; no headers of its own."""
     return uvicorn.Config(
         app,
         host=host,
         port=port,
-        http="httptools",
+        http=_Connection,
         ws="none",
         lifespan="on",
         log_config=None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import msgspec
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.adapters.anthropic_events import Assembly
 from holdfast.errors import StreamCut
+from holdfast.gateway import events
 from holdfast.gateway.anthropic import AnthropicSide
 from holdfast.gateway.openai import OpenAISide
 from holdfast.gateway.reading import Incoming, Side
@@ -34,7 +37,6 @@ def through(side: Side, stream: bytes, cuts: list[int], cap: int | None = None) 
     reader = side.reader(ASKED, cap, is_stream=True)
     places = sorted({min(cut, len(stream)) for cut in cuts} | {0, len(stream)})
     out = b"".join(reader.take(stream[a:b]) for a, b in itertools.pairwise(places))
-    assert len(out) < len(stream), "the end is held back until the answer is recorded"
     return out + reader.end(), reader
 
 
@@ -42,6 +44,9 @@ def through(side: Side, stream: bytes, cuts: list[int], cap: int | None = None) 
 def test_the_bytes_of_a_message_stream_stay_what_they_are(cuts: list[int]) -> None:
     out, reader = through(AnthropicSide(), ANTHROPIC, cuts)
     assert out == ANTHROPIC
+    assert len(AnthropicSide().reader(ASKED, None, is_stream=True).take(ANTHROPIC)) < len(ANTHROPIC), (
+        "the end is held back until the answer is recorded"
+    )
     assert [block.kind for block in reader.reply().blocks] == ["thinking", "text", "tool_use"]
 
 
@@ -90,3 +95,67 @@ def test_an_answer_without_its_end_is_no_answer() -> None:
     assert reader.take(half) + reader.end() == half
     with pytest.raises(StreamCut):
         reader.reply()
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64 * 1024, 10_000_000])
+def test_no_byte_is_looked_through_twice(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    """SPD-8: work on a stream is linear in its bytes, however large its events are and however they are cut."""
+    looked = 0
+
+    class Counting:
+        def search(self, window: bytes, start: int) -> re.Match[bytes] | None:
+            nonlocal looked
+            found = real.search(window, start)
+            looked += (found.end() if found else len(window)) - start
+            return found
+
+    real = events._END
+    monkeypatch.setattr(events, "_END", Counting())
+    size = 20_000 if chunk < 10 else 900_000
+    stream = b"data: {}\n\n" * 2_000 + b'event: x\ndata: {"a":"' + b"y" * size + b'"}\n\n' + ANTHROPIC
+    reader = AnthropicSide().reader(ASKED, None, is_stream=True)
+    out = b"".join(reader.take(stream[n : n + chunk]) for n in range(0, len(stream), chunk)) + reader.end()
+    assert out == stream and reader.reply().text == "two words"
+    assert looked <= len(stream) * (1 + 2 / chunk) + 10
+
+
+@pytest.mark.parametrize("has_end", [True, False])
+@pytest.mark.parametrize("side", [AnthropicSide(), OpenAISide()], ids=["anthropic", "openai"])
+def test_an_event_too_large_to_be_read_is_passed_on_as_it_comes(side: Side, has_end: bool) -> None:
+    """SPD-8, REL-15: the client gets every byte, at once; nothing of it is kept, and the answer isn't recorded."""
+    stream = ANTHROPIC if isinstance(side, AnthropicSide) else OPENAI
+    large = b'data: {"type":"ping","x":"' + b"y" * 3_000_000 + (b'"}\n\n' if has_end else b"")
+    reader = side.reader(ASKED, 10, is_stream=True, most_bytes=100_000)
+    out, waiting = b"", 0
+    for piece in (*(large[n : n + 65_536] for n in range(0, len(large), 65_536)), stream):
+        before = len(out)
+        out += reader.take(piece)
+        waiting = max(waiting, waiting + len(piece) - (len(out) - before))
+    assert out == large + stream and reader.end() == b"" and waiting <= 200_000
+    with pytest.raises(StreamCut):
+        reader.reply()
+
+
+@pytest.mark.parametrize("side", [AnthropicSide(), OpenAISide()], ids=["anthropic", "openai"])
+def test_an_answer_too_large_to_be_read_is_passed_on_as_it_comes(side: Side) -> None:
+    """SPD-8, REL-15: likewise one that is no stream."""
+    reader = side.reader(ASKED, 10, is_stream=False, most_bytes=1_000)
+    assert reader.take(b"{" * 900) == b""
+    assert reader.take(b"}" * 200) == b"{" * 900 + b"}" * 200
+    assert reader.take(b" ") == b" " and reader.end() == b""
+    with pytest.raises(StreamCut):
+        reader.reply()
+
+
+def test_many_small_pieces_make_one_text_once() -> None:
+    """SPD-8: the text of a block is put together at its end, not with each piece."""
+    assembly = Assembly()
+    feed = [{"type": "message_start", "message": {"id": "m"}}]
+    feed += [{"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "so "}}]
+    piece = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "word "}}
+    for event in (*feed, *[piece] * 1_000):
+        list(assembly.take(event))
+    assert assembly._open[0]["text"] == "so ", "nothing was copied yet"
+    list(assembly.take({"type": "content_block_stop", "index": 0}))
+    list(assembly.take({"type": "message_stop"}))
+    assert assembly.reply().text == "so " + "word " * 1_000
