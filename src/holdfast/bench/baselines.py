@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from holdfast.bench.utterances import shown_block, shown_message, user_words
-from holdfast.transcript.blocks import Text, ToolResult
+from holdfast.bench.utterances import shown_block, shown_message
+from holdfast.transcript.blocks import ToolResult
 from holdfast.transcript.messages import Message
+from holdfast.transcript.spoken import spoken
 from holdfast.transcript.tokens import base_tokens, utf16_units
 
 Strategy = Callable[[Sequence[Message], int, int], str]
@@ -138,10 +139,8 @@ def _pieces(text: str) -> list[str]:
 def _goal(messages: Sequence[Message]) -> list[str]:
     """The terms of what the user said last."""
     for message in reversed(messages):
-        if message.origin == "user":
-            text = "\n".join(block.value.text for block in message.blocks if isinstance(block.value, Text))
-            if words := user_words(text):
-                return _TERM.findall(words.lower())[:_GOAL_WORDS]
+        if words := spoken(message):
+            return _TERM.findall(words.lower())[:_GOAL_WORDS]
     return []
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.bench import acts
-from holdfast.bench.utterances import Utterance, user_words
+from holdfast.bench.utterances import Utterance
 from holdfast.bench.words import Name, names_in, sightings, words_around
 
 HORIZON_TOKENS: Final = 40_000  # what is needed later than this is another story
@@ -79,7 +79,7 @@ def gold_of(before: Sequence[Utterance], after: Sequence[Utterance]) -> Gold:
         anchors=anchors,
         commands=tuple(_needed_commands(before, after)),
         edited=tuple(_edited(before)),
-        users=tuple(text for one in before if one.who == "user" and (text := user_words(one.text))),
+        users=tuple(one.text for one in before if one.who == "user"),
         failing=tuple(acts.failing_tests(before)),
         todos=tuple(acts.open_todos(before)),
     )

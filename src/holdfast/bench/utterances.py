@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from holdfast.transcript.blocks import Block, Text, ToolResult, ToolUse
 from holdfast.transcript.messages import Message, MessageId
 from holdfast.transcript.sizes import block_size
+from holdfast.transcript.spoken import spoken_blocks
 
 Who = Literal["user", "agent", "environment"]
-
-_REMINDER: Final = re.compile(r"<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,8 @@ def utterances_of(messages: Sequence[Message], lines: Mapping[MessageId, int]) -
         if message.agent_id is not None:
             continue
         line = lines.get(message.id, 0)
-        for block in message.blocks:
+        words = dict(spoken_blocks(message))
+        for index, block in enumerate(message.blocks):
             tokens = block_size(block).base
             value = block.value
             if isinstance(value, ToolUse):
@@ -62,15 +61,15 @@ def utterances_of(messages: Sequence[Message], lines: Mapping[MessageId, int]) -
                     )
                 )
             elif isinstance(value, Text):
-                said.append(Utterance(_who(message), value.text, at, tokens, line))
+                said.append(Utterance(_who(message, index in words), words.get(index, value.text), at, tokens, line))
             at += tokens
     return said
 
 
-def _who(message: Message) -> Who:
+def _who(message: Message, is_spoken: bool) -> Who:
     if message.role == "assistant":
         return "agent"
-    return "user" if message.origin == "user" else "environment"
+    return "user" if is_spoken else "environment"
 
 
 def input_text(use: ToolUse) -> str:
@@ -89,12 +88,6 @@ def _values(value: Any) -> Iterator[str]:
             yield from _values(inner)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield str(value)
-
-
-def user_words(text: str) -> str:
-    """What a person typed: without what the harness put around it; nothing for a bare slash command."""
-    text = _REMINDER.sub("", text).strip()
-    return "" if text.startswith(("<command-", "<local-command", "<bash-")) else text
 
 
 def shown(messages: Sequence[Message]) -> str:

@@ -15,7 +15,7 @@ from holdfast import prompts
 from holdfast.context.anchor import size_tokens
 from holdfast.context.cuts import THINKING, open_loop
 from holdfast.context.indexing import index_of
-from holdfast.context.items import Item, item_has_results
+from holdfast.context.items import Item
 from holdfast.context.keep import first_said, summary_budget, tail_tokens, tokens_from
 from holdfast.context.ledger.checkpoint import Ledger, packed
 from holdfast.context.ledger.compacted import TAIL_HEADING, Around, render
@@ -34,6 +34,7 @@ from holdfast.transcript.edits import Change, Compacted, Marks
 from holdfast.transcript.messages import Message, MessageId, content_of
 from holdfast.transcript.records import Cursor
 from holdfast.transcript.sizes import text_size
+from holdfast.transcript.spoken import spoken
 from holdfast.transcript.tokens import UNITS_PER_TOKEN
 
 Trigger = Literal["auto", "manual", "reactive", "model"]
@@ -196,13 +197,13 @@ def without_secrets(view: View, plan: Plan, facts: Facts) -> tuple[Plan, tuple[s
 
 def _with_request(view: View, plan: Plan) -> str:
     """The latest request goes in whole, by code, when its message isn't kept: it decides what to do now."""
-    spoken = plan.ledger.spoken[-1:] if plan.latest is None else plan.latest
-    is_kept = any(item.message.origin == "user" and not item_has_results(item) for item in view.items[plan.keep_from :])
-    if is_kept or not spoken or spoken[0].text in plan.record:
+    latest = plan.ledger.spoken[-1:] if plan.latest is None else plan.latest
+    is_kept = any(spoken(item.message) for item in view.items[plan.keep_from :])
+    if is_kept or not latest or latest[0].text in plan.record:
         return plan.record
-    if view.positions.get(MessageId(spoken[0].id), plan.start) < plan.start:
+    if view.positions.get(MessageId(latest[0].id), plan.start) < plan.start:
         return plan.record  # it stands before the part that leaves
-    return f"## The latest request of the user, word for word\n{spoken[0].text}\n\n{plan.record}"
+    return f"## The latest request of the user, word for word\n{latest[0].text}\n\n{plan.record}"
 
 
 def _with_pins(view: View, record: str, kept: Sequence[Item]) -> str:

@@ -20,6 +20,7 @@ from holdfast.memory.topics import INDEX, TYPES
 from holdfast.memory.trust.labels import Trust
 from holdfast.transcript.blocks import Block, Text, ToolResult, ToolUse
 from holdfast.transcript.messages import ToolUseId
+from holdfast.transcript.spoken import spoken_blocks
 
 TOOL = "memory"
 ROOT = "/memories"
@@ -62,9 +63,9 @@ def _is_said(view: View, added: str) -> bool:
 def _user_texts(view: View) -> Iterator[str]:
     for item in view.items:
         if item.message.agent_id is None:
-            for block in item.message.blocks:
-                if isinstance(block.value, Text) and trust_in(view, item.message, block) is Trust.USER:
-                    yield block.value.text
+            for index, words in spoken_blocks(item.message):
+                if trust_in(view, item.message, item.message.blocks[index]) is Trust.USER:
+                    yield words
 
 
 def _sources(view: View, memories: Mapping[str, Origin], own: str) -> Iterator[Origin]:

@@ -16,7 +16,7 @@ import anyio.to_thread
 from holdfast.context.cuts import legal_cuts
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
-from holdfast.context.voices import Heard, heard, said_by_person, voices, writes_memory
+from holdfast.context.voices import Heard, heard, voices, writes_memory
 from holdfast.engine.extraction_fork import LISTED, by_model, listed
 from holdfast.engine.fork import Fork
 from holdfast.engine.remembering import Memory
@@ -34,6 +34,7 @@ from holdfast.memory.upkeep.saving import free_name, is_known, memory_text, with
 from holdfast.ports import MemorySearch, Model
 from holdfast.transcript.messages import Usage
 from holdfast.transcript.records import Cursor, Record
+from holdfast.transcript.spoken import spoken
 
 NAME = "memory"  # of the keeper, its cursor, and the source of its requests (PRS-5)
 OFFLINE = "offline"
@@ -100,7 +101,7 @@ class Extraction:
         for item in reversed(view.items[_after(view) :]):
             if any(writes_memory(use, self.search.where) for use in item.message.tool_uses):
                 return "turn_wrote"
-            if said_by_person(item):
+            if spoken(item.message):
                 return ""
         return "nothing_new"
 

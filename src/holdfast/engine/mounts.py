@@ -12,6 +12,7 @@ from holdfast.memory.changes import Change, Origin, Proposal, Save, Stamp, Writt
 from holdfast.memory.directory import Allowed, Right, Rights
 from holdfast.memory.names import refusal
 from holdfast.memory.tool_texts import Unable
+from holdfast.transcript.spoken import spoken
 
 _KEPT = (f"{ROOT}/user/", f"{ROOT}/agent/")  # for other directories: closed where these aren't open
 
@@ -85,7 +86,7 @@ class Access:
 
 def stamp_of(session: Session, origin: Origin) -> Stamp:
     """The stamp of a change that a session makes now: its message is the last that the user said."""
-    asked = next((item.message.id for item in reversed(session.view.items) if item.message.origin == "user"), "")
+    asked = next((item.message.id for item in reversed(session.view.items) if spoken(item.message)), "")
     return Stamp(origin=origin, at=session.world.clock.now(), session=session.name, message=asked)
 
 

@@ -31,6 +31,7 @@ from holdfast.memory.topics import INDEX
 from holdfast.ports import MemorySearch
 from holdfast.transcript.blocks import Text
 from holdfast.transcript.messages import Message, MessageId
+from holdfast.transcript.spoken import spoken
 from holdfast.transcript.tokens import base_tokens
 
 NAME = "memory"
@@ -242,9 +243,7 @@ def _texts_of(item: Item) -> str:
 
 def user_text(item: Item) -> str:
     """What the user said in a message, nothing for any other."""
-    message = item.message
-    is_asked = message.role == "user" and message.origin == "user" and message.agent_id is None and not item.is_hidden
-    return _texts_of(item).strip() if is_asked else ""
+    return "" if item.is_hidden else spoken(item.message)
 
 
 def last_said(session: Session) -> Item | None:

@@ -39,11 +39,11 @@ from holdfast.memory.spending import Spent, read
 from holdfast.memory.trust.redaction import redact_json
 from holdfast.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journal, Loaded, Sink
 from holdfast.settings import Settings
-from holdfast.transcript.blocks import Text
 from holdfast.transcript.edits import Cleared, Compacted, Edit, Offloaded
 from holdfast.transcript.limits import Limits, check_limits
 from holdfast.transcript.messages import Message, MessageId
 from holdfast.transcript.records import Calibrated, Front, Record, Titled
+from holdfast.transcript.spoken import spoken
 
 if TYPE_CHECKING:
     from holdfast.engine.keepers import Keeper
@@ -378,8 +378,5 @@ def _name(record: Record | Edit) -> str:
 
 def prompt_line(message: Message) -> str | None:
     """The first line of what a person said, at most 200 characters; None when nobody spoke."""
-    if message.origin != "user":
-        return None
-    texts = [block.value.text for block in message.blocks if isinstance(block.value, Text)]
-    lines = " ".join(texts).strip().splitlines()
+    lines = spoken(message).splitlines()
     return lines[0][:200] if lines else None

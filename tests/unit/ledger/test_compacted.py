@@ -88,10 +88,11 @@ def test_summaries_and_restored_content_are_no_source() -> None:
     assert compacted([summary, restored, *talk.messages], 4_000).text == before
 
 
-def test_what_a_person_typed_as_a_command_is_kept_as_typed() -> None:
+def test_of_a_command_only_what_was_typed_for_the_model_is_kept() -> None:
+    """CMP-15: the echo of a command and what it printed are no words of a person; what it is to work on is."""
     talk = Talk().user("<command-name>/review</command-name><command-args>the parser</command-args>")
     talk.user("<local-command-stdout>gone</local-command-stdout>").user("<bash-input>git status</bash-input>")
-    assert [one.text for one in talk.memory.words] == ["/review the parser", "! git status"]
+    assert [one.text for one in talk.memory.words] == ["the parser"]
 
 
 def test_an_empty_history_and_no_budget() -> None:

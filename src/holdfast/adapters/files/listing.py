@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, MalformedBlock
-from holdfast.transcript.blocks import Text
 from holdfast.transcript.codec import decode_header, decode_line
 from holdfast.transcript.messages import Message
 from holdfast.transcript.records import Header, Record, Titled
+from holdfast.transcript.spoken import spoken
 
 EDGE_BYTES = 64 * 1024
 HEADER_BYTES = 4 * 1024  # enough for every header we write; more is read when it isn't
@@ -22,6 +22,8 @@ PROMPT_CHARS = 200
 
 _TITLED = b'{"type":"titled"'
 _USER = b'"origin":"user"'
+_TOOL = b'"origin":"tool"'
+_TEXT = b'"type":"text"'
 _NESTING = (b'{"type":"compacted"', b'{"type":"collapsed"')  # records that hold messages of their own
 _MESSAGE = b'{"type":"message","id":'
 
@@ -70,7 +72,8 @@ class _Findings:
 
     def _see(self, line: bytes, version: int) -> None:
         wants_titled = _TITLED in line
-        wants_prompt = self.last_prompt is None and _USER in line
+        may_be_said = _USER in line or (_TOOL in line and _TEXT in line)
+        wants_prompt = self.last_prompt is None and may_be_said
         wants_count = not self.is_counted and any(tag in line for tag in _NESTING)
         if wants_titled or wants_prompt or wants_count:
             try:
@@ -86,7 +89,7 @@ class _Findings:
     def _see_record(self, record: Record) -> None:
         if isinstance(record, Message):
             self.counted += not self.is_counted
-            if self.last_prompt is None and record.origin == "user" and record.agent_id is None:
+            if self.last_prompt is None:
                 self.last_prompt = _text(record)
         elif isinstance(record, Titled):
             self.title = record.title if self.title is None else self.title
@@ -100,10 +103,10 @@ class _Findings:
 def _text(message: Message) -> str | None:
     """The start of what a person wrote."""
     try:
-        texts = [block.value.text for block in message.blocks if isinstance(block.value, Text)]
+        words = spoken(message)
     except MalformedBlock:
         return None
-    return " ".join(" ".join(texts)[: PROMPT_CHARS * 4].split())[:PROMPT_CHARS] or None
+    return " ".join(words[: PROMPT_CHARS * 4].split())[:PROMPT_CHARS] or None
 
 
 def describe(journal: Path) -> SessionInfo:

@@ -14,6 +14,7 @@ from holdfast.context.ledger.todos import Todo, TodoChange, created_key, todo_ch
 from holdfast.context.ledger.tools import Deeds, Tools
 from holdfast.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
 from holdfast.transcript.messages import Message
+from holdfast.transcript.spoken import is_of_person, spoken_text
 from holdfast.transcript.tokens import base_tokens
 
 SAID, INPUT, USER, OUTPUT, THOUGHT = range(5)  # who said it; the order is that of the counts of a fact
@@ -28,16 +29,6 @@ _ABOUT = ("subject", "description", "pattern", "query", "task_id", "bash_id", "s
 _AWAY = re.compile(r"^\s*cd\s+\S+\s*(?:&&|;)\s*")  # where a command runs says nothing of what it does
 _TITLE_CHARS = 44
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
-_COMMANDED = re.compile(r"<command-name>\s*(\S+?)\s*</command-name>")
-_ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
-_TYPED = re.compile(r"<bash-input>(.*?)</bash-input>", re.DOTALL)
-_NOT_SPOKEN = (
-    "<local-command-",
-    "<bash-stdout>",
-    "<bash-stderr>",
-    "[Request interrupted",
-    "Caveat: The messages below",
-)
 _NOTICE = re.compile(r"<task-id>\s*([^<\s]+)\s*</task-id>.*?<status>\s*(\w+)\s*</status>", re.DOTALL)
 _LAUNCHED = re.compile(
     r"(?:[Rr]unning in (?:the )?background with ID: ?|agentId: ?|[Bb]ackground (?:task|process|job) (?:id|ID):? ?|"
@@ -179,10 +170,10 @@ class Extractor:
             return tokens
         for identity, status in _NOTICE.findall(text) if "<task-id>" in text else ():
             events.append(Background(identity, "", status))
-        spoken = _spoken(text) if message.origin == "user" else ""
-        if spoken:
-            _add(found, USER, spoken, message.id)
-            events.append(Words(message.id, message.at, spoken))
+        words = spoken_text(text) if is_of_person(message) else ""
+        if words:
+            _add(found, USER, words, message.id)
+            events.append(Words(message.id, message.at, words))
         else:
             _add(found, OUTPUT, text, message.id)
         return tokens
@@ -279,18 +270,6 @@ def _names(text: str) -> tuple[str, ...]:
         return ()
     names = [key for key in facts_in(text[:6_000]) if kind_of(key) == "name"]
     return tuple(names[:12])
-
-
-def _spoken(text: str) -> str:
-    """The words of a person, without what a harness added; a command that was typed, as it was typed."""
-    text = without_reminders(text).strip()
-    if "<command-name>" in text[:400]:
-        name, arguments = _COMMANDED.search(text), _ARGUMENTS.search(text)
-        return " ".join(part for part in (name[1] if name else "", arguments[1].strip() if arguments else "") if part)
-    typed = _TYPED.search(text)
-    if typed:
-        return f"! {typed[1].strip()}"
-    return "" if text.startswith(_NOT_SPOKEN) or text.startswith("<task-notification>") else text
 
 
 def _decisions(text: str) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from holdfast.context.ledger.pieces import without_reminders
 from holdfast.context.ledger.sheet import clock, short_id
 from holdfast.transcript.blocks import Text, ToolResult, ToolUse
 from holdfast.transcript.messages import Message
+from holdfast.transcript.spoken import spoken_blocks
 from holdfast.transcript.tokens import utf16_units
 
-_SPEAKERS = {"user": "User", "model": "Assistant"}
 _LEAST_PART = 200
 
 
@@ -55,10 +55,11 @@ def raw_tail(messages: Sequence[Message], units: int) -> Tail:
 def _entries(message: Message) -> Iterator[str]:
     if message.agent_id is not None or message.origin == "summary":
         return
-    for block in message.blocks:
+    said = dict(spoken_blocks(message))
+    for index, block in enumerate(message.blocks):
         value = block.value
-        if isinstance(value, Text) and (text := without_reminders(value.text).strip()):
-            speaker = _SPEAKERS.get(message.origin, "System")
+        if isinstance(value, Text) and (text := said.get(index) or without_reminders(value.text).strip()):
+            speaker = "User" if index in said else "Assistant" if message.origin == "model" else "System"
             yield f"[{speaker} {clock(message.at)}]\n{text}".replace(" ]", "]")
         elif isinstance(value, ToolUse):
             yield f"[{value.name} · {short_id(value.id)}]\n{_input(value)}"

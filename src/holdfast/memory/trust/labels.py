@@ -12,6 +12,7 @@ from enum import IntEnum
 
 from holdfast.transcript.blocks import Block, Text
 from holdfast.transcript.messages import Message
+from holdfast.transcript.spoken import is_of_person, spoken_text
 
 
 class Trust(IntEnum):
@@ -59,10 +60,22 @@ def trust(message: Message, block: Block, *, summary: Trust = Trust.OUTSIDE) -> 
     if origin in ("reminder", "restored"):
         return _noted(message, block)
     if origin == "tool":
-        return Trust.OUTSIDE
+        return Trust.USER if is_of_person(message) and _is_word(block) else Trust.OUTSIDE
     if origin == "system":
         return Trust.OPERATOR
-    return Trust.PROJECT if block.kind in _MEDIA else Trust.USER  # a person attached it, and didn't write it
+    if block.kind in _MEDIA:
+        return Trust.PROJECT  # a person attached it, and didn't write it
+    return Trust.OUTSIDE if block.kind == "text" and not spoken_text(_text(block)) else Trust.USER
+
+
+def _text(block: Block) -> str:
+    return block.value.text if isinstance(block.value, Text) else ""
+
+
+def _is_word(block: Block) -> bool:
+    """Whether a person wrote all of a text that stands beside a result."""
+    text = _text(block).strip()
+    return bool(text) and spoken_text(text) == text
 
 
 def _noted(message: Message, block: Block) -> Trust:
