@@ -136,9 +136,9 @@ class Gateway:
         """Strangers come and go: what they leave behind is on disk, and keeps no file open here."""
         if len(self._sessions) >= MOST_TENANTS:
             for name, sessions in list(self._sessions.items()):
-                if not sessions.open:
-                    sessions.rest()
+                if sessions.is_idle:
                     del self._sessions[name]
+                    self._background.start("rest", sessions.rest)
 
     async def trim(self) -> None:
         """Close what was not used for longest, whoever's it is, until the rest fits (GW-3)."""
@@ -206,6 +206,7 @@ class Gateway:
         while True:
             await anyio.sleep(SYNC_SECONDS)
             for sessions in list(self._sessions.values()):
+                await sessions.flush()
                 for held in list(sessions.open.values()):
                     try:
                         await held.journal.commit(everything=True)

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import anyio
 
@@ -93,15 +94,25 @@ class Sessions:
         self._is_durable = is_durable
         self._index = LinkIndex(home)
         self._heads: dict[bytes, Held] = {}
-        self._opening = asyncio.Lock()
+        self._opening: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
+        self._entering = 0
         self._closing: dict[str, asyncio.Event] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of this tenant's is open or looked for."""
+        return not (self.open or self._entering or self._index.is_busy)
 
     @asynccontextmanager
     async def entered(self, links: Sequence[bytes], route: str, parts: PartsOf) -> AsyncIterator[Held]:
         """The session of a history, locked, with its head at the longest beginning that it knows."""
         for _ in range(_TRIES):
-            held = await self._found(links, route, parts)
-            held.users += 1
+            self._entering += 1
+            try:
+                held = await self._found(links, route, parts)
+                held.users += 1
+            finally:
+                self._entering -= 1
             try:
                 async with held.lock:
                     if await self._stands(held, links):
@@ -125,10 +136,17 @@ class Sessions:
         return next((held for held in found if held is not None and _is_on(held.head, links)), None)
 
     async def _found(self, links: Sequence[bytes], route: str, parts: PartsOf) -> Held:
-        """The session that knows the longest beginning, hot or from the index; else a new one."""
-        hot = next((n for n in range(len(links) - 1, 0, -1) if links[n] in self._heads), 0)
-        async with self._opening:
-            known = self._index.longest(links[hot + 1 :]) if hot + 1 < len(links) else None
+        """The session that knows the longest beginning, hot or from the index; else a new one.
+
+        Histories that begin with the same message wait for each other, since they may be of one session; no others do.
+        """
+        first = links[1] if len(links) > 1 else links[0]
+        opening = self._opening.get(first)
+        if opening is None:
+            opening = self._opening[first] = asyncio.Lock()
+        async with opening:
+            hot = next((n for n in range(len(links) - 1, 0, -1) if links[n] in self._heads), 0)
+            known = await self._index.longest(links[hot + 1 :]) if hot + 1 < len(links) else None
             if known is not None:
                 await self._closed(known[0])
                 held = self.open.get(known[0]) or await self._opened(known[0], route, parts)
@@ -148,7 +166,7 @@ class Sessions:
         try:
             opened = await open_session(self.home, session, parts=parts(sink))
         except SessionNotFound:
-            self._index.forget(session)
+            await self._index.forget(session)
             return None
         return self._hold(opened, sink, route)
 
@@ -246,11 +264,16 @@ class Sessions:
     async def close(self) -> None:
         for held in list(self.open.values()):
             await self.let_go(held)
-        self.rest()
+        await self.rest()
 
-    def rest(self) -> None:
+    async def flush(self) -> None:
+        """Write what the index was told, unless it is at work: whoever asks it next does then."""
+        if not self._index.is_busy:
+            await self._index.flush()
+
+    async def rest(self) -> None:
         """Let go of the index until it is asked again."""
-        self._index.close()
+        await self._index.close()
 
 
 def _place(cursor: Cursor | None) -> Place | None:

@@ -1,0 +1,115 @@
+"""Who waits for whom at the gateway: a conversation only for itself (GW-3, SPD-8)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.gateways import Running, fake, in_loop, serving
+
+from holdfast.engine.keepers import Keepers
+from holdfast.gateway import index
+
+pytestmark = pytest.mark.e2e
+
+
+def lose_index(home: Path) -> None:
+    for path in home.rglob("links.sqlite*"):
+        path.unlink()
+
+
+async def ask(at: Running, *said: Any, key: str | None = None) -> str:
+    client = at.claude(max_retries=0) if key is None else at.claude(max_retries=0).with_options(api_key=key)
+    messages = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(said)]
+    answer = await client.messages.create(model="fake-model", max_tokens=50, messages=messages)  # type: ignore[arg-type]
+    return str(answer.content[0].text)  # type: ignore[union-attr]
+
+
+@in_loop
+async def test_only_a_sessions_own_requests_wait_for_it_to_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GW-3: while one session closes slowly, other conversations of its tenant are answered; its own goes on then."""
+    may_close, is_closing, close = asyncio.Event(), asyncio.Event(), Keepers.close
+
+    async def slow(self: Keepers, session: Any) -> None:
+        is_closing.set()
+        await may_close.wait()
+        await close(self, session)
+
+    async with fake() as server, serving(tmp_path, server) as at:
+        first = await ask(at, "one")
+        (held,) = at.gateway.tenants_open().popitem()[1]
+        (sessions,) = at.gateway._sessions.values()
+        monkeypatch.setattr(Keepers, "close", slow)
+        async with asyncio.timeout(20):
+            closing = asyncio.create_task(sessions.let_go(held))
+            await is_closing.wait()
+            own = asyncio.create_task(ask(at, "one", first, "and on"))
+            for n in range(3):
+                await ask(at, f"another {n}")
+            assert not own.done()
+            may_close.set()
+            await closing
+            await own
+        (again,) = [one for one in sessions.open.values() if one.head.count == 4]
+        assert again.id == held.id and sessions.forks == 0
+
+
+@in_loop
+async def test_an_index_that_is_read_together_again_holds_up_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SPD-8: neither the loop nor another tenant waits for the file of one, however long that takes."""
+    may_go, read, loop_thread = threading.Event(), index.links_at, threading.get_ident()
+    threads: set[int] = set()
+
+    def slow(home: Path) -> Iterator[tuple[bytes, str, int]]:
+        is_first = not threads
+        threads.add(threading.get_ident())
+        if is_first:
+            was_told.append(may_go.wait(10))
+        return read(home)
+
+    was_told: list[bool] = []
+    monkeypatch.setattr(index, "links_at", slow)
+    async with fake() as server, serving(tmp_path, server) as at, asyncio.timeout(30):
+        waiting = asyncio.create_task(ask(at, "one", key="alice"))
+        while not threads:  # noqa: ASYNC110 - a thread announces nothing to the loop
+            await anyio.sleep(0.01)
+        for n in range(3):
+            await ask(at, f"hello {n}", key="bob")
+        assert not waiting.done() and loop_thread not in threads
+        may_go.set()
+        await waiting
+    assert was_told == [True]
+
+
+@in_loop
+async def test_an_index_that_was_only_begun_is_read_together_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REL-12: a process that dies while it reads the journals together leaves no index that lacks the rest."""
+
+    def breaks(home: Path) -> Iterator[tuple[bytes, str, int]]:
+        yield from read(home)
+        raise OSError("the machine stops here")
+
+    read = index.links_at
+    async with fake() as server, serving(tmp_path, server) as at:
+        first = await ask(at, "one")
+        (held,) = at.gateway.tenants_open().popitem()[1]
+    lose_index(tmp_path)
+    monkeypatch.setattr(index, "links_at", breaks)
+    async with fake() as server, serving(tmp_path, server) as at:
+        await ask(at, "something else")
+    monkeypatch.setattr(index, "links_at", read)
+    async with fake() as server, serving(tmp_path, server) as at:
+        await ask(at, "one", first, "and on")
+        (again,) = at.gateway.tenants_open().popitem()[1]
+        assert again.id == held.id and again.head.count == 4
