@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,15 @@ import pytest
 from tests.agents import bench
 
 from holdfast.adapters.config import load
+from holdfast.adapters.shadow.names import read
 from holdfast.cli import main
+from holdfast.cli.chat.rewinding import told as rewound_lines
+from holdfast.cli.chat.tellings import telling
 from holdfast.cli.rewinding import rewind_files
 from holdfast.errors import HoldfastError, RewindRefused
 from holdfast.events import CheckpointTaken, ObserverFailed
 from holdfast.testing import say, tool_use
+from holdfast.transcript.messages import MessageId
 
 pytestmark = pytest.mark.e2e
 
@@ -213,4 +218,121 @@ async def test_without_checkpoints_files_arent_rewound(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="checkpoints is off"):
         await made.agent.rewind("-1")
     assert (await made.agent.rewind("-1", what="conversation")).prompt == "Make a program."
+    await made.agent.close()
+
+
+class Failing:
+    """An observer that always fails."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        self.name, self.error = name, error
+
+    async def before_call(self, tool: str, arguments: dict[str, Any], prompt: MessageId) -> None:
+        raise self.error
+
+    before_change: Any = before_call
+    after_call: Any = before_call
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "recorder"])
+def test_an_observer_that_fails_is_said_everywhere(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CKP-7: on the screen, by the doctor, and, when checkpoints failed, by each rewind to before that call."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    project = tmp_path / "project"
+
+    async def work() -> tuple[str, list[tuple[str, str] | None]]:
+        watcher = Failing(name, OSError(28, "No space left on device"))
+        script = ["hello", say(tool_use("Bash", {"command": "rm a.txt"})), "done"]
+        made = await bench(project, script, home=tmp_path / "home", observers=(watcher,))
+        made.write("a.txt", "mine\n")
+        await made.agent.say("Hello.")
+        await made.agent.say("Remove it.")
+        session = made.agent.session.name
+        await made.agent.close()
+        return session, [telling(event) for event in made.events(ObserverFailed)]
+
+    session, told = anyio.run(work)
+    assert len(told) == 2 and all(line is not None and line[1] == "yellow" for line in told)
+    assert f"{name} failed (OSError) around Bash" in str(told[0])
+    main(["doctor"])
+    assert f"{name} failed: OSError: No space left on device (for 1 prompt)" in capsys.readouterr().out
+    assert main(["rewind", session, "-1", "--code", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert ("what Bash did while checkpoints failed" in shown) is (name == "checkpoints")
+    assert main(["rewind", session, "-1", "--code", "--json"]) == 0
+    assert [m["path"] for m in json.loads(capsys.readouterr().out)["not_kept"]] == [None] * (name == "checkpoints")
+
+
+ODD = b"caf\xe9 \xe2\x80\xae\n\x1b[31m.txt"
+
+
+def test_odd_names_through_the_doors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CKP-7: kept and put back; screens show them without obeying them, and programs get each byte."""
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    project = tmp_path / "project"
+    project.mkdir()
+    path, log = os.path.join(os.fsencode(project), ODD), os.path.join(os.fsencode(project), b"\xe9.log")
+    for place in (path, log):
+        with open(place, "wb") as file:
+            file.write(b"mine\n")
+    (project / ".gitignore").write_text("*.log\n")
+    (project / "plain.txt").write_text("mine\n")
+
+    async def work() -> tuple[str, str]:
+        made = await bench(project, [say(tool_use("Bash", {"command": "rm -f ./*"})), "done"], home=tmp_path / "home")
+        said = await made.agent.say("Clean up.")
+        assert not made.events(ObserverFailed)
+        await made.agent.close()
+        return made.agent.session.name, said.prompt
+
+    session, prompt = anyio.run(work)
+    assert [p.name for p in project.iterdir()] == [".gitignore"]
+    assert main(["rewind", session, "-1", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert all(line.isprintable() for line in shown.splitlines())
+    assert r"caf\udce9 \u202e\n\x1b[31m.txt" in shown and r"'\udce9.log' (ignored by git, removed)" in shown
+    assert main(["rewind", session, "-1", "--dry-run", "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert {read(file["path"]) for file in done["files"]} == {os.fsdecode(ODD), "plain.txt"}
+    assert [(read(m["path"]), m["what"]) for m in done["not_kept"]] == [("\udce9.log", "removed")]
+    assert main(["run", "--rewind-files", prompt, "--resume", session]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"Files rewound to state at message {prompt}\n" and "not kept, so not put back" in said.err
+    with open(path, "rb") as file:
+        assert file.read() == b"mine\n"
+    assert (project / "plain.txt").read_text() == "mine\n" and not os.path.exists(log)
+
+
+@pytest.mark.anyio
+async def test_what_a_rewind_put_back_is_told_to_the_model_in_letters(tmp_path: Path) -> None:
+    """CKP-7, SEC-4: a name may be no text, or hold lines of its own; the reminder is one line all the same."""
+    made = await bench(tmp_path / "project", [say(tool_use("Bash", {"command": "rm -f ./*"})), "done", "fine"])
+    (tmp_path / "project" / os.fsdecode(ODD)).touch()
+    await made.agent.say("Clean up.")
+    done = await made.agent.rewind("-1", what="code")
+    told = made.agent.session.view.items[-1].message.blocks[0].value.text
+    assert "put files back" in told and r"\udce9" in told and told.isprintable()
+    assert any("1 file put back" in line for line in rewound_lines(done))
+    assert (await made.agent.say("Go on.")).text == "fine"
+    await made.agent.close()
+
+
+@pytest.mark.anyio
+async def test_a_failing_checkpoint_of_a_sub_agent_is_noted_in_the_session(tmp_path: Path) -> None:
+    """CKP-7: a rewind looks in the session, whoever made the call."""
+    script = [
+        say(tool_use("Task", {"description": "tidy", "prompt": "Tidy.", "subagent_type": "general-purpose"})),
+        say(tool_use("Bash", {"command": "rm -f a.txt"})), "tidied", "done",
+    ]  # fmt: skip
+    made = await bench(tmp_path / "project", script, observers=(Failing("checkpoints", ValueError("secret")),))
+    made.write("a.txt", "mine\n")
+    await made.agent.say("Have it tidied.")
+    assert not (made.folder / "a.txt").exists()
+    done = await made.agent.rewind("-1", is_dry=True)
+    assert done.files is not None
+    assert [m.why for m in done.files.missed] == ["what Bash did while checkpoints failed: ValueError"]
     await made.agent.close()

@@ -135,16 +135,16 @@ class Caller:
         return outcome, "error" if outcome.is_error else "ok"
 
     async def _watched(self, tool: Tool[Any], use: Use, given: Any) -> Outcome:
-        desk, sink = self.desk, self.desk.session.world.sink
+        desk = self.desk
         if not tool.is_watched or not desk.observers:
             outcome: Outcome = await tool.run(desk, use, given)
             return outcome
-        await tell(desk.observers, sink, lambda one: one.before_call(use.name, use.arguments, use.prompt))
+        await tell(desk, use.name, lambda one: one.before_call(use.name, use.arguments, use.prompt))
         try:
             outcome = await tool.run(desk, use, given)
         finally:
             with anyio.CancelScope(shield=True):
-                await tell(desk.observers, sink, lambda one: one.after_call(use.name, use.arguments, use.prompt))
+                await tell(desk, use.name, lambda one: one.after_call(use.name, use.arguments, use.prompt))
         return outcome
 
     async def _refusal(self, batch: Batch, use: Use, touch: Touch, rule: Any) -> str | None:

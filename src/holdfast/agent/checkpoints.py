@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.ports import Call, Checkpoints
+from holdfast.ports import CHECKPOINTS, Call, Checkpoints
 from holdfast.transcript.messages import MessageId
 
 _SAY_WHAT_THEY_CHANGE = frozenset({"Write", "Edit", "MultiEdit"})  # before_change names the files
@@ -13,7 +13,7 @@ _SAY_WHAT_THEY_CHANGE = frozenset({"Write", "Edit", "MultiEdit"})  # before_chan
 class Checkpointing:
     """`agent.observers.Observer` over `ports.Checkpoints`."""
 
-    name = "checkpoints"
+    name = CHECKPOINTS
 
     def __init__(self, files: Checkpoints) -> None:
         self._files = files

@@ -54,6 +54,8 @@ class Desk:
     observers: tuple[Observer, ...] = ()
     skills: Mapping[str, Skill] = field(default_factory=dict)
     subagents: Subagents | None = None  # None: this is one, and starts no others
+    noting: Session | None = None  # whose journal hears of observers that fail; None: this agent's own
+    failures: list[dict[str, str]] = field(default_factory=list)  # of observers, as they were noted
     prompt: MessageId = MessageId("")  # noqa: RUF009 - a NewType of str, immutable
 
     @property

@@ -319,6 +319,7 @@ class Agent:
         )
         child = Agent(session, self.model, self.desk.machine, self._crew, options=options)
         child.desk.subagents = None
+        child.desk.noting, child.desk.failures = self.desk.noting or self.session, self.desk.failures
         return child
 
     async def _remember(self, session: Session, scope: Scope) -> None:

@@ -8,17 +8,22 @@ import socket
 import stat
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from holdfast.adapters.files import SessionStore, read_holder, verify
+from holdfast.adapters.files.disk import DISK
 from holdfast.adapters.files.forking import DRAFT
+from holdfast.adapters.files.reading import reading
 from holdfast.cli.door import EXIT_FAILED, EXIT_OK, clean, configured, home, out, out_json
 from holdfast.cli.mending import Finding, repaired
 from holdfast.cli.tables import plural
 from holdfast.errors import BadSetting, HoldfastError, SessionNotFound
+from holdfast.transcript.codec import decode_line
+from holdfast.transcript.records import OBSERVER_FAILED, Noted
 
 JOURNAL = "journal.jsonl"
 PACKAGES = ("holdfast", "msgspec", "anyio", "typer", "rich", "anthropic", "openai")
@@ -172,6 +177,7 @@ def _session(journal: Path) -> Iterator[Finding]:
         count = plural(len(problems) - len(fresh), "damaged piece")
         yield Finding(f"session {name}", "note", f"{count} set aside earlier")
     yield from _checkpoints(journal.parent)
+    yield from _observers(journal)
     try:
         if (trouble := _too_open(journal)) is not None:
             yield Finding(f"session {name}", "problem", trouble)
@@ -200,6 +206,28 @@ def _checkpoints(directory: Path) -> Iterator[Finding]:
     if used.is_cut_short:
         what = "a rewind of files was cut short; the next `holdfast rewind` or resume puts them right"
         yield Finding(f"session {directory.name}", "problem", what)
+
+
+def _observers(journal: Path) -> Iterator[Finding]:
+    """What watches an agent's tools and failed, as the journal has it (CKP-7)."""
+    failed: Counter[str] = Counter()
+    try:
+        with reading(DISK, journal) as reader:
+            for _, line, _ in reader.lines(reader.body):
+                if OBSERVER_FAILED.encode() not in line:
+                    continue
+                try:
+                    records = decode_line(line, reader.header.version).records
+                except HoldfastError:
+                    continue  # damage is told of above
+                for record in records:
+                    if isinstance(record, Noted) and record.kind == OBSERVER_FAILED:
+                        failed[f"{record.data.get('observer')} failed: {record.data.get('reason')}"] += 1
+    except HoldfastError:
+        return
+    for what, count in failed.items():
+        about = f"{what} (for {plural(count, 'prompt')}); a rewind to before these names what it misses"
+        yield Finding(f"session {journal.parent.name}", "note", about)
 
 
 def _held(directory: Path) -> str | None:

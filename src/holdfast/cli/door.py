@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterable
@@ -56,10 +57,13 @@ def out(text: str = "") -> None:
 
 
 def out_json(value: Any) -> None:
-    """One JSON value on one line, for programs."""
+    """One JSON value on one line, for programs. What a terminal would obey, or not show, is escaped: the same value."""
     import msgspec
 
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    text = msgspec.json.encode(value).decode()
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    sys.stdout.write(text + "\n")
 
 
 def note(text: str) -> None:

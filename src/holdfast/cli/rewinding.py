@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.adapters.shadow.names import written
 from holdfast.cli.door import EXIT_FAILED, EXIT_OK, EXIT_USAGE, clean, note, out, out_json, reference_of
 from holdfast.cli.tables import plural, table
 from holdfast.engine.checkpoints import Rewind, What
 from holdfast.errors import BadSetting, RewindRefused, SessionNotFound
+from holdfast.memory.checkpoints import Missed
+from holdfast.memory.names import shown
 from holdfast.ports import FileRewind, FileStep
 
 if TYPE_CHECKING:
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 NEEDS_RESUME = "Error: --rewind-files requires --resume"
 STANDS_ALONE = "Error: --rewind-files is a standalone operation and cannot be used with a prompt"
 NEEDS_MESSAGE = "Error: --rewind-files requires a user message id"
+_PATH_CHARS = 300
+_MISSED_SHOWN = 20
 _VERBS = {
     "write": "change",
     "create": "bring back",
@@ -101,8 +106,10 @@ def rewind_files(config: Config, *, message: str, resume: str | None, prompt: st
         if "no user message" in str(e) or "user messages" in str(e) or "prompts to go back" in str(e):
             return _refused(f"{NEEDS_MESSAGE}: {e}")
         return _refused(f"Error: {e}", EXIT_FAILED)
-    if done.files is not None and done.files.note:
-        note(done.files.note)
+    if done.files is not None:
+        for line in (done.files.note, not_kept(done.files), *left(done.files)):
+            if line:
+                note(line)
     out(f"Files rewound to state at message {done.to}")
     return EXIT_OK
 
@@ -125,15 +132,35 @@ def _show(done: Rewind, asked: Asked) -> None:
 
 
 def _show_files(files: FileRewind, asked: Asked) -> None:
+    missed = not_kept(files)
     if not files.steps:
-        out(f"no file has to change{f': {files.note}' if files.note else ''}")
-        return
-    rows = [(_VERBS[s.action], clean(s.path), _lines(s), s.conflict or s.left) for s in files.steps]
+        nothing = "no file that is kept has to change" if missed else "no file has to change"
+        out(f"{nothing}{f': {files.note}' if files.note else ''}")
+    else:
+        _show_steps(files, asked)
+    if missed:
+        out(missed)
+
+
+def _show_steps(files: FileRewind, asked: Asked) -> None:
+    rows = [(_VERBS[s.action], shown(s.path, limit=_PATH_CHARS), _lines(s), s.conflict or s.left) for s in files.steps]
     table(("what", "file", "lines", "note"), rows)
     verb = "would change" if asked.is_dry else "changed"
     out(f"{plural(len(files.changes), 'file')} {verb}")
     if asked.is_dry and files.conflicts:
         out(f"{plural(len(files.conflicts), 'file')} changed by someone else: only --force overwrites them")
+
+
+def not_kept(files: FileRewind) -> str:
+    """One line of what a rewind doesn't put back, since nothing of it is kept (CKP-7); empty for nothing."""
+    told = [f"{shown(m.path)} ({', '.join(filter(None, (m.why, m.what)))})" if m.path else m.why for m in files.missed]
+    more = [f"and {len(told) - _MISSED_SHOWN:,} more (--json names them)"] if len(told) > _MISSED_SHOWN else []
+    return f"not kept, so not put back: {'; '.join(told[:_MISSED_SHOWN] + more)}" if told else ""
+
+
+def left(files: FileRewind) -> list[str]:
+    """Lines of what is known and can't be put back."""
+    return [f"left {shown(step.path)}: {step.left}" for step in files.steps if step.left]
 
 
 def _lines(step: FileStep) -> str:
@@ -151,13 +178,18 @@ def _data(done: Rewind, asked: Asked) -> dict[str, Any]:
         "conversation": done.is_conversation,
         "prompt": done.prompt if done.is_conversation and asked.to is not None else None,
         "note": files.note or None if files is not None else None,
+        "not_kept": [] if files is None else [_missed_data(missed) for missed in files.missed],
         "files": None if files is None else [_step_data(step) for step in files.steps],
     }
 
 
+def _missed_data(missed: Missed) -> dict[str, Any]:
+    return {"path": written(missed.path) or None, "why": missed.why, "what": missed.what or None}
+
+
 def _step_data(step: FileStep) -> dict[str, Any]:
     return {
-        "path": step.path,
+        "path": written(step.path),
         "action": step.action,
         "added": step.added,
         "removed": step.removed,

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from holdfast.engine.rewinding import Prompt, prompts, rewind_conversation, rewind_to
 from holdfast.engine.session import Session
 from holdfast.errors import HoldfastError, RewindRefused
-from holdfast.ports import FileRewind, FileRewinder
+from holdfast.memory.checkpoints import Missed
+from holdfast.memory.names import shown
+from holdfast.ports import CHECKPOINTS, FileRewind, FileRewinder
 from holdfast.transcript.blocks import Text
 from holdfast.transcript.edits import Compacted
 from holdfast.transcript.messages import Message, MessageId
-from holdfast.transcript.records import Noted, Record
+from holdfast.transcript.records import OBSERVER_FAILED, Noted, Record
 
 What = Literal["code", "conversation", "both"]
 DONE, UNDONE = "rewound", "rewind_undone"  # kinds of the notes that the journal gets
+_SHOWN_CHARS = 300  # of a path, to the model
 _SHORTEST = 4  # characters of the beginning of an id
 
 
@@ -102,6 +106,7 @@ async def rewind(
         ids = [one.id for one in user_messages(records)]
         since = frozenset[str](ids[ids.index(message.id) :])
         done = await files.rewind(since, is_forced=is_forced, is_dry=is_dry)
+        done = replace(done, missed=(*failures(records, since), *done.missed))
     found = Rewind(message.id, _text(message), done, what != "code")
     if is_dry:
         return found
@@ -146,6 +151,18 @@ async def undo_rewind(
     return Rewind(MessageId(str(last.get("to", ""))), "", done, was_talk)
 
 
+def failures(records: Iterable[Record], prompts: AbstractSet[str]) -> tuple[Missed, ...]:
+    """What calls for these prompts may have done without a checkpoint, since that failed (CKP-7)."""
+    found = dict[tuple[str, str], Missed]()
+    for record in records:
+        if not isinstance(record, Noted) or record.kind != OBSERVER_FAILED or record.data.get("prompt") not in prompts:
+            continue
+        tool, reason = str(record.data.get("tool", "")), str(record.data.get("reason", ""))
+        if record.data.get("observer") == CHECKPOINTS:
+            found[tool, reason] = Missed("", f"what {tool or 'a call'} did while checkpoints failed: {reason}")
+    return tuple(found.values())
+
+
 def _last_done(records: Iterable[Record]) -> dict[str, Any] | None:
     """The last rewind that wasn't taken back."""
     held: list[dict[str, Any]] = []
@@ -169,10 +186,10 @@ def _was_spoken_since(records: tuple[Record, ...]) -> bool:
 
 async def _tell(session: Session, done: FileRewind) -> None:
     """The model saw files that aren't so any more."""
-    paths = [step.path for step in done.changes]
+    paths = [shown(step.path, limit=_SHOWN_CHARS) for step in done.changes]
     if paths:
-        shown = ", ".join(paths[:20]) + (f" and {len(paths) - 20} more" if len(paths) > 20 else "")
-        text = f"The user put files back to an earlier state. Read them again before you rely on them: {shown}"
+        some = ", ".join(paths[:20]) + (f" and {len(paths) - 20} more" if len(paths) > 20 else "")
+        text = f"The user put files back to an earlier state. Read them again before you rely on them: {some}"
         await session.append(Message.of("user", text, origin="reminder"))
 
 

@@ -28,10 +28,11 @@ class PermissionDecided:
 
 @dataclass(frozen=True, slots=True)
 class ObserverFailed:
-    """What watches the agent's tools raised; the call went on. `reason` is the type of the error."""
+    """What watches the agent's tools raised; the call of `tool` went on. `reason` is the type of the error."""
 
     observer: str
     reason: str
+    tool: str = ""
 
 
 @dataclass(frozen=True, slots=True)

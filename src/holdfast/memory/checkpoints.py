@@ -1,4 +1,4 @@
-"""What is known of an agent's changes to files, and what a rewind of them means; pure (CKP-1 to CKP-6).
+"""What is known of an agent's changes to files, and what a rewind of them means; pure (CKP-1 to CKP-7).
 
 Every call of a tool leaves an entry with the files it changed, each as it was before and after. A rewind goes back to
 what stood there before the first change of a range, where nothing but the agent changed it since.
@@ -18,9 +18,9 @@ CALL, BEGUN, REWIND, UNDO, GONE = "call", "begun", "rewind", "undo", "gone"
 
 
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What stands at a path. `blob` names a file's bytes in the store; empty: too large to be saved (`stamp` then).
+    """What stands at a path. `blob` names a file's bytes in the store; empty: not saved, too large or not readable.
 
-    `target` is where a link leads. `mode` holds the permission bits of files and folders.
+    `stamp` tells such files apart. `target` is where a link leads. `mode` holds permission bits of files and folders.
     """
 
     kind: Kind = "none"
@@ -61,10 +61,22 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     is_sure: bool = True
 
 
+class Missed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a call did to something that isn't kept: removed, changed, made (CKP-7); `why` it isn't.
+
+    Without a path: everything that the call may have done.
+    """
+
+    path: str
+    why: str
+    what: str = ""
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line of the log.
 
-    call    what a call changed, for a prompt; `also` are later prompts that were thinned into it (CKP-6)
+    call    what a call changed, for a prompt; `missed` is what it did to things that aren't kept, `also` are later
+            prompts that were thinned into it (CKP-6)
     begun   a call began: with what one of our tools is about to change
     rewind  files were rewound by the plan of that id; undo took back the entry `undoes`, wholly when `is_whole`
     gone    the snapshots of the prompts `also` aren't kept any more
@@ -81,6 +93,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     undoes: int = 0
     is_whole: bool = False
     also: tuple[str, ...] = ()
+    missed: tuple[Missed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +143,22 @@ def wanted(entries: Sequence[Entry], first_seq: int) -> tuple[Wanted, ...]:
     return tuple(found.values())
 
 
+def missed(entries: Iterable[Entry], first_seq: int) -> tuple[Missed, ...]:
+    """CKP-7: what a rewind to before an entry doesn't put back, each thing once, by name."""
+    found: dict[tuple[str, str], Missed] = {}
+    for entry in entries:
+        for one in entry.missed if entry.seq >= first_seq else ():
+            key = (one.path, "" if one.path else one.why)
+            before = found.setdefault(key, one)
+            if (before.what, one.what) == ("made", "removed"):
+                del found[key]
+            elif (before.what, one.what) == ("removed", "made"):
+                found[key] = msgspec.structs.replace(one, what="changed")
+            elif before.what != "made":  # what was made and then changed is new all the same
+                found[key] = one
+    return tuple(found[key] for key in sorted(found))
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What to do with a path. `conflict`: only when forced, and why; `left`: not at all, and why."""
@@ -142,8 +171,8 @@ class Verdict:
 CHANGED = "changed by someone else since"
 BETWEEN = "changed by someone else in between, or by a call that was cut short or ran in the background"
 NOT_MADE = "not known to be made by the agent, so it isn't deleted"
-TOO_LARGE = "too large to be saved, so it can't be put back"
-NOT_SAVED = "what stands there can't be saved first, so it stays"
+NOT_KEPT = "not kept (too large, not readable, or the store was full), so it can't be put back"
+NOT_SAVED = "what stands there can't be saved first (too large, not readable, no plain file), so it stays"
 
 
 def verdict(want: Wanted, now: State) -> Verdict:
@@ -151,7 +180,7 @@ def verdict(want: Wanted, now: State) -> Verdict:
     if same(now, want.to) or same(want.last, want.to):
         return Verdict()
     if not want.to.can_be_made:
-        return Verdict(left=TOO_LARGE)
+        return Verdict(left=NOT_KEPT)
     if not now.can_be_made:
         return Verdict(left=NOT_SAVED)
     if want.to.kind == "none" and not want.is_sure:
@@ -196,7 +225,8 @@ def _folded(entries: Sequence[Entry]) -> Iterable[Entry]:
         if held is not None and held.kind == entry.kind == CALL and held.prompt == entry.prompt:
             parts = wanted((held, entry), 0)
             changes = tuple(Change(w.path, w.to, w.last, w.is_sure) for w in parts)
-            held = msgspec.structs.replace(held, changes=changes, also=tuple(dict.fromkeys((*held.also, *entry.also))))
+            also = tuple(dict.fromkeys((*held.also, *entry.also)))
+            held = msgspec.structs.replace(held, changes=changes, also=also, missed=missed((held, entry), 0))
             continue
         if held is not None:
             yield held

@@ -34,10 +34,14 @@ _SHOWN_CHARS = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a name may be. `is_portable`: only what every system can hold; `has_hidden`: parts may begin with a dot."""
+    """What a name may be. `is_portable`: only what every system can hold; `has_hidden`: parts may begin with a dot.
+
+    `is_any`: whatever the disk holds, also what is no text: such names come from the disk, and nobody has to read them.
+    """
 
     is_portable: bool = True
     has_hidden: bool = False
+    is_any: bool = False
     part_bytes: int = 255  # what file systems hold
     name_bytes: int = 1_024
     parts: int = 20
@@ -45,12 +49,13 @@ class Rules:
 
 MEMORY = Rules()
 OWN = Rules(has_hidden=True)  # for our own state beside the files
-PROJECT = Rules(is_portable=False, has_hidden=True)  # for checkpoints: a project may hold what its system allows
+PROJECT = Rules(is_portable=False, has_hidden=True)  # a project may hold what its system allows
+DISK = Rules(is_any=True, name_bytes=65_536)  # for checkpoints: every file there is, by the bytes of its name (CKP-7)
 
 
-def shown(name: str) -> str:
-    """A name for people: one line, of which nothing is hidden."""
-    text = name if len(name) <= _SHOWN_CHARS else name[: _SHOWN_CHARS - 1] + "…"
+def shown(name: str, *, limit: int = _SHOWN_CHARS) -> str:
+    """A name for people: one line, of which nothing is hidden; at most so many characters of it."""
+    text = name if len(name) <= limit else name[: limit - 1] + "…"
     return text if text and all(c.isprintable() for c in text) else ascii(text)
 
 
@@ -66,6 +71,8 @@ def refusal(name: str, rules: Rules = MEMORY) -> str | None:
     """Why a name may not be used; None when it may."""
     if not name:
         return "it is empty"
+    if rules.is_any:
+        return _any_refusal(name, rules)
     if name.startswith(("/", "~")):
         return "it has to be relative to the folder"
     try:
@@ -78,6 +85,15 @@ def refusal(name: str, rules: Rules = MEMORY) -> str | None:
     if len(parts) > rules.parts:
         return f"it is {len(parts)} folders deep, at most {rules.parts} are allowed"
     return next((why for part in parts if (why := _part_refusal(part, rules)) is not None), None)
+
+
+def _any_refusal(name: str, rules: Rules) -> str | None:
+    """What even a disk doesn't hold under one name."""
+    if "\0" in name or not {"", *_DOTS}.isdisjoint(name.split("/")):
+        return "it is empty in part, goes through . or .., or holds a NUL"
+    if len(name) > rules.name_bytes:
+        return f"it has more than {rules.name_bytes:,} characters"
+    return None
 
 
 def _part_refusal(part: str, rules: Rules) -> str | None:

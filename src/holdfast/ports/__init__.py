@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.ports.checkpoints import Call, Checkpoints, FileRewind, FileRewinder, FileStep
+from holdfast.ports.checkpoints import CHECKPOINTS, Call, Checkpoints, FileRewind, FileRewinder, FileStep
 from holdfast.ports.machine import (
     Command,
     Ended,
@@ -47,6 +47,7 @@ from holdfast.ports.session import (
 )
 
 __all__ = [
+    "CHECKPOINTS",
     "Archive",
     "Blobs",
     "Calibrations",

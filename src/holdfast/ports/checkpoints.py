@@ -1,4 +1,4 @@
-"""Copies of an agent's files from before it changed them, and ways back (CKP-1 to CKP-6)."""
+"""Copies of an agent's files from before it changed them, and ways back (CKP-1 to CKP-7)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from holdfast.memory.checkpoints import Missed
 from holdfast.transcript.messages import MessageId
+
+CHECKPOINTS = "checkpoints"  # the name under which failures of them are noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,8 @@ class FileStep:
 class FileRewind:
     """What a rewind of files does, or did (`is_done`). `to` is the prompt before which the files stand then.
 
-    `number` is its place in the log. `note` is what to know beside it.
+    `number` is its place in the log. `note` is what to know beside it. `missed` is what was done meanwhile to things
+    that aren't kept: it stays as it is (CKP-7).
     """
 
     steps: tuple[FileStep, ...]
@@ -44,6 +48,7 @@ class FileRewind:
     number: int = 0
     to: str = ""
     note: str = ""
+    missed: tuple[Missed, ...] = ()
 
     @property
     def conflicts(self) -> tuple[FileStep, ...]:

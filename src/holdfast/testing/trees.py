@@ -13,7 +13,21 @@ from random import Random
 Picture = Mapping[str, tuple[str, int, bytes]]
 """By name: kind, permission bits (of files), bytes or the target of a link."""
 
-_NAMES = ("a.py", "b.txt", "Makefile", "run.sh", "data.bin", "Größe.md", "with space.txt", "x", "X")
+_NAMES = (
+    "a.py",
+    "b.txt",
+    "Makefile",
+    "run.sh",
+    "data.bin",
+    "Größe.md",
+    "with space.txt",
+    "x",
+    "X",
+    "caf\udce9.txt",
+    "two\nlines",
+    "-rf",
+    "\u202etxt",
+)
 _FOLDERS = ("src", "src/deep", "lib", "docs", "x")
 
 

@@ -121,6 +121,8 @@ class Noted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     data: dict[str, Any] = {}
 
 
+OBSERVER_FAILED = "observer_failed"  # the kind of a note: what watches an agent's tools failed (CKP-7)
+
 Record = (
     Message
     | Front

@@ -278,8 +278,8 @@ class Rooted:
             fd = self._calls.open_beneath(self._fd, "/".join(parts), _FOLDER)
             if fd is not None:
                 return fd
-        except FileNotFoundError:
-            if not make:
+        except OSError as e:  # a path may be too long for the kernel where each part of it isn't
+            if e.errno != errno.ENAMETOOLONG and not (make and e.errno == errno.ENOENT):
                 raise
         at = self._fd
         for part in parts:

@@ -1,4 +1,4 @@
-"""`ports.Checkpoints` and `ports.FileRewinder` on this disk, in a folder beside a journal (CKP-1 to CKP-6)."""
+"""`ports.Checkpoints` and `ports.FileRewinder` on this disk, in a folder beside a journal (CKP-1 to CKP-7)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio.to_thread
@@ -21,21 +21,23 @@ from holdfast.adapters.shadow.log import Log
 from holdfast.adapters.shadow.objects import Objects
 from holdfast.adapters.shadow.restore import Restoring
 from holdfast.adapters.shadow.rewinding import Rewinds
-from holdfast.adapters.shadow.tree import TooManyFiles, Tree
+from holdfast.adapters.shadow.tree import Look, TooManyFiles, Tree
 from holdfast.events import CheckpointSkipped, CheckpointTaken, FilesRewound
 from holdfast.memory.checkpoints import (
     BEGUN,
     NONE,
     Change,
     Entry,
+    Missed,
     State,
+    anchor_of,
     blobs_of,
     same,
     snapshots,
     thinned,
     without_oldest,
 )
-from holdfast.memory.names import OWN
+from holdfast.memory.names import OWN, shown
 from holdfast.ports import Call, Clock, FileRewind, Sink
 from holdfast.settings import Settings
 
@@ -58,6 +60,7 @@ class Shadow:
     log: Log = field(init=False)
     objects: Objects = field(init=False)
     _tree: Tree | None = None
+    _blind: str = ""  # why there is no tree
     _refused: set[str] = field(default_factory=set)
     _pending: dict[str, State] = field(default_factory=dict)  # what our own tools are about to change, as it was
     _kept: set[str] = field(default_factory=set)  # paths with a copy for this prompt already
@@ -83,8 +86,10 @@ class Shadow:
             restoring.recover()
         why = is_refused(self.root)
         if why:
-            self._refuse(f"commands can't be rewound here: {self.root}: {why}")
-        elif self.settings.checkpoint_commands:
+            self._blinded(f"commands can't be rewound here: {shown(self.root)}: {why}")
+        elif not self.settings.checkpoint_commands:
+            self._blind = "the setting checkpoint_commands is off"
+        else:
             ignores = Ignores(self.root, self.settings.checkpoint_excludes, _own_folders(self.store))
             self._tree = Tree(self._ground, ignores, limit, self.settings.checkpoint_files)
             load_index(self._own, self._tree, self.objects)
@@ -103,11 +108,12 @@ class Shadow:
             self._prompted(call)
             if call.looks and self._tree is not None:
                 was_new = not self._tree.has_looked
-                changes = self._looked(keeps=True)
-                if changes and not was_new and (self._open or self._background):
+                look = self._looked(keeps=True)
+                if (look.changes or look.missed) and not was_new and (self._open or self._background):
                     # A call of a sub-agent is at work, or a command in the background, which shares with the user.
                     whose = self._open[0].prompt if self._open else self._background
-                    self._wrote(whose, call.tool, changes if self._open else unsure(changes))
+                    changes = look.changes if self._open else unsure(look.changes)
+                    self._wrote(whose, call.tool, changes, look.missed)
                 self._log(Entry(seq=0, kind=BEGUN, prompt=call.prompt, tool=call.tool))
             self._open.append(call)
 
@@ -137,10 +143,16 @@ class Shadow:
             for change in changes:
                 if self._tree is not None and not change.path.startswith("/"):
                     self._tree.knows(change.path, change.after)
+            missed: tuple[Missed, ...] = ()
             if call.looks and self._tree is not None:
-                changes += self._looked(keeps=False)
-            if changes or had_begun:
-                self._wrote(call.prompt, call.tool, changes)
+                look = self._looked(keeps=False)
+                changes, missed = changes + look.changes, look.missed
+            if call.looks and self._tree is None:  # also since just now
+                missed = (Missed("", self._blind),)
+            if changes or missed or had_begun:
+                self._wrote(call.prompt, call.tool, changes, missed)
+            if missed and self._tree is not None:
+                save_index(self._own, self._tree)
             if call.is_background:
                 self._background = call.prompt
             if changes:
@@ -161,24 +173,23 @@ class Shadow:
             self._pending.clear()
         return tuple(changes)
 
-    def _looked(self, *, keeps: bool) -> tuple[Change, ...]:
+    def _looked(self, *, keeps: bool) -> Look:
         """What changed in the tree. `keeps`: have a copy of all that has none for this prompt."""
         tree = self._tree
         assert tree is not None
         was_cut_short = self._was_cut_short() if tree.is_taken_up and not tree.has_looked else ""
         try:
-            changes, read = tree.look()
+            look = tree.look()
         except TooManyFiles as e:
-            self._tree = None
-            self._refuse(f"commands can't be rewound here: {self.root}: {e}")
-            return ()
-        if was_cut_short and changes:  # an earlier process was killed in the middle of a command
-            self._wrote(was_cut_short, "", unsure(changes))
+            self._blinded(f"commands can't be rewound here: {shown(self.root)}: {e}")
+            return Look()
+        if was_cut_short and (look.changes or look.missed):  # an earlier process was killed in the middle of a command
+            self._wrote(was_cut_short, "", unsure(look.changes), look.missed)
         if keeps:
-            self._keep(tree, read)
-            if changes:
+            self._keep(tree, look.read)
+            if look.changes or look.missed:
                 save_index(self._own, tree)
-        return changes
+        return look
 
     def _keep(self, tree: Tree, read: dict[str, bytes]) -> None:
         names = [n for n, k in tree.known.items() if k.state.blob and not k.is_saved and n not in self._kept]
@@ -193,6 +204,7 @@ class Shadow:
                     if data is None or state.blob != tree.known[name].state.blob:
                         continue  # it changed just now; the next look sees it
                 if self._bytes > self.settings.checkpoint_disk_bytes:
+                    self._refuse("not all files have a copy: the store is full (checkpoint_disk_bytes)")
                     return
                 done.append(name)
                 yield data
@@ -221,9 +233,9 @@ class Shadow:
 
     # --- the log and the store (CKP-6) --------------------------------------------------------------------------------
 
-    def _wrote(self, prompt: str, tool: str, changes: tuple[Change, ...]) -> None:
+    def _wrote(self, prompt: str, tool: str, changes: tuple[Change, ...], missed: tuple[Missed, ...] = ()) -> None:
         self._kept |= {change.path for change in changes}
-        self._log(Entry(seq=0, prompt=prompt, tool=tool, changes=changes))
+        self._log(Entry(seq=0, prompt=prompt, tool=tool, changes=changes, missed=missed))
         if changes:
             self.sink.emit(CheckpointTaken(prompt, tool, len(changes)))
 
@@ -248,8 +260,7 @@ class Shadow:
         self.log.rewrite(without_oldest(self.log.entries, max(1, len(snapshots(self.log.entries)) // 2)))
         self._refuse("the oldest checkpoints were let go: the store is as large as it may be (checkpoint_disk_bytes)")
         if self._compacted() > most and self._tree is not None:
-            self._tree = None
-            self._refuse("commands can't be rewound any more: the project is larger than checkpoint_disk_bytes")
+            self._blinded("commands can't be rewound any more: the project is larger than checkpoint_disk_bytes")
 
     def _compacted(self) -> int:
         """The size of the store without what no rewind needs."""
@@ -257,6 +268,11 @@ class Shadow:
         self.objects.keep_only(blobs_of(self.log.entries) | {k.state.blob for k in known if k.is_saved})
         self._bytes = self.objects.bytes()
         return self._bytes
+
+    def _blinded(self, why: str) -> None:
+        """Commands aren't compared any more: said now, and by each rewind to before one (CKP-7)."""
+        self._tree, self._blind = None, why
+        self._refuse(why)
 
     def _refuse(self, why: str) -> None:
         if why not in self._refused:
@@ -268,6 +284,8 @@ class Shadow:
     def rewind(self, prompts: AbstractSet[str], *, is_forced: bool, is_dry: bool) -> FileRewind:
         with self._lock:
             done = self.rewinds.rewind(prompts, is_forced=is_forced, is_dry=is_dry)
+            if self._tree is not None and anchor_of(self.log.entries, prompts) is not None:
+                done = replace(done, missed=(*done.missed, *self._tree.unseen({one.path for one in done.missed})))
             self._told(done, is_undo=False)
             return done
 

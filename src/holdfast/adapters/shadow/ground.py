@@ -13,11 +13,11 @@ from holdfast.adapters.files.beneath import Calls
 from holdfast.adapters.files.rooted import Rooted
 from holdfast.adapters.shadow.objects import name_of
 from holdfast.memory.checkpoints import NONE, State
-from holdfast.memory.names import Rules, parts_of
+from holdfast.memory.names import DISK, parts_of
 
-NAMES = Rules(is_portable=False, has_hidden=True, name_bytes=4_096, parts=100)
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV)
+_NOT_READABLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.EBUSY, errno.ESTALE, errno.EOVERFLOW, errno.ETXTBSY)
 _CHUNK = 1 << 20
 
 
@@ -43,7 +43,7 @@ class Ground(Rooted):
     _calls: GroundCalls
 
     def state(self, name: str, *, limit_bytes: int) -> tuple[State, bytes | None]:
-        """What stands there, and its bytes when it is a file of at most so many."""
+        """What stands there, and its bytes when it is a file of at most so many that may be read."""
         *folders, leaf = parts_of(name, self._rules)
         try:
             with self._folder(folders) as parent:
@@ -64,15 +64,19 @@ class Ground(Rooted):
             return State("folder", mode=mode), None
         if not stat.S_ISREG(about.st_mode):
             return State("other"), None
-        if about.st_size > limit_bytes:
-            return State("file", bytes=about.st_size, mode=mode, stamp=about.st_mtime_ns), None
-        data = self._bytes(parent, leaf, limit_bytes)
+        data = self._bytes(parent, leaf, limit_bytes) if about.st_size <= limit_bytes else None
         if data is None:
             return State("file", bytes=about.st_size, mode=mode, stamp=about.st_mtime_ns), None
         return State("file", name_of(data), len(data), mode), data
 
     def _bytes(self, parent: int, leaf: str, limit_bytes: int) -> bytes | None:
-        fd = self._calls.open(parent, leaf, _READ)
+        """All of a file; None when it is larger, or may not be read."""
+        try:
+            fd = self._calls.open(parent, leaf, _READ)
+        except OSError as e:
+            if e.errno in _NOT_READABLE:
+                return None
+            raise
         try:
             if not stat.S_ISREG(self._calls.fstat(fd).st_mode):
                 raise OSError(errno.ENOENT, "it was replaced just now", leaf)
@@ -82,9 +86,26 @@ class Ground(Rooted):
                 if at > limit_bytes:
                     return None
                 parts.append(part)
+        except OSError as e:
+            if e.errno in _NOT_READABLE:
+                return None
+            raise
         finally:
             self._calls.close(fd)
         return b"".join(parts)
+
+    def listed(self, folder: str) -> list[tuple[str, os.stat_result | None]]:
+        """The names in a folder of the tree ("": the root) with what they are; None where that can't be known."""
+        found: list[tuple[str, os.stat_result | None]] = []
+        with self._folder(parts_of(folder, self._rules) if folder else ()) as fd, os.scandir(fd) as entries:
+            for entry in entries:
+                try:
+                    found.append((entry.name, entry.stat(follow_symlinks=False)))
+                except FileNotFoundError:
+                    continue
+                except OSError:
+                    found.append((entry.name, None))
+        return found
 
     def place(self, name: str, state: State, data: bytes | None) -> None:
         """Make a new file or link with its mode, durably but for its name; the folder is there."""
@@ -165,7 +186,7 @@ class Ground(Rooted):
 def open_ground(path: str, calls: GroundCalls = GROUND_CALLS) -> Ground:
     """The folder as a root; raises `OSError`."""
     fd = calls.open_root(path)
-    return Ground(fd, path, NAMES, calls)
+    return Ground(fd, path, DISK, calls)
 
 
 def _is_other_case(parent: int, leaf: str, about: os.stat_result) -> bool:

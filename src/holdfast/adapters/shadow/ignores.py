@@ -14,7 +14,10 @@ from pathspec import GitIgnoreSpec
 
 IGNORE_FILE = ".gitignore"
 _LIMIT_BYTES = 1_000_000
-_OWN = (".git", ".holdfast-rewind-")
+GIT, STAGING = ".git", ".holdfast-rewind-"
+_AS_TEXT = {0x0A: 0x10FF0A} | {0xDC00 + byte: 0x10FF00 + byte for byte in range(0x80, 0x100)}
+"""Bytes that aren't UTF-8, and line ends, which patterns don't see in names: one character each, as git counts them."""
+_IN_PATTERNS = {code: char for code, char in _AS_TEXT.items() if code != 0x0A}
 
 
 @dataclass(slots=True)
@@ -45,20 +48,23 @@ class Ignores:
         return known
 
     def _decide(self, name: str, *, is_folder: bool, above: Sequence[tuple[str, GitIgnoreSpec]]) -> bool:
-        leaf = name.rsplit("/", 1)[-1]
-        if leaf == _OWN[0] or leaf.startswith(_OWN[1]) or (is_folder and os.path.join(self.root, name) in self.own):
+        if name.rsplit("/", 1)[-1] == GIT or self.is_own(name):
             return True
+        asked = f"{name}/".translate(_AS_TEXT) if is_folder else name.translate(_AS_TEXT)
         said: bool | None = None
         for spec in self._base:
-            found = spec.check_file(f"{name}/" if is_folder else name).include
+            found = spec.check_file(asked).include
             said = said if found is None else found
         for folder, spec in above:
-            below = name[len(folder) + 1 :] if folder else name
-            found = spec.check_file(f"{below}/" if is_folder else below).include
+            found = spec.check_file(asked[len(folder) + 1 :] if folder else asked).include
             said = said if found is None else found
         if not said:
             return False
         return name not in (self._tracked_folders if is_folder else self._tracked)
+
+    def is_own(self, name: str) -> bool:
+        """Whether this is ours: what a rewind works with, or a session's folder."""
+        return name.rsplit("/", 1)[-1].startswith(STAGING) or os.path.join(self.root, name) in self.own
 
     def rules_in(self, folder: str, about: os.stat_result) -> GitIgnoreSpec | None:
         """The rules that stand in a folder of the tree."""
@@ -113,7 +119,8 @@ def _lines(path: str) -> list[str]:
         return []
     try:
         with open(fd, "rb", closefd=False) as file:
-            return file.read(_LIMIT_BYTES).decode("utf-8", "replace").splitlines()
+            text = file.read(_LIMIT_BYTES).decode("utf-8", "surrogateescape").translate(_IN_PATTERNS)
+            return [line.removesuffix("\r") for line in text.split("\n")]
     except OSError:
         return []
     finally:

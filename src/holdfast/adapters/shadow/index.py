@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import msgspec
 
 from holdfast.adapters.files.rooted import Rooted
+from holdfast.adapters.shadow.names import read, written
 from holdfast.adapters.shadow.objects import Objects
-from holdfast.adapters.shadow.tree import Known, Tree
+from holdfast.adapters.shadow.tree import Known, Tree, Unkept
 from holdfast.errors import FileRefused
 
 INDEX = "index.msgpack"
@@ -18,12 +22,14 @@ class Saved(msgspec.Struct, array_like=True):
 
     root: str
     known: dict[str, Known]
-    skipped: list[str]
+    unkept: dict[str, Unkept]
 
 
 def save_index(own: Rooted, tree: Tree) -> None:
     """Survives the process, and not a power cut."""
-    saved = Saved(tree.ground.path, tree.known, sorted(tree.skipped))
+    known = {written(name): _with_target(known, written) for name, known in tree.known.items()}
+    unkept = {written(name): about for name, about in tree.unkept.items()}
+    saved = Saved(written(tree.ground.path), known, unkept)
     own.write(INDEX, msgspec.msgpack.encode(saved), is_durable=False)
 
 
@@ -33,8 +39,17 @@ def load_index(own: Rooted, tree: Tree, objects: Objects) -> None:
         saved = msgspec.msgpack.decode(own.read(INDEX, limit_bytes=_LIMIT_BYTES), type=Saved)
     except (FileRefused, msgspec.MsgspecError):
         return
-    if saved.root != tree.ground.path:
+    if read(saved.root) != tree.ground.path:
         return
     for known in saved.known.values():
         known.is_saved = known.is_saved and objects.has(known.state.blob)
-    tree.known, tree.skipped, tree.is_taken_up = saved.known, set(saved.skipped), True
+    tree.known = {read(name): _with_target(known, read) for name, known in saved.known.items()}
+    tree.unkept = {read(name): about for name, about in saved.unkept.items()}
+    tree.is_taken_up = True
+
+
+def _with_target(known: Known, how: Callable[[str], str]) -> Known:
+    """Where a link leads is a name as well."""
+    if not known.state.target:
+        return known
+    return replace(known, state=msgspec.structs.replace(known.state, target=how(known.state.target)))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.adapters.files.rooted import Rooted
+from holdfast.adapters.shadow.names import all_read, all_written
 from holdfast.errors import FileMissing, JournalError
 from holdfast.memory.checkpoints import Entry
 
@@ -15,6 +16,7 @@ LOG = "log.jsonl"
 _LIMIT_BYTES = 2_000_000_000
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Entry)
+_ESCAPED = b"\\u0000"  # only names that aren't UTF-8 hold one
 
 
 class Log:
@@ -31,7 +33,7 @@ class Log:
         *lines, _ = data.split(b"\n")
         for number, line in enumerate(lines, 1):
             try:
-                self.entries.append(_DECODER.decode(line))
+                self.entries.append(_decoded(line))
             except msgspec.MsgspecError as e:
                 raise JournalError(f"{own.path}/{LOG}: line {number} is damaged: {e}; move it away") from None
             self._end += len(line) + 1
@@ -42,7 +44,7 @@ class Log:
 
     def append(self, entry: Entry) -> None:
         """Durable on return; after an error it isn't there."""
-        line = _ENCODER.encode(entry) + b"\n"
+        line = _encoded(entry)
         try:
             self._cut()
             self._own.append(LOG, line)
@@ -57,7 +59,7 @@ class Log:
 
     def rewrite(self, entries: Sequence[Entry]) -> None:
         """Put others in their place, in one step."""
-        data = b"".join(_ENCODER.encode(entry) + b"\n" for entry in entries)
+        data = b"".join(map(_encoded, entries))
         self._own.write(LOG, data)
         self.entries, self._end = list(entries), len(data)
 
@@ -69,3 +71,16 @@ class Log:
                 os.truncate(path, self._end)
         except FileNotFoundError:
             pass
+
+
+def _encoded(entry: Entry) -> bytes:
+    try:
+        return _ENCODER.encode(entry) + b"\n"
+    except UnicodeEncodeError:  # a name that isn't UTF-8 (CKP-7)
+        return _ENCODER.encode(all_written(msgspec.to_builtins(entry))) + b"\n"
+
+
+def _decoded(line: bytes) -> Entry:
+    if _ESCAPED not in line:
+        return _DECODER.decode(line)
+    return msgspec.convert(all_read(msgspec.json.decode(line)), Entry)

@@ -18,14 +18,16 @@ import msgspec
 
 from holdfast.adapters.files.rooted import Rooted
 from holdfast.adapters.shadow.ground import Ground, GroundCalls, open_ground
+from holdfast.adapters.shadow.ignores import STAGING
 from holdfast.adapters.shadow.log import Log
+from holdfast.adapters.shadow.names import all_read, all_written
 from holdfast.adapters.shadow.objects import Objects
 from holdfast.adapters.shadow.usage import PLAN
 from holdfast.errors import FileMissing, FileRefused, RewindRefused
 from holdfast.memory.checkpoints import Entry, State, same
+from holdfast.memory.names import shown
 
 STAGED = "plan.staged"
-STAGING = ".holdfast-rewind-"
 _PLAN_BYTES = 500_000_000
 
 
@@ -60,7 +62,7 @@ class Restoring:
             grounds = Grounds(self._ground, stack)
             places = tuple(grounds.place_of(item.path) for item in items)
             plan = Plan(identity, self._ground.path, items, places)
-            self._own.write(PLAN, msgspec.json.encode(plan))
+            self._own.write(PLAN, msgspec.json.encode(all_written(msgspec.to_builtins(plan))))
             try:
                 self._stage(plan, grounds)
                 self._own.write(STAGED, b"")
@@ -79,9 +81,10 @@ class Restoring:
     def recover(self) -> str:
         """End what a killed process left: "done", "undone", or nothing."""
         try:
-            plan = msgspec.json.decode(self._own.read(PLAN, limit_bytes=_PLAN_BYTES), type=Plan)
+            data = msgspec.json.decode(self._own.read(PLAN, limit_bytes=_PLAN_BYTES))
         except FileMissing:
             return ""
+        plan = msgspec.convert(all_read(data), Plan)
         with ExitStack() as stack:
             grounds = Grounds(self._ground, stack)
             if any(entry.plan == plan.id for entry in self._log.entries):
@@ -107,12 +110,12 @@ class Restoring:
             if item.now.kind in ("file", "link"):
                 self._aside(plan, grounds, number)
             elif item.now.kind == "none" and item.to.kind != "folder" and grounds.has(item.path):
-                raise RewindRefused(f"{item.path}: somebody made it just now; nothing was changed")
+                raise RewindRefused(f"{shown(item.path)}: somebody made it just now; nothing was changed")
         for _, item in reversed(numbered):
             if item.now.kind == "folder" and item.to.kind != "folder":
                 ground, name = grounds.of(item.path)
                 if not ground.take_folder(name) and item.to.kind != "none":
-                    raise RewindRefused(f"{item.path}: other files stand in this folder; nothing was changed")
+                    raise RewindRefused(f"{shown(item.path)}: other files stand in this folder; nothing was changed")
         for _, item in numbered:
             if item.to.kind == "folder" and item.now.kind != "folder":
                 ground, name = grounds.of(item.path)
@@ -129,7 +132,7 @@ class Restoring:
         ground.move(grounds.of(item.path)[1], old)
         found, _ = ground.state(old, limit_bytes=self.limit_bytes)
         if not same(found, item.now):
-            raise RewindRefused(f"{item.path}: somebody changed it just now; nothing was changed")
+            raise RewindRefused(f"{shown(item.path)}: somebody changed it just now; nothing was changed")
 
     # --- backwards ----------------------------------------------------------------------------------------------------
 

@@ -17,16 +17,20 @@ from holdfast.errors import FileRefused, JournalError, RewindRefused
 from holdfast.memory.checkpoints import (
     GONE,
     NONE,
+    NOT_KEPT,
     REWIND,
     UNDO,
     Change,
     Entry,
     State,
+    Verdict,
     Wanted,
     anchor_of,
+    missed,
     verdict,
     wanted,
 )
+from holdfast.memory.names import shown
 from holdfast.ports import FileRewind, FileStep
 
 NOTHING = "no changes of files were recorded in this session"  # a fork, an import, or it was switched off
@@ -66,10 +70,14 @@ class Rewinds:
         at = next(entry for entry in entries if entry.seq == anchor.seq)
         if at.kind == GONE or anchor.thinned_into is not None:
             near = f"; the nearest one that is kept before it is {anchor.thinned_into}" if anchor.thinned_into else ""
-            raise RewindRefused(f"the checkpoint of that message isn't kept any more (checkpoint_snapshots){near}")
+            raise RewindRefused(
+                "the checkpoint of that message isn't kept any more "
+                f"(checkpoint_snapshots, checkpoint_disk_bytes){near}"
+            )
         planned = self._planned(wanted(entries, anchor.seq))
         to = at.prompt
-        return self._done(planned, Entry(seq=0, kind=REWIND, to=to), is_forced=is_forced, is_dry=is_dry)
+        done = self._done(planned, Entry(seq=0, kind=REWIND, to=to), is_forced=is_forced, is_dry=is_dry)
+        return replace(done, missed=missed(entries, anchor.seq))
 
     def undo(self, *, is_forced: bool, is_dry: bool) -> FileRewind:
         """Take back the last rewind that wasn't."""
@@ -88,8 +96,12 @@ class Rewinds:
             try:
                 now, data = self.state(want.path)
             except OSError as e:
-                raise RewindRefused(f"{want.path}: {e.strerror or e}; nothing was changed", paths=(want.path,)) from e
+                raise RewindRefused(
+                    f"{shown(want.path)}: {e.strerror or e}; nothing was changed", paths=(want.path,)
+                ) from e
             said = verdict(want, now)
+            if said.does and want.to.blob and not self._objects.has(want.to.blob):
+                said = Verdict(left=NOT_KEPT)
             if said.left:
                 planned.steps.append(FileStep(want.path, "keep", left=said.left))
             if not said.does:
@@ -134,8 +146,10 @@ class Rewinds:
             return replace(found, is_done=True)
         if found.conflicts and not is_forced:
             names = tuple(step.path for step in found.conflicts)
-            shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-            why = f"changed by someone else since: {shown}; nothing was changed, --force overwrites them"
+            told = ", ".join(map(shown, names[:_SHOWN])) + (
+                f" and {more} more" if (more := len(names) - _SHOWN) > 0 else ""
+            )
+            why = f"changed by someone else since: {told}; nothing was changed, --force overwrites them"
             raise RewindRefused(why, paths=names)
         self._objects.put(planned.contents.values())
         for blob, data in planned.contents.items():  # REL-11: a copy counts once it was read back
@@ -152,7 +166,7 @@ class Rewinds:
         try:
             done = self._restoring.run(tuple(planned.items), made)
         except (OSError, FileRefused) as e:
-            why = f"{e.filename or 'a file'}: {e.strerror or e}" if isinstance(e, OSError) else str(e)
+            why = f"{shown(str(e.filename or 'a file'))}: {e.strerror or e}" if isinstance(e, OSError) else str(e)
             raise RewindRefused(f"{why}; nothing was changed") from e
         return replace(found, is_done=True, number=done.seq)
 

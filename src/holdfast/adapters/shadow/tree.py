@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from pathspec import GitIgnoreSpec
 
-from holdfast.adapters.shadow.ground import NAMES, Ground
-from holdfast.adapters.shadow.ignores import IGNORE_FILE, Ignores
-from holdfast.memory.checkpoints import NONE, Change, State, same
-from holdfast.memory.names import refusal
+from holdfast.adapters.shadow.ground import Ground
+from holdfast.adapters.shadow.ignores import GIT, IGNORE_FILE, Ignores
+from holdfast.memory.checkpoints import NONE, Change, Missed, State, same
+from holdfast.memory.names import DISK, refusal
 
+IGNORED, CLOSED, FOLDER_MODE = "ignored by git", "a folder that can't be read", "the permissions of a folder"
+REMOVED, CHANGED, MADE, UNSEEN = "removed", "changed", "made", "not looked into"
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+_SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of us, not of the folder
+_MOST_MISSED = 200  # named for one call
 _RACY_NS = 50_000_000  # a file that changed so shortly before it was read may have changed again in the same tick
 Stamp = tuple[int, int, int, int, int]
 
@@ -34,6 +41,23 @@ class Known:
 
 
 @dataclass(slots=True)
+class Unkept:
+    """Something that is left out, and why; without a reason it is ours, and nobody has to hear of it (CKP-7)."""
+
+    why: str
+    stamp: Stamp = (0, 0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class Look:
+    """What differs from what was known, by name, what of it isn't kept, and the bytes of the files that were read."""
+
+    changes: tuple[Change, ...] = ()
+    missed: tuple[Missed, ...] = ()
+    read: dict[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Tree:
     """The files of a project by name. `look` finds what changed; what it returns is known from then on."""
 
@@ -42,16 +66,18 @@ class Tree:
     limit_bytes: int
     most_files: int
     known: dict[str, Known] = field(default_factory=dict)
-    skipped: set[str] = field(default_factory=set)  # what the last walk left out, files and whole folders
+    unkept: dict[str, Unkept] = field(default_factory=dict)  # what the last walk left out, files and whole folders
     has_looked: bool = False
     is_taken_up: bool = False  # what is known was known to an earlier process
 
-    def look(self) -> tuple[tuple[Change, ...], dict[str, bytes]]:
-        """What differs from what was known, by name, and the bytes of the files that were read for it."""
+    def look(self) -> Look:
+        """Walk the tree, and read what may have changed."""
         changes: list[Change] = []
+        missed: list[Missed] = []
         read: dict[str, bytes] = {}
         seen: set[str] = set()
-        before, self.skipped = self.skipped, set()
+        before, self.unkept = self.unkept, {}
+        is_first = not self.has_looked and not self.is_taken_up
         for name, about in self._walk():
             seen.add(name)
             old = self.known.get(name)
@@ -69,13 +95,36 @@ class Tree:
             if old is None or not same(old.state, state):
                 is_sure = old is not None or not _is_among(name, before)  # else it stood there, and was ignored
                 changes.append(Change(name, old.state if old else NONE, state, is_sure))
+            elif old.state.mode != state.mode:  # a folder's, which no rewind puts back
+                missed.append(Missed(name, FOLDER_MODE, CHANGED))
         for name in [name for name in self.known if name not in seen]:
             gone = self.known.pop(name)
-            if not _is_among(name, self.skipped):  # else it is ignored from now on
+            if not _is_among(name, self.unkept):  # else it is ignored from now on
                 changes.append(Change(name, gone.state, NONE))
         changes.sort(key=lambda change: change.path)
+        missed += [] if is_first else self._missed(before)
         self.has_looked = True
-        return tuple(changes), read
+        return Look(tuple(changes), _few(sorted(missed, key=lambda one: one.path)), read)
+
+    def _missed(self, before: dict[str, Unkept]) -> Iterator[Missed]:
+        """What became of all that isn't kept."""
+        for name, old in before.items():
+            if name not in self.unkept and name not in self.known and not _is_among(name, self.unkept) and old.why:
+                yield Missed(name, old.why, REMOVED)
+        for name, new in self.unkept.items():
+            known = before.get(name)
+            if not new.why or (known is None and _is_among(name, before)):
+                continue
+            if known is None:
+                yield Missed(name, new.why, MADE)
+            elif known.stamp != new.stamp:
+                yield Missed(name, new.why, CHANGED)
+
+    def unseen(self, told: AbstractSet[str]) -> Iterator[Missed]:
+        """The folders that nobody looks into, but for these; git's own isn't one that a rewind could mean."""
+        for name, left in sorted(self.unkept.items()):
+            if left.why == IGNORED and stat.S_ISDIR(left.stamp[1]) and name not in told:
+                yield Missed(name, IGNORED, UNSEEN)
 
     def knows(self, name: str, state: State) -> None:
         """What one of our own changes left at a name. The next look reads it again, and finds nothing new."""
@@ -117,13 +166,18 @@ class Tree:
                 above = (*above, (folder, rules))
             for leaf, about in entries:
                 name = f"{folder}/{leaf}" if folder else leaf
+                if about is None:
+                    self.unkept[name] = Unkept(CLOSED)
+                    continue
                 is_folder = stat.S_ISDIR(about.st_mode)
-                if not (is_folder or stat.S_ISREG(about.st_mode) or stat.S_ISLNK(about.st_mode)):
-                    continue
                 if self.ignores.is_ignored(name, is_folder=is_folder, above=above):
-                    self.skipped.add(name)
+                    self.unkept[name] = self._ignored(name, leaf, about)
                     continue
-                if name not in self.known and refusal(name, NAMES) is not None:
+                if not (is_folder or stat.S_ISREG(about.st_mode) or stat.S_ISLNK(about.st_mode)):
+                    self.unkept[name] = Unkept(_KINDS.get(stat.S_IFMT(about.st_mode), "no file"), _stamp(about))
+                    continue
+                if name not in self.known and refusal(name, DISK) is not None:
+                    self.unkept[name] = Unkept("folders too deep", _stamp(about))
                     continue
                 count += 1
                 if count > self.most_files:
@@ -132,27 +186,34 @@ class Tree:
                 if is_folder:
                     folders.append((name, above))
 
-    def _listed(self, folder: str) -> list[tuple[str, os.stat_result]]:
-        found = []
+    def _ignored(self, name: str, leaf: str, about: os.stat_result) -> Unkept:
+        if self.ignores.is_own(name):
+            return Unkept("")
+        if not stat.S_ISDIR(about.st_mode):
+            return Unkept(IGNORED, _stamp(about))
+        # Nobody looks into it: its own time tells what comes and goes right in it.
+        why = "git's own" if leaf == GIT else IGNORED
+        return Unkept(why, (about.st_ino, about.st_mode, 0, about.st_mtime_ns, 0))
+
+    def _listed(self, folder: str) -> list[tuple[str, os.stat_result | None]]:
         try:
-            with os.scandir(os.path.join(self.ground.path, folder)) as entries:
-                for entry in entries:
-                    try:
-                        found.append((entry.name, entry.stat(follow_symlinks=False)))
-                    except FileNotFoundError:
-                        continue
+            return self.ground.listed(folder)
         except OSError as e:
-            if not folder:
+            if not folder or e.errno in _SCARCE:
                 raise
-            if isinstance(e, FileNotFoundError | NotADirectoryError):
-                return []
-            if not isinstance(e, PermissionError):
-                raise
-            self.skipped.add(folder)  # it can't be looked into: what was in it isn't known to be gone
-        return found
+            if e.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                self.unkept[folder] = Unkept(CLOSED)  # what was in it isn't known to be gone
+            return []
 
 
-def _is_among(name: str, names: set[str]) -> bool:
+def _few(missed: list[Missed]) -> tuple[Missed, ...]:
+    """A build may make thousands of ignored files in one call."""
+    if len(missed) <= _MOST_MISSED:
+        return tuple(missed)
+    return (*missed[:_MOST_MISSED], Missed("", f"{len(missed) - _MOST_MISSED:,} more that aren't kept"))
+
+
+def _is_among(name: str, names: Container[str]) -> bool:
     """Whether a name, or a folder that it stands in, is one of these."""
     while name not in names:
         at = name.rfind("/")

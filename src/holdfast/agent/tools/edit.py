@@ -156,8 +156,8 @@ async def _as_known(desk: Desk, spot: Spot, name: str) -> bytes:
 
 async def _put(desk: Desk, use: Use, spot: Spot, before: bytes | None, data: bytes) -> None:
     """Save what stands there for those who watch, make sure that nobody was faster, and write."""
-    workspace, sink = desk.machine.workspace, desk.session.world.sink
-    await tell(desk.observers, sink, lambda observer: observer.before_change((spot.path,), use.prompt))
+    workspace = desk.machine.workspace
+    await tell(desk, use.name, lambda observer: observer.before_change((spot.path,), use.prompt))
     now = await workspace.look(spot.path)
     if now.path != spot.path or (now.kind == "nothing") is not (before is None):
         raise Refused(f"{spot.path} was changed by somebody else just now: look again")

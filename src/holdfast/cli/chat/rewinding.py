@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
+from holdfast.cli.rewinding import left, not_kept
 from holdfast.cli.tables import plural
 from holdfast.engine.checkpoints import Rewind, What
 from holdfast.engine.rewinding import Prompt, prompts
@@ -41,5 +42,8 @@ def told(done: Rewind) -> list[str]:
         lines.append("the conversation is back there; what came after it stays in the journal")
     if done.files is not None:
         count = len(done.files.changes)
-        lines.append(plural(count, "file") + " put back" if count else done.files.note or "no file had changed")
+        missed = not_kept(done.files)
+        nothing = "no file that is kept had changed" if missed else "no file had changed"
+        lines.append(plural(count, "file") + " put back" if count else done.files.note or nothing)
+        lines += [*left(done.files), *([missed] if missed else [])]
     return lines

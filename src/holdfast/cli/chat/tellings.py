@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.events import (
     AnswerInterrupted,
+    CheckpointSkipped,
     CompactionAttemptFailed,
     CompactionBlocked,
     CompactionDone,
@@ -18,6 +19,7 @@ from holdfast.events import (
     RetryWaited,
     WindowLearned,
 )
+from holdfast.ports import CHECKPOINTS
 
 _LOOK, _WARN = "cyan", "yellow"
 
@@ -58,11 +60,21 @@ def _of_rarer(event: Event) -> tuple[str, str] | None:
         case HookFailed():
             return f"the hook {event.hook} failed: {event.reason}", _WARN
         case ObserverFailed():
-            return f"{event.observer} failed: {event.reason}", _WARN
+            return _of_observer(event), _WARN
+        case CheckpointSkipped():
+            return f"checkpoints: {event.reason}", _WARN
         case JournalRepaired():
             return f"the journal was repaired at line {event.line}: {event.what}", _WARN
         case _:
             return None
+
+
+def _of_observer(event: ObserverFailed) -> str:
+    said = f"{event.observer} failed ({event.reason})"
+    call = f" around {event.tool}" if event.tool else ""
+    if event.observer != CHECKPOINTS:
+        return f"{said}{call}; the call went on"
+    return f"{said}{call}: what it changes in files may not be rewound"
 
 
 def _cut_by_server(event: PromptCutByServer) -> str:
