@@ -3,6 +3,7 @@
     HoldfastError                    everything below; catch this at a door
     +-- MalformedBlock               a known block type with a wrong or missing field (ENG-1)
     |   +-- OverLimit                a message too large, too deep, or of too many blocks (SEC-6)
+    +-- RecordRefused                what is given can't become a valid request, or couldn't be read back (ENG-7)
     +-- JournalError                 the journal can't be read or written
     |   +-- NewerFormat              written by a newer Holdfast; refused by name (ENG-3)
     |   +-- DamagedLine              a line whose checksum or syntax is wrong (ENG-3)
@@ -65,6 +66,10 @@ class OverLimit(MalformedBlock):
     def __init__(self, detail: str) -> None:
         super().__init__("content", detail)
         self.args = (detail,)
+
+
+class RecordRefused(HoldfastError):
+    """What was given can't become a valid request, or couldn't be read back; nothing was written."""
 
 
 class JournalError(HoldfastError):

@@ -17,6 +17,7 @@ from holdfast.context.replies import BlockDone, CallDelta, Delta, Reply, Started
 from holdfast.errors import StreamCut
 from holdfast.transcript.blocks import Block, block_of, text_block
 from holdfast.transcript.messages import ResponseId, Usage
+from holdfast.transcript.sendable import NAME_CHARACTERS, sendable_id
 
 _STOPS = {
     "stop": "end_turn",
@@ -124,13 +125,14 @@ class Assembly:
             arguments = _arguments("".join(call.pieces))
             is_cut = self._finish == "length" and index == max(self._calls) and isinstance(arguments, dict)
             if not is_cut:
+                name = call.name[:NAME_CHARACTERS] or "unnamed"
                 yield block_of(
-                    {"type": "tool_use", "id": self._unique(call, index, taken), "name": call.name, "input": arguments}
+                    {"type": "tool_use", "id": self._unique(call, index, taken), "name": name, "input": arguments}
                 )
 
     def _unique(self, call: _Call, index: int, taken: set[str]) -> str:
         """The call's id; one of our own when it has none, or one that stands in the conversation already."""
-        identity = call.identity
+        identity = sendable_id(call.identity)
         if not identity or identity in taken:
             seed = f"{self._response} {index} {identity} {len(taken)}"
             identity = f"call_{hashlib.sha256(seed.encode()).hexdigest()[:24]}"

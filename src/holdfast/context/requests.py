@@ -20,6 +20,7 @@ from holdfast.context.view import View
 from holdfast.context.wire import Group, Part, clearing_frontier, flatten, joined
 from holdfast.transcript.blocks import encode
 from holdfast.transcript.records import Front
+from holdfast.transcript.sendable import anthropic_tool
 
 Protocol = Literal["anthropic", "openai"]
 
@@ -160,7 +161,7 @@ def _marker(facts: Facts) -> bytes:
 def _anthropic(head: dict[str, Any], front: Front, runs: Iterable[bytes | bytearray], facts: Facts) -> bytes:
     marker = _marker(facts)
     pieces = [encode(head)[:-1]]
-    tools = [_unmarked(bytes(raw)) for raw in front.tools]
+    tools = [_unmarked(anthropic_tool(bytes(raw))) for raw in front.tools]
     system = [_unmarked(bytes(raw)) for raw in front.system]
     stable = len(system) if front.dynamic_from is None else front.dynamic_from
     if tools:

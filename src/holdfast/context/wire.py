@@ -6,13 +6,15 @@ way. The grouping is incremental: a turn costs work for what is new, and an edit
 - consecutive messages of one role are one API message, and so are the messages of one API response, whatever stands
   between them; results come first in their message, directly after their calls;
 - a call without a result gets a synthetic error, a result without a call just before it is left out;
+- a call that the provider runs itself, without a result when the user speaks, becomes a text that says so; a result of
+  such a call that nobody made is left out; an answer that the provider paused at such a call goes back as it came;
 - blocks left out by edits, empty text, and messages of sub-agents and of the system don't appear;
 - the conversation starts and ends with a message of the user.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,14 +23,29 @@ import msgspec
 from holdfast.context.items import Item, item_of
 from holdfast.context.reminders import neutralised_result
 from holdfast.context.view import View
-from holdfast.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse, encode, text_block
+from holdfast.transcript.blocks import (
+    Block,
+    ServerToolResult,
+    ServerToolUse,
+    Text,
+    Thinking,
+    ToolResult,
+    ToolUse,
+    encode,
+    text_block,
+)
 from holdfast.transcript.messages import ToolUseId
+from holdfast.transcript.sendable import SERVER_CALLS, SERVER_RESULTS
 
 NO_RESULT = "[No result: the call was interrupted before it returned]"
 CONTINUES = "[The conversation continues]"
+INTERRUPTED = "[The call of {name}, which the provider runs itself, was interrupted]"
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _PARTS = msgspec.json.Decoder(list[msgspec.Raw])
 
+
+# What a paused answer ends with: it is sent back as it came, and the provider goes on from there.
+_RESENT = (*SERVER_CALLS, *SERVER_RESULTS)
 
 Encode = Callable[["Group"], bytes]
 # How many runs of finished groups are kept joined; a request has at most three breakpoints to part them.
@@ -194,7 +211,7 @@ def _add(groups: list[Group], item: Item, position: int, view: View) -> None:
 
 
 def _add_assistant(groups: list[Group], item: Item, position: int) -> None:
-    blocks = list(_sent(item))
+    blocks = [(index, block) for index, block in _sent(item) if not _is_stray(groups, item, block)]
     if not blocks:
         return
     group = _group_for_response(groups, item.message.response_id)
@@ -213,6 +230,39 @@ def _add_assistant(groups: list[Group], item: Item, position: int) -> None:
         group.blocks.append(_part(block, position, index))
         if isinstance(block.value, ToolUse):
             group.calls.append(ToolUseId(block.value.id))
+
+
+def _is_stray(groups: list[Group], item: Item, block: Block) -> bool:
+    """Whether a block is the result of a call of the provider's own that stands nowhere before it."""
+    value = block.value
+    if block.kind not in SERVER_RESULTS or not isinstance(value, ServerToolResult):
+        return False
+    if value.tool_use_id in _server_ids(item.visible, SERVER_CALLS):
+        return False
+    said = (part for group in reversed(groups) if group.role == "assistant" for part in group.blocks)
+    return all(
+        value.tool_use_id not in _server_ids([Block(p.raw)], SERVER_CALLS) for p in said if p.kind in SERVER_CALLS
+    )
+
+
+def _server_ids(blocks: Iterable[Block], kinds: Collection[str]) -> set[str]:
+    """The ids of the provider's own calls, or of those that its results answer."""
+    values = (block.value for block in blocks if block.kind in kinds)
+    return {v.id if isinstance(v, ServerToolUse) else getattr(v, "tool_use_id", "") for v in values}
+
+
+def _interrupted(group: Group) -> list[Part] | None:
+    """The blocks of an assistant group with its unanswered calls of the provider's own as text; None without any."""
+    if not any(part.kind in SERVER_CALLS for part in group.blocks):
+        return None
+    answered = _server_ids([Block(p.raw) for p in group.blocks if p.kind in SERVER_RESULTS], SERVER_RESULTS)
+    parts = []
+    for part in group.blocks:
+        value = Block(part.raw).value if part.kind in SERVER_CALLS else None
+        if isinstance(value, ServerToolUse) and value.id not in answered:
+            part = part._replace(raw=text_block(INTERRUPTED.format(name=value.name)).raw, kind="text")
+        parts.append(part)
+    return parts if parts != group.blocks else None
 
 
 def _group_for_response(groups: list[Group], response: str | None) -> Group | None:
@@ -272,7 +322,16 @@ def _add_user(groups: list[Group], item: Item, position: int, view: View) -> Non
             part = _part(block, position, index)
             group.results[call] = part._replace(raw=neutralised_result(part.raw)) if said else part
         else:
+            if not group.blocks:
+                _interrupt(groups)
             group.blocks.append(_part(block, position, index))
+
+
+def _interrupt(groups: list[Group]) -> None:
+    """The user speaks behind the last answer: what the provider ran for it itself comes to no end any more."""
+    if len(groups) > 1 and (parts := _interrupted(groups[-2])) is not None:
+        groups[-2].blocks = parts
+        groups[-2].encoded.clear()
 
 
 def _sent(item: Item) -> Iterator[tuple[int, Block]]:
@@ -328,6 +387,8 @@ def _closed(groups: list[Group]) -> list[Group]:
     last = groups[-1]
     if last.role == "user" and not missing:
         return groups
+    if last.role == "assistant" and not missing and last.blocks[-1].kind in _RESENT:
+        return groups
     closing = Group("user", last.first)
     if last.role == "user":
         groups = groups[:-1]
@@ -335,5 +396,7 @@ def _closed(groups: list[Group]) -> list[Group]:
     for call in missing:
         closing.results[call] = synthetic_result(call)
     if not closing.results and not closing.blocks:
+        if last.role == "assistant" and (parts := _interrupted(last)) is not None:
+            groups = [*groups[:-1], Group("assistant", last.first, parts, calls=last.calls, response=last.response)]
         closing.blocks.append(_CONTINUES)
     return [*groups, closing]

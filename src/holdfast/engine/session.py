@@ -6,13 +6,14 @@ events. Nothing else changes a view.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from holdfast.context import economics
+from holdfast.context.anchor import PROVIDER_EDITED
 from holdfast.context.hooked import Hook
 from holdfast.context.indexing import index_of
 from holdfast.context.models import ModelFacts, model_facts
@@ -25,7 +26,7 @@ from holdfast.context.state import from_checkpoint
 from holdfast.context.thinking import dropped_thinking
 from holdfast.context.view import View, advance, leaves_memory, project, reaches_back
 from holdfast.engine.caching import Cached
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, RecordRefused
 from holdfast.events import (
     CalibrationLearned,
     JournalRepaired,
@@ -39,9 +40,11 @@ from holdfast.memory.spending import Spent, read
 from holdfast.memory.trust.redaction import redact_json
 from holdfast.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journal, Loaded, Sink
 from holdfast.settings import Settings
+from holdfast.transcript.checking import check_record, check_shape, readable
 from holdfast.transcript.edits import Cleared, Compacted, Edit, Offloaded
 from holdfast.transcript.limits import Limits, check_limits
-from holdfast.transcript.messages import Message, MessageId
+from holdfast.transcript.messages import Message, MessageId, Role, ToolUseId
+from holdfast.transcript.plain import is_system, message_of, system_text
 from holdfast.transcript.records import Calibrated, Front, Record, Titled
 from holdfast.transcript.spoken import spoken
 
@@ -177,16 +180,39 @@ class Session:
             secret_key=self.world.secret_key,
         )
 
-    async def append(self, *messages: Message, also: tuple[Record, ...] = ()) -> None:
-        """Say something: durable when this returns, in the view, and counted. Malformed blocks raise first.
+    def _checked(self, records: tuple[Record, ...]) -> tuple[Record, ...]:
+        """The records as they will be read back. Raises for what can't be, or can't be sent (ENG-7)."""
+        back = readable(records)
+        for record in back:
+            check_record(record, self._role_of)
+            if isinstance(record, Compacted):
+                try:
+                    from_checkpoint(record.state)
+                except msgspec.MsgspecError as e:
+                    raise RecordRefused(f"boundary {record.id!r:.60}: its state can't be read: {e}") from None
+        return back
+
+    def _role_of(self, message: MessageId) -> Role | None:
+        item = self.view.item(message)
+        return None if item is None else item.message.role
+
+    async def append(self, *messages: Message | Mapping[str, Any] | str, also: tuple[Record, ...] = ()) -> None:
+        """Say something: durable when this returns, in the view, and counted.
+
+        A message may be plain data: a text of the user, or an object with role and content, in Anthropic's words or
+        OpenAI's. A system message goes into the front while nothing was said.
+
+        What no API would take is refused before anything is written: `RecordRefused`, `MalformedBlock`.
 
         `also` are records of the same transaction, such as cursors: all of it holds, or nothing does. A message without
         an id or a time gets them here; one whose id, or whose call's id, the view holds already is refused: requests
         name calls by their ids, and results find them so.
         """
-        complete = tuple(self._complete(message) for message in messages)
+        given, system = self._taken(messages)
+        complete = tuple(self._complete(message) for message in given)
         self._refuse_repeated(complete)
-        await self._record((*complete, *also))
+        front = () if system is None else self._checked((system,))
+        await self._record((*front, *readable(complete), *self._checked(also)))
         for message in complete:
             item = self.view.item(message.id)
             self.world.sink.emit(MessageAppended(message.id, message.role, item.size.live if item else 0))
@@ -199,9 +225,42 @@ class Session:
         """
         index_of(self.view, self.settings)
 
+    def _taken(self, messages: Sequence[Message | Mapping[str, Any] | str]) -> tuple[list[Message], Front | None]:
+        """The messages, and the front that a system message among plain ones makes."""
+        taken: list[Message] = []
+        system: list[str] = []
+        for number, one in enumerate(messages):
+            at = f"message {number + 1} of {len(messages)}" if len(messages) > 1 else "the message"
+            if isinstance(one, Message):
+                taken.append(one)
+            elif not is_system(one):
+                taken.append(self._answering(message_of(one, at), taken, at))
+            elif taken or self.view.items or (self.view.front and self.view.front.system):
+                raise RecordRefused(
+                    f"{at}: a system message can only come first; later, record a Front with the new system prompt"
+                )
+            else:
+                system.append(system_text(cast("Mapping[str, Any]", one), at))
+        if not system:
+            return taken, None
+        return taken, msgspec.structs.replace(self.view.front or Front(), system=Front(system=system).system)
+
+    def _answering(self, message: Message, before: Sequence[Message], at: str) -> Message:
+        """The message, if what it answers was called; what a compaction replaced may have been."""
+        for result in message.tool_results:
+            identity = ToolUseId(result.tool_use_id)
+            is_called = identity in self.view.calls or any(u.id == identity for m in before for u in m.tool_uses)
+            if not is_called and self.view.boundary is None:
+                raise RecordRefused(f"{at} answers {identity[:80]!r}, which nobody called: name the id of a tool_use")
+        return message
+
     def _complete(self, message: Message) -> Message:
+        check_shape(message)
         check_limits(message, self.entry_limits)
         message.check()
+        is_expected = self.settings.provider_compaction or message.note == PROVIDER_EDITED
+        if not is_expected and any(block.kind == "compaction" for block in message.blocks):
+            raise RecordRefused("a compaction block is taken only where the provider compacts: set provider_compaction")
         if self.settings.redact_at_ingest:
             message = self._without_secrets(message)
         if message.id and message.at is not None:
@@ -233,8 +292,10 @@ class Session:
     async def record(self, *records: Record) -> None:
         """Append records that aren't messages or edits: a front, metadata, pins, cursors, an undone collapse.
 
+        What couldn't be sent, or read back, is refused before anything is written: `RecordRefused`, `MalformedBlock`.
         One that moves the cached prefix takes bound thinking along and is announced, as an edit would be (TURN-7).
         """
+        records = self._checked(records)
         facts = self.facts()
         batch: list[Record] = []
         moves: list[tuple[Record, int, economics.Move | None]] = []
@@ -288,6 +349,7 @@ class Session:
         proposed = tuple(edits)
         if not proposed:
             return ()
+        proposed = cast("tuple[Edit, ...]", self._checked(cast("tuple[Record, ...]", proposed)))
         done = with_thinking(self.view, proposed, facts)
         position = economics.first_position(self.view, done)
         await self._store(done)
@@ -302,6 +364,7 @@ class Session:
 
     async def commit_boundary(self, boundary: Compacted) -> Compacted:
         """Commit a compaction as one transaction, with the session's metadata behind it (CMP-8, ENG-5)."""
+        (boundary,) = cast("tuple[Compacted]", self._checked((boundary,)))
         first = min((self.offsets[i] for i in boundary.kept if i in self.offsets), default=0)
         committed = msgspec.structs.replace(boundary, kept_from=first)
         await self._record((committed, self._title()))

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.adapters.anthropic import retry_after
 from holdfast.adapters.anthropic_events import Assembly
+from holdfast.context.anchor import PROVIDER_EDITED
 from holdfast.context.recovery import Said, classify
 from holdfast.context.replies import Reply, WireProtocol
 from holdfast.errors import MalformedBlock, ModelError, StreamCut
@@ -140,7 +141,8 @@ def _message(raw: msgspec.Raw) -> Message:
         parts = [] if is_text else list_of(said.content)
         blocks = [text_block(msgspec.json.decode(content))] if is_text else [Block(bytes(part)) for part in parts]
         if said.role in ("user", "assistant"):
-            return Message.of(said.role, blocks).check()  # type: ignore[arg-type]
+            note = PROVIDER_EDITED if any(block.kind == "compaction" for block in blocks) else None
+            return Message.of(said.role, blocks, note=note).check()  # type: ignore[arg-type]
         if said.role == "system":
             texts = "\n\n".join(str(getattr(block.value, "text", "")) for block in blocks)
             return Message.of("user", [text_block(REMINDER % texts)], origin="reminder")

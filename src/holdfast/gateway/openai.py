@@ -16,9 +16,10 @@ from holdfast.gateway.digests import Limits, TooMuch, digest
 from holdfast.gateway.events import MOST_BYTES, EventReader, WholeReader
 from holdfast.gateway.reading import UNREADABLE, AnswerReader, Incoming, Taken, Unmanageable, fields_of, list_of, scaled
 from holdfast.transcript.blocks import Block, block_of, text_block
-from holdfast.transcript.foreign.trajectory import image_of
 from holdfast.transcript.messages import Message
+from holdfast.transcript.plain import image_of
 from holdfast.transcript.records import Front
+from holdfast.transcript.sendable import sendable_id
 
 Data = dict[str, Any]
 _NOT_HEAD = frozenset({"messages", "tools"})
@@ -157,7 +158,7 @@ def _result(fields: Data) -> Block:
     content = fields.get("content")
     if not isinstance(content, str):
         content = "".join(str(part["text"]) for part in content or ())
-    return block_of({"type": "tool_result", "tool_use_id": fields["tool_call_id"], "content": content})
+    return block_of({"type": "tool_result", "tool_use_id": sendable_id(fields["tool_call_id"]), "content": content})
 
 
 def _calls(fields: Data) -> Iterator[Block]:
@@ -167,9 +168,8 @@ def _calls(fields: Data) -> Iterator[Block]:
         if "function" not in call:
             raise Unmanageable("custom_tool_call")
         text = call["function"].get("arguments") or "{}"
-        yield block_of(
-            {"type": "tool_use", "id": call["id"], "name": call["function"]["name"], "input": _arguments(text)}
-        )
+        use = {"type": "tool_use", "id": sendable_id(call["id"]), "name": call["function"]["name"]}
+        yield block_of({**use, "input": _arguments(text)})
 
 
 def _arguments(text: str) -> msgspec.Raw | dict[str, str]:

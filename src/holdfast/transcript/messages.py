@@ -8,13 +8,16 @@ from typing import Any, Literal, NewType
 
 import msgspec
 
-from holdfast.errors import MalformedBlock
-from holdfast.transcript.blocks import Block, ToolResult, ToolUse, block_of, one_line, text_block
+from holdfast.errors import MalformedBlock, RecordRefused
+from holdfast.transcript.blocks import Block, ToolResult, ToolUse, one_line, text_block
+from holdfast.transcript.sendable import check_sendable, raw_of
 
 MessageId = NewType("MessageId", str)
 ToolUseId = NewType("ToolUseId", str)
 ResponseId = NewType("ResponseId", str)
 BlobId = NewType("BlobId", str)
+
+MOST_TOKENS = 10**12  # that one response can have used, whatever is reported
 
 Role = Literal["user", "assistant", "system"]
 Origin = Literal["user", "model", "tool", "reminder", "restored", "summary", "system"]
@@ -32,6 +35,13 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     cache_creation_input_tokens: int = 0
     cache_creation_1h_tokens: int = 0
 
+    def __post_init__(self) -> None:
+        """No count is negative or beyond `MOST_TOKENS`: a log can say anything, and sums go on from it (TOK-3)."""
+        for name in _COUNTS:
+            count = getattr(self, name)
+            if isinstance(count, int) and not 0 <= count <= MOST_TOKENS:
+                msgspec.structs.force_setattr(self, name, 0 if count < 0 else MOST_TOKENS)
+
     @property
     def prompt_tokens(self) -> int:
         """The size of the request."""
@@ -41,6 +51,9 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     def total_tokens(self) -> int:
         """What the context holds after the answer (TOK-3)."""
         return self.prompt_tokens + self.output_tokens
+
+
+_COUNTS = Usage.__struct_fields__
 
 
 class Message(
@@ -66,7 +79,7 @@ class Message(
     note: str | None = None
 
     @classmethod
-    def of(cls, role: Role, content: str | Sequence[Block | dict[str, Any]], **fields: Any) -> Message:
+    def of(cls, role: Role, content: str | Sequence[Block | Mapping[str, Any] | str], **fields: Any) -> Message:
         """A message from a text, or from blocks and plain objects; `fields` are any others of a message.
 
         Without an origin, the user's tool results come from tools, other words of the user from a person, and the
@@ -78,8 +91,7 @@ class Message(
         'Hello'
         """
         try:
-            given = [text_block(content)] if isinstance(content, str) else content
-            blocks = [one if isinstance(one, Block) else block_of(one) for one in given]
+            blocks = [text_block(content)] if isinstance(content, str) else _blocks(content)
         except UnicodeEncodeError as e:
             raise MalformedBlock("text", f"half a surrogate pair at character {e.start}; replace it") from None
         if isinstance(fields.get("usage"), Mapping):
@@ -103,10 +115,32 @@ class Message(
         return tuple(b.value for b in self.blocks if b.kind == "tool_result" and isinstance(b.value, ToolResult))
 
     def check(self) -> Message:
-        """Raise `MalformedBlock` if any known block hasn't its shape; returns itself."""
-        for block in self.blocks:
-            block.check()
+        """Raise `MalformedBlock` if an API would refuse a block where it stands (ENG-7); returns itself."""
+        for number, block in enumerate(self.blocks):
+            try:
+                check_sendable(block, self.role)
+            except MalformedBlock as e:
+                if len(self.content) == 1:
+                    raise
+                raise MalformedBlock(e.kind, f"content[{number}]: {e.detail}") from None
         return self
+
+
+def _blocks(content: Any) -> list[Block]:
+    if not isinstance(content, Sequence) or isinstance(content, bytes | bytearray):
+        raise MalformedBlock("content", f"it must be a text or a list of blocks, not {type(content).__name__}")
+    return [one if isinstance(one, Block) else _block(one, f"content[{n}]") for n, one in enumerate(content)]
+
+
+def _block(given: Any, at: str) -> Block:
+    if isinstance(given, str):
+        return text_block(given)
+    if not isinstance(given, Mapping):
+        raise MalformedBlock("content", f"{at} must be a block, not {type(given).__name__}")
+    try:
+        return Block(raw_of(given, at))
+    except RecordRefused as e:
+        raise MalformedBlock("content", str(e)) from None
 
 
 def content_of(blocks: Sequence[Block]) -> tuple[msgspec.Raw, ...]:

@@ -5,10 +5,12 @@ A transaction is one line of the journal: all of its records hold, or none does 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from holdfast.transcript.blocks import Block
 from holdfast.transcript.edits import (
     Cleared,
     Collapsed,
@@ -24,6 +26,7 @@ from holdfast.transcript.edits import (
     Undone,
 )
 from holdfast.transcript.messages import Message, MessageId
+from holdfast.transcript.sendable import check_front, system_raws, tool_raws
 
 
 class Front(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="front"):
@@ -31,12 +34,46 @@ class Front(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
     A new front moves the whole prefix, so it is recorded. `dynamic_from` is the index of the first system block after
     the named boundary between the stable and the dynamic part (TURN-9).
+
+    Plain data is taken as it is: `system` as a text or a list of texts and blocks, `tools` as a list of definitions,
+    Anthropic's or OpenAI's. Raises `RecordRefused` for what can't be written as JSON; whether a request can be made
+    with it is looked at when it is recorded (ENG-7).
+
+    >>> Front(model="claude-sonnet-4-5", system="You are helpful.").system
+    (msgspec.Raw(b'{"type":"text","text":"You are helpful."}'),)
     """
 
     model: str | None = None
     system: tuple[msgspec.Raw, ...] = ()
     tools: tuple[msgspec.Raw, ...] = ()
     dynamic_from: int | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            model: str | None = None,
+            system: str | Iterable[str | Mapping[str, Any] | Block | msgspec.Raw] = (),
+            tools: Sequence[Mapping[str, Any] | msgspec.Raw] = (),
+            dynamic_from: int | None = None,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        # What a journal holds comes in as it was written: here only plain data is made into JSON.
+        if not _is_raw(self.system):
+            msgspec.structs.force_setattr(self, "system", system_raws(self.system))
+        if not _is_raw(self.tools):
+            msgspec.structs.force_setattr(self, "tools", tool_raws(self.tools))
+
+    def check(self) -> Front:
+        """Raise `RecordRefused` when no request could be made with it; returns itself."""
+        check_front(self.model, self.system, self.tools, self.dynamic_from)
+        return self
+
+
+def _is_raw(given: Any) -> bool:
+    return isinstance(given, tuple) and all(type(one) is msgspec.Raw for one in given)
 
 
 class Calibrated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="calibrated"):

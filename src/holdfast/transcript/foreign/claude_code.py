@@ -16,6 +16,7 @@ import msgspec
 from holdfast.transcript.blocks import Block, text_block
 from holdfast.transcript.foreign.claude_attachments import Shown, shown
 from holdfast.transcript.foreign.claude_chain import Chain
+from holdfast.transcript.foreign.mending import mended
 from holdfast.transcript.foreign.reading import (
     BEYOND_READING,
     Ids,
@@ -242,6 +243,7 @@ class _Reader:
         return False
 
     def _say(self, number: int, entry: Entry, origin: Origin, content: list[Block]) -> None:
+        content = mended(content, "assistant" if entry.type == "assistant" else "user", number, self._problems)
         if not content:
             return
         body = entry.message if entry.type == "assistant" else None

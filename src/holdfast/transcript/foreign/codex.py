@@ -26,8 +26,9 @@ from holdfast.transcript.foreign.reading import (
     what_is_wrong,
 )
 from holdfast.transcript.foreign.recording import LoggedCompaction, LoggedRewind, Recording, Said
-from holdfast.transcript.foreign.trajectory import Answer, Builder, image_of, openai_usage, texts
+from holdfast.transcript.foreign.trajectory import Answer, Builder, openai_usage, texts
 from holdfast.transcript.messages import Message, MessageId, Origin, Usage, content_of
+from holdfast.transcript.plain import image_of
 
 _NOT_TYPED: Final = (
     "# AGENTS.md instructions",

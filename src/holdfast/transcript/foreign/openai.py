@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.transcript.blocks import Block, encode
+from holdfast.transcript.blocks import Block
 from holdfast.transcript.foreign.reading import (
     BEYOND_READING,
     UNREADABLE,
@@ -27,8 +27,10 @@ from holdfast.transcript.foreign.reading import (
     what_is_wrong,
 )
 from holdfast.transcript.foreign.recording import Recording
-from holdfast.transcript.foreign.trajectory import Answer, Builder, image_of, openai_usage, texts
+from holdfast.transcript.foreign.trajectory import Answer, Builder, openai_usage, texts
 from holdfast.transcript.messages import Origin
+from holdfast.transcript.plain import image_of
+from holdfast.transcript.sendable import anthropic_tool, tool_problem
 
 LISTS: Final = ("messages", "traj", "conversation", "conversations", "trajectory", "history", "input")
 _NAMES: Final = ("instance_id", "task_id", "session_id", "conversation_id", "id")
@@ -182,12 +184,12 @@ class _Reader:
             self._build.system += texts(system)
         elif isinstance(system, list):
             self._build.system += blocks(items_of(fields["system"]) or [], 0, self._build.problems)
-        for raw in items_of(fields.get("tools")) or []:
-            tool = fields_of(raw)
-            try:
-                self._build.tools += [_tool(raw, tool)] if tool is not None else []
-            except BEYOND_READING as e:
-                self._build.problems.add(0, f"tools: {what_is_wrong(e)}")
+        names: set[str] = set()
+        for number, raw in enumerate(items_of(fields.get("tools")) or []):
+            if wrong := tool_problem(bytes(raw), names):
+                self._build.problems.add(0, f"tools[{number}]: {wrong}: left out")
+            else:
+                self._build.tools.append(msgspec.Raw(anthropic_tool(bytes(raw))))
 
     def recording(self) -> Recording:
         for number, raw in enumerate(self._trajectory.messages, 1):
@@ -283,16 +285,6 @@ class _Reader:
 
 def _text_of(content: list[Block]) -> str:
     return "".join(getattr(block.value, "text", "") for block in content)
-
-
-def _tool(raw: msgspec.Raw, tool: Fields) -> msgspec.Raw:
-    """A tool definition: Anthropic's as it is, OpenAI's in the same shape."""
-    function = told(tool, "function") if "function" in tool else None
-    if not isinstance(function, dict):
-        return msgspec.Raw(bytes(raw))
-    shaped = {"name": function.get("name", "unnamed"), "description": function.get("description") or ""}
-    schema = function.get("parameters") or {"type": "object", "properties": {}}
-    return msgspec.Raw(encode({**shaped, "input_schema": schema}))
 
 
 def _time(fields: Fields) -> float | None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.errors import DamagedLine, ForeignFormat, NewerFormat
+from holdfast.errors import DamagedLine, ForeignFormat, MalformedBlock, NewerFormat
 from holdfast.transcript.codec import decode_header, decode_line
 from holdfast.transcript.edits import Cleared, Compacted, Rewound
+from holdfast.transcript.foreign.mending import mended_front, mended_message
+from holdfast.transcript.foreign.reading import Problems
 from holdfast.transcript.foreign.recording import (
     LoggedCompaction,
     LoggedMicrocompaction,
     LoggedRewind,
-    Problem,
     Recording,
     Said,
     Step,
@@ -32,7 +33,7 @@ def read(data: bytes, name: str) -> tuple[Recording, ...]:
 
 def _recording(header: Header, lines: list[tuple[int, bytes]], name: str) -> Recording:
     steps: list[Step] = []
-    problems: list[Problem] = []
+    problems = Problems()
     front, title = Front(), None
     for number, line in lines:
         if not line.strip():
@@ -42,10 +43,13 @@ def _recording(header: Header, lines: list[tuple[int, bytes]], name: str) -> Rec
         except NewerFormat as e:
             raise ForeignFormat(f"{name}: line {number}: {e}") from None
         except DamagedLine as e:
-            problems.append(Problem(number, str(e)))
+            problems.add(number, str(e))
             continue
         for record in records:
-            steps += _steps(record, number)
+            try:
+                steps += _steps(record, number, problems)
+            except MalformedBlock as e:
+                problems.add(number, str(e))
             if isinstance(record, Front):
                 front = record
             elif isinstance(record, Titled):
@@ -55,7 +59,7 @@ def _recording(header: Header, lines: list[tuple[int, bytes]], name: str) -> Rec
         format="holdfast",
         session=header.session,
         steps=tuple(steps),
-        front=front,
+        front=mended_front(front, problems),
         problems=tuple(problems),
         model=models[-1] if models else front.model,
         title=title,
@@ -63,9 +67,9 @@ def _recording(header: Header, lines: list[tuple[int, bytes]], name: str) -> Rec
     )
 
 
-def _steps(record: Record, line: int) -> Iterator[Step]:
+def _steps(record: Record, line: int, problems: Problems) -> Iterator[Step]:
     if isinstance(record, Message):
-        yield Said(record, line)
+        yield Said(mended_message(record, line, problems), line)
     elif isinstance(record, Compacted):
         yield LoggedCompaction(record.id, line, record.trigger, record.tokens_before, record.tokens_after, record.kept)
         for message in record.summary:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +10,12 @@ from typing import Any
 import msgspec
 
 from holdfast.transcript.blocks import Block, block_of, text_block
+from holdfast.transcript.foreign.mending import mended, mended_front
 from holdfast.transcript.foreign.reading import Ids, Problems
 from holdfast.transcript.foreign.recording import Format, Recording, Said, Step
 from holdfast.transcript.messages import Message, Origin, ResponseId, Role, ToolUseId, Usage, content_of
 from holdfast.transcript.records import Front
+from holdfast.transcript.sendable import sendable_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,6 @@ class Answer:
 
 
 NOTHING_KNOWN = Answer()
-
-
-_NOT_SENDABLE = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class Builder:
@@ -58,14 +56,15 @@ class Builder:
         wanted: str | None = None,
     ) -> None:
         """A message, unless it is empty. `number` is its line or place in the file, and makes its id."""
+        role: Role = "assistant" if origin == "model" else "user"
+        content = mended(content, role, number, self.problems)
         if not content:
             return
-        role: Role = "assistant" if origin == "model" else "user"
         self.model = answer.model or self.model
         message = Message(
             id=self._ids.message(wanted or f"message-{number}", number),
             role=role,
-            content=content_of(list(content)),
+            content=content_of(content),
             origin=origin,
             at=at,
             response_id=ResponseId(answer.response_id) if answer.response_id else None,
@@ -77,7 +76,7 @@ class Builder:
 
     def call(self, name: str, arguments: dict[str, Any], logged_id: str) -> Block:
         """A tool_use block; its id is the log's unless an earlier call had it."""
-        ours = self._ids.call(_sendable(logged_id))
+        ours = self._ids.call(sendable_id(logged_id) or "call")
         self._open.append((logged_id, ours))
         return block_of({"type": "tool_use", "id": ours, "name": name, "input": arguments})
 
@@ -85,7 +84,7 @@ class Builder:
         """A block that came as it is: a tool_use is remembered as open."""
         logged_id = getattr(block.value, "id", None) if block.kind == "tool_use" else None
         if logged_id is not None:
-            ours = self._ids.call(_sendable(logged_id))
+            ours = self._ids.call(sendable_id(logged_id) or "call")
             self._open.append((logged_id, ours))
             if ours != logged_id:
                 return block_of(msgspec.json.decode(block.raw) | {"id": ours})
@@ -115,7 +114,7 @@ class Builder:
         return block_of(value)
 
     def recording(self, **told: Any) -> Recording:
-        front = Front(system=content_of(self.system), tools=tuple(self.tools))
+        front = mended_front(Front(system=content_of(self.system), tools=tuple(self.tools)), self.problems)
         return Recording(
             format=self.form,
             session=self.session,
@@ -130,15 +129,6 @@ class Builder:
 def texts(text: str) -> list[Block]:
     """A text as content; nothing when it is blank."""
     return [text_block(text)] if text.strip() else []
-
-
-def image_of(url: str) -> Block:
-    """An image block from a data URL, or from an address."""
-    head, comma, body = url.partition(",")
-    if comma and head.startswith("data:") and head.endswith(";base64"):
-        media = head[5:].split(";")[0] or "image/png"
-        return block_of({"type": "image", "source": {"type": "base64", "media_type": media, "data": body}})
-    return block_of({"type": "image", "source": {"type": "url", "url": url}})
 
 
 def openai_usage(told: Any) -> Usage | None:
@@ -168,8 +158,3 @@ def _count(told: dict[str, Any], *names: str) -> int | None:
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return value
     return None
-
-
-def _sendable(identity: str) -> str:
-    """A call's id in the characters that every API takes; some servers make ids such as `functions.Bash:0`."""
-    return _NOT_SENDABLE.sub("_", identity)

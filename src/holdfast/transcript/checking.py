@@ -1,0 +1,115 @@
+"""Records are looked at before they are written: what couldn't be read back, or sent, is refused (ENG-7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, get_args
+
+import msgspec
+
+from holdfast.errors import MalformedBlock, RecordRefused
+from holdfast.transcript.blocks import Block
+from holdfast.transcript.edits import Change, Collapsed, Compacted, Edit
+from holdfast.transcript.messages import Message, MessageId, Role
+from holdfast.transcript.records import Front, Record
+from holdfast.transcript.sendable import check_sendable, not_json
+
+RoleOf = Callable[[MessageId], "Role | None"]  # of a message in the view
+
+_RECORDS: tuple[type, ...] = get_args(Record)
+_ENCODE = msgspec.json.Encoder().encode
+_DECODE = msgspec.json.Decoder(tuple[Record, ...]).decode
+
+
+def check_record(record: Record, role_of: RoleOf) -> None:
+    """Raise when no request could be made behind this record; cost follows the record, not the view.
+
+    Raises `RecordRefused` for a front that can't be sent, and for an edit or a message whose blocks can't be;
+    `MalformedBlock` for a block that an API would refuse where it stands.
+    """
+    if isinstance(record, Message):
+        check_message(record)
+    elif isinstance(record, Front):
+        record.check()
+    elif isinstance(record, Collapsed):
+        check_message(record.projection)
+    elif isinstance(record, Compacted):
+        for message in (*record.summary, *record.carried):
+            check_message(message)
+        own = {message.id: message.role for message in (*record.summary, *record.carried)}
+        _check_changes(record.changes, lambda identity: own.get(identity) or role_of(identity))
+    if isinstance(record, Edit):
+        _check_changes(record.changes, role_of)
+
+
+def check_message(message: Message) -> None:
+    """Raise `RecordRefused` or `MalformedBlock` when a message can't be part of a request."""
+    check_shape(message)
+    message.check()
+
+
+def check_shape(message: Message) -> None:
+    """Raise `RecordRefused` for a message whose role is unknown, or whose content holds no raw blocks."""
+    if message.role not in get_args(Role):
+        raise RecordRefused(f"{_named(message)}: its role {_short(message.role)} is none of user, assistant and system")
+    content: Any = message.content
+    if not isinstance(content, tuple) or not all(type(raw) is msgspec.Raw for raw in content):
+        raise RecordRefused(f"{_named(message)}: its content isn't raw blocks; make it with Message.of(role, content)")
+
+
+def _check_changes(changes: Iterable[Change], role_of: RoleOf) -> None:
+    for change in changes:
+        if change.is_gone:
+            continue
+        try:
+            check_sendable(Block(bytes(change.to)), role_of(change.message) or "system")
+        except MalformedBlock as e:
+            at = f"message {_short(change.message)}, block {_short(change.block)}"
+            raise RecordRefused(f"an edit of {at}: {e}") from None
+
+
+def readable(records: tuple[Record, ...]) -> tuple[Record, ...]:
+    """The records as whoever opens the journal next will read them. Raises `RecordRefused` where that can't be.
+
+    So a live session and a reopened one fold the same: a list given for a tuple, or a number for a key, is what it
+    will have become.
+    """
+    for record in records:
+        if not isinstance(record, _RECORDS):
+            raise RecordRefused(
+                f"{_short(record)} is no record: give a Front, a Pinned or another of the package's own"
+            )
+    try:
+        back = _DECODE(_ENCODE(records))
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as e:
+        raise RecordRefused(_why(records) or f"these records can't be written so that they can be read: {e}") from None
+    if back == records:
+        return records
+    if wrong := _why(records):
+        raise RecordRefused(wrong)
+    return back
+
+
+def _why(records: tuple[Record, ...]) -> str:
+    """Which record holds something that JSON doesn't, and where; empty when that isn't it."""
+    for record in records:
+        name = record.__struct_config__.tag
+        try:
+            wrong = not_json(record)
+            if not wrong:
+                _DECODE(_ENCODE((record,)))
+                continue
+        except RecursionError:
+            wrong = "nested too deeply to be written"
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as e:
+            wrong = str(e).replace("$[0].", "").replace("$[0]", "it")
+        return f"a record of type {name} can't be kept: {wrong}"
+    return ""
+
+
+def _named(message: Message) -> str:
+    return f"message {message.id}" if message.id else "the message"
+
+
+def _short(value: Any) -> str:
+    return f"{value!r:.60}"
