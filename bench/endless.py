@@ -161,7 +161,7 @@ def gateway(url: str, window: int, folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def upstream(window: int) -> FakeUpstream:
-    return Agent(rules=ModelRules(window_tokens=window), binding="off", require_thinking=False)
+    return Agent(rules=ModelRules(window_tokens=window))
 
 
 async def way(name: str, told: argparse.Namespace, folder: Path) -> Told:

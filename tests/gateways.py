@@ -83,7 +83,7 @@ def config_of(home: Path, url: str, *, settings: Settings | None = None, **table
 
 @asynccontextmanager
 async def fake(upstream: FakeUpstream | None = None, **more: Any) -> AsyncIterator[FakeServer]:
-    made = upstream or FakeUpstream(rules=ModelRules(window_tokens=WINDOW), binding="off", require_thinking=False)
+    made = upstream or FakeUpstream(rules=ModelRules(window_tokens=WINDOW))
     async with FakeServer(made, **more) as server:
         yield server
 

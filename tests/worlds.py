@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.adapters.memory import MemoryBlobs, MemoryJournal
-from holdfast.context.models import ModelFacts
+from holdfast.context.cuts import open_loop
+from holdfast.context.models import UNKNOWN, ModelFacts
 from holdfast.context.requests import Request
 from holdfast.context.wire import Part
 from holdfast.engine.compaction import Outcome, compact
@@ -34,6 +35,8 @@ from holdfast.transcript.records import Front, Header, Pinned
 T = TypeVar("T")
 BOUND = ModelFacts(prefix="bound", thinking_is_bound=True, max_output_tokens=32_000)
 UNBOUND = ModelFacts(prefix="unbound", thinking_is_bound=False, max_output_tokens=32_000)
+MODELS = (BOUND, UNBOUND, None)  # None: the session knows only a name, which stands in no table
+MANUAL = {"model": "fake", "max_tokens": 8_000, "thinking": {"type": "enabled", "budget_tokens": 1_024}}
 HEADER = Header(format="holdfast-journal", version=1, session="s", created=0.0)
 NAMES = (plans.READ, plans.RUN, plans.SEARCH, plans.CHANGE, plans.TODO, plans.OTHER, plans.RECALL)
 
@@ -82,27 +85,31 @@ def front(number: int = 0, words: int = 20) -> Front:
 
 
 class World:
-    """A session, and everything around it. `played` holds every request that was sent or tried."""
+    """A session, and everything around it. `played` holds every request that was sent or tried.
+
+    Every rule of the upstream is on; `is_manual`: requests switch thinking on by hand, as older models want it.
+    """
 
     def __init__(
         self,
         settings: Settings | None = None,
         *,
-        model: ModelFacts = UNBOUND,
+        model: ModelFacts | None = UNBOUND,
         window: int = 200_000,
         rules: ModelRules | None = None,
-        require_thinking: bool = False,
+        is_manual: bool = False,
         has_front: bool = True,
     ) -> None:
         self.settings = settings or Settings()
-        self.model, self.window = model, window
+        self.given, self.model, self.window = model, model or UNKNOWN, window
+        self.head = MANUAL if is_manual else None
         self.journal = MemoryJournal(HEADER, encode=True)
         self.blobs, self.clock, self.ids, self.events = MemoryBlobs(), FixedClock(), CountingIds(), Events()
         self.rules = rules or ModelRules(window_tokens=10_000_000, max_media=100)
         self.upstream = FakeUpstream(
             rules=self.rules,
-            binding="error" if model.thinking_is_bound else "off",
-            require_thinking=require_thinking,
+            binding="error" if self.model.thinking_is_bound else "off",
+            leading_may_go=False,
             clock=self.clock.now,
         )
         self.session = self._open()
@@ -123,7 +130,7 @@ class World:
     def _open(self, *, whole: bool = False) -> Session:
         ports = self.ports(self.journal)
         window = Window(self.window, "flag")
-        return done(Session.open(ports, self.settings, model=self.model, window=window, whole=whole))
+        return done(Session.open(ports, self.settings, model=self.given, window=window, whole=whole))
 
     def reopened(self, *, whole: bool = False) -> Session:
         """Another session over the same journal."""
@@ -166,7 +173,7 @@ class World:
     def prepare(self, **more: Any) -> Prepared | None:
         """Prepare a request; None when the context is full, which is a way to end that every session has."""
         try:
-            prepared = done(prepare(self.session, **more))
+            prepared = done(prepare(self.session, head=self.head, **more))
         except ContextBlocked:
             return None
         self.outcomes.append(prepared.outcome)
@@ -182,8 +189,10 @@ class World:
         if prepared is None:
             return False
         blocks: list[Any] = []
-        if plan.thinking is not None and self.model is not NO_THINKING:
-            blocks.append({"type": "thinking", "thinking": plan.thinking})
+        if self._thinks(plan):
+            is_hidden = self.upstream.statistics.requests % 4 == 3
+            hidden = {"type": "redacted_thinking", "data": self.ids.new("hidden")}
+            blocks.append(hidden if is_hidden else {"type": "thinking", "thinking": plan.thinking or ""})
         if plan.text or not plan.calls:
             blocks.append({"type": "text", "text": plan.text or "ok"})
         blocks += [
@@ -193,6 +202,12 @@ class World:
         reply = self.upstream.respond(prepared.request.body, reply=say(*blocks), session="s")
         self._answered(plan, reply)
         return True
+
+    def _thinks(self, plan: plans.Answer) -> bool:
+        """With thinking switched on by hand, a model thinks at the beginning of each turn and not again within it."""
+        if self.head is not None:
+            return open_loop(self.session.view) is None
+        return plan.thinking is not None and self.model is not NO_THINKING
 
     def _answered(self, plan: plans.Answer, reply: Any) -> None:
         usage = {

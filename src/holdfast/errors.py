@@ -263,7 +263,7 @@ class MediaRefused(_Refused):
 
 
 class ThinkingRefused(_Refused):
-    """A thinking block's signature doesn't hold where it stands."""
+    """A thinking block doesn't hold where it stands, or one is missing that the provider wants back."""
 
     reason = "thinking_refused"
 

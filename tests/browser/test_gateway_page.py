@@ -134,7 +134,7 @@ def upstream() -> FakeUpstream:
     script: list[Any] = []
     for n in range(14):
         script += [say(tool_use("Read", {"file_path": f"f{n}.py"}, id=f"toolu_{n}")), f"done {n}"]
-    return FakeUpstream(rules=ModelRules(window_tokens=100_000), script=script, binding="off", require_thinking=False)
+    return FakeUpstream(rules=ModelRules(window_tokens=100_000), script=script)
 
 
 async def talk(at: Running, model: str, turns: int, *, key: str | None = None) -> None:

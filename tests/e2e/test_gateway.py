@@ -77,7 +77,7 @@ async def talk(at: Running, client: anthropic.AsyncAnthropic, turns: int, messag
 
 def plain_upstream(turns: int) -> FakeUpstream:
     rules = ModelRules(window_tokens=WINDOW)
-    return FakeUpstream(rules=rules, script=script_of(turns), binding="off", require_thinking=False)
+    return FakeUpstream(rules=rules, script=script_of(turns))
 
 
 def lose_index(home: Path) -> None:
@@ -94,7 +94,7 @@ def held_of(at: Running) -> list[Any]:
 async def test_a_long_conversation_through_the_anthropic_sdk(tmp_path: Path) -> None:
     """GW-2, GW-3: 60 turns of tools far beyond the window; the client sees no error, the server no violation."""
     turns = 60
-    upstream = FakeUpstream(rules=ModelRules(window_tokens=WINDOW), script=script_of(turns), require_thinking=False)
+    upstream = FakeUpstream(rules=ModelRules(window_tokens=WINDOW), script=script_of(turns))
     async with fake(upstream) as server, serving(tmp_path, server) as at:
         client, messages = at.claude(max_retries=0), list[Any]()
         await talk(at, client, turns, messages)
@@ -116,7 +116,7 @@ async def test_a_long_conversation_through_the_openai_sdk(tmp_path: Path) -> Non
     script: list[Any] = []
     for n in range(turns):
         script += [say(tool_use("Read", {"file_path": f"src/file_{n}.py"}, id="call_0")), f"done with {n}"]
-    upstream = FakeUpstream(rules=ModelRules(window_tokens=WINDOW), binding="off", script=script)
+    upstream = FakeUpstream(rules=ModelRules(window_tokens=WINDOW), script=script)
     tools: Any = [{"type": "function", "function": {"name": "Read", "parameters": {"type": "object"}}}]
     async with fake(upstream) as server, serving(tmp_path, server) as at:
         client = at.gpt(max_retries=0)
@@ -199,9 +199,7 @@ async def test_two_clients_a_fork_and_an_edit_each_get_their_own_view(tmp_path: 
 @in_loop
 async def test_a_fork_shares_the_past_of_a_compacted_session(tmp_path: Path) -> None:
     """GW-2, REL-5: from behind a compaction the fork's view is the parent's, byte for byte, and so is its prefix."""
-    upstream = FakeUpstream(
-        rules=ModelRules(window_tokens=WINDOW), script=script_of(40), binding="off", require_thinking=False
-    )
+    upstream = FakeUpstream(rules=ModelRules(window_tokens=WINDOW), script=script_of(40))
     async with fake(upstream) as server, serving(tmp_path, server) as at:
         client, messages = at.claude(max_retries=0), list[Any]()
         await talk(at, client, 40, messages)
@@ -237,9 +235,7 @@ async def test_a_fork_shares_the_past_of_a_compacted_session(tmp_path: Path) -> 
 @in_loop
 async def test_a_restart_finds_the_session_again_even_without_its_index(tmp_path: Path) -> None:
     """GW-2, REL-12: the journal is the truth; the index on disk is made anew from it."""
-    upstream = FakeUpstream(
-        rules=ModelRules(window_tokens=WINDOW), script=script_of(48), binding="off", require_thinking=False
-    )
+    upstream = FakeUpstream(rules=ModelRules(window_tokens=WINDOW), script=script_of(48))
     messages: list[Any] = []
     async with fake(upstream) as server:
         async with serving(tmp_path, server) as at:
@@ -279,7 +275,7 @@ async def test_asking_again_rewinds_the_answer_instead_of_forking(tmp_path: Path
 @in_loop
 async def test_an_upstream_that_says_too_long_is_answered_by_a_compaction(tmp_path: Path) -> None:
     """GW-2, TURN-11: its window is smaller than anybody knew; the client sees an answer."""
-    upstream = FakeUpstream(rules=ModelRules(window_tokens=40_000), binding="off", require_thinking=False)
+    upstream = FakeUpstream(rules=ModelRules(window_tokens=40_000))
     async with fake(upstream) as server, serving(tmp_path, server) as at:
         client, messages = at.claude(max_retries=0), list[Any]()
         for n in range(30):
@@ -308,9 +304,7 @@ async def test_thinking_that_a_client_leaves_out_is_put_back(tmp_path: Path) -> 
 @in_loop
 async def test_counting_counts_the_view(tmp_path: Path) -> None:
     """GW-1, GW-2: count_tokens of a history whose session was compacted is that of what would be sent."""
-    upstream = FakeUpstream(
-        rules=ModelRules(window_tokens=WINDOW), script=script_of(40), binding="off", require_thinking=False
-    )
+    upstream = FakeUpstream(rules=ModelRules(window_tokens=WINDOW), script=script_of(40))
     async with fake(upstream) as server, serving(tmp_path, server, usage="upstream") as at:
         client, messages = at.claude(), list[Any]()
         few = await client.messages.count_tokens(model="fake-model", messages=[{"role": "user", "content": "hello"}])
@@ -394,7 +388,7 @@ async def test_a_route_has_its_own_upstream_and_settings(tmp_path: Path) -> None
 async def test_the_begun_answer_of_a_client_goes_behind_the_view(tmp_path: Path) -> None:
     """GW-2: a prefill is no message of the history, and is passed on as it is."""
     rules = ModelRules(window_tokens=WINDOW, prefill=True)
-    upstream = FakeUpstream(rules=rules, binding="off", require_thinking=False, script=["{}", "x", '"a": 1}'])
+    upstream = FakeUpstream(rules=rules, script=["{}", "x", '"a": 1}'])
     async with fake(upstream) as server, serving(tmp_path, server) as at:
         client = at.claude(max_retries=0)
         first: list[Any] = [{"role": "user", "content": "hello"}]

@@ -31,7 +31,7 @@ SUMMARY = """<analysis>hidden</analysis>
 
 def upstream(*script: Any) -> FakeUpstream:
     rules = ModelRules(window_tokens=100_000)
-    return FakeUpstream(rules=rules, script=list(script), binding="off", require_thinking=False)
+    return FakeUpstream(rules=rules, script=list(script))
 
 
 def journals(home: Path) -> list[Path]:

@@ -41,7 +41,7 @@ def route(project: Path, **settings: Any) -> dict[str, Any]:
 
 def upstream(*script: Any) -> FakeUpstream:
     rules = ModelRules(window_tokens=100_000)
-    return FakeUpstream(rules=rules, script=list(script), binding="off", require_thinking=False)
+    return FakeUpstream(rules=rules, script=list(script))
 
 
 def texts(message: Any) -> list[str]:

@@ -24,7 +24,7 @@ def upstream(turns: int) -> FakeUpstream:
     for n in range(turns):
         script += [say(tool_use("Read", {"file_path": f"f{n}.py"}, id=f"toolu_{n}")), f"done {n}"]
     rules = ModelRules(window_tokens=100_000)
-    return FakeUpstream(rules=rules, script=script, binding="off", require_thinking=False)
+    return FakeUpstream(rules=rules, script=script)
 
 
 def command(home: Path, *words: str) -> str:

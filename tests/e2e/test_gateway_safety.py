@@ -248,7 +248,7 @@ async def crossing(home: Path, *, requests: int) -> None:
             return super().respond(body, reply=Script((text(f"echo {said} " + "x" * 400),)), **more)
 
     chance = random.Random(7)
-    upstream = Echo(rules=ModelRules(window_tokens=WINDOW), binding="off")
+    upstream = Echo(rules=ModelRules(window_tokens=WINDOW))
     async with fake(upstream, delay_seconds=0.001) as server, serving(home, server) as at:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=24)) as http:
             done = cancelled = 0
@@ -292,7 +292,7 @@ async def crossing(home: Path, *, requests: int) -> None:
 @in_loop
 async def test_a_client_that_leaves_ends_the_call_upstream(tmp_path: Path) -> None:
     """GW-3."""
-    upstream = FakeUpstream(rules=ModelRules(window_tokens=WINDOW), binding="off", script=["a b c d " * 2_000])
+    upstream = FakeUpstream(rules=ModelRules(window_tokens=WINDOW), script=["a b c d " * 2_000])
     async with fake(upstream, delay_seconds=0.05) as server, serving(tmp_path, server) as at:
         data = body_of("x", stream=True)
         async with aiohttp.request("POST", f"{at.url}/v1/messages", data=data, headers=HEADERS) as answer:

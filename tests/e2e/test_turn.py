@@ -367,7 +367,7 @@ def test_any_sequence_of_faults_ends_and_leaves_a_valid_session() -> None:
         faults: tuple[Fault, ...] = get_args(Fault)
         for _ in range(60):
             desk = await Desk.open(retry_attempts=3)
-            inner = ScriptedModel(upstream=FakeUpstream(binding="off", require_thinking=False))
+            inner = ScriptedModel(upstream=FakeUpstream())
             await filled(desk, inner, reads=chance.choice([0, 3, 30]))
             plan = chance.choices(faults, k=chance.randint(1, 6))
             try:

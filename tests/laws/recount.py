@@ -44,6 +44,7 @@ def recounted(view: View) -> dict[str, Any]:
         "size": _size(view),
         "media": sum(_media(block) for item in view.items for block in item.visible),
         "prompt": prompt,
+        "thoughtless": max((p for p, item in enumerate(view.items) if _lost_thinking(item)), default=-1),
         "sizes": [tuple(block_size(b) if b else (0, 0, 0) for b in item.shown) for item in view.items],
     }
 
@@ -59,6 +60,7 @@ def carried(view: View) -> dict[str, Any]:
         "size": tuple(view.size),
         "media": view.media,
         "prompt": view.prompt,
+        "thoughtless": view.thoughtless,
         "sizes": [item.sizes for item in view.items],
     }
 
@@ -71,6 +73,12 @@ def _size(view: View) -> tuple[int, int, int]:
         for number, part in enumerate(block_size(block)):
             total[number] += part
     return total[0], total[1], total[2]
+
+
+def _lost_thinking(item: Any) -> bool:
+    pairs = zip(item.message.blocks, item.shown, strict=True)
+    gone = [said for said, shown in pairs if shown is None and "thinking" in said.kind]
+    return any(block.kind == "redacted_thinking" or b'"signature":""' not in block.raw for block in gone)
 
 
 def _media(block: Block) -> int:

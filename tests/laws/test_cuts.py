@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis
 from tests.worlds import World
 
-from holdfast.context.cuts import THINKING, legal_cuts, open_loop
+from holdfast.context.cuts import legal_cuts, open_loop
+from holdfast.context.items import THINKING
 from holdfast.context.requests import to_request
 from holdfast.context.view import View
 from holdfast.settings import Settings

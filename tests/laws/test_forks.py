@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
-from tests.worlds import BOUND, UNBOUND, World, done
+from tests.worlds import MODELS, World, done
 
 from holdfast.context.fork_request import Base, Exchange, fork_base, fork_request
 from holdfast.context.models import ModelFacts
@@ -104,12 +104,12 @@ def test_every_fork_is_taken(steps: list[plans.Step]) -> None:
         checked(world, answers=False)
 
 
-@pytest.mark.parametrize("model", [UNBOUND, BOUND])
+@pytest.mark.parametrize("model", MODELS)
 @hypothesis(max_examples=40)
-@given(plans.sessions(without=(plans.Rewind,)))
-def test_the_thinking_of_a_fork_holds(model: ModelFacts, steps: list[plans.Step]) -> None:
+@given(plans.sessions())
+def test_the_thinking_of_a_fork_holds(model: ModelFacts | None, steps: list[plans.Step]) -> None:
     """TURN-7, SM-3: the upstream takes each of its turns: signatures behind their prefix, open loops with theirs."""
-    world = World(SMALL, model=model, require_thinking=model is UNBOUND)
+    world = World(SMALL, model=model)
     for step in steps:
         world.play(step)
         checked(world, answers=True)

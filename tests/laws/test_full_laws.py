@@ -12,6 +12,7 @@ from holdfast.context.full import Summary, full_plan, instruction
 from holdfast.context.full_request import summary_ask
 from holdfast.context.replies import About
 from holdfast.context.requests import to_request
+from holdfast.context.thinking import is_broken
 from holdfast.engine.strategies import tails
 from holdfast.settings import Settings
 from holdfast.testing import check_anthropic, check_openai, say
@@ -39,7 +40,9 @@ def test_every_request_for_a_summary_is_taken(steps: list[plans.Step]) -> None:
         world.upstream.respond(ask.request.body, reply=say("x"), session="s")
         if not ask.dropped:
             raws = [(role, part.raw) for role, part in ask.request.parts()]
-            assert raws[:-1] == [(role, part.raw) for role, part in whole], "only the instruction is added"
+            sent = [(role, part.raw) for role, part in whole]
+            assert raws[: len(sent)] == sent, "only the instruction is added, and what closes a broken loop before it"
+            assert len(raws) - len(sent) in (1, 2) and (len(raws) == len(sent) + 1 or is_broken(view, "said"))
         assert not check_anthropic(summary_ask(view, facts, OTHER, "sum up", dropped).request.body)
         assert not check_openai(summary_ask(view, facts, OPENAI, "sum up", dropped).request.body)
     assert to_request(view, facts, stream=True).parts() == whole, "asking changes nothing"

@@ -13,8 +13,8 @@ from tests.laws.recount import carried, recounted
 from tests.laws.test_undo import shown
 from tests.worlds import BOUND, UNBOUND, World, done
 
-from holdfast.context.cuts import THINKING
 from holdfast.context.indexing import index_of
+from holdfast.context.items import THINKING
 from holdfast.context.keep import first_said
 from holdfast.context.parts import Part, span_of
 from holdfast.context.requests import to_request

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
-from tests.worlds import BOUND, UNBOUND, World, done
+from tests.worlds import BOUND, MODELS, World, done
 
+from holdfast.context.models import ModelFacts
 from holdfast.context.requests import to_request
 from holdfast.context.view import project
 from holdfast.settings import Settings
@@ -38,22 +41,28 @@ def test_every_request_is_taken(steps: list[plans.Step]) -> None:
         checked(world)
 
 
-# A rewind into a finished loop whose thinking went with an edit opens that loop again without it; a strict upstream
-# refuses that (adaptive thinking doesn't), and no signature can be had back.
-@hypothesis(max_examples=120)
-@given(plans.sessions(without=(plans.Rewind,)))
-def test_every_request_is_taken_when_thinking_is_not_bound(steps: list[plans.Step]) -> None:
-    """REL-4, TURN-7: the upstream answers every request; it wants the thinking of an open tool loop back."""
-    world = World(SMALL, model=UNBOUND, require_thinking=True)
+@pytest.mark.parametrize("is_manual", [False, True])
+@pytest.mark.parametrize("model", MODELS)
+@hypothesis(max_examples=100)
+@given(plans.sessions())
+def test_every_request_is_taken_with_its_thinking(
+    model: ModelFacts | None, is_manual: bool, steps: list[plans.Step]
+) -> None:
+    """REL-4, TURN-7, TURN-15: an open loop brings its thinking back, and none stands where it doesn't hold.
+
+    With thinking switched on by hand, the loop starts with it as well.
+    """
+    world = World(SMALL, model=model, is_manual=is_manual)
     for step in steps:
         world.play(step)
+        checked(world)
 
 
-@hypothesis(max_examples=120)
+@hypothesis(max_examples=60)
 @given(plans.sessions())
-def test_every_request_is_taken_when_thinking_is_bound(steps: list[plans.Step]) -> None:
-    """REL-4, TURN-7: no signature is sent behind a prefix that it wasn't made for."""
-    world = World(SMALL, model=BOUND)
+def test_the_provider_may_drop_what_no_longer_holds(steps: list[plans.Step]) -> None:
+    """REL-4, TURN-15: with the provider's own block dropping, all thinking of an open loop stays in the view."""
+    world = World(replace(SMALL, thinking="provider"), model=BOUND)
     for step in steps:
         world.play(step)
         checked(world)
@@ -63,7 +72,7 @@ def test_every_request_is_taken_when_thinking_is_bound(steps: list[plans.Step]) 
 @given(plans.sessions(without=(plans.Compact, plans.Configure, plans.NewFront, plans.Rewind)))
 def test_an_open_loop_keeps_its_bound_thinking_while_there_is_room(steps: list[plans.Step]) -> None:
     """TURN-7: inside an open tool loop nothing before it is edited unless the call would otherwise fail."""
-    world = World(Settings(window_tokens=200_000), model=BOUND, require_thinking=True)
+    world = World(Settings(window_tokens=200_000), model=BOUND)
     for step in steps:
         world.play(step)
 

@@ -11,7 +11,6 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from tests.machines.test_session_machine import Lost, SessionMachine, _Dying
-from tests.worlds import World
 
 from holdfast.context.hooked import Answer, Hook, PreCompact, Told
 from holdfast.context.parts import Part
@@ -76,11 +75,11 @@ def looped(work: Coroutine[Any, Any, T]) -> T:
 class CompactionMachine(SessionMachine):
     """The session machine, with a model that writes records, notes, hooks, and a person who chooses parts."""
 
+    # No room is left for what would be restored, so that even tiny sessions can shrink.
+    chosen = Settings(window_tokens=16_000, collapse=True, collapse_min_tokens=300, restore=False)
+
     def __init__(self) -> None:
         super().__init__()
-        # No room is left for what would be restored, so that even tiny sessions can shrink.
-        settings = Settings(window_tokens=16_000, collapse=True, collapse_min_tokens=300, restore=False)
-        self.world = World(settings, model=self.world.model)
         self.page, self.blocks = Page(), False
         self.attached: Any = None
 

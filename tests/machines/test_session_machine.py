@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.laws.recount import carried, recounted
 from tests.laws.test_prefix import moves_are_told
-from tests.worlds import UNBOUND, World, done
+from tests.worlds import MODELS, World, done
 
+from holdfast.context.models import ModelFacts
 from holdfast.context.requests import to_request
 from holdfast.context.view import project
 from holdfast.errors import JournalError
@@ -52,14 +53,17 @@ def remembered(records: list[Any]) -> list[str]:
 
 
 class SessionMachine(RuleBasedStateMachine):
-    """`said` are the messages that were acknowledged, in order: the naive model."""
+    """A session of a model that binds its thinking, of one that doesn't, or of one that nobody knows."""
+
+    chosen = Settings(window_tokens=8_000, collapse=True, collapse_min_tokens=300)
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(Settings(window_tokens=8_000, collapse=True, collapse_min_tokens=300), model=UNBOUND)
+        self.world = World(self.chosen)
 
-    @initialize(words=plans.texts())
-    def begin(self, words: str) -> None:
+    @initialize(words=plans.texts(), model=st.sampled_from(MODELS), is_manual=st.booleans())
+    def begin(self, words: str, model: ModelFacts | None, is_manual: bool) -> None:
+        self.world = World(self.chosen, model=model, is_manual=is_manual)
         self.world.play(plans.Say(({"type": "text", "text": words},)))
 
     @rule(step=plans.says())

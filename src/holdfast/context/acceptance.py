@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.context.compaction import Made
-from holdfast.context.cuts import THINKING
+from holdfast.context.items import THINKING
 from holdfast.context.pins import missing_pins, summary_texts
 from holdfast.context.policy import Facts
 from holdfast.context.reminders import neutralised

@@ -13,9 +13,9 @@ import msgspec
 
 from holdfast import prompts
 from holdfast.context.anchor import size_tokens
-from holdfast.context.cuts import THINKING, open_loop
+from holdfast.context.cuts import open_loop
 from holdfast.context.indexing import index_of
-from holdfast.context.items import Item
+from holdfast.context.items import THINKING, Item
 from holdfast.context.keep import first_said, summary_budget, tail_tokens, tokens_from
 from holdfast.context.ledger.checkpoint import Ledger, packed
 from holdfast.context.ledger.compacted import TAIL_HEADING, Around, render

@@ -5,18 +5,19 @@ Every reducer chooses from `legal_cuts`; nothing cuts first and repairs later.
 
 from __future__ import annotations
 
-from holdfast.context.view import View
-from holdfast.context.wire import flatten
+from collections.abc import Sequence
 
-THINKING = ("thinking", "redacted_thinking")
+from holdfast.context.items import THINKING
+from holdfast.context.view import View
+from holdfast.context.wire import Group, flatten
 
 
 def legal_cuts(view: View, *, loops: bool = True) -> list[int]:
     """Positions p, ascending, such that the items from p on can stand without those before.
 
     No tool call is parted from its result, no API response from its other messages (so no parallel batch either), no
-    collapsed range is split, and with `loops` no tool loop that holds thinking is entered in the middle. A reducer that
-    takes a cut found only with `loops=False` must drop the thinking of the loop it enters (TURN-7).
+    collapsed range is split, and with `loops` no tool loop that holds thinking is entered in the middle. What a loop
+    entered at a cut found only with `loops=False` may keep of its thinking, `thinking` decides (TURN-15).
     """
     blocked = [0] * (len(view.items) + 2)
     for first, last in _spans(view):
@@ -92,12 +93,20 @@ def open_loop(view: View) -> int | None:
 
     As the provider sees it, on API messages: a person's words behind the results of a call don't end the loop.
     """
+    groups = flatten(view)
+    number = open_loop_in(groups)
+    return None if number is None else groups[number].first
+
+
+def open_loop_in(groups: Sequence[Group]) -> int | None:
+    """The number of the API message with which the open tool loop begins; None when none is open."""
     start, has_results = None, False
-    for group in reversed(flatten(view)):
+    for number in range(len(groups) - 1, -1, -1):
+        group = groups[number]
         if group.role == "user":
             has_results = has_results or bool(group.results)
         elif any(block.kind not in THINKING for block in group.blocks):  # else it would be gone without its thinking
             if not has_results:
                 break
-            start, has_results = group.first, False
+            start, has_results = number, False
     return start

@@ -16,6 +16,7 @@ from holdfast.context.items import (
     Result,
     call_of,
     changed,
+    has_lost_thinking,
     is_new_response,
     item_has_results,
     item_of,
@@ -150,6 +151,8 @@ def replace_item(view: View, position: int, item: Item) -> None:
     if not item.is_hidden:
         view.size = view.size.plus(item.size)
         view.media += media_of(item)
+    if has_lost_thinking(item):
+        view.thoughtless = max(view.thoughtless, position)
     view.dirty = min(view.dirty, position)
     if position < view.sent:
         view.moved = position if view.moved is None else min(view.moved, position)
@@ -188,6 +191,8 @@ def restore(view: View, items: list[Item]) -> None:
         view.items[position] = item
         if item.is_hidden:
             view.size = view.size.minus(item.size)
+        if has_lost_thinking(item):
+            view.thoughtless = position
         if item.message.origin == "user" and not item_has_results(item):
             view.prompt = position
     view.result_tokens = {}

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.context.cuts import THINKING, legal_cuts
+from holdfast.context.cuts import legal_cuts
 from holdfast.context.full_request import facts_of, is_own, plain
+from holdfast.context.items import THINKING
 from holdfast.context.keep import tokens_from
 from holdfast.context.policy import Facts
 from holdfast.context.replies import About, Reply
 from holdfast.context.requests import Request, last_cacheable, to_request
+from holdfast.context.thinking import closed
 from holdfast.context.view import View
 from holdfast.context.wire import Group, Part, flattened, with_words
 from holdfast.transcript.blocks import Block, Text, Thinking, encode
@@ -65,6 +67,8 @@ def fork_base(view: View, facts: Facts, about: About) -> Base | None:
         end = _end_of_cached(view, upto, groups) if own else None
         tokens = max(1, facts.size(view) - round(tokens_from(view, upto) * view.state.calibration.ratio))
         kept = groups if own else [plain(group) for group in groups]
+        if about.protocol == "anthropic":
+            kept = closed(view, kept, upto, is_bare=not own)
         return Base(upto, view.items[upto - 1].message.id, tuple(kept), end, tokens, own)
     return None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from holdfast import prompts
 from holdfast.context.compaction import Plan, kept_items, left_of
-from holdfast.context.cuts import THINKING
+from holdfast.context.items import THINKING
 from holdfast.context.keep import summary_budget
 from holdfast.context.ledger.compacted import Around, render
 from holdfast.context.ledger.extract import block_text

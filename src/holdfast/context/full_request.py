@@ -16,11 +16,12 @@ from typing import Any
 import msgspec
 
 from holdfast import prompts
-from holdfast.context.cuts import THINKING
+from holdfast.context.items import THINKING
 from holdfast.context.models import model_facts
 from holdfast.context.policy import Facts
 from holdfast.context.replies import About
 from holdfast.context.requests import Request, to_request
+from holdfast.context.thinking import closed
 from holdfast.context.view import View
 from holdfast.context.wire import Group, Part, flatten, with_words
 from holdfast.transcript.blocks import Block, ToolResult, encode, text_block
@@ -56,8 +57,12 @@ def summary_ask(view: View, facts: Facts, about: About, instruction: str, droppe
     if not own:
         groups = [plain(group) for group in groups]
         facts = facts_of(facts, about)
+    is_bare = not own
     if dropped:
-        groups = _without(groups[starts[dropped] :], dropped, is_bound=own and facts.model.thinking_is_bound)
+        is_bare = is_bare or facts.model.thinking_is_bound
+        groups = _without(groups[starts[dropped] :], dropped, is_bound=own and is_bare)
+    if about.protocol == "anthropic":
+        groups = closed(view, groups, len(view.items), is_bare=is_bare)
     groups = with_words(groups, instruction, about.protocol)
     model = None if own else about.id
     request = to_request(view, facts, protocol=about.protocol, stream=True, model=model, groups=groups)

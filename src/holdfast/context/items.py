@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.transcript.blocks import Block, ToolResult, ToolUse
+from holdfast.transcript.blocks import Block, Thinking, ToolResult, ToolUse
 from holdfast.transcript.edits import Change
 from holdfast.transcript.messages import Message, ToolUseId
 from holdfast.transcript.sizes import NOTHING, Size, block_size
 
+THINKING = ("thinking", "redacted_thinking")
 PATH_KEYS = ("file_path", "path", "notebook_path", "filePath", "filename", "file", "absolute_path", "target_file")
 
 
@@ -121,6 +122,22 @@ def last_response(items: list[Item]) -> int:
                 break
             start, response = position, message.response_id
     return start
+
+
+def thoughts(item: Item) -> list[int]:
+    """The blocks of the message as said that hold signed thinking: what a provider wants back in an open loop."""
+    blocks = enumerate(item.message.blocks)
+    return [index for index, block in blocks if block.kind in THINKING and is_signed(block)]
+
+
+def is_signed(block: Block) -> bool:
+    """Whether thinking goes into a request at all: without a signature, no provider takes it back."""
+    return not (isinstance(block.value, Thinking) and not block.value.signature)
+
+
+def has_lost_thinking(item: Item) -> bool:
+    """Whether signed thinking that was said isn't shown any more."""
+    return None in item.shown and any(item.shown[index] is None for index in thoughts(item))
 
 
 def item_has_results(item: Item) -> bool:

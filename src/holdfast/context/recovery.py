@@ -85,7 +85,8 @@ _PATH = re.compile(r"messages[.\[](\d+)\]?((?:\.content[.\[]\d+\]?)*)")
 _INDEX = re.compile(r"\d+")
 _THINKING = re.compile(
     r"invalid .?signature.? in .?thinking|(?:thinking|redacted_thinking).? blocks in the latest assistant message "
-    r"cannot be modified|bound to a different conversation|thinking.{0,40}signature",
+    r"cannot be modified|bound to a different conversation|thinking.{0,40}signature|"
+    r"expected .?thinking.? or .?redacted_thinking|must start with a thinking block",
     re.I | re.S,
 )
 _MEDIA_THING = re.compile(r"\b(?:images?|pdfs?|documents?|media|mmproj|multimodal)\b|image_url|input_audio", re.I)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.context.anchor import CALIBRATION_MIN_TOKENS, CALIBRATION_RANGE
-from holdfast.context.cuts import THINKING
+from holdfast.context.cuts import open_loop
+from holdfast.context.items import THINKING
 from holdfast.context.policy import Facts
 from holdfast.context.settle import shown_media, without_media
 from holdfast.context.view import View
@@ -106,9 +107,16 @@ def without_refused_media(view: View, groups: Sequence[Group], path: str | None)
 
 
 def without_refused_thinking(view: View, groups: Sequence[Group], path: str | None) -> tuple[ThinkingDropped, ...]:
-    """Drop the thinking block that the path names and every later one, which falls with it; else all (TURN-7)."""
+    """Drop the thinking block that the path names and every later one, which falls with it; else all (TURN-7).
+
+    Nothing where it names something else in an open loop: thinking is missing there, and none that stands is wrong. If
+    the loop isn't whole afterwards, it has to be closed (TURN-15).
+    """
     place = located(groups, path)
-    start = (place[0].position, place[0].block) if place and place[0].kind in THINKING else (0, 0)
+    names_thinking = place is not None and place[0].kind in THINKING
+    if place is not None and not names_thinking and open_loop(view) is not None:
+        return ()
+    start = (place[0].position, place[0].block) if place and names_thinking else (0, 0)
     changes = tuple(
         Change(message=item.message.id, block=index)
         for position, item in enumerate(view.items)

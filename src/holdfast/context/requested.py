@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.context.cuts import THINKING, open_loop
+from holdfast.context.cuts import open_loop
+from holdfast.context.items import THINKING
 from holdfast.context.policy import HELPER_SOURCES, Facts
 from holdfast.context.view import View
 

@@ -1,27 +1,56 @@
-"""Signed thinking and edits: what is dropped with an edit, and which edits have to wait (TURN-7).
+"""Signed thinking: what leaves with an edit, which edits wait, and a loop that lost its own (TURN-7, TURN-15).
 
-On newer models a thinking block's signature holds only for the exact prefix it was made after. So an edit at a position
-takes with it the thinking of finished turns from there on; and inside an open tool loop, where the API wants the
-thinking back, nothing before it is edited unless the call would otherwise fail.
+While a loop of tools is open, the API wants its thinking back as it was; and on newer models a signature holds only
+behind the exact prefix it was made after. So the cheap passes wait while a loop with bound thinking is open. What can't
+wait (a compaction, another system prompt, refused media) takes the thinking behind it along, and if the open loop is
+among what loses it, two recorded lines end that loop and start another: of a finished turn no API wants thinking back.
 """
 
 from __future__ import annotations
 
-from holdfast.context.cuts import THINKING, open_loop
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.context.cuts import open_loop, open_loop_in
+from holdfast.context.items import THINKING, has_lost_thinking, thoughts
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
+from holdfast.context.wire import Group, Part, flatten
+from holdfast.transcript.blocks import text_block
 from holdfast.transcript.edits import Change, ThinkingDropped
+from holdfast.transcript.messages import Message
+
+LOOP_CLOSED = "loop_closed"  # the note of both lines
+CLOSES = "[The results above were read; the thinking between them is no longer shown]"
+GOES_ON = "[The conversation continues: go on from there, with what was asked last]"
+
+Wanted = Literal["none", "said", "first"]
+"""What of its thinking an open loop has to bring back: nothing, all that was said in it, or that and a first block."""
+
+
+def wanted_back(protocol: str, head: Mapping[str, Any] | None = None) -> Wanted:
+    """What a request has to hold of the open loop's thinking, by its protocol and by the fields of whoever asks."""
+    given = (head or {}).get("thinking")
+    if isinstance(given, msgspec.Raw):
+        given = msgspec.json.decode(given)
+    kind = given.get("type") if isinstance(given, Mapping) else None
+    if protocol != "anthropic" or kind == "disabled":
+        return "none"
+    return "first" if kind == "enabled" else "said"
 
 
 def is_postponed(view: View, position: int, facts: Facts) -> bool:
     """Whether an edit at `position` must wait, since an open loop after it holds bound thinking.
 
-    It no longer waits from the trigger on: then the alternative is a compaction, which rewrites everything, or no call.
+    At the trigger a compaction acts, which doesn't wait. Only above the block threshold, where the call would not be
+    made at all, the edit acts, too.
     """
     if facts.settings.thinking == "provider" or not facts.model.thinking_is_bound:
         return False
     loop = open_loop(view)
-    if loop is None or facts.size(view) >= facts.limits.trigger:
+    if loop is None or facts.size(view) >= facts.limits.block:
         return False
     return any(block.kind in THINKING for item in view.items[max(position, loop) :] for block in item.visible)
 
@@ -43,3 +72,53 @@ def dropped_thinking(view: View, position: int, facts: Facts) -> ThinkingDropped
         if block is not None and block.kind in THINKING
     )
     return ThinkingDropped(changes=changes, reason="thinking after an edit") if changes else None
+
+
+def is_broken(view: View, wanted: Wanted) -> bool:
+    """Whether the open loop lacks thinking that the API wants back, so that it refuses the next request."""
+    if wanted == "none" or (wanted == "said" and view.thoughtless < 0):
+        return False
+    groups = flatten(view)
+    number = open_loop_in(groups)
+    if number is None:
+        return False
+    was_cut = view.boundary is not None or bool(view.collapses)
+    if wanted == "first" and was_cut and next(groups[number].parts()).kind not in THINKING:
+        return True
+    start = _start(view, groups[number])
+    return view.thoughtless >= start and any(_has_lost(view, p) for p in range(start, len(view.items)))
+
+
+def closing_lines() -> tuple[Message, Message]:
+    """The words that nobody said which end an open loop, and pass the turn to the model again (TURN-15)."""
+    return (
+        Message.of("assistant", CLOSES, origin="reminder", note=LOOP_CLOSED),
+        Message.of("user", GOES_ON, origin="reminder", note=LOOP_CLOSED),
+    )
+
+
+def closed(view: View, groups: Sequence[Group], upto: int, *, is_bare: bool) -> list[Group]:
+    """The groups of the first `upto` items, in a request that is made once: ended where their open loop is broken.
+
+    `is_bare`: thinking was left out of all of them. Words of ours have to follow.
+    """
+    kept, number = [*groups], open_loop_in(groups)
+    if number is None:
+        return kept
+    items = range(_start(view, groups[number]), upto)
+    if not any(_has_lost(view, p) or (is_bare and thoughts(view.items[p])) for p in items):
+        return kept
+    return [*kept, Group("assistant", kept[-1].first, [Part(text_block(CLOSES).raw, "text")])]
+
+
+def _start(view: View, group: Group) -> int:
+    """Where an answer begins, with messages of it that show nothing any more."""
+    start = group.first
+    while start > 0 and view.items[start - 1].message.role == "assistant":
+        start -= 1
+    return start
+
+
+def _has_lost(view: View, position: int) -> bool:
+    item = view.items[position]
+    return not item.is_hidden and has_lost_thinking(item)

@@ -59,6 +59,7 @@ class View:
     moved: int | None = None  # the first position changed since that request: how far its cached prefix still holds
     prompt: int = 0  # position of the last message in which a person spoke
     media: int = 0  # images and documents shown
+    thoughtless: int = -1  # the last position whose thinking left the view
     boundary: Compacted | None = None
     collapses: dict[str, Collapsed] = field(default_factory=dict)
     state: State = field(default_factory=State)

@@ -10,10 +10,12 @@ import anyio
 import msgspec
 
 from holdfast.context.anchor import PROVIDER_EDITED
+from holdfast.context.cuts import open_loop
 from holdfast.context.economics import usage_usd
 from holdfast.context.remedies import correction, window_after_cut, without_refused_media, without_refused_thinking
 from holdfast.context.replies import About, Delta, Partial, Reply
 from holdfast.context.requests import Request
+from holdfast.context.thinking import closing_lines
 from holdfast.engine.caching import watch
 from holdfast.engine.compaction import Failed, compact
 from holdfast.engine.ladder import Compact, Correct, DropMedia, DropThinking, Remedy, Retry
@@ -189,8 +191,7 @@ async def apply(session: Session, about: About, remedy: Remedy, request: Request
             media = without_refused_media(session.view, request.groups, remedy.path)
             useless = await _committed(session, media, source)
         case DropThinking():
-            thinking = without_refused_thinking(session.view, request.groups, remedy.path)
-            useless = await _committed(session, thinking, source)
+            useless = await _without_thinking(session, request, remedy, source)
     name = remedy.error.reason if isinstance(remedy, Correct) else remedy.reason
     sink.emit(LadderStepped(type(remedy).__name__, name, useless is None))
     return useless
@@ -198,6 +199,15 @@ async def apply(session: Session, about: About, remedy: Remedy, request: Request
 
 async def _committed(session: Session, edits: tuple[Edit, ...], source: str) -> str | None:
     return None if await session.commit(edits, session.facts(source)) else "there is nothing of the kind"
+
+
+async def _without_thinking(session: Session, request: Request, remedy: DropThinking, source: str) -> str | None:
+    """Drop what was refused; where none that stands was, close the loop, so that nothing is missing (TURN-15)."""
+    useless = await _committed(session, without_refused_thinking(session.view, request.groups, remedy.path), source)
+    if useless is None or open_loop(session.view) is None:
+        return useless
+    await session.append(*closing_lines())
+    return None
 
 
 async def _compacted(session: Session, about: About, remedy: Compact, source: str) -> str | None:

@@ -7,7 +7,7 @@ events. Nothing else changes a view.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -307,7 +307,9 @@ class Session:
             is_larger = leaves_memory(self.view, record)  # then what is written again isn't in this view yet
             moves.append((record, position, None if is_larger else economics.move_at(self.view, position, facts)))
             first = economics.rebound_from(self.view, record, position)
-            dropped = dropped_thinking(self.view, first, facts) if facts.model.thinking_is_bound else None
+            model = self._model_after(record)
+            binds = model.thinking_is_bound or facts.model.thinking_is_bound
+            dropped = dropped_thinking(self.view, first, replace(facts, model=model)) if binds else None
             batch += [dropped] if dropped else []
         has_foreign = facts.model.thinking_is_bound and any(map(self._brings_foreign_thinking, records))
         await self._record(batch)
@@ -317,6 +319,12 @@ class Session:
         for record, position, known in moves:
             move = known or economics.move_at(self.view, position, facts)
             self.world.sink.emit(PrefixMoved(_name(record), move.position, move.tokens_rewritten, move.usd))
+
+    def _model_after(self, record: Record) -> ModelFacts:
+        """The model whose rules hold for thinking once a record is there."""
+        if self.given_model is None and isinstance(record, Front):
+            return model_facts(record.model)
+        return self.model
 
     def _brings_foreign_thinking(self, record: Record) -> bool:
         """Whether what comes back with a record may have been thought behind another prefix (TURN-7)."""

@@ -12,6 +12,7 @@ from holdfast.context.replies import About, Reply
 from holdfast.context.requested import is_due
 from holdfast.context.requests import Protocol, Request, to_request
 from holdfast.context.state import REQUESTED
+from holdfast.context.thinking import Wanted, closing_lines, is_broken, wanted_back
 from holdfast.context.wire import CONTINUES, lacks_turn
 from holdfast.engine.calling import Call, OnDelta, append_reply, apply, call, introduce
 from holdfast.engine.compaction import Blocked, Done, Failed, Outcome, compact
@@ -169,7 +170,7 @@ async def prepare(
 
     Raises `ContextBlocked` when the view stays above the block threshold; nothing was sent then, and nothing is lost.
     """
-    done = await ready(session, source)
+    done = await ready(session, source, wanted=wanted_back(protocol, head))
     request = to_request(session.view, session.facts(source), protocol=protocol, stream=stream, head=head)
     return Prepared(request, done.tokens, done.outcome)
 
@@ -182,14 +183,16 @@ class Ready:
     outcome: Outcome | None = None
 
 
-async def ready(session: Session, source: str = "user") -> Ready:
-    """As `prepare`, without making the request."""
+async def ready(session: Session, source: str = "user", *, wanted: Wanted = "said") -> Ready:
+    """As `prepare`, without making the request. `wanted` is what that has to hold of an open loop's thinking."""
     await _pass_turn(session)
     facts = session.facts(source)
     for shrink in CHEAP_PASSES + CLOSING_PASSES:
         await session.commit(shrink(session.view, facts), facts)
     await remind(session, "behind")  # after the passes: what they cleared may be needed again at once
     outcome = await _compact_if_due(session, facts)
+    if is_broken(session.view, wanted):
+        await session.append(*closing_lines())
     size = facts.size(session.view)
     is_hopeless = isinstance(outcome, Failed) and sum(fixed_parts(session).values()) >= facts.limits.trigger
     if is_hopeless or pressure_at(size, facts.limits) is Pressure.BLOCKED:

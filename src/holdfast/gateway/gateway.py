@@ -185,7 +185,8 @@ class Gateway:
 
     def _settings(self, name: str) -> Settings:
         route = self.now.gateway.route(name) or Route()
-        return replace(settings_of(route, self.now.config.settings, name), durability="process")
+        # The client's own fields stand in its requests, so nothing asks the provider to drop thinking.
+        return replace(settings_of(route, self.now.config.settings, name), durability="process", thinking="drop")
 
     def fit(self, held: Held, route: str, model: str) -> None:
         """What is known of the model that is asked now, and who writes the record when one is due."""

@@ -17,6 +17,7 @@ import msgspec
 from holdfast.context.anchor import PROVIDER_EDITED
 from holdfast.context.replies import About, Reply
 from holdfast.context.requests import Request, output_tokens, to_request
+from holdfast.context.thinking import Wanted, closing_lines, is_broken, wanted_back
 from holdfast.context.view import View, advance
 from holdfast.engine.calling import apply
 from holdfast.engine.ladder import Compact, Correct, DropMedia, DropThinking, Ladder, Rungs, step
@@ -123,7 +124,7 @@ class Turns:
         await held.keepers.collect(held.session)
         await _said(who, side, incoming, held, links)
         await _fronted(side, incoming, held)
-        tokens = await _ready(held)
+        tokens = await _ready(held, wanted_of(side, incoming))
         await held.journal.commit()
         edits = held.sink.edits - before
         turn = Turn(who, side, incoming, held, held.head, None, b"", tokens, edits)
@@ -148,7 +149,7 @@ class Turns:
                     return False
                 held.is_corrected = held.is_corrected or isinstance(action, Correct)
                 held.is_shaped = True
-                turn.request, turn.tokens = None, await _ready(held)
+                turn.request, turn.tokens = None, await _ready(held, wanted_of(side, turn.incoming))
                 await held.journal.commit()
                 turn.edits += held.sink.edits - before
                 _settle(turn)
@@ -203,6 +204,9 @@ def shadow(who: Who, side: Side, incoming: Incoming, links: Sequence[bytes]) -> 
     view: View = held.session.view.copy()
     for number, message in enumerate(side.messages(incoming.history[held.head.count :])):
         advance(view, msgspec.structs.replace(message, id=MessageId(f"shadow-{number}")))
+    if is_broken(view, wanted_of(side, incoming)):
+        for number, line in enumerate(closing_lines()):
+            advance(view, msgspec.structs.replace(line, id=MessageId(f"shadow-closed-{number}")))
     head = side.head(incoming, None)
     return to_request(view, held.session.facts(), protocol=side.protocol, head=head).body
 
@@ -333,10 +337,15 @@ async def _fronted(side: Side, incoming: Incoming, held: Held) -> None:
         advance(held.session.view, front)
 
 
-async def _ready(held: Held) -> int:
+def wanted_of(side: Side, incoming: Incoming) -> Wanted:
+    """What the client's request has to bring back of an open loop's thinking (TURN-15)."""
+    return wanted_back(side.protocol, {"thinking": incoming.value("thinking")})
+
+
+async def _ready(held: Held, wanted: Wanted) -> int:
     """Bring the view in shape; its size. One that is too large is sent all the same: the upstream has the last word."""
     try:
-        return (await ready(held.session)).tokens
+        return (await ready(held.session, wanted=wanted)).tokens
     except ContextBlocked:
         return held.session.facts().size(held.session.view)
 

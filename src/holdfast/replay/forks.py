@@ -40,6 +40,7 @@ class StandIn:
     cost: Cost
     model: str
     path: str
+    is_bound: bool = True  # whether the model takes thinking only behind the prefix it was made after
     sent: Request | None = None  # the conversation's last request, which its cache holds
     requests: int = 0
     invalid: int = 0
@@ -61,7 +62,7 @@ class StandIn:
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         self._turn += 1
         self.requests += 1
-        upstream = FakeUpstream(rules=self.rules, binding="off", require_thinking=False)
+        upstream = FakeUpstream(rules=self.rules, binding="error" if self.is_bound else "off")
         prefix = self._sent_before(upstream)
         try:
             said = upstream.respond(request.body, reply=say(*self._answer(request)), session="fork")
@@ -146,7 +147,9 @@ class Forks:
     def of(cls, session: Session, rules: ModelRules, ttl: str) -> Forks:
         file = MemoryNotes()
         model = session.view.front.model if session.view.front else None
-        stand_in = StandIn(rules, Cost(session.model, ttl), model or "unknown", file.path)
+        stand_in = StandIn(
+            rules, Cost(session.model, ttl), model or "unknown", file.path, session.model.thinking_is_bound
+        )
         return cls(session, stand_in, SessionNotes(session, file))
 
     async def before(self, message: Message | None) -> None:

@@ -69,7 +69,7 @@ async def main(arguments: Sequence[str]) -> None:
         rules=ModelRules(window_tokens=told.window),
         script=planned(told.answer or ["ok"], refuse_every=told.refuse_every, overload_every=told.overload_every),
         binding="off" if told.lenient else "error",
-        require_thinking=False,
+        require_thinking=not told.lenient,
     )
     server = FakeServer(upstream, delay_seconds=told.delay, port=told.port, keeps_requests=False)
     server.faults.extend(faults(cut_every=told.cut_every, break_every=told.break_every))

@@ -43,7 +43,7 @@ class FakeUpstream:
     script            answers in order; when it is used up, every answer is the text "ok"
     binding           thinking signatures: "error" checks every request, "on_request" only those that set
                       `thinking.block_binding` (accounts from before September 2026), "off" never
-    require_thinking  thinking of an open tool loop that this upstream issued has to come back unmodified
+    require_thinking  thinking of an open tool loop that this upstream issued or saw has to come back unmodified
     leading_may_go    the earliest thinking blocks may be left out (a block between others may not)
     strict            consecutive messages of one role are refused (the real server merges them)
     count             tokens of one block; it must not depend on `cache_control`, which it never sees
@@ -95,6 +95,7 @@ class FakeUpstream:
         self._check_window(request, prompt, rules)
         script = self._next(reply)
         self._remember(name, memory, sent)
+        _keep_shown_thoughts(memory, request)
         use = self._cache(rules).use(prompt, _markers(prompt, request), _root(request), now)
         content, facts = self._content(script, request, sent, self._reader(rules))
         _keep_thoughts(memory, facts)
@@ -142,14 +143,18 @@ class FakeUpstream:
         raise UpstreamError(status, kind, first.text, violations=found)
 
     def _check_open_loop(self, request: Request, memory: _Session) -> None:
-        """Thinking that we issued in the tool loop this request continues has to be there as we issued it."""
+        """Thinking of the tool loop that this request continues has to be there as we issued or first saw it.
+
+        All of it, in its order, beside its call; with `redacted_thinking` and blocks whose text is empty.
+        """
         if not self._require_thinking or request.thinking.get("type") == "disabled":
             return
         for index in open_loop(request.messages):
             blocks = request.messages[index].blocks
-            issued = {digest for block in blocks for digest in memory.thoughts.get(block.link, ())}
             there = [(at, block.digest) for at, block in enumerate(blocks) if block.kind in THINKING]
-            if issued <= {digest for _, digest in there}:
+            calls = [block.link for block in blocks if block.kind == "tool_use"]
+            issued = list(dict.fromkeys(digest for link in calls for digest in memory.thoughts.get(link, ())))
+            if [digest for _, digest in there if digest in issued] == issued:
                 continue
             path = f"messages.{index}.content.{there[0][0] if there else 0}"
             said = f"{path}: {_MODIFIED}" if there else expected_thinking(path, blocks[0].kind)
@@ -248,6 +253,16 @@ def _keep_thoughts(memory: _Session, facts: list[BlockFacts]) -> None:
     thoughts = tuple(block.digest for block in facts if block.kind in THINKING)
     if thoughts:
         memory.thoughts.update((block.link, thoughts) for block in facts if block.kind == "tool_use")
+
+
+def _keep_shown_thoughts(memory: _Session, request: Request) -> None:
+    """The same of a loop that began elsewhere, such as in a recording, from when it was first shown."""
+    for index in open_loop(request.messages):
+        blocks = request.messages[index].blocks
+        thoughts = tuple(block.digest for block in blocks if block.kind in THINKING)
+        for block in blocks:
+            if block.kind == "tool_use":
+                memory.thoughts.setdefault(block.link, thoughts)
 
 
 def _model_of(body: bytes) -> str:

@@ -69,14 +69,15 @@ def test_the_provider_can_do_it_instead() -> None:
 
 
 def test_an_edit_before_an_open_loop_waits() -> None:
-    """TURN-7: inside an open tool loop nothing before it is edited, unless the call would otherwise fail."""
+    """TURN-7, TURN-15: nothing before or in it is edited, unless the call would otherwise not be made."""
     view = talk(is_open=True).view
     assert is_postponed(view, 2, facts(model=BOUND))
     assert is_postponed(view, 5, facts(model=BOUND))
     assert not is_postponed(view, 6, facts(model=BOUND)), "nothing bound stands behind it"
     assert not is_postponed(view, 2, facts(model=UNBOUND))
     assert not is_postponed(view, 2, facts(model=BOUND, thinking="provider"))
-    assert not is_postponed(view, 2, facts(2_000, model=BOUND)), "over the trigger"
+    assert is_postponed(view, 2, facts(2_000, model=BOUND)), "at the trigger a compaction acts"
+    assert not is_postponed(view, 2, facts(1_800, model=BOUND)), "above the block threshold"
     assert not is_postponed(talk(is_open=False).view, 2, facts(model=BOUND))
 
 
