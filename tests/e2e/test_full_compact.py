@@ -12,6 +12,7 @@ import pytest
 from holdfast import Settings, memory_session, run_turn
 from holdfast.adapters.sinks import ListSink
 from holdfast.context.full import CALLED_TOOL, CUT_OFF, NO_TEXT, ONLY_ANALYSIS
+from holdfast.context.quoting import indented
 from holdfast.context.replies import About, Delta, Reply
 from holdfast.context.requests import Request
 from holdfast.engine.compaction import Done, compact
@@ -124,7 +125,7 @@ def test_users_words_and_the_ledger_are_put_in_by_code() -> None:
         model.upstream.script.append(SUMMARY)
         outcome = await compact(desk.session, trigger="manual")
         assert isinstance(outcome, Done)
-        assert desk.summary.count(odd) == 1
+        assert desk.summary.count(indented(odd)) == 1
         assert "listed by code" in desk.summary and "src/f0.py" in desk.summary
         budget = desk.session.settings.summary_budget_tokens
         assert outcome.boundary.summary_tokens <= budget + desk.session.settings.user_words_tokens
@@ -327,7 +328,7 @@ def test_twenty_compactions_with_a_useless_summarizer(kind: str) -> None:
             outcome = await compact(session, trigger="manual")
             assert isinstance(outcome, Done), outcome
             shown = "\n".join(b.value.text for i in session.view.items for b in i.visible if b.kind == "text")
-            assert PIN in shown and all(words in shown for words in said)
+            assert PIN in shown and all(indented(words) in shown for words in said)
             assert session.facts().size(session.view) < session.limits.trigger
             assert "<system-reminder>Ignore" not in shown
         assert (await run_turn(session, "still there?", model)).text

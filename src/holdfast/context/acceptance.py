@@ -6,7 +6,7 @@ from holdfast.context.compaction import Made
 from holdfast.context.items import THINKING
 from holdfast.context.pins import missing_pins, summary_texts
 from holdfast.context.policy import Facts
-from holdfast.context.reminders import neutralised
+from holdfast.context.reminders import without_tags
 from holdfast.context.view import View
 from holdfast.transcript.edits import Compacted
 
@@ -29,7 +29,7 @@ def refusal(view: View, made: Made, facts: Facts, promised: tuple[str, ...] = ()
     if missing_pins(new):
         return "pins: a pinned text is missing"
     texts = summary_texts(new)
-    if any(all(neutralised(words) not in text for text in texts) for words in promised):
+    if any(all(without_tags(words) not in text for text in texts) for words in promised):
         return "words: what the user said is not there word for word"
     return None
 

@@ -14,6 +14,7 @@ from holdfast.context.economics import pays_back
 from holdfast.context.ledger.compacted import digest
 from holdfast.context.ledger.tools import Tools
 from holdfast.context.policy import Facts
+from holdfast.context.quoting import inline
 from holdfast.context.thinking import is_postponed
 from holdfast.context.view import View
 from holdfast.transcript.blocks import ToolUse, text_block
@@ -93,7 +94,7 @@ def _collapsed(view: View, span: tuple[int, int], title: str, facts: Facts) -> C
     messages = [item.message for item in items]
     identity = f"collapse-{messages[0].id}"
     text = digest(messages, facts.limits.scaled(_PROJECTION_TOKENS), Tools.of(facts.settings.ledger_tools))
-    lead = f'[Finished work, folded: "{title}". The whole of it: recall with id {identity}]\n\n'
+    lead = f'[Finished work, folded: "{inline(title)}". The whole of it: recall with id {identity}]\n\n'
     block = text_block(lead + text)
     size, saved = block_size(block), sum(item.size.base for item in items)
     shrinks = size.live < sum(item.size.live for item in items)

@@ -23,7 +23,8 @@ from holdfast.context.ledger.extract import block_text
 from holdfast.context.ledger.memory import Memory, Spoken
 from holdfast.context.ledger.tail import NO_TAIL, Tail, raw_tail
 from holdfast.context.policy import Facts
-from holdfast.context.reminders import neutralised
+from holdfast.context.quoting import fenced, indented, quoted
+from holdfast.context.reminders import without_tags
 from holdfast.context.restore.play import NOTHING_BACK, Back
 from holdfast.context.state import State, to_checkpoint
 from holdfast.context.trusted import least_trust
@@ -181,7 +182,7 @@ def _frame(plan: Plan) -> str:
 
 
 def _summary_text(view: View, plan: Plan, kept: Sequence[Item], where: str) -> str:
-    record = _with_pins(view, neutralised(plan.record), kept)  # SEC-4; pins stay as they are (REL-14)
+    record = _with_pins(view, without_tags(plan.record), kept)  # SEC-4; pins stay as they are (REL-14)
     text = prompts.render(_frame(plan), how=plan.how, where=where, record=record)
     return text.encode("utf-8", "replace").decode("utf-8")  # a model can write half a surrogate pair; JSON can't
 
@@ -199,11 +200,11 @@ def _with_request(view: View, plan: Plan) -> str:
     """The latest request goes in whole, by code, when its message isn't kept: it decides what to do now."""
     latest = plan.ledger.spoken[-1:] if plan.latest is None else plan.latest
     is_kept = any(spoken(item.message) for item in view.items[plan.keep_from :])
-    if is_kept or not latest or latest[0].text in plan.record:
+    if is_kept or not latest or indented(latest[0].text) in plan.record:
         return plan.record
     if view.positions.get(MessageId(latest[0].id), plan.start) < plan.start:
         return plan.record  # it stands before the part that leaves
-    return f"## The latest request of the user, word for word\n{latest[0].text}\n\n{plan.record}"
+    return f"## The latest request of the user, word for word\n{quoted(latest[0].text)}\n\n{plan.record}"
 
 
 def _with_pins(view: View, record: str, kept: Sequence[Item]) -> str:
@@ -212,7 +213,7 @@ def _with_pins(view: View, record: str, kept: Sequence[Item]) -> str:
         return record
     told = [block_text(b) for item in kept if item.message.origin == "summary" for b in item.visible]
     pins = "\n".join(pin.text for pin in view.state.pins if not any(pin.text in text for text in told))
-    return f"## Pinned by the user, word for word\n{pins}\n\n{record}" if pins else record
+    return f"## Pinned by the user, word for word\n{fenced(pins)}\n\n{record}" if pins else record
 
 
 def _kept_loop(view: View, facts: Facts) -> int:

@@ -19,6 +19,7 @@ from holdfast.context.ledger.extract import block_text
 from holdfast.context.ledger.memory import Spoken
 from holdfast.context.ledger.sheet import clock, short_id
 from holdfast.context.policy import Facts
+from holdfast.context.quoting import indented, quoted
 from holdfast.context.replies import Reply
 from holdfast.context.view import View
 from holdfast.transcript.tokens import UNITS_PER_TOKEN, base_tokens, utf16_units
@@ -135,8 +136,8 @@ def full_plan(view: View, facts: Facts, keep_from: int, summary: Summary) -> Pla
     known = frozenset(item.message.id for item in kept) | {one.id for one in said}
     behind = [block_text(block) for item in kept for block in item.visible]
     around = Around(lead="", behind="\n".join((text, *(one.text for one in said), *behind)), known=known)
-    ledger = render(memory, summary_budget(facts) - base_tokens(text) - 60, around).text
-    parts = [f"# What a model wrote of it\n{_left_out(summary.dropped)}{text}"]
+    ledger = render(memory, summary_budget(facts) - base_tokens(quoted(text)) - 60, around).text
+    parts = [f"# What a model wrote of it\n{_left_out(summary.dropped)}{quoted(text)}"]
     if said:
         lead = "# What the user said, word for word (oldest first; a record, and the last decides)"
         parts.append("\n".join((lead, *map(_spoken, said))))
@@ -151,7 +152,7 @@ def full_plan(view: View, facts: Facts, keep_from: int, summary: Summary) -> Pla
         start=left.start,
         ledger=left.ledger,
         latest=left.latest,
-        promised=tuple(one.text for one in said),
+        promised=tuple(indented(one.text) for one in said),
         prompts=names,
     )
 
@@ -176,7 +177,7 @@ def kept_words(words: Sequence[Spoken], units: int) -> list[Spoken]:
     newest = [index for index in range(len(words) - 1, -1, -1) if _CUT_MARK not in words[index].text]
     for is_bulk in (False, True):
         for index in newest:
-            cost = utf16_units(words[index].text) + 80
+            cost = utf16_units(indented(words[index].text)) + 80
             if (cost > _BULK_UNITS) is is_bulk:
                 if cost > units:
                     break
@@ -186,5 +187,5 @@ def kept_words(words: Sequence[Spoken], units: int) -> list[Spoken]:
 
 
 def _spoken(one: Spoken) -> str:
-    at = f' at="{clock(one.at)}"' if one.at is not None else ""
-    return f'<user-said id="{short_id(one.id)}"{at}>\n{one.text}\n</user-said>'
+    at = f"{clock(one.at)} " if one.at is not None else ""
+    return f"- {at}{short_id(one.id)}: {indented(one.text)}"

@@ -13,6 +13,7 @@ from holdfast.context.ledger.extract import block_text
 from holdfast.context.ledger.index import Index
 from holdfast.context.ledger.memory import Memory
 from holdfast.context.policy import Facts
+from holdfast.context.quoting import quoted
 from holdfast.context.state import from_checkpoint
 from holdfast.context.view import View
 from holdfast.memory.budgets import Budget, for_record
@@ -120,7 +121,7 @@ def noted_plan(
     position = keep_behind(view, facts, after)
     if position <= first_said(view):
         return "nothing_to_compact: no message stands before those that came after the notes"
-    text = f"{_HEADING}\n{for_record(notes, budget_of(facts), path)}"
+    text = f"{_HEADING}\n{quoted(for_record(notes, budget_of(facts), path))}"
     if prepared is not None and prepared.fits(view, position):
         memory = prepared.memory(position)
     else:

@@ -31,6 +31,7 @@ CONTROL_TAGS = (
 # An opening or closing tag, also with blanks in it; the underscores are those that neutralising put there.
 _TAG_NAMES = tuple(tag.encode() for tag in CONTROL_TAGS)
 _TAG = re.compile(r"<([\s/]{0,8})(_*)(?=" + "|".join(map(re.escape, CONTROL_TAGS)) + ")", re.IGNORECASE)
+_BARE = re.compile(r"<([\s/]{0,8})(?=" + "|".join(map(re.escape, CONTROL_TAGS)) + ")", re.IGNORECASE)
 
 
 def prepend_context(messages: Sequence[Message], context: Mapping[str, str]) -> tuple[Message, ...]:
@@ -60,6 +61,11 @@ def neutralised(text: str) -> str:
     Every such tag gains one underscore, so `restored` gives back exactly what came; other text stays as it is.
     """
     return _TAG.sub(r"<\1_\2", text) if "<" in text else text
+
+
+def without_tags(text: str) -> str:
+    """Text without a control tag: as `neutralised`, but what is plain already stays as it is."""
+    return _BARE.sub(r"<\1_", text) if "<" in text else text
 
 
 def restored(text: str) -> str:

@@ -76,7 +76,7 @@ def test_many_changed_files_are_all_named_when_room_is_scarce() -> None:
 
 def test_pins_stand_first_word_for_word() -> None:
     done = compacted(busy().messages, 600, pins=("never touch main",))
-    assert "## Pinned by the user, word for word\nnever touch main\n" in done.text
+    assert "## Pinned by the user, word for word\n```\nnever touch main\n```" in done.text
 
 
 def test_summaries_and_restored_content_are_no_source() -> None:

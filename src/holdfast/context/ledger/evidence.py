@@ -123,4 +123,4 @@ def _candidate(piece: Kept, wanted: Wanted) -> _Candidate | None:
         return None
     words = {word.lower() for word in _WORD.findall(piece.text)} & wanted.goal if wanted.goal else ()
     extra = _GOAL_WORD * min(len(words), _GOAL_MOST) + (0.02 if piece.voice in (SAID, USER) else 0.0)
-    return _Candidate(piece, gains, extra, utf16_units(piece.text))
+    return _Candidate(piece, gains, extra, utf16_units(piece.text) + 2 + piece.text.count("\n"))

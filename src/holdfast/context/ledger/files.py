@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from holdfast.context.ledger.memory import File
 from holdfast.context.ledger.sheet import Line
+from holdfast.context.quoting import name
 
 _NAMES = 6
 _LONG_PATH = 64
@@ -75,9 +76,10 @@ def edited_lines(files: Mapping[str, File], end: int) -> list[Line]:
         told += (
             [f"read {file.reads}×" + (f" lines {', '.join(file.spans)}" if file.spans else "")] if file.reads else []
         )
-        names = [name for name in file.names if name not in shown][:_NAMES]
-        told += [f"last wrote {', '.join(names)}"] if names else []
-        lines.append(Line(f"- {shown} ({'; '.join(told)})", end - file.edited, short=f"- {shown}"))
+        written = [one for one in file.names if one not in shown][:_NAMES]
+        told += [f"last wrote {', '.join(written)}"] if written else []
+        path = name(shown)
+        lines.append(Line(f"- {path} ({'; '.join(told)})", end - file.edited, short=f"- {path}"))
     return lines
 
 
@@ -88,7 +90,8 @@ def read_lines(files: Mapping[str, File], end: int) -> list[Line]:
         if file.edits or not file.reads:
             continue
         spans = f" ({', '.join(file.spans)})" if file.spans else ""
-        lines.append(Line(f"- {shown}{spans}", (end - file.last) / (1 + file.reads), short=f"- {shown}"))
+        path = name(shown)
+        lines.append(Line(f"- {path}{spans}", (end - file.last) / (1 + file.reads), short=f"- {path}"))
     return lines
 
 
@@ -96,8 +99,8 @@ def grouped(paths: list[str]) -> str:
     """Paths on one line, by their directory: `a/: x.py, y.py`."""
     groups: dict[str, list[str]] = {}
     for path in paths:
-        directory, _, name = path.rpartition("/")
-        groups.setdefault(directory, []).append(name)
+        directory, _, last = name(path).rpartition("/")
+        groups.setdefault(directory, []).append(last)
     return "; ".join(
         f"{directory}/: {', '.join(names)}" if directory else ", ".join(names) for directory, names in groups.items()
     )

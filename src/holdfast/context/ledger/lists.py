@@ -10,6 +10,7 @@ from holdfast.context.ledger.extract import SAID, THOUGHT, USER
 from holdfast.context.ledger.facts import facts_in, kind_of
 from holdfast.context.ledger.memory import Command, File, Kept, Memory, Spoken, Task, Trouble
 from holdfast.context.ledger.sheet import Line, Sheet, clip, clock, short_id
+from holdfast.context.quoting import indented, inline, name, quoted
 from holdfast.transcript.tokens import utf16_units
 
 _BULK_UNITS = 2_400  # pasted, rather than typed: goes in after what was typed
@@ -42,28 +43,33 @@ def must(sheet: Sheet, memory: Memory, known: Trail, whole: int) -> None:
     edited = trail.edited_lines(known.files, end)
     todos = [
         Line(
-            f"- [{_box(task)}] {task.text}{_when(task)}",
+            f"- [{_box(task)}] {inline(task.text)}{_when(task)}",
             index,
-            short=f"- [ ] {clip(task.text, 60)}",
+            short=f"- [ ] {clip(inline(task.text), 60)}",
         )
         for index, task in enumerate(memory.todos.values())
         if task.status != "done"
     ]
     failing = [
-        Line(f"- {name} ({clip(test.command, 90)}) · {short_id(test.id)}", -test.last, test.id, short=f"- {name}")
-        for name, test in memory.tests.items()
-        if test.is_failing
+        Line(
+            f"- {inline(test)} ({clip(inline(run.command), 90)}) · {short_id(run.id)}",
+            -run.last,
+            run.id,
+            short=f"- {inline(test)}",
+        )
+        for test, run in memory.tests.items()
+        if run.is_failing
     ]
-    heading = f"Files changed (below {known.root})" if known.root else "Files changed"
+    heading = f"Files changed (below {name(known.root)})" if known.root else "Files changed"
     parts = (
-        ("todos", 20, "Open work", todos, [t.text for t in memory.todos.values() if t.status != "done"]),
-        ("failing", 22, "Tests that fail", failing, [n for n, t in memory.tests.items() if t.is_failing]),
+        ("todos", 20, "Open work", todos, [inline(t.text) for t in memory.todos.values() if t.status != "done"]),
+        ("failing", 22, "Tests that fail", failing, [inline(n) for n, t in memory.tests.items() if t.is_failing]),
         ("edited", 30, heading, edited, [path for path, file in known.files.items() if file.edits]),
     )
-    for index, (name, place, title, lines, names) in enumerate(parts):
+    for index, (section, place, title, lines, names) in enumerate(parts):
         if lines:
             left = sum(_least(other[4]) for other in parts[index + 1 :] if other[3])
-            room -= _put_all(sheet, (name, place, title), lines, names, (room - left, sheet.units - left))
+            room -= _put_all(sheet, (section, place, title), lines, names, (room - left, sheet.units - left))
 
 
 def _least(names: Sequence[str]) -> int:
@@ -74,25 +80,25 @@ def _put_all(
     sheet: Sheet, where: tuple[str, int, str], lines: list[Line], names: list[str], rooms: tuple[int, int]
 ) -> int:
     """A section that names all; as many full lines as fit into the first room, if need be bare names in the second."""
-    name, place, title = where
+    section, place, title = where
     before = sheet.units
     short = sum(utf16_units(line.short) + 1 for line in lines) + utf16_units(title) + 6
     if short <= rooms[0]:
         body = "\n".join(_longest(lines, rooms[0] - short))
     else:
         body = _bare(names, max(0, min(sheet.units, rooms[1]) - utf16_units(title) - 8))
-    if sheet.put(name, place, title, body):
-        sheet.tell(name, lines, ())
+    if sheet.put(section, place, title, body):
+        sheet.tell(section, lines, ())
     else:
-        sheet.tell(name, (), lines)
+        sheet.tell(section, (), lines)
     return before - sheet.units
 
 
 def _bare(names: list[str], units: int) -> str:
     """All names, in the fullest form that fits: by directory, the last parts alone, or cut."""
-    last = list(dict.fromkeys(name.rpartition("/")[2] for name in names))
+    last = list(dict.fromkeys(name(one).rpartition("/")[2] for one in names))
     each = max(6, units // max(1, len(last)) - 2)
-    forms = (trail.grouped(names), ", ".join(last), ", ".join(clip(name, each) for name in last))
+    forms = (trail.grouped(names), ", ".join(last), ", ".join(clip(one, each) for one in last))
     return next((form for form in forms if utf16_units(form) <= units), clip(forms[-1], units))
 
 
@@ -130,7 +136,7 @@ def words(sheet: Sheet, memory: Memory, tail: frozenset[str], shares: tuple[floa
                 room -= utf16_units(text) + 1
     order = sorted(range(newest - 1, 0, -1), key=lambda i: utf16_units(said[i].text) > _BULK_UNITS)
     for index in order:
-        text = _spoken(said[index], utf16_units(said[index].text) + 60)
+        text = _spoken(said[index], utf16_units(indented(said[index].text)) + 60)
         if utf16_units(text) + 1 > room and room > 400:
             text = _spoken(said[index], min(room - 1, 400))
         if utf16_units(text) + 1 <= room:
@@ -150,7 +156,7 @@ def _spoken(one: Spoken, units: int) -> str:
     room = units - utf16_units(lead)
     if room < 24:
         return ""
-    return lead + clip(one.text, room)
+    return lead + clip(indented(one.text), room)
 
 
 def _box(task: Task) -> str:
@@ -170,22 +176,22 @@ def work(sheet: Sheet, memory: Memory, tail: frozenset[str], units: float) -> No
     lines: list[Line] = []
     running = [(key, task) for key, task in memory.background.items() if task.status in ("running", "started")]
     lines += [
-        Line(f"- still running in the background: {task.text} (id {key}{_when(task)})", -2, key)
+        Line(f"- still running in the background: {inline(task.text)} (id {name(key)}{_when(task)})", -2, key)
         for key, task in running
     ]
     said = [one for one in memory.said if one.id not in tail]
     each = int(units * 0.45)
     for age, one in enumerate(reversed(said[-5:])):
-        text = clip(" ".join(one.text.split()), each if age == 0 else 360)
+        text = clip(inline(one.text), each if age == 0 else 360)
         lines.append(Line(f"- {clock(one.at)} {text}".replace("-  ", "- "), age * 2 - 1, one.id))
     sheet.list("work", 24, "Where the work stands (latest first)", lines, int(units * 0.8))
     done = [task for task in memory.todos.values() if task.status == "done"]
-    healed = [name for name, test in memory.tests.items() if not test.is_failing]
+    healed = [test for test, run in memory.tests.items() if not run.is_failing]
     finished = [
-        Line(f"- [x] {task.text}{_when(task)}", -index, short=f"- [x] {clip(task.text, 50)}")
+        Line(f"- [x] {inline(task.text)}{_when(task)}", -index, short=f"- [x] {clip(inline(task.text), 50)}")
         for index, task in enumerate(done)
     ]
-    finished += [Line(f"- passes now: {name}", 0.5) for name in healed]
+    finished += [Line(f"- passes now: {inline(test)}", 0.5) for test in healed]
     sheet.list("done", 26, "Done", finished, int(units * 0.6))
 
 
@@ -197,7 +203,7 @@ def commands(sheet: Sheet, memory: Memory, behind: str, units: float) -> None:
     for command, known in memory.commands.items():
         if command in flat:
             continue
-        shown, short = clip(command, _COMMAND_CHARS), clip(command, _SHORT_COMMAND)
+        shown, short = clip(inline(command), _COMMAND_CHARS), clip(inline(command), _SHORT_COMMAND)
         age = (end - known.last) / 30_000
         rank = age - 1.5 * min(known.count - 1, 3) - (0.5 if known.ok is False else 0)
         rank += utf16_units(shown) / 400
@@ -209,12 +215,12 @@ def commands(sheet: Sheet, memory: Memory, behind: str, units: float) -> None:
 def _ended(command: Command) -> str:
     state = "no result" if command.ok is None else "ok" if command.ok else f"failed ({command.code or 'error'})"
     often = f" ({command.count}×)" if command.count > 1 else ""
-    return f"{state}{often}{f': {command.line[:70]}' if command.line else ''}"
+    return f"{state}{often}{f': {inline(command.line[:70])}' if command.line else ''}"
 
 
 def read(sheet: Sheet, memory: Memory, known: Trail, units: float) -> None:
     """Files that were read and not changed."""
-    heading = f"Files read (below {known.root})" if known.root else "Files read"
+    heading = f"Files read (below {name(known.root)})" if known.root else "Files read"
     sheet.list("read", 32, heading, trail.read_lines(known.files, memory.tokens), int(units))
 
 
@@ -228,6 +234,7 @@ def errors(sheet: Sheet, memory: Memory, units: float) -> None:
 def _trouble(text: str, trouble: Trouble, end: int) -> Line:
     over = ", resolved: the command passed later" if trouble.is_over else ""
     often = f" ({trouble.count}×)" if trouble.count > 1 else ""
+    text = inline(text)
     shown = f"- {text}{often}{over} · {short_id(trouble.id)}"
     return Line(shown, (end - trouble.last) * (2 if trouble.is_over else 1), trouble.id, f"- {clip(text, 100)}{over}")
 
@@ -236,7 +243,7 @@ def decisions(sheet: Sheet, memory: Memory, tail: frozenset[str], units: float) 
     """What the assistant decided or found out, in its words."""
     end = memory.tokens
     known = [one for one in memory.decisions.values() if one.id not in tail]
-    lines = [Line(f"- {' '.join(one.text.split())}", end - one.last, one.id) for one in known]
+    lines = [Line(f"- {inline(one.text)}", end - one.last, one.id) for one in known]
     sheet.list("decisions", 46, "Decided and found out", lines, int(units))
 
 
@@ -278,7 +285,7 @@ def names(sheet: Sheet, weights: Mapping[str, float], lasts: Mapping[str, int], 
         seen.update(facts_in(shown))
     latest = sorted(chosen, key=lambda key: (-lasts.get(key, 0), key))
     groups = [
-        f"{title}: {', '.join(key for key in latest if chosen[key] == kind)}"
+        f"{title}: {', '.join(name(key) for key in latest if chosen[key] == kind)}"
         for kind, title in _KIND_NAMES.items()
         if kind in chosen.values()
     ]
@@ -302,9 +309,9 @@ def excerpts(chosen: Sequence[Kept], titles: Mapping[str, str]) -> tuple[str, tu
     for piece in sorted(chosen, key=lambda one: one.order):
         if before is None or piece.source != before.source:
             title = titles.get(piece.source) or _VOICE.get(piece.voice, "Context")
-            lines.append(f"[{title} · {short_id(piece.source)}]")
+            lines.append(f"[{inline(title)} · {short_id(piece.source)}]")
         elif piece.order != before.order + 1:
             lines.append("…")
-        lines.append(piece.text)
+        lines.append(quoted(piece.text))
         before = piece
     return "\n".join(lines), tuple(dict.fromkeys(piece.source for piece in sorted(chosen, key=lambda one: one.order)))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from holdfast.context.quoting import name
 from holdfast.transcript.tokens import utf16_units
 
 _SHORT_ID = 12
@@ -43,35 +44,37 @@ class Sheet:
     kept: list[dict[str, Any]] = field(default_factory=list)
     dropped: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def put(self, name: str, place: int, heading: str, body: str) -> bool:
+    def put(self, section: str, place: int, heading: str, body: str) -> bool:
         """Add a section if it fits, whole."""
         text = f"## {heading}\n{body}" if heading else body
         cost = utf16_units(text) + 2
         if not body or cost > self.units:
             return False
         self.units -= cost
-        self.sections.append(Section(name, text, place))
+        self.sections.append(Section(section, text, place))
         return True
 
-    def list(self, name: str, place: int, heading: str, lines: Sequence[Line], units: int) -> list[Line]:
+    def list(self, section: str, place: int, heading: str, lines: Sequence[Line], units: int) -> list[Line]:
         """Add a section with the lines that fit into `units`, by rank, shown in the order given; returns them."""
         room = min(units, self.units) - utf16_units(heading) - 6
         chosen = chosen_lines(lines, room)
         texts = [chosen[index] for index in sorted(chosen)]
-        shown = [lines[index] for index in sorted(chosen)] if self.put(name, place, heading, "\n".join(texts)) else []
-        self.tell(name, shown, [line for index, line in enumerate(lines) if index not in chosen or not shown])
+        shown = (
+            [lines[index] for index in sorted(chosen)] if self.put(section, place, heading, "\n".join(texts)) else []
+        )
+        self.tell(section, shown, [line for index, line in enumerate(lines) if index not in chosen or not shown])
         return shown
 
-    def tell(self, name: str, shown: Iterable[Line], left: Iterable[Line]) -> None:
+    def tell(self, section: str, shown: Iterable[Line], left: Iterable[Line]) -> None:
         """Note what a section holds and what had to go, with the ids to recall it by."""
         self.kept += [
-            {"section": name, "id": line.id} if line.id else {"section": name, "text": line.text[:120]}
+            {"section": section, "id": line.id} if line.id else {"section": section, "text": line.text[:120]}
             for line in shown
         ]
         gone = list(left)
         if gone:
             ids = list(dict.fromkeys(line.id for line in gone if line.id))
-            self.dropped[name] = {"count": len(gone), "recall": ids[:_SHOWN_IDS]}
+            self.dropped[section] = {"count": len(gone), "recall": ids[:_SHOWN_IDS]}
 
     def text(self) -> str:
         """All sections in the order of their places."""
@@ -95,7 +98,7 @@ def chosen_lines(lines: Sequence[Line], room: int) -> dict[int, str]:
 
 def short_id(identity: str) -> str:
     """An id as it is shown: whole when short, else its end, by which recall finds it too."""
-    return identity if len(identity) <= _SHORT_ID else f"…{identity[-8:]}"
+    return name(identity if len(identity) <= _SHORT_ID else f"…{identity[-8:]}")
 
 
 def clock(at: float | None) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.context.ledger.pieces import without_reminders
 from holdfast.context.ledger.sheet import clock, short_id
+from holdfast.context.quoting import INDENT, inline, quoted
 from holdfast.transcript.blocks import Text, ToolResult, ToolUse
 from holdfast.transcript.messages import Message
 from holdfast.transcript.spoken import spoken_blocks
@@ -60,11 +61,12 @@ def _entries(message: Message) -> Iterator[str]:
         value = block.value
         if isinstance(value, Text) and (text := said.get(index) or without_reminders(value.text).strip()):
             speaker = "User" if index in said else "Assistant" if message.origin == "model" else "System"
-            yield f"[{speaker} {clock(message.at)}]\n{text}".replace(" ]", "]")
+            at = clock(message.at)
+            yield f"[{speaker}{f' {at}' if at else ''}]\n{quoted(text)}"
         elif isinstance(value, ToolUse):
-            yield f"[{value.name} · {short_id(value.id)}]\n{_input(value)}"
+            yield f"[{inline(value.name)} · {short_id(value.id)}]\n{quoted(_input(value))}"
         elif isinstance(value, ToolResult) and (text := without_reminders(value.text()).strip()):
-            yield f"[Result · {short_id(value.tool_use_id)}]\n{text}"
+            yield f"[Result · {short_id(value.tool_use_id)}]\n{quoted(text)}"
 
 
 def _input(use: ToolUse) -> str:
@@ -88,11 +90,12 @@ def _shown(value: object) -> str:
 def _end_of(entry: str, units: int) -> str:
     """The end of an entry, from a line start, behind its heading."""
     heading, _, text = entry.partition("\n")
-    room = units - utf16_units(heading) - 6
+    room = units - utf16_units(heading) - 7
     if room < _LEAST_PART:
         return ""
     part = text[-room:]
     while utf16_units(part) > room:
         part = part[(utf16_units(part) - room + 1) // 2 :]
     cut = part.find("\n") + 1
-    return f"{heading}\n[…]\n{part[cut if 0 < cut < len(part) // 2 else 0 :]}"
+    part = part[cut:] if 0 < cut < len(part) // 2 else INDENT + part.lstrip(INDENT)
+    return f"{heading}\n[…]\n{part}"

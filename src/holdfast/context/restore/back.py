@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from holdfast import prompts
 from holdfast.context.policy import Facts
-from holdfast.context.reminders import neutralised
+from holdfast.context.quoting import inline
 from holdfast.context.restore.play import NAME_CHARS, Back, InPlay, Place
 from holdfast.context.restore.registry import Cost, Entry, Registry, Restored, Restorer, Room, Scene
 from holdfast.context.restore.scene import Looked
@@ -128,7 +128,7 @@ def _notice(kind: str, names: Sequence[str], tokens: int, cost: Cost) -> str | N
     if not names:
         return None
     for count in range(min(NAMES_SAID, len(names)), -1, -1):
-        listed = ", ".join(neutralised(" ".join(name.split()))[:160] for name in names[:count])
+        listed = ", ".join(inline(name)[:160] for name in names[:count])
         more = len(names) - count
         rest = (f", and {more} more" if count else f"{more} of them") if more else ""
         text = prompts.render("restored_left_out", kind=kind.replace("_", " "), names=listed + rest)

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from holdfast import prompts
-from holdfast.context.reminders import neutralised
+from holdfast.context.quoting import inline
 from holdfast.context.restore.deeds import SHELLS, command_of
 from holdfast.context.restore.happened import Happened, Used, Words
 from holdfast.context.restore.play import NAME_CHARS
@@ -138,7 +138,7 @@ def restore(scene: Scene, room: Room) -> Restored | None:
     left_out: list[str] = []
     for identity, job in jobs:
         where = f"; its result: {job.where}" if job.where else ""
-        line = neutralised(f"- {identity} ({job.state}), {job.what}{where}")
+        line = inline(f"- {identity} ({job.state}), {job.what}{where}")
         if room.admits(line + "\n"):
             lines.append(line)
         else:

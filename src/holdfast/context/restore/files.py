@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast import prompts
+from holdfast.context.quoting import name
 from holdfast.context.reminders import neutralised, restored
 from holdfast.context.restore.deeds import Deed, deeds_of
 from holdfast.context.restore.happened import Happened, Used
@@ -92,18 +93,18 @@ def track(state: FilesSeen, happened: Happened) -> FilesSeen:
     if not isinstance(happened, Used):
         return state
     for deed in deeds_of(happened):
-        name = same_file(deed.path, state.seen) or deed.path
-        before = state.seen.pop(name, None)
+        path = same_file(deed.path, state.seen) or deed.path
+        before = state.seen.pop(path, None)
         if before is None and deed.how in ("deleted", "output"):
             continue
-        name = deed.path if _is_absolute(deed.path) else name
+        path = deed.path if _is_absolute(deed.path) else path
         spans = before.spans if before else ()
         if deed.how == "read" and deed.is_whole:
             spans = ()
         elif deed.span is not None:
             spans = (deed.span, *(span for span in spans if span != deed.span))[:SPANS_KEPT]
         edits = (before.edits if before else 0) + (deed.how != "read")
-        state.seen[name] = Seen("edited" if deed.how == "output" else deed.how, spans, edits)
+        state.seen[path] = Seen("edited" if deed.how == "output" else deed.how, spans, edits)
     while len(state.seen) > FILES_KEPT:
         del state.seen[next(iter(state.seen))]
     return state
@@ -182,22 +183,22 @@ def contents(scene: Scene, paths: Iterable[str]) -> dict[str, Known]:
     places = scene.restored.get(KIND, {})
     for path, place in places.items():
         text = scene.text_at(place)
-        if text is not None and (name := same_file(path, wanted)) is not None:
-            known[name] = _read_back(text)
+        if text is not None and (same := same_file(path, wanted)) is not None:
+            known[same] = _read_back(text)
     restored_then = set(known)
     kept_then = set(scene.view.boundary.kept) if scene.view.boundary else set()
     for used in scene.happened:
         if not isinstance(used, Used):
             continue
         for deed in deeds_of(used):
-            name = same_file(deed.path, wanted)
-            if name is None or (name in restored_then and used.message in kept_then):
+            same = same_file(deed.path, wanted)
+            if same is None or (same in restored_then and used.message in kept_then):
                 continue
-            now = deed.on(known.get(name))
+            now = deed.on(known.get(same))
             if now is None:
-                known.pop(name, None)
+                known.pop(same, None)
             else:
-                known[name] = now
+                known[same] = now
     return {path: text for path, text in known.items() if text.runs or text.is_whole}
 
 
@@ -272,8 +273,7 @@ def _fitted(path: str, known: Known, about: tuple[tuple[Span, ...], str], room: 
 
 
 def _framed(path: str, body: str, lines: str, as_of: str) -> str:
-    name = neutralised(path).replace('"', "'").replace("\n", " ")
-    return prompts.render("restored_file", path=name, about=f"{lines}{as_of}", body=body)
+    return prompts.render("restored_file", path=name(path).replace('"', "'"), about=f"{lines}{as_of}", body=body)
 
 
 def _read_back(text: str) -> Known:

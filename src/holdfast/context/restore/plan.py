@@ -7,7 +7,8 @@ import re
 import msgspec
 
 from holdfast import prompts
-from holdfast.context.reminders import neutralised, restored
+from holdfast.context.quoting import name as named
+from holdfast.context.quoting import quoted, unquoted
 from holdfast.context.restore.deeds import deeds_of
 from holdfast.context.restore.happened import Happened, Used, Words
 from holdfast.context.restore.play import NAME_CHARS, Place
@@ -76,11 +77,12 @@ def restore(scene: Scene, room: Room) -> Restored | None:
     text = _text(scene, state)
     if text is None:
         return Restored((), (f"{name} (its content is not in the log any more)",)) if state.path else None
-    head = f"The plan{f' in {neutralised(state.path)}' if state.path else ''} ({state.state}):\n"
-    body = cut_to(neutralised(text), room.next - room.cost(head), room.cost)
+    head = f"The plan{f' in {named(state.path)}' if state.path else ''} ({state.state}):\n"
+    whole = quoted(text)
+    body = cut_to(whole, room.next - room.cost(head), room.cost)
     if body is None or not room.admits(head + body):
         return Restored((), (name,))
-    return Restored((Entry("plan", head + body),), () if len(body) >= len(text) else (f"the end of {name}",))
+    return Restored((Entry("plan", head + body),), () if body == whole else (f"the end of {name}",))
 
 
 def _is_done(scene: Scene) -> bool:
@@ -116,7 +118,7 @@ def _text(scene: Scene, state: Plan) -> str | None:
     if (said := scene.text_at(state.place)) is not None:
         return _TOLD.sub("", said).removesuffix("\n</system-reminder>")
     before = scene.text_at(scene.restored.get(KIND, {}).get("plan"))
-    return restored(before.partition("\n")[2]) if before is not None else None
+    return unquoted(before.partition("\n")[2]) if before is not None else None
 
 
 def _written(scene: Scene, path: str | None) -> str | None:

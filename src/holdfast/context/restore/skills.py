@@ -8,7 +8,8 @@ import re
 import msgspec
 
 from holdfast import prompts
-from holdfast.context.reminders import neutralised, restored
+from holdfast.context.quoting import inline, quoted, unquoted
+from holdfast.context.quoting import name as named
 from holdfast.context.restore.deeds import deeds_of
 from holdfast.context.restore.happened import Happened, Used, Words
 from holdfast.context.restore.play import NAME_CHARS, Place
@@ -109,8 +110,8 @@ def restore(scene: Scene, room: Room) -> Restored | None:
         if text is None:
             left_out.append(f"{name} (its text is not in the log any more)")
             continue
-        head = f"### Skill {neutralised(name)}" + (f" ({neutralised(skill.path)})" if skill.path else "") + "\n"
-        body = cut_to(neutralised(text), room.next - room.cost(head) - 1, room.cost)
+        head = f"### Skill {inline(name)}" + (f" ({named(skill.path)})" if skill.path else "") + "\n"
+        body = cut_to(quoted(text), room.next - room.cost(head) - 1, room.cost)
         if body is None or not room.admits(head + body):
             left_out.append(name)
         else:
@@ -128,7 +129,7 @@ def _text(scene: Scene, name: str, skill: Skill) -> str | None:
     if said is not None:
         return said.removeprefix(_LISTED).split(_ARGUMENTS)[0].rstrip("\n")
     before = scene.text_at(scene.restored.get(KIND, {}).get(name))
-    return restored(before.partition("\n")[2]) if before is not None else None
+    return unquoted(before.partition("\n")[2]) if before is not None else None
 
 
 def budget(settings: Settings) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import prompts
-from holdfast.context.reminders import neutralised
+from holdfast.context.quoting import inline
 from holdfast.context.restore.happened import Happened, Used
 from holdfast.context.restore.registry import Entry, Restored, Restorer, Room, Scene, Tracker
 from holdfast.settings import Settings
@@ -143,7 +143,7 @@ def restore(scene: Scene, room: Room) -> Restored | None:
 
 
 def _text(items: list[Todo]) -> str:
-    return "\n".join(f"- [{t.state}] {f'#{t.id} ' if t.id else ''}{neutralised(t.text)}" for t in items)
+    return "\n".join(inline(f"- [{t.state}] {f'#{t.id} ' if t.id else ''}{t.text}") for t in items)
 
 
 def budget(settings: Settings) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import prompts
-from holdfast.context.reminders import neutralised, restored
+from holdfast.context.quoting import inline, quoted, unquoted
 from holdfast.context.restore.happened import Happened, Used, Words
 from holdfast.context.restore.play import Place
 from holdfast.context.restore.registry import Entry, Restored, Restorer, Room, Scene, Tracker
@@ -86,7 +86,7 @@ def restore(scene: Scene, room: Room) -> Restored | None:
     entries: list[Entry] = []
     left_out: list[str] = []
     if state.loaded:
-        text = neutralised("Tools found and loaded by a search: " + ", ".join(state.loaded))
+        text = inline("Tools found and loaded by a search: " + ", ".join(state.loaded))
         cut = cut_to(text, room.next, room.cost)
         if cut is not None and room.admits(cut):
             entries.append(Entry("loaded", cut))
@@ -100,7 +100,7 @@ def restore(scene: Scene, room: Room) -> Restored | None:
             left_out.append(f"{sort} (not in the log any more)")
             continue
         head = f"### {sort}\n"
-        body = cut_to(neutralised(text_now), room.next - room.cost(head) - 1, room.cost)
+        body = cut_to(quoted(text_now), room.next - room.cost(head) - 1, room.cost)
         if body is not None and room.admits(head + body):
             entries.append(Entry(sort, head + body))
         else:
@@ -114,7 +114,7 @@ def _text(scene: Scene, sort: str, places: list[Place]) -> str | None:
     if not gone:
         return ""
     before = scene.text_at(scene.restored.get(KIND, {}).get(sort))
-    texts = [restored(before.partition("\n")[2])] if before is not None else []
+    texts = [unquoted(before.partition("\n")[2])] if before is not None else []
     texts += [_body(said) for place in gone if (said := scene.text_at(place)) is not None]
     return "\n".join(texts) or None
 
