@@ -71,8 +71,9 @@ async def bench(
     is_alone: bool = False,
     observers: tuple[Any, ...] = (),
     settings: dict[str, Any] | None = None,
+    is_trusted: bool | None = True,
 ) -> Bench:
-    """A bench in a folder; `is_alone`: nobody is there to be asked."""
+    """A bench in a folder, which is trusted; `is_alone`: nobody is there to be asked."""
     sink, scripted = ListSink(), model or ScriptedModel(script)
     folder.mkdir(parents=True, exist_ok=True)
     made: list[Bench] = []
@@ -84,7 +85,7 @@ async def bench(
         observers=observers,
         summarizer=(),
     )
-    parts = Parts(settings=Settings(**{"notes": False, **(settings or {})}), sink=sink)
+    parts = Parts(settings=Settings(**{"notes": False, **(settings or {})}), sink=sink, is_trusted=is_trusted)
     agent = await wiring.agent(folder, model=scripted, home=home, resume=resume, options=options, parts=parts)
     made.append(Bench(folder, agent, scripted, sink))
     return made[0]

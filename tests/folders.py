@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.memory.instructions.discovery import again, at_start, touched
@@ -24,7 +25,11 @@ class Table:
             return Found(None, self.broken[real], real)
         return Found(self.texts[real], "", real) if real in self.texts else Found()
 
-    def rules(self, folder: str) -> tuple[str, ...]:
+    def real(self, path: str) -> str:
+        real = self.links.get(path, path)
+        return real if real in self.broken or real in self.texts else ""
+
+    def rules(self, folder: str, may: Callable[[str, str], bool]) -> tuple[str, ...]:
         names = {*self.texts, *self.links}
         return tuple(sorted(name for name in names if name.startswith(f"{folder}/") and name.endswith(".md")))
 

@@ -16,6 +16,7 @@ import openai
 import uvicorn
 
 from holdfast.adapters.config import Config
+from holdfast.adapters.trust import Standing
 from holdfast.events import Event
 from holdfast.gateway.app import App
 from holdfast.gateway.gateway import Gateway
@@ -77,6 +78,7 @@ def config_of(home: Path, url: str, *, settings: Settings | None = None, **table
         settings=settings or Settings(window_tokens=WINDOW, durability="process"),
         values={},
         home=home,
+        folder=Standing(root=home),
         gateway={"port": 0, "upstreams": upstreams, **table},
     )
 

@@ -211,6 +211,9 @@ class Settings:
     permission_ask: tuple[str, ...] = ()
     permission_deny: tuple[str, ...] = ()
 
+    # Trust in folders (SEC-8): beside those that a person was asked about; FOLDER/** is all that lies in one
+    trusted_folders: tuple[str, ...] = ()
+
     # Checkpoints of files (CKP-1, CKP-2, CKP-6)
     checkpoints: bool = True  # CKP-1
     checkpoint_commands: bool = True  # CKP-2: compare the tree around commands

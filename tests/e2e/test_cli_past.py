@@ -389,7 +389,7 @@ def test_a_part_of_a_session(run: Door, ours: str) -> None:
 
 
 def test_hooks_of_the_command_line_and_of_the_settings(run: Door, ours: str, place: Path) -> None:
-    """CMP-10, SEC-1: told before and after; one that blocks ends it; a project's file may not name any."""
+    """CMP-10, SEC-1: told before and after; one that blocks ends it. SEC-8: a project's once they were seen."""
     assert run("compact", ours, "--hook", "cat >> told.jsonl") == 0
     told = [json.loads(line) for line in (place / "told.jsonl").read_text().replace("}{", "}\n{").splitlines()]
     assert [one["event"] for one in told] == ["PreCompact", "PostCompact"] and told[0]["agent"] is None
@@ -401,5 +401,10 @@ def test_hooks_of_the_command_line_and_of_the_settings(run: Door, ours: str, pla
     (place / "home" / "config.toml").unlink()
     (place / ".holdfast").mkdir()
     (place / ".holdfast" / "config.toml").write_text('pre_compact_hooks = ["touch owned; exit 2"]\n')
-    assert run("compact", ours) == 0 and not (place / "owned").exists()
-    assert run("config") == 0 and "a project may not set it" in run.err and "not used: pre_compact_hooks" in run.out
+    assert run("compact", ours, "--dry-run") == 0 and "not trusted" in run.err and not (place / "owned").exists()
+    assert run("config") == 0 and "not used, as it isn't trusted: .holdfast/config.toml" in run.out
+    assert run("trust") == 0 and "pre_compact_hooks: touch owned; exit 2" in run.out
+    (place / ".holdfast" / "config.toml").write_text('pre_compact_hooks = ["touch owned; exit 2", "touch more"]\n')
+    assert run("compact", ours, "--dry-run") == 0 and "changed since you said yes" in run.err
+    assert not (place / "owned").exists()
+    assert run("trust") == 0 and run("compact", ours) == 1 and (place / "owned").exists()

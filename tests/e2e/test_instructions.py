@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -24,7 +25,7 @@ from holdfast.adapters.files.instructions import (
 from holdfast.adapters.sinks import ListSink
 from holdfast.context.accounting import account
 from holdfast.context.full import instruction
-from holdfast.context.instructions import wishes
+from holdfast.context.instructions import start_message, wishes
 from holdfast.engine.compaction import Done, Wish, compact, proposal
 from holdfast.engine.instructions import with_instructions
 from holdfast.engine.reminding import HostText, ordered, remind
@@ -32,7 +33,9 @@ from holdfast.engine.session import Session
 from holdfast.engine.turn import prepare, run_turn
 from holdfast.errors import BadSetting
 from holdfast.events import InstructionsChanged, InstructionsLoaded, ReminderFailed
+from holdfast.memory.instructions.budget import fit
 from holdfast.memory.instructions.places import MISSING
+from holdfast.memory.trust.labels import Trust, trust
 from holdfast.settings import Settings
 from holdfast.testing import ScriptedModel, say, tool_use
 from holdfast.transcript.blocks import Text
@@ -330,9 +333,9 @@ def project(tmp_path: Path) -> Path:
     return folder.resolve()
 
 
-def gathered(project: Path, tmp_path: Path, **more: Any) -> Any:
+def gathered(project: Path, tmp_path: Path, *, is_trusted: bool = True, **more: Any) -> Any:
     environ = {"HOME": str(tmp_path / "me")}
-    places = places_of(Settings(**more), environ, cwd=project, home=tmp_path / "home")
+    places = places_of(Settings(**more), environ, cwd=project, home=tmp_path / "home", is_trusted=is_trusted)
     return anyio.run(DiskInstructions(replace(places, managed=None)).at_start)
 
 
@@ -401,6 +404,66 @@ def test_a_project_named_by_another_way(project: Path, tmp_path: Path) -> None:
         assert len(anyio.run(files.touched, (path,)).files) == count
 
 
+def test_a_project_leaves_out_what_is_its_own_and_nothing_of_the_user(project: Path, tmp_path: Path) -> None:
+    """SEC-8: its excludes would hide the user's instructions otherwise, and what the user says of all projects."""
+    (tmp_path / "me" / ".claude").mkdir(parents=True)
+    (tmp_path / "me" / ".claude" / "CLAUDE.md").write_text("mine")
+    (project / "CLAUDE.md").write_text("theirs")
+    (project / ".claude").mkdir()
+    (project / ".claude" / "settings.json").write_text('{"claudeMdExcludes": ["**"]}')
+    assert [file.text for file in gathered(project, tmp_path).files] == ["mine"]
+    assert [file.text for file in gathered(project, tmp_path, is_trusted=False).files] == ["mine", "theirs"]
+
+
+def test_what_a_stranger_says_is_framed_as_text_of_the_project(project: Path, tmp_path: Path) -> None:
+    """SEC-8: CLAUDE.local.md is the user's own only where the folder is trusted."""
+    for name in ("CLAUDE.md", "CLAUDE.local.md"):
+        (project / name).write_text(name)
+    assert [file.scope for file in gathered(project, tmp_path).files] == ["project", "local"]
+    strange = gathered(project, tmp_path, is_trusted=False).files
+    assert [(file.scope, file.is_strange) for file in strange] == [("project", True)] * 2
+    message = start_message(fit(strange, 40_000))
+    assert message is not None
+    for block in message.blocks[1:-1]:
+        assert isinstance(block.value, Text)
+        assert "(project: text of the project, whose folder the user has not said to trust; whole" in block.value.text
+        assert trust(message, block) == Trust.PROJECT
+
+
+def test_nothing_outside_is_opened_to_find_out_that_it_may_not_be(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SEC-8, INS-3: imports, links, links to folders of rules, and the hop after the last are refused unopened."""
+    secret = tmp_path / "elsewhere"
+    (secret / "rules").mkdir(parents=True)
+    (secret / "rules" / "r.md").write_text("outside")
+    (secret / "s.md").write_text("outside")
+    (project / ".claude").mkdir()
+    (project / ".claude" / "rules").symlink_to(secret / "rules")
+    (project / ".claude" / "CLAUDE.md").symlink_to(secret / "s.md")
+    (project / "CLAUDE.md").write_text(f"@{secret}/s.md @../elsewhere/s.md @one.md @link/s.md")
+    (project / "link").symlink_to(secret)
+    for n, name in enumerate(("one", "two", "three", "four"), 2):
+        (project / f"{name}.md").write_text(f"{name} @{('', '', 'two', 'three', 'four', 'link/s')[n]}.md")
+    opened: list[str] = []
+    real_open, real_scan = os.open, os.scandir
+
+    def watched(path: Any, *rest: Any, **more: Any) -> int:
+        opened.append(os.path.realpath(os.fspath(path)))
+        return real_open(path, *rest, **more)
+
+    def scanned(path: Any) -> Any:
+        opened.append(os.path.realpath(os.fspath(path)))
+        return real_scan(path)
+
+    monkeypatch.setattr(os, "open", watched)
+    monkeypatch.setattr(os, "scandir", scanned)
+    found = gathered(project, tmp_path)
+    assert [Path(file.path).name for file in found.files] == ["CLAUDE.md", "one.md", "two.md", "three.md", "four.md"]
+    assert {one.code for one in found.skipped} == {"not_approved", "depth"}
+    assert opened and not [path for path in opened if path.startswith(str(secret.resolve()))]
+
+
 def test_claude_code_settings_exclude_too(project: Path, tmp_path: Path) -> None:
     """INS-5: a setup made for Claude Code works as it is."""
     (project / "CLAUDE.md").write_text("a")
@@ -408,6 +471,7 @@ def test_claude_code_settings_exclude_too(project: Path, tmp_path: Path) -> None
     (project / ".claude" / "CLAUDE.md").write_text("b")
     (project / ".claude" / "settings.json").write_text('{"claudeMdExcludes": ["**/.claude/CLAUDE.md", 7]}')
     assert [file.text for file in gathered(project, tmp_path).files] == ["a"]
+    assert len(gathered(project, tmp_path, is_trusted=False).files) == 2, "SEC-8: a stranger leaves nothing out"
     (project / ".claude" / "settings.json").write_text("{broken")
     assert len(gathered(project, tmp_path).files) == 2
     assert len(gathered(project, tmp_path, instructions_excludes=(f"{project}/CLAUDE.md",)).files) == 1

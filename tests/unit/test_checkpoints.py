@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.rewinds import call, shadow
 
-from holdfast.adapters.shadow.ignores import is_refused
+from holdfast.adapters.folders import is_no_project
 from holdfast.errors import JournalError, RewindRefused
 from holdfast.memory.checkpoints import CALL, NONE, Change, Entry, State, anchor_of, snapshots, thinned, wanted
 from holdfast.ports import FileRewind
@@ -168,8 +168,8 @@ def test_home_and_what_holds_it_arent_compared(tmp_path: Path, monkeypatch: pyte
     home = (tmp_path / "project").resolve()
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    assert is_refused("/") and is_refused(str(home)) and is_refused(str(home.parent))
-    assert not is_refused(str(home / "code"))
+    assert is_no_project("/") and is_no_project(str(home)) and is_no_project(str(home.parent))
+    assert not is_no_project(str(home / "code"))
     one = shadow(tmp_path)
     put(tmp_path, a_py="1", b_py="1")
     shell(one, "m1", "echo 2 > a.py")

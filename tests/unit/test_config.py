@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapters.config import NAMES, Config, home_of, load, project_file
-from holdfast.adapters.project_settings import ALLOWED
+from holdfast.adapters.config import NAMES, Config, home_of, load
+from holdfast.adapters.project_settings import ALLOWED, SEEN
+from holdfast.adapters.trust import project_file
 from holdfast.context.models import UNKNOWN, model_facts
 from holdfast.context.policy import thresholds
 from holdfast.errors import BadSetting
@@ -33,8 +34,9 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def read(place: Path, *flags: str, **environ: str) -> Config:
-    return load({"HOLDFAST_HOME": str(place / "home"), **environ}, cwd=place / "project" / "deep" / "er", flags=flags)
+def read(place: Path, *flags: str, trusts: bool = True, **environ: str) -> Config:
+    cwd = place / "project" / "deep" / "er"
+    return load({"HOLDFAST_HOME": str(place / "home"), **environ}, cwd=cwd, flags=flags, trusts=trusts)
 
 
 def test_defaults_hold_where_nobody_says_anything(place: Path) -> None:
@@ -81,8 +83,8 @@ def test_of_all_settings_a_project_sets_those_on_the_list_and_no_other(place: Pa
     )
     config = read(place)
     changed = {name for name in NAMES if getattr(config.settings, name) != getattr(Settings(), name)}
-    assert changed == set(ALLOWED)
-    assert {one.name for one in config.warnings} == {*NAMES, "models", "gateway"} - set(ALLOWED)
+    assert changed == {*ALLOWED, *SEEN}
+    assert {one.name for one in config.warnings} == {*NAMES, "models", "gateway"} - {*ALLOWED, *SEEN}
     for one in config.warnings:
         assert str(theirs) in one.reason and f"put it into {place / 'home' / 'config.toml'}" in one.reason
     assert not config.models and not config.gateway
@@ -100,7 +102,7 @@ NEVER += "exclude hook neutralise instructions_local trust limit_bytes disk per_
 
 def test_the_list_is_short_and_names_nothing_that_guards_or_leads_elsewhere() -> None:
     """SEC-8: whoever adds a setting to the list sees here what must never stand on it."""
-    assert set(ALLOWED) <= set(NAMES) and len(ALLOWED) <= 25 and all(ALLOWED.values())
+    assert {*ALLOWED, *SEEN} <= set(NAMES) and len(ALLOWED) <= 25 and all(ALLOWED.values())
     assert not [name for name in ALLOWED for word in NEVER.split() if word in name]
 
 

@@ -1,7 +1,8 @@
 """Settings from where people put them, each with where it came from (CLI-3, PRS-3, PRS-4).
 
-Later ones win: defaults, the user's file (`$HOLDFAST_HOME/config.toml`), the project's file (`.holdfast/config.toml`,
-here or further up to the git root), the environment (`HOLDFAST_<FIELD>` and the aliases below), flags (`name=value`).
+Later ones win: defaults, the user's file (`$HOLDFAST_HOME/config.toml`), the file of a trusted project
+(`.holdfast/config.toml`, here or further up to the git root), the environment (`HOLDFAST_<FIELD>` and the aliases
+below), flags (`name=value`).
 
 What stands in the user's file or a flag was meant, so a name or a value that can't be used is an error with one line.
 The environment is shared with other programs, so there it is a warning; so is a value outside its range wherever PRS-3
@@ -18,15 +19,16 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.adapters.project_settings import ALLOWED
+from holdfast.adapters.folders import text_below
+from holdfast.adapters.project_settings import ALLOWED, SEEN
+from holdfast.adapters.trust import CONFIG, MOST_BYTES, Standing, digest, holdings, project_file, standing
 from holdfast.adapters.values import MAY_BE_IGNORED, Unusable, nearest, number_type, parsed
 from holdfast.context.models import ModelFacts, model_facts
 from holdfast.errors import BadSetting
 from holdfast.events import SettingIgnored
+from holdfast.memory.directory import FOLDER
 from holdfast.settings import Settings
 
-CONFIG = "config.toml"
-FOLDER = ".holdfast"
 PREFIX = "HOLDFAST_"
 PROJECT = "project file"
 
@@ -65,17 +67,33 @@ class Sourced:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """What a trusted project's file runs and nobody has seen like this: it isn't used before somebody has."""
+
+    file: str  # relative to the root
+    digest: str
+    what: Mapping[str, tuple[str, ...]]  # by setting
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What holds here. `models` are the user's own entries, to go before the table of known models."""
+    """What holds here. `models` are the user's own entries, to go before the table of known models.
+
+    `held` is what the folder holds and isn't used, as it isn't trusted.
+    """
 
     settings: Settings
     values: Mapping[str, Sourced]
     home: Path
+    folder: Standing
+    held: tuple[str, ...] = ()
+    unseen: Unseen | None = None
     models: tuple[ModelFacts, ...] = ()
     model_sources: Mapping[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
     warnings: tuple[SettingIgnored, ...] = ()
+    theirs: tuple[SettingIgnored, ...] = ()  # those of them that a project's file is the cause of
     gateway: Mapping[str, Any] = field(default_factory=dict)  # the table [gateway], for `holdfast serve`
 
 
@@ -87,36 +105,56 @@ def home_of(environ: Mapping[str, str]) -> Path:
     return (Path(environ["HOME"]) if environ.get("HOME") else Path.home()) / FOLDER
 
 
-def project_file(cwd: Path) -> Path | None:
-    """The nearest project file from `cwd` up to the root of its git repository; only `cwd` itself outside of one."""
-    folders = [cwd, *cwd.parents]
-    root = next((n for n, folder in enumerate(folders) if (folder / ".git").exists()), 0)
-    return next((f / FOLDER / CONFIG for f in folders[: root + 1] if (f / FOLDER / CONFIG).is_file()), None)
+def load(environ: Mapping[str, str], *, cwd: Path, flags: Iterable[str] = (), trusts: bool = False) -> Config:
+    """The settings that hold in a directory.
 
+    Args:
+        environ: The environment.
+        cwd: The directory.
+        flags: `name=value`, as after `--set`.
+        trusts: Whether the person said for this process that the folder is trusted (`--trust`).
 
-def load(environ: Mapping[str, str], *, cwd: Path, flags: Iterable[str] = ()) -> Config:
-    """The settings that hold in a directory. Raises `BadSetting` for a file or flag that can't be used."""
-    home = home_of(environ)
-    layers = _Layers()
-    user, project = home / CONFIG, project_file(cwd.absolute())
-    if user.is_file():
-        layers.take_file(user, f"user file {user}")
-    if project is not None and not (user.is_file() and project.samefile(user)):
-        layers.take_project(project, own=user)
-    layers.take_environment(environ)
-    for flag in flags:
-        layers.take_flag(flag)
-    layers.take_switches(environ)
+    Raises `BadSetting` for the user's file or a flag that can't be used.
+    """
+    home, flags = home_of(environ), tuple(flags)
+    user = home / CONFIG
+    layers = _layers(user, None, environ, flags)
+    folder = standing(home, cwd, listed=layers.values["trusted_folders"].value, given=trusts)
+    held = holdings(cwd, own=user)
+    settings = project_file(cwd) if folder.is_trusted else None
+    if settings is not None and not (user.is_file() and settings.samefile(user)):
+        layers = _layers(user, (settings, folder), environ, flags)
     return Config(
         settings=replace(Settings(), **{n: v.value for n, v in layers.values.items() if v.source != "default"}),
         values=layers.values,
         home=home,
+        folder=folder,
+        held=() if folder.is_trusted else held,
+        unseen=layers.unseen,
         models=tuple(layers.models.values()),
         model_sources=layers.model_sources,
         files=tuple(layers.files),
         warnings=tuple(layers.warnings),
+        theirs=tuple(layers.theirs),
         gateway=layers.gateway,
     )
+
+
+def _layers(
+    user: Path, project: tuple[Path, Standing] | None, environ: Mapping[str, str], flags: tuple[str, ...]
+) -> _Layers:
+    layers = _Layers()
+    if user.is_file():
+        layers.take_file(user, f"user file {user}")
+    if project is not None:
+        before = len(layers.warnings)
+        layers.take_project(*project, own=user)
+        layers.theirs = layers.warnings[before:]
+    layers.take_environment(environ)
+    for flag in flags:
+        layers.take_flag(flag)
+    layers.take_switches(environ)
+    return layers
 
 
 class _Layers:
@@ -130,6 +168,8 @@ class _Layers:
         self.files: list[Path] = []
         self.warnings: list[SettingIgnored] = []
         self.gateway: Mapping[str, Any] = {}
+        self.unseen: Unseen | None = None
+        self.theirs: list[SettingIgnored] = []
 
     def take_file(self, path: Path, source: str) -> None:
         """The user's own file."""
@@ -148,22 +188,58 @@ class _Layers:
             self._model(path, name, entry)
             self.model_sources[name] = source
 
-    def take_project(self, path: Path, *, own: Path) -> None:
+    def take_project(self, path: Path, folder: Standing, *, own: Path) -> None:
         """A project's file: what may stand in it is taken, and of the rest each is told, with what to do (SEC-8)."""
         try:
-            content = _toml(path)
-        except BadSetting as e:
-            self.warnings.append(SettingIgnored("project file", f"{e}; nothing of it is used"))
+            content = _parsed(path, text_below(path, folder.root, most_bytes=MOST_BYTES))
+        except OSError as e:
+            self._warn("project file", f"{path}: {e.strerror or e}; nothing of it is used")
+            return
+        except (BadSetting, UnicodeDecodeError, RecursionError) as e:
+            self._warn("project file", f"{e if isinstance(e, BadSetting) else f'{path}: {e}'}; nothing of it is used")
             return
         self.files.append(path)
         for name, value in content.items():
             if name in ALLOWED:
                 self._put(name, value, f"{PROJECT} {path}", where=None)
+            elif name in SEEN:
+                continue
             elif name in NAMES or name in _TABLES:
-                why = f"{path}: a project may not set it, so it isn't used; if you want it, put it into {own}"
-                self.warnings.append(SettingIgnored(name, why))
+                why = f"a project may not set it, so it isn't used; if you want it, put it into {own}"
+                self._warn(name, f"{path}: {why}")
             else:
-                self.warnings.append(SettingIgnored(name, f"{path}: not a setting{nearest(name, NAMES)}"))
+                self._warn(name, f"{path}: not a setting{nearest(name, NAMES)}")
+        self._take_seen(path, {name: value for name, value in content.items() if name in SEEN}, folder)
+
+    def _take_seen(self, path: Path, given: Mapping[str, Any], folder: Standing) -> None:
+        """What runs something: only as it was when the user saw it, and behind the user's own."""
+        wanted: dict[str, tuple[str, ...]] = {}
+        for name, value in given.items():
+            try:
+                wanted[name] = parsed(name, value, ())
+            except Unusable as e:
+                self._warn(name, f"{path}: {value!r} is ignored: {e}")
+        wanted = {name: commands for name, commands in wanted.items() if commands}
+        if not wanted:
+            return
+        file, mark = str(path.relative_to(folder.root)), digest(wanted)
+        if not folder.may_run(file, mark):
+            why = "nobody has seen it yet"
+            if folder.runs_not.get(file) == mark:
+                why = "you said no to it"
+            elif file in folder.runs:
+                why = "it changed since you said yes"
+            for name in wanted:
+                told = f"{path}: it {SEEN[name]}, and {why}, so it isn't used; `holdfast trust` shows it, and allows it"
+                self._warn(name, told)
+            self.unseen = Unseen(file, mark, wanted)
+            return
+        for name, commands in wanted.items():
+            before = self.values[name]
+            self._put(name, (*before.value, *commands), f"{before.source}, {PROJECT} {path}", where=None)
+
+    def _warn(self, name: str, reason: str) -> None:
+        self.warnings.append(SettingIgnored(name, reason))
 
     def _model(self, path: Path, name: str, entry: object) -> None:
         place = f'{path}: models."{name}"'
@@ -242,10 +318,15 @@ def _dotted(name: str) -> tuple[str, str | None]:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return _parsed(path, path.read_text(encoding="utf-8"))
     except OSError as e:
         raise BadSetting(f"{path}: {e.strerror or e}: the settings can't be read") from e
     except UnicodeDecodeError as e:
         raise BadSetting(f"{path}: not UTF-8 at byte {e.start}: save it as UTF-8") from None
+
+
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:
         raise BadSetting(f"{path}: not valid TOML: {e}") from None

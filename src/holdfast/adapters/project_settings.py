@@ -1,4 +1,4 @@
-"""What a project's file may set (SEC-8): the one list, each with the reason why it is harmless.
+"""What the file of a trusted project may set (SEC-8): the one list, each with the reason why it is harmless.
 
 Whoever wrote the project wrote the file, so everything that isn't named here is the user's alone: models, addresses,
 the names of keys, paths, where events go, what is permitted, what is kept, marked, remembered or left out. A new
@@ -36,4 +36,11 @@ ALLOWED: Final[Mapping[str, str]] = {
     "command_seconds": "how long a command may take; command_most_seconds, the user's, stays the limit",
     "permission_ask": "adds to the user's list, and asking more often permits nothing",
     "permission_deny": "adds to the user's list, and forbidding more permits nothing",
+}
+
+# What runs something: taken from a trusted project as it was when its user saw it, behind the user's own, and asked
+# about again when it changed.
+SEEN: Final[Mapping[str, str]] = {
+    "pre_compact_hooks": "runs commands before a compaction",
+    "post_compact_hooks": "runs commands after a compaction",
 }

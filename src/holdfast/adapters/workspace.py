@@ -12,9 +12,12 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from holdfast.adapters.folders import branch_of
+from holdfast.memory.instructions.places import is_below
 from holdfast.ports import Spot
 
 _CHUNK = 1 << 20
+_DOCUMENT_BYTES = 200_000
 _NEW_MODE = 0o666  # less what the umask takes away, as for any program
 
 
@@ -99,29 +102,20 @@ def _write(path: str, data: bytes) -> None:
 
 def surroundings(root: Path) -> Mapping[str, str]:
     """What there is to say of a project's folder and this machine, for a prompt: git branch, platform."""
-    branch = _branch(root)
+    branch = branch_of(root)
     git = {"Git branch": branch} if branch else {"Git": "not a repository"}
     return {"Platform": f"{platform.system()} {platform.machine()}", **git}
 
 
-def _branch(root: Path) -> str:
-    """The branch that HEAD names, read from the files of git; nothing is run."""
-    place = next((folder / ".git" for folder in (root, *root.parents) if (folder / ".git").exists()), None)
-    if place is None:
-        return ""
-    try:
-        if place.is_file():  # a worktree
-            place = place.parent / place.read_text().removeprefix("gitdir:").strip()
-        head = (place / "HEAD").read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
-    return head.removeprefix("ref: refs/heads/")[:200] if head.startswith("ref:") else f"detached at {head[:12]}"
+def documents(folder: Path, pattern: str, *, within: Path | None = None, most: int = 200) -> Mapping[str, str]:
+    """The text files under a folder that fit a pattern, by real path.
 
-
-def documents(folder: Path, pattern: str, *, most: int = 200, limit_bytes: int = 200_000) -> Mapping[str, str]:
-    """The text files under a folder that fit a pattern, by real path; links out of the folder aren't followed."""
+    Links out of the folder aren't followed; `within`: nor is a link that the folder itself is, out of that one.
+    """
     found: dict[str, str] = {}
     root = os.path.realpath(folder)
+    if within is not None and not is_below(root, os.path.realpath(within)):
+        return {}
     try:
         paths = sorted(Path(root).glob(pattern))[:most]
     except OSError:
@@ -131,9 +125,9 @@ def documents(folder: Path, pattern: str, *, most: int = 200, limit_bytes: int =
         if not real.startswith(root + "/"):
             continue
         try:
-            data = _read(real, limit_bytes)
+            data = _read(real, _DOCUMENT_BYTES)
         except OSError:
             continue
-        if len(data) <= limit_bytes and b"\0" not in data:
+        if len(data) <= _DOCUMENT_BYTES and b"\0" not in data:
             found[real] = data.decode("utf-8", "replace")
     return found

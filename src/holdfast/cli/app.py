@@ -15,6 +15,7 @@ from holdfast.cli import (
     app_past,
     app_serve,
     app_sessions,
+    app_trust,
 )
 from holdfast.cli.door import Door, configured, out
 
@@ -307,4 +308,5 @@ app_notes.add_to(app)
 app_sessions.add_to(app)
 app_memory.add_to(app)
 app_instructions.add_to(app)
+app_trust.add_to(app)
 app_serve.add_to(app)

@@ -23,6 +23,9 @@ Model = Annotated[
 Mode = Annotated[
     str | None, typer.Option("--mode", metavar="MODE", help="Permissions: default, accept_edits, plan, bypass.")
 ]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Trust this folder this time: its settings, skills, agents and hooks are used.")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -40,6 +43,7 @@ def chat(
     fork: Fork = False,
     model: Model = None,
     mode: Mode = None,
+    trust: Trust = False,
     sets: Sets = None,
 ) -> None:
     """Talk with the agent about this folder.
@@ -47,7 +51,7 @@ def chat(
     It reads, searches, edits and runs commands, and asks before it changes anything. /help lists what can be typed.
     Without a key and a model server on this machine it is a demonstration.
     """
-    _chat(_wanted(resume, last, fork, model=model, mode=mode, sets=sets))
+    _chat(_wanted(resume, last, fork, model=model, mode=mode, trust=trust, sets=sets))
 
 
 def resume(
@@ -57,12 +61,13 @@ def resume(
     fork: Fork = False,
     model: Model = None,
     mode: Mode = None,
+    trust: Trust = False,
     sets: Sets = None,
 ) -> None:
     """Go on with a session: chat --resume ID, or chat --last."""
     if session is None and not last:
         raise BadSetting("resume: which session? Give its id, or --last; `holdfast sessions` lists them")
-    _chat(_wanted(session, last, fork, model=model, mode=mode, sets=sets))
+    _chat(_wanted(session, last, fork, model=model, mode=mode, trust=trust, sets=sets))
 
 
 def run(
@@ -80,6 +85,7 @@ def run(
         str | None,
         typer.Option("--rewind-files", metavar="MESSAGE", help="With --resume: only put files back to that message."),
     ] = None,
+    trust: Trust = False,
     sets: Sets = None,
     json: Json = False,
 ) -> None:
@@ -100,7 +106,7 @@ def run(
     from holdfast.cli.chat.headless import run as run_headless
 
     said = prompt
-    wanted = _wanted(resume, last, fork, model=model, mode=mode, sets=sets, max_turns=max_turns)
+    wanted = _wanted(resume, last, fork, model=model, mode=mode, trust=trust, sets=sets, max_turns=max_turns)
 
     async def body() -> int:
         return await run_headless(said, wanted, is_json=json)
@@ -127,6 +133,7 @@ def _wanted(
     *,
     model: str | None,
     mode: str | None,
+    trust: bool,
     sets: list[str] | None,
     max_turns: int | None = None,
 ) -> Wanted:
@@ -134,13 +141,22 @@ def _wanted(
 
     mode = mode.replace("-", "_") if mode else None
     return Wanted(
-        resume=resume, last=last, fork=fork, model=model, mode=mode, sets=tuple(sets or ()), max_turns=max_turns
+        resume=resume,
+        last=last,
+        fork=fork,
+        model=model,
+        mode=mode,
+        trust=trust,
+        sets=tuple(sets or ()),
+        max_turns=max_turns,
     )
 
 
 def _chat(wanted: Wanted) -> None:
     import anyio
 
+    from holdfast.cli.chat.opening import settled
     from holdfast.cli.chat.talk import chat as talk
 
+    settled(wanted)
     raise typer.Exit(anyio.run(talk, wanted))

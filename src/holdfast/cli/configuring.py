@@ -39,9 +39,14 @@ def config_command(name: str | None, config: Config, *, is_changed_only: bool, i
         changed = _changed(model)
         told = ", ".join(f"{key} {_shown(value)}" for key, value in changed.items())
         out(f"model {clean(model.prefix)}: {told or 'as in the table'}")
+    folder = config.folder
+    state = "trusted" if folder.is_trusted else "not trusted"
+    out(f"\nthe folder {clean(str(folder.root))} is {state} ({clean(folder.why)})")
+    if config.held:
+        out(f"not used, as it isn't trusted: {clean(', '.join(config.held))}")
     for warning in config.warnings:
         out(f"not used: {clean(warning.name)}: {clean(warning.reason)}")
-    out(f"\nsessions and the user file are in {clean(str(config.home))}")
+    out(f"sessions and the user file are in {clean(str(config.home))}")
 
 
 def _data(config: Config, names: list[str], *, is_whole: bool) -> dict[str, Any]:
@@ -52,6 +57,12 @@ def _data(config: Config, names: list[str], *, is_whole: bool) -> dict[str, Any]
         "settings": data,
         "models": {model.prefix: asdict(model) for model in config.models},
         "home": str(config.home),
+        "folder": {
+            "root": str(config.folder.root),
+            "is_trusted": config.folder.is_trusted,
+            "why": config.folder.why,
+            "held": list(config.held),
+        },
         "files": [str(path) for path in config.files],
         "warnings": [{"name": warning.name, "reason": warning.reason} for warning in config.warnings],
     }

@@ -93,10 +93,15 @@ def _settings() -> Iterator[Finding]:
     except BadSetting as e:
         yield Finding("settings", "problem", str(e))
         return
-    for warning in config.warnings:
-        yield Finding("settings", "problem", f"{warning.name}: {warning.reason}")
+    for warning in config.warnings:  # what others wrote into a project is nothing that is wrong with this machine
+        is_theirs = warning in config.theirs
+        yield Finding("settings", "note" if is_theirs else "problem", f"{warning.name}: {warning.reason}")
     files = ", ".join(map(str, config.files)) or "no files, so defaults and environment"
     yield Finding("settings", "ok", f"from {files}")
+    folder = config.folder
+    what = f"{folder.root}: {'trusted' if folder.is_trusted else 'not trusted'} ({folder.why})"
+    held = f", so it isn't used: {', '.join(config.held)}" if config.held else ""
+    yield Finding("folder", "note" if held else "ok", what + held)
 
 
 def _home(place: Path) -> Iterator[Finding]:

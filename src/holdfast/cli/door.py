@@ -28,11 +28,14 @@ class Door:
     debug: bool = False
 
 
-def configured(flags: Iterable[str] = (), *, cwd: Path | None = None) -> Config:
-    """The settings that hold in a directory, by default this one; what was ignored is said on stderr (PRS-3)."""
+def configured(flags: Iterable[str] = (), *, cwd: Path | None = None, trusts: bool = False) -> Config:
+    """The settings that hold in a directory, by default this one; what isn't used is said on stderr (PRS-3, SEC-8)."""
     from holdfast.adapters.config import load
 
-    config = load(os.environ, cwd=cwd or Path.cwd(), flags=flags)
+    config = load(os.environ, cwd=cwd or Path.cwd(), flags=flags, trusts=trusts)
+    if config.held:
+        folder, held = config.folder, ", ".join(config.held)
+        note(f"{folder.root}: not trusted ({folder.why}), so it isn't used: {held}; `holdfast trust` trusts the folder")
     for warning in config.warnings:
         note(f"{warning.name}: {warning.reason}")
     return config

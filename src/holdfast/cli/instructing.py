@@ -37,7 +37,9 @@ def instructions_command(config: Config, cwd: Path, touch: list[str], *, is_json
     """The files that load in a directory, in loading order, and what doesn't load."""
     if not cwd.is_dir():
         raise BadSetting(f"{cwd}: no such folder")
-    places, reader = places_of(config.settings, os.environ, cwd=cwd, home=config.home), DiskReader()
+    is_trusted = config.folder.is_trusted
+    places = places_of(config.settings, os.environ, cwd=cwd, home=config.home, is_trusted=is_trusted)
+    reader = DiskReader()
     start = at_start(places, reader)
     nested = touched(places, reader, touch) if touch else Gathered()
     known = {file.path for file in start.files} | {file.revision for file in start.files}

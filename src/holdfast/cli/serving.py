@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def serve_command(
-    flags: Iterable[str], *, host: str | None, port: int | None, events: str | None, is_json: bool
+    flags: Iterable[str], *, host: str | None, port: int | None, trusts: bool, events: str | None, is_json: bool
 ) -> int:
     """Serve until SIGINT or SIGTERM; both are how it is meant to end."""
     try:
@@ -33,7 +33,7 @@ def serve_command(
     sink = _sink(events)
 
     def read() -> Config:
-        config = configured(flags)
+        config = configured(flags, trusts=trusts)
         told = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
         return replace(config, gateway={**config.gateway, **told})
 

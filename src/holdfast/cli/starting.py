@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.adapters.config import CONFIG, FOLDER
 from holdfast.adapters.files.disk import DISK, make_private, write_new
 from holdfast.adapters.project_settings import ALLOWED
+from holdfast.adapters.trust import CONFIG
 from holdfast.cli.door import home, out, out_json
 from holdfast.errors import BadSetting
+from holdfast.memory.directory import FOLDER
 from holdfast.settings import Settings
 
 _HEAD = {

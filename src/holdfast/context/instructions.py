@@ -41,6 +41,7 @@ _SCOPES: Final = {
     "project": "of the project",
     "local": "the user's, for this project",
 }
+_STRANGE: Final = "text of the project, whose folder the user has not said to trust"  # SEC-8
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,8 @@ def _head(file: Instruction, state: str) -> str:
     why = {"start": "", "rule": "", "nested": "", "import": f", imported by {file.parent}"}[file.why]
     rule = f", for {', '.join(file.globs)}" if file.globs else ""
     revision = _GONE if state == "gone" else file.revision
-    about = " ".join(f"{_SCOPES[file.scope]}{why}{rule}".split())[:300]
+    whose = _STRANGE if file.is_strange else _SCOPES[file.scope]
+    about = " ".join(f"{whose}{why}{rule}".split())[:300]
     path = neutralised(named(file.path))
     return f"## {path}\n({file.scope}: {neutralised(about)}; {state} {revision})"
 

@@ -21,6 +21,7 @@ from holdfast.adapters.files.store import GATEWAY, JOURNAL, TENANTS, SessionStor
 from holdfast.adapters.jobs import TaskJobs
 from holdfast.adapters.machine import RandomIds, SystemClock
 from holdfast.adapters.sinks import LoggingSink
+from holdfast.adapters.trust import standing
 from holdfast.context.models import model_facts
 from holdfast.engine.full import summarizing
 from holdfast.errors import HoldfastError, JournalError
@@ -177,7 +178,8 @@ class Gateway:
             folder = None if route.project is None else Path(route.project).expanduser()
             places = memories = None
             if folder is not None and settings.instructions:
-                places = places_of(settings, self._environ, cwd=folder, home=home)
+                is_trusted = standing(home, folder, listed=settings.trusted_folders).is_trusted
+                places = places_of(settings, self._environ, cwd=folder, home=home, is_trusted=is_trusted)
             if folder is not None and settings.memory:
                 memories = project_memories(home, folder, settings)
             found = self.now.projects[name] = Known(places, memories)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,6 +18,7 @@ from holdfast.adapters.config import home_of
 from holdfast.adapters.files import SessionFiles, SessionStore
 from holdfast.adapters.files.store import AGENTS, COMMANDS, JOURNAL, open_beside
 from holdfast.adapters.jobs import TaskJobs
+from holdfast.adapters.trust import CLAUDE
 from holdfast.engine.session import Session
 from holdfast.memory.directory import Rights
 from holdfast.ports import Clock, Journal, Model
@@ -30,6 +31,7 @@ from holdfast.wiring.sessions import (
     remember,
     session_of,
     sink_for,
+    trusts,
 )
 
 if TYPE_CHECKING:
@@ -81,7 +83,8 @@ async def agent(
         options = replace(options, observers=(Checkpointing(saved), *options.observers))
         cleanup = partial(_both, saved.close, cleanup)
     crew = Crew(jobs=TaskJobs, open_session=children, where=where, files=saved, cleanup=cleanup, remember=remembers)
-    machine = await to_thread.run_sync(_machine, project, folder, parts.clock)
+    is_trusted = trusts(parts, home or home_of(os.environ), project)
+    machine = await to_thread.run_sync(_machine, project, folder, parts.clock, is_trusted)
     return Agent(session, model, machine, crew, options=options, keepers=background(session))
 
 
@@ -124,8 +127,11 @@ def _journal_of(folder: Path, name: str) -> str:
     return str(folder / AGENTS / name / JOURNAL)
 
 
-def _machine(project: str | Path, folder: Path, clock: Clock) -> Machine:
-    """This machine, as an agent in a project sees it; `folder` is where its session keeps its own."""
+def _machine(project: str | Path, folder: Path, clock: Clock, is_trusted: bool) -> Machine:
+    """This machine, as an agent in a project sees it; `folder` is where its session keeps its own.
+
+    Skills and kinds of agents of a project give orders, so they wait until its folder is trusted (SEC-8).
+    """
     from holdfast.adapters.finding import LocalFinder
     from holdfast.adapters.shell import LocalShell
     from holdfast.adapters.workspace import LocalWorkspace, documents, surroundings
@@ -134,6 +140,11 @@ def _machine(project: str | Path, folder: Path, clock: Clock) -> Machine:
     workspace, user = LocalWorkspace(project), Path.home()
     root = Path(workspace.root)
     today = datetime.fromtimestamp(clock.now(), UTC).date().isoformat()
+
+    def files(name: str, pattern: str) -> Mapping[str, str]:
+        theirs = documents(root / CLAUDE / name, pattern, within=root) if is_trusted else {}
+        return {**documents(user / CLAUDE / name, pattern), **theirs}
+
     return Machine(
         workspace=workspace,
         finder=LocalFinder(),
@@ -141,8 +152,8 @@ def _machine(project: str | Path, folder: Path, clock: Clock) -> Machine:
         plan_file=str(folder.resolve() / "plan.md"),
         home=str(user.resolve()),
         facts={**surroundings(root), "Today": today},
-        skill_files={f: t for p in (user, root) for f, t in documents(p / ".claude" / "skills", "*/SKILL.md").items()},
-        agent_files={f: t for p in (user, root) for f, t in documents(p / ".claude" / "agents", "*.md").items()},
+        skill_files=files("skills", "*/SKILL.md"),
+        agent_files=files("agents", "*.md"),
     )
 
 

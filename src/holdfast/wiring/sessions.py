@@ -8,7 +8,7 @@ session = await memory_session()                    # nothing survives the proce
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.adapters.config import home_of
@@ -29,6 +29,7 @@ from holdfast.adapters.machine import RandomIds, SystemClock
 from holdfast.adapters.memory import MemoryBlobs, MemoryJournal
 from holdfast.adapters.search import JournalArchive, StoreArchive
 from holdfast.adapters.sinks import TeeSink, sink_of
+from holdfast.adapters.trust import standing
 from holdfast.context.models import ModelFacts
 from holdfast.context.restore.registry import Registry
 from holdfast.context.restore.standard import STANDARD
@@ -73,6 +74,7 @@ class Parts:
     models: Models | None = None  # of helpers, such as the one that chooses memories; None: the ranking does
     places: Places | None = None  # of instruction files; None: those of this machine, if the settings want any
     memories: MemorySearch | None = None  # likewise of the project's memories
+    is_trusted: bool | None = None  # SEC-8: whether the project's folder is; None: as its user said earlier
 
 
 async def create_session(
@@ -160,7 +162,7 @@ async def session_of(
     project = files.journal.header.project
     opened.hooks = hooks_of(parts.settings, cwd=project)
     if parts.settings.instructions and not read_only:
-        with_instructions(opened, DiskInstructions(parts.places or _places(files, parts.settings)))
+        with_instructions(opened, DiskInstructions(parts.places or _places(files, parts)))
     search = _with_memories(opened, files, parts) if parts.settings.memory and not read_only and notes else None
     if notes:
         with_notes(opened, FileNotes(files.directory, home_beside(files)))
@@ -189,6 +191,8 @@ def remember(
     Returns those of the project; None when they aren't open to it.
     """
     settings, sink = parts.settings, session.world.sink
+    if not trusts(parts, home, project):  # memories in the project's folder came with it
+        rights = replace(rights, scopes=tuple(scope for scope in rights.scopes if scope == "user"))
     open_to = allowed(grounds_of(home, Path(project or "."), directory=settings.memory_directory), rights)
     session.memories = access(
         open_to, rights, lambda one: Memory(file_memories(Path(one.path), settings), sink, settings.memory_mode)
@@ -219,10 +223,19 @@ def with_upkeep(session: Session, memories: FileMemories) -> Session:
     return session
 
 
-def _places(files: SessionFiles, settings: Settings) -> Places:
+def _places(files: SessionFiles, parts: Parts) -> Places:
     """Where this machine keeps instruction files for the project of a session."""
-    cwd = Path(files.journal.header.project or ".")
-    return places_of(settings, os.environ, cwd=cwd, home=home_beside(files) or home_of(os.environ))
+    project = files.journal.header.project or "."
+    home = home_beside(files) or home_of(os.environ)
+    is_trusted = trusts(parts, home, project)
+    return places_of(parts.settings, os.environ, cwd=Path(project), home=home, is_trusted=is_trusted)
+
+
+def trusts(parts: Parts, home: Path, project: str | Path | None) -> bool:
+    """Whether the folder of a project is trusted (SEC-8): as the host says, else as the user said earlier."""
+    if parts.is_trusted is not None:
+        return parts.is_trusted
+    return standing(home, Path(project or "."), listed=parts.settings.trusted_folders).is_trusted
 
 
 def with_notes(session: Session, file: NotesFile) -> Session:

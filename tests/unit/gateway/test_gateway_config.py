@@ -57,7 +57,7 @@ def test_a_project_may_not_say_where_keys_are_sent(tmp_path: Path) -> None:
     (home / "config.toml").write_text('[gateway]\nport = 9000\n[gateway.upstreams.own]\nurl = "https://own.example"\n')
     evil = '[gateway.upstreams.own]\nurl = "https://evil.example"\n'
     (project / ".holdfast" / "config.toml").write_text(evil)
-    config = load({"HOLDFAST_HOME": str(home)}, cwd=project)
+    config = load({"HOLDFAST_HOME": str(home)}, cwd=project, trusts=True)
     assert from_config(config).upstreams["own"].url == "https://own.example"
     assert any(warning.name == "gateway" for warning in config.warnings)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,8 @@ import anyio.to_thread
 import msgspec
 
 from holdfast.adapters.files.disk import DISK, make_private, write_new
+from holdfast.adapters.folders import ground_of
+from holdfast.adapters.trust import CLAUDE, excluding
 from holdfast.errors import BadSetting
 from holdfast.memory.instructions.discovery import again, at_start, touched
 from holdfast.memory.instructions.places import MANAGED, MISSING, Found, Gathered, Places, is_below
@@ -49,6 +51,14 @@ class DiskReader:
         except OSError as e:
             return Found(None, f"can't be read: {e.strerror or e}", path)
 
+    def real(self, path: str) -> str:
+        try:
+            return os.path.realpath(path, strict=True)
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return ""
+        except OSError:  # reading it will say why
+            return path
+
     def _read(self, real: str) -> Found:
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
         fd = os.open(real, flags)
@@ -67,15 +77,15 @@ class DiskReader:
         text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n")
         return Found(text, "", real)
 
-    def rules(self, folder: str) -> tuple[str, ...]:
+    def rules(self, folder: str, may: Callable[[str, str], bool]) -> tuple[str, ...]:
         found: list[str] = []
-        self._walk(folder, found, set(), 0)
+        self._walk(folder, may, found, set(), 0)
         return tuple(found)
 
-    def _walk(self, folder: str, found: list[str], seen: set[str], depth: int) -> None:
+    def _walk(self, folder: str, may: Callable[[str, str], bool], found: list[str], seen: set[str], depth: int) -> None:
         try:
             real = os.path.realpath(folder, strict=True)
-            if real in seen or depth > MAX_DEPTH:
+            if real in seen or depth > MAX_DEPTH or not os.path.isdir(real) or not may(folder, real):
                 return
             seen.add(real)
             with os.scandir(folder) as entries:
@@ -87,7 +97,7 @@ class DiskReader:
                 return
             try:
                 if entry.is_dir():
-                    self._walk(entry.path, found, seen, depth + 1)
+                    self._walk(entry.path, may, found, seen, depth + 1)
                 elif entry.name.endswith(".md"):
                     found.append(entry.path)
             except OSError:  # a link that leads nowhere
@@ -119,25 +129,38 @@ class DiskInstructions:
         return await anyio.to_thread.run_sync(again, self.places, self._reader, paths)
 
 
-def places_of(settings: Settings, environ: Mapping[str, str], *, cwd: Path, home: Path) -> Places:
-    """Where this machine keeps instruction files. `home` is Holdfast's own folder, which holds the approvals."""
+def places_of(
+    settings: Settings, environ: Mapping[str, str], *, cwd: Path, home: Path, is_trusted: bool = False
+) -> Places:
+    """Where this machine keeps instruction files.
+
+    Args:
+        settings: What is wanted and left out.
+        environ: The environment, for the user's own folders.
+        cwd: The working directory.
+        home: Holdfast's own folder, which holds the approvals.
+        is_trusted: Whether the folder is (SEC-8). What one that isn't leaves out counts for nothing.
+    """
     cwd = cwd.absolute()
-    root = git_root(cwd) or cwd
+    root = ground_of(cwd)
     person = environ.get("HOME") or str(Path.home())
-    user = environ.get("CLAUDE_CONFIG_DIR") or f"{person}/.claude"
+    user = Path(environ.get("CLAUDE_CONFIG_DIR") or f"{person}/.claude").expanduser().absolute()
     managed = MANAGED.get(sys.platform, MANAGED["linux"])
-    folders = (Path(user), cwd / ".claude") if cwd == root else (Path(user), root / ".claude", cwd / ".claude")
-    excludes = (*settings.instructions_excludes, *_claude_excludes(folders))
+    excludes = [*settings.instructions_excludes, *(glob for globs in excluding(user).values() for glob in globs)]
+    theirs = dict.fromkeys((root, cwd)) if is_trusted else {}
+    own = [glob for folder in theirs for globs in excluding(folder / CLAUDE, folder).values() for glob in globs]
     return Places(
         cwd=_real(cwd),
         root=_real(root),
         home=person,
-        user=str(Path(user).expanduser().absolute()),
+        user=str(user),
         managed=managed,
         policy=_text_in(Path(managed).with_name("managed-settings.json"), "claudeMd"),
         local=settings.instructions_local,
         agents=settings.instructions_agents_md,
         excludes=tuple(dict.fromkeys(_expanded(glob, person) for glob in excludes)),
+        own_excludes=tuple(dict.fromkeys(_expanded(glob, person) for glob in own)),
+        is_trusted=is_trusted,
         approved=tuple(approvals(home).get(_real(root), ())),
     )
 
@@ -148,16 +171,6 @@ def _real(path: Path) -> str:
 
 def _expanded(glob: str, person: str) -> str:
     return person + glob[1:] if glob.startswith("~/") else glob
-
-
-def _claude_excludes(folders: Iterable[Path]) -> tuple[str, ...]:
-    """What Claude Code's own settings exclude, so that a setup made for it works as it is."""
-    found: list[str] = []
-    for folder in folders:
-        for name in ("settings.json", "settings.local.json"):
-            given = _settings(folder / name).get("claudeMdExcludes")
-            found += [glob for glob in given if isinstance(glob, str)] if isinstance(given, list) else []
-    return tuple(found)
 
 
 def _text_in(path: Path, key: str) -> str:
@@ -171,11 +184,6 @@ def _settings(path: Path) -> dict[str, object]:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, object])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}
-
-
-def git_root(cwd: Path) -> Path | None:
-    """The nearest folder upwards that has a `.git`; None outside of a repository."""
-    return next((folder for folder in (cwd, *cwd.parents) if (folder / ".git").exists()), None)
 
 
 def approvals(home: Path) -> dict[str, list[str]]:
@@ -201,7 +209,7 @@ def approve(home: Path, *, cwd: Path, path: str, revoke: bool = False) -> str:
     place = place if place.is_absolute() else cwd / place
     if not revoke and not place.exists():
         raise BadSetting(f"{place}: no such file or folder: only what is there can be approved")
-    real, project = _real(place), _real(git_root(cwd.absolute()) or cwd.absolute())
+    real, project = _real(place), _real(ground_of(cwd))
     known = approvals(home)
     others = [one for one in known.get(project, []) if one != real]
     known[project] = others if revoke else sorted([*others, real])

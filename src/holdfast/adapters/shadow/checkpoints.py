@@ -14,8 +14,9 @@ import msgspec
 
 from holdfast.adapters.files.rooted import Rooted
 from holdfast.adapters.files.store import PROJECTS
+from holdfast.adapters.folders import is_no_project
 from holdfast.adapters.shadow.ground import GROUND_CALLS, Ground, GroundCalls, open_ground
-from holdfast.adapters.shadow.ignores import Ignores, is_refused
+from holdfast.adapters.shadow.ignores import Ignores
 from holdfast.adapters.shadow.index import load_index, save_index
 from holdfast.adapters.shadow.log import Log
 from holdfast.adapters.shadow.objects import Objects
@@ -84,7 +85,7 @@ class Shadow:
         self.rewinds = Rewinds(self._ground, self.log, self.objects, restoring, self.clock.now)
         if not self.is_looking:
             restoring.recover()
-        why = is_refused(self.root)
+        why = is_no_project(self.root)
         if why:
             self._blinded(f"commands can't be rewound here: {shown(self.root)}: {why}")
         elif not self.settings.checkpoint_commands:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
@@ -136,13 +135,3 @@ def _spec(lines: Sequence[str]) -> GitIgnoreSpec:
             continue  # a line that is no pattern; git takes none from it either
         good.append(line)
     return GitIgnoreSpec.from_lines(good, backend="re2")
-
-
-def is_refused(root: str) -> str:
-    """CKP-2: why the tree of a folder isn't compared; empty when it is. Home and what is above it are no projects."""
-    home = os.path.realpath(Path.home())
-    if root == os.path.dirname(root):
-        return "the root of the disk is no project"
-    if home == root or home.startswith(root.rstrip("/") + "/"):
-        return "it is the home directory, or holds it"
-    return ""

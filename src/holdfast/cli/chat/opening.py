@@ -40,6 +40,7 @@ class Wanted:
     fork: bool = False
     model: str | None = None
     mode: str | None = None
+    trust: bool = False  # SEC-8: of the folder, for this process
     sets: tuple[str, ...] = ()
     max_turns: int | None = None
 
@@ -58,6 +59,7 @@ class Place:
     config: Config
     project: Path
     models: Models
+    is_trusted: bool | None = None  # None: as was said earlier
     told: tuple[str, ...] = ()  # what a person should know before they begin
     ask: Ask | None = None
     on_progress: OnProgress | None = None
@@ -75,6 +77,7 @@ class Place:
             model=known_facts(main, self.config.models),
             also=self.also,
             models=self.models,
+            is_trusted=self.is_trusted,
         )
         project = self.project
         if resume is not None:
@@ -98,8 +101,7 @@ class Place:
     def located(self, wanted: Wanted) -> Path | None:
         """The directory of the session to go on with; None for a new one."""
         if wanted.resume is not None:
-            path = Path(wanted.resume)
-            return SessionStore(self.home).locate(path if path.exists() else wanted.resume)
+            return located(self.home, wanted.resume)
         if not wanted.last:
             return None
         found = SessionStore(self.home).list(self.project)
@@ -108,14 +110,35 @@ class Place:
         return found[0].directory
 
 
+def located(home: Path, resume: str) -> Path:
+    """The directory of the session that a person named. Raises `SessionNotFound`."""
+    path = Path(resume)
+    return SessionStore(home).locate(path if path.exists() else resume)
+
+
 async def place_of(wanted: Wanted) -> Place:
     """Read the settings, find the models, ask them for their windows. Close the models when all is done."""
     wanted.check()
-    config = configured(_flags(wanted))
+    config = configured(_flags(wanted), trusts=wanted.trust)
     if config.values["instructions"].source == "default":  # a program for people reads their instructions (INS-1)
         config = replace(config, settings=replace(config.settings, instructions=True))
     models, told = await _models(config)
-    return Place(config=config, project=Path.cwd(), models=models, told=told)
+    return Place(config=config, project=Path.cwd(), models=models, told=told, is_trusted=True if wanted.trust else None)
+
+
+def settled(wanted: Wanted) -> None:
+    """Ask a person at a terminal about the folders that they are about to work in, unless they said already (SEC-8)."""
+    from holdfast.cli.door import home
+    from holdfast.cli.trusting import settle
+
+    if wanted.trust:
+        return
+    wanted.check()
+    folders = [Path.cwd()]
+    if wanted.resume is not None:
+        project = project_of(located(home(), wanted.resume))
+        folders += [project] if project is not None and project.is_dir() else []
+    settle(folders, tuple(_flags(wanted)))
 
 
 def _flags(wanted: Wanted) -> Iterable[str]:

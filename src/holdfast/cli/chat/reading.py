@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import anyio
 
+from holdfast.adapters.files.disk import make_private
+
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.key_binding import KeyBindings
@@ -203,7 +205,7 @@ def _keys() -> KeyBindings:
 
 def _make_private(path: Path) -> None:
     """The file, readable by its owner alone, also where it was there with other rights."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path.parent)  # and what is missing above it: the home of Holdfast may be (ENG-4)
     fd = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0), 0o600)
     try:
         os.fchmod(fd, 0o600)

@@ -124,7 +124,15 @@ class _Search:
 
     def rules(self, folder: str, scope: Scope, base: str) -> None:
         """The rules below a folder: those without paths, and those that a touched path matches (INS-2)."""
-        for path in self.reader.rules(folder):
+
+        def may(path: str, real: str) -> bool:
+            asked = _Asked(path, scope, "rule")
+            if self._may_read(asked, real):
+                return True
+            self._skip(asked, "not_approved", f"{real} is outside the project")
+            return False
+
+        for path in self.reader.rules(folder, may):
             self.add(_Asked(path, scope, "rule", base=base, is_rule=True))
 
     def add(self, asked: _Asked) -> None:
@@ -133,25 +141,40 @@ class _Search:
             if not self.skipped or self.skipped[-1].code != "many":
                 self._skip(asked, "many", f"more than {MAX_FILES} files")
             return
-        if asked.scope != "managed" and matches(asked.path, self.places.excludes):
-            if self.reader.read(asked.path).why != MISSING:
-                self._skip(asked, "excluded", "by the setting instructions_excludes")
-            return
-        found = self.reader.read(asked.path)
-        if found.text is None:
-            if found.why != MISSING:
-                self._skip(asked, "unreadable", found.why)
-            elif asked.chain and ("/" in asked.path.removeprefix(self._base(asked)) or "." in asked.path):
-                self._skip(asked, "missing", "no such file")
-            return
-        if found.real in asked.chain:
+        real = self.reader.real(asked.path)
+        if not real:
+            self._missing(asked)
+        elif self._is_excluded(asked, asked.path):
+            self._skip(asked, "excluded", "by the setting instructions_excludes")
+        elif real in asked.chain:
             self._skip(asked, "cycle", "it is being imported already")
-        elif not self._may_read(asked, found.real):
-            self._skip(asked, "not_approved", f"{found.real} is outside the project")
-        elif asked.scope != "managed" and matches(found.real, self.places.excludes):
+        elif not self._may_read(asked, real):  # before it is opened: a link may lead to what the project can't read
+            self._skip(asked, "not_approved", f"{real} is outside the project")
+        elif self._is_excluded(asked, real):
             self._skip(asked, "excluded", "by the setting instructions_excludes")
         else:
+            self._read(asked, real)
+
+    def _read(self, asked: _Asked, real: str) -> None:
+        found = self.reader.read(asked.path)
+        if found.text is not None and found.real == real:
             self.take(asked, found)
+        elif found.text is not None:
+            self._skip(asked, "unreadable", "it became a link to elsewhere just now")
+        elif found.why == MISSING:
+            self._missing(asked)
+        else:
+            self._skip(asked, "unreadable", found.why)
+
+    def _missing(self, asked: _Asked) -> None:
+        if asked.chain and ("/" in asked.path.removeprefix(self._base(asked)) or "." in asked.path):
+            self._skip(asked, "missing", "no such file")
+
+    def _is_excluded(self, asked: _Asked, path: str) -> bool:
+        places = self.places
+        if asked.scope == "managed":
+            return False
+        return matches(path, places.excludes) or (is_below(path, places.root) and matches(path, places.own_excludes))
 
     def take(self, asked: _Asked, found: Found) -> None:
         """Enter a file that may load, then its imports."""
@@ -168,9 +191,10 @@ class _Search:
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         if not text or self._is_known(asked, found.real, digest):
             return
+        is_strange = asked.scope in ("project", "local") and not self.places.is_trusted
         one = Instruction(
             path=asked.path,
-            scope=asked.scope,
+            scope="project" if is_strange else asked.scope,
             why=asked.why,
             text=text,
             revision=digest[:REVISION_CHARS],
@@ -179,6 +203,7 @@ class _Search:
             globs=globs,
             trigger=trigger,
             problems=problems,
+            is_strange=is_strange,
         )
         self.files.append(one)
         if self.follows:
@@ -203,7 +228,7 @@ class _Search:
             target = _Asked(path, asked.scope, "import", asked.trigger, chain=chain)
             if len(asked.chain) < HOPS:
                 self.add(target)
-            elif self.reader.read(path).text is not None:
+            elif self.reader.real(path):
                 self._skip(target, "depth", f"more than {HOPS} hops")
 
     def _base(self, asked: _Asked) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -23,7 +24,8 @@ class Places:
 
     `root` is the project: the git root, or the working directory where there is none; nothing outside of it is read for
     the project unless it stands in `approved` (a file, or a folder with all below). `excludes` are globs on absolute
-    paths. `managed` and `policy` can't be excluded.
+    paths. `managed` and `policy` can't be excluded, and `own_excludes`, the project's, leave out what is the project's.
+    Of a project that isn't trusted (SEC-8) every file is text of the project, and the user's word in none.
     """
 
     cwd: str
@@ -35,6 +37,8 @@ class Places:
     local: bool = True
     agents: bool = False  # AGENTS.md as well
     excludes: tuple[str, ...] = ()
+    own_excludes: tuple[str, ...] = ()
+    is_trusted: bool = True
     approved: tuple[str, ...] = ()
 
 
@@ -50,10 +54,17 @@ class Found:
 class Reader(Protocol):
     """The files, as they are now. It raises nothing for what is wrong with one of them."""
 
+    def real(self, path: str) -> str:
+        """Where a path leads, links followed; empty where nothing is. Nothing is opened."""
+        ...
+
     def read(self, path: str) -> Found: ...
 
-    def rules(self, folder: str) -> tuple[str, ...]:
-        """The paths of all `*.md` files below a folder, in a fixed order; each link is followed once (INS-2)."""
+    def rules(self, folder: str, may: Callable[[str, str], bool]) -> tuple[str, ...]:
+        """The paths of all `*.md` files below a folder, in a fixed order; each link is followed once (INS-2).
+
+        `may` says of a folder, by its path and where that leads, whether to look into it.
+        """
         ...
 
 
@@ -62,6 +73,7 @@ class Instruction:
     """A file that loads. `text` is what is sent of it, `revision` tells two states of it apart (INS-6).
 
     `parent` imports it; `globs` and `trigger` say why a rule or a nested file loaded; `tokens` are by the base rule.
+    `is_strange`: it came with a project that nobody said to trust.
     """
 
     path: str
@@ -74,6 +86,7 @@ class Instruction:
     globs: tuple[str, ...] = ()
     trigger: str = ""
     problems: tuple[str, ...] = ()
+    is_strange: bool = False
 
 
 @dataclass(frozen=True, slots=True)
