@@ -27,7 +27,8 @@ from holdfast.context.indexing import index_of
 from holdfast.engine import compaction as engine
 from holdfast.engine import restoring
 from holdfast.engine.compaction import Done, compact
-from holdfast.engine.notes import SessionNotes, from_notes
+from holdfast.engine.notes import SessionNotes
+from holdfast.engine.notes_compaction import from_notes
 from holdfast.engine.session import Session
 from holdfast.transcript.messages import Message
 from holdfast.wiring import Parts, memory_session

@@ -8,6 +8,12 @@ from holdfast.context.view import View
 from holdfast.settings import Settings
 
 
+def unread_bytes(view: View) -> int:
+    """How much of the view's messages the next `index_of` has to read."""
+    start = len(view.index) if isinstance(view.index, Index) and len(view.index) <= len(view.items) else 0
+    return sum(len(raw) for item in view.items[start:] for raw in item.message.content)
+
+
 def index_of(view: View, settings: Settings) -> Index:
     """The index of all messages of the view, by position, caught up.
 

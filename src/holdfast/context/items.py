@@ -32,9 +32,7 @@ class Item:
 
 def item_of(message: Message) -> Item:
     """A message as it first enters the view; counts its blocks."""
-    blocks = message.blocks
-    sizes = tuple(block_size(block) for block in blocks)
-    return Item(message, blocks, sizes, _sum(sizes))
+    return Item(message, message.blocks, message.sizes, _sum(message.sizes))
 
 
 def changed(item: Item, changes: list[Change]) -> Item:

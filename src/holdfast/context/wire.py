@@ -142,6 +142,22 @@ def flatten(view: View) -> list[Group]:
     return _closed(flat.groups)
 
 
+def unflattened_bytes(view: View) -> int:
+    """How much the next `flatten` looks through."""
+    flat = view.flat if isinstance(view.flat, _Flat) else _Flat()
+    return sum(len(block.raw) for item in view.items[min(flat.upto, view.dirty) :] for block in item.visible)
+
+
+def unencoded_bytes(view: View) -> int:
+    """How much the next request flattens and encodes."""
+    size = unflattened_bytes(view)
+    for group in reversed(view.flat.groups if isinstance(view.flat, _Flat) else ()):
+        if group.encoded:
+            break
+        size += sum(len(part.raw) for part in group.parts())
+    return size
+
+
 def flattened(view: View, upto: int) -> list[Group]:
     """The API messages of the first `upto` items, made from scratch: what was sent when there were no more.
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from holdfast.context.acceptance import refusal
-from holdfast.context.compaction import Plan, Trigger, made, without_secrets
+from holdfast.context.compaction import Made, Plan, Trigger, made, without_secrets
 from holdfast.context.economics import move_price
 from holdfast.context.instructions import wishes
 from holdfast.context.parts import Part, span_of
+from holdfast.context.policy import Facts
 from holdfast.context.view import View
+from holdfast.engine.aside import aside_of
 from holdfast.engine.hooks import after, before
 from holdfast.engine.restoring import with_restored
 from holdfast.engine.session import Session
@@ -31,6 +34,8 @@ from holdfast.events import (
 )
 from holdfast.transcript.edits import Compacted
 from holdfast.transcript.records import CompactionFailed
+
+_LOOKS = 3  # at a session that changes while it is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,22 +144,43 @@ async def proposal(session: Session, wish: Wish) -> Proposal | Failed:
     plans = proposed(session, facts) if wish.record is None else supplied(session, facts, wish.record)
     async with aclosing(plans) as proposals:
         async for name, plan in proposals:
-            if isinstance(plan, Plan):
-                has_text = bool(plan.record.strip())
-                plan = focused(plan, wish.focus, "model" if wish.trigger == "model" else "user")
-                plan, families = without_secrets(view, plan, facts)
-                if families:
-                    emit(SecretsRedacted("summary", tuple(sorted(set(families))), len(families)))
-                identity = session.world.ids.new("boundary")
-                bare = made(view, plan, facts, identity=identity, trigger=wish.trigger)
-                why = refusal(view, bare, facts, plan.promised) if has_text else "empty: the record holds no text"
-                if why is None:
-                    return Proposal(plan, await with_restored(session, plan, facts, bare), name)
-            else:
-                why = plan
-            reason = why
-            emit(CompactionAttemptFailed(wish.trigger, name, why))
+            found = await _found(session, wish, facts, plan) if isinstance(plan, Plan) else plan
+            if not isinstance(found, str):
+                return Proposal(*found, name)
+            reason = found
+            emit(CompactionAttemptFailed(wish.trigger, name, reason))
     return Failed(reason)
+
+
+async def _found(session: Session, wish: Wish, facts: Facts, plan: Plan) -> tuple[Plan, Compacted] | str:
+    """The boundary of a plan, with what comes back; or why it must not be committed.
+
+    The work is done aside, so the session may have been changed meanwhile; then it is done again (CMP-8).
+    """
+    for _ in range(_LOOKS):
+        seen = session.changes
+        judge = partial(_judged, plan, facts, wish, session.world.ids.new("boundary"))
+        clean, families, bare, why = await aside_of(session.view, judge)
+        if families:
+            session.world.sink.emit(SecretsRedacted("summary", tuple(sorted(set(families))), len(families)))
+        if why is not None:
+            return why
+        boundary = await with_restored(session, clean, facts, bare)
+        if session.changes == seen:
+            return clean, boundary
+    return "changed: the session was changed again and again while its record was made"
+
+
+def _judged(
+    plan: Plan, facts: Facts, wish: Wish, identity: str, view: View
+) -> tuple[Plan, tuple[str, ...], Made, str | None]:
+    """The plan as it may be written, the families of secrets that were in it, its boundary, and why it may not be."""
+    has_text = bool(plan.record.strip())
+    plan = focused(plan, wish.focus, "model" if wish.trigger == "model" else "user")
+    plan, families = without_secrets(view, plan, facts)
+    bare = made(view, plan, facts, identity=identity, trigger=wish.trigger)
+    why = refusal(view, bare, facts, plan.promised) if has_text else "empty: the record holds no text"
+    return plan, families, bare, why
 
 
 async def _committed(session: Session, found: Proposal) -> Done:

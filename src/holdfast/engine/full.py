@@ -7,6 +7,7 @@ Waits and cut streams are retried as for every job; a prompt that is too long lo
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 from holdfast.context.compaction import Plan
 from holdfast.context.full import Summary, fault_of, full_plan, instruction, summary_in
@@ -15,6 +16,7 @@ from holdfast.context.policy import Facts
 from holdfast.context.replies import About, Reply
 from holdfast.context.requests import Request
 from holdfast.context.view import View
+from holdfast.engine.aside import aside_of
 from holdfast.engine.models import Models, ask_job
 from holdfast.engine.session import Session
 from holdfast.engine.strategies import Strategy, tails
@@ -39,9 +41,13 @@ def full(models: Sequence[Model]) -> Strategy:
                 yield said
                 continue
             for keep_from in starts:
-                yield full_plan(session.view, facts, keep_from, said)
+                yield await aside_of(session.view, partial(_plan, facts, keep_from, said))
 
     return Strategy("full", propose, tuple(models))
+
+
+def _plan(facts: Facts, keep_from: int, said: Summary, view: View) -> Plan:
+    return full_plan(view, facts, keep_from, said)
 
 
 def summarizing(models: Sequence[Model]) -> Strategy | None:

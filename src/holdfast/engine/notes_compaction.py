@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from holdfast.context.compaction import Plan
 from holdfast.context.noted import CURSOR, noted_plan
 from holdfast.context.policy import Facts
+from holdfast.engine.aside import aside_of
 from holdfast.engine.notes import SessionNotes
 from holdfast.engine.session import Session
 from holdfast.engine.strategies import Strategy
@@ -29,7 +30,8 @@ def from_notes(notes: SessionNotes) -> Strategy:
         elif cursor is None:
             yield "id_not_found: no update of the notes is in the journal"
         else:
-            yield noted_plan(session.view, facts, found.notes, (cursor, notes.file.path), notes.prepared)
+            whence, prepared, said = (cursor, notes.file.path), notes.prepared, found.notes
+            yield await aside_of(session.view, lambda view: noted_plan(view, facts, said, whence, prepared))
 
     return Strategy("session_memory", propose)
 

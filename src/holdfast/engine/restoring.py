@@ -6,15 +6,17 @@ Whatever fails here is an event and is left out; a compaction never fails for it
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from holdfast.context.acceptance import refusal
 from holdfast.context.compaction import Made, Plan, made
 from holdfast.context.policy import Facts
 from holdfast.context.restore.back import counted, put_back
 from holdfast.context.restore.play import Back, InPlay
-from holdfast.context.restore.registry import FileNow, Scene
+from holdfast.context.restore.registry import FileNow, Registry, Scene
 from holdfast.context.restore.scene import Looked, look
 from holdfast.context.view import View
+from holdfast.engine.aside import aside_of
 from holdfast.engine.session import Session
 from holdfast.events import FileReadBack, Restored, RestoreFailed
 from holdfast.transcript.edits import Compacted
@@ -28,17 +30,26 @@ async def with_restored(session: Session, plan: Plan, facts: Facts, without: Mad
     if not facts.settings.restore:
         return bare
     looked = await _looked(session, plan, facts)
-    room, spare = room_tokens(session.view, bare, facts)
+    restored = partial(_restored, plan, facts, bare, looked, session.registry)
+    boundary, failed, brought = await aside_of(session.view, restored)
+    _tell(session, {**looked.failed, **failed}, brought)
+    return boundary
+
+
+def _restored(
+    plan: Plan, facts: Facts, bare: Compacted, looked: Looked, registry: Registry, view: View
+) -> tuple[Compacted, dict[str, str], Compacted]:
+    """The boundary, what couldn't be brought back, with the reasons, and the boundary that says what was."""
+    room, spare = room_tokens(view, bare, facts)
     for share in WHOLE_SHARES:
         tokens, more = int(room * share), int(spare * share)
-        back, failed = put_back(looked, session.registry, tokens, identity=bare.id, spare_tokens=more)
-        whole = made(session.view, plan, facts, identity=bare.id, trigger=bare.trigger, back=back)
-        if refusal(session.view, whole, facts, plan.promised) is None:
-            _tell(session, {**looked.failed, **failed}, whole.boundary)
-            return whole.boundary
-    _tell(session, {**looked.failed, "all": "no room for what was to be restored"}, bare)
+        back, failed = put_back(looked, registry, tokens, identity=bare.id, spare_tokens=more)
+        whole = made(view, plan, facts, identity=bare.id, trigger=bare.trigger, back=back)
+        if refusal(view, whole, facts, plan.promised) is None:
+            return whole.boundary, failed, whole.boundary
     only_known = Back(in_play=InPlay(states=looked.saved))
-    return made(session.view, plan, facts, identity=bare.id, trigger=bare.trigger, back=only_known).boundary
+    known = made(view, plan, facts, identity=bare.id, trigger=bare.trigger, back=only_known)
+    return known.boundary, {"all": "no room for what was to be restored"}, bare
 
 
 def room_tokens(view: View, bare: Compacted, facts: Facts) -> tuple[int, int]:
@@ -58,7 +69,7 @@ def room_tokens(view: View, bare: Compacted, facts: Facts) -> tuple[int, int]:
 
 async def _looked(session: Session, plan: Plan, facts: Facts) -> Looked:
     """The trackers' view of things, with the files as they are now and what the host gives."""
-    looked = look(session.view, plan.keep_from, facts, session.registry)
+    looked = await aside_of(session.view, lambda view: look(view, plan.keep_from, facts, session.registry))
     given: dict[str, str] = {}
     for name, source in session.sources.items():
         try:

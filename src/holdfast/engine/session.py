@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
@@ -25,6 +26,7 @@ from holdfast.context.restore.standard import STANDARD
 from holdfast.context.state import from_checkpoint
 from holdfast.context.thinking import dropped_thinking
 from holdfast.context.view import View, advance, leaves_memory, project, reaches_back
+from holdfast.engine.aside import aside
 from holdfast.engine.caching import Cached
 from holdfast.errors import HoldfastError, RecordRefused
 from holdfast.events import (
@@ -108,6 +110,7 @@ class Session:
     cached: Cached | None = None  # what the provider's cache holds since the last answer (CMP-8)
     memories: Access | None = None  # the directories that its model may write to, by the memory tool (MEM-7, MEM-13)
     on_remembered: tuple[Callable[[str], None], ...] = ()  # told in a line what was kept on the user's word (MEM-7)
+    changes: int = 0  # how often the view changed: what was worked out aside from it may be out of date (SPD-8)
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
     _limits: tuple[object, Thresholds] | None = None
 
@@ -127,8 +130,7 @@ class Session:
         Without `whole`, reading starts at what the last boundary keeps, so time follows the live view (SPD-3).
         """
         loaded = await world.journal.load(whole=whole)
-        view = project(placed.record for placed in loaded.records)
-        view.past, view.before, view.since = None, None, []
+        view = await _view_of(loaded)
         for repair in loaded.repairs:
             world.sink.emit(JournalRepaired(repair.line, repair.what))
         session = cls(world, settings or Settings(), view, model, window, is_read_only, offsets=_offsets(loaded))
@@ -209,10 +211,18 @@ class Session:
         name calls by their ids, and results find them so.
         """
         given, system = self._taken(messages)
-        complete = tuple(self._complete(message) for message in given)
+        for message in given:
+            check_shape(message)
+        named = tuple(map(self._named, given))
+        read = await aside(
+            _bytes(named), partial(_read, named, self.settings, self.entry_limits, self.world.secret_key)
+        )
+        for families in read.secrets:
+            self.world.sink.emit(SecretsRedacted("message", tuple(sorted(set(families))), len(families)))
+        complete = read.messages
         self._refuse_repeated(complete)
         front = () if system is None else self._checked((system,))
-        await self._record((*front, *readable(complete), *self._checked(also)))
+        await self._record((*front, *complete, *self._checked(also)))
         for message in complete:
             item = self.view.item(message.id)
             self.world.sink.emit(MessageAppended(message.id, message.role, item.size.live if item else 0))
@@ -254,29 +264,12 @@ class Session:
                 raise RecordRefused(f"{at} answers {identity[:80]!r}, which nobody called: name the id of a tool_use")
         return message
 
-    def _complete(self, message: Message) -> Message:
-        check_shape(message)
-        check_limits(message, self.entry_limits)
-        message.check()
-        is_expected = self.settings.provider_compaction or message.note == PROVIDER_EDITED
-        if not is_expected and any(block.kind == "compaction" for block in message.blocks):
-            raise RecordRefused("a compaction block is taken only where the provider compacts: set provider_compaction")
-        if self.settings.redact_at_ingest:
-            message = self._without_secrets(message)
+    def _named(self, message: Message) -> Message:
         if message.id and message.at is not None:
             return message
         identity = message.id or MessageId(self.world.ids.new("message"))
         at = self.world.clock.now() if message.at is None else message.at
         return msgspec.structs.replace(message, id=identity, at=at)
-
-    def _without_secrets(self, message: Message) -> Message:
-        """What is said as the journal gets it with `redact_at_ingest`: so it is redacted at its first use (SEC-5)."""
-        done = [redact_json(bytes(raw), self.world.secret_key) for raw in message.content]
-        families = [family for one in done for family in one.families]
-        if not families:
-            return message
-        self.world.sink.emit(SecretsRedacted("message", tuple(sorted(set(families))), len(families)))
-        return msgspec.structs.replace(message, content=tuple(msgspec.Raw(one.raw) for one in done))
 
     def _refuse_repeated(self, messages: Sequence[Message]) -> None:
         view, said, called = self.view, set[str](), set[str]()
@@ -412,6 +405,7 @@ class Session:
             self.world.sink.emit(CalibrationLearned(calibration.model or "", calibration.ratio))
 
     def _apply(self, batch: tuple[Record, ...], offset: int) -> None:
+        self.changes += 1
         for record in batch:
             advance(self.view, record)
             if isinstance(record, Message):
@@ -421,8 +415,8 @@ class Session:
     async def _read_back(self) -> None:
         """Fold the journal anew, from as far back as it needs: a record reached behind the last boundary (CMP-11)."""
         loaded = await self.world.journal.load()
-        self.view = project(placed.record for placed in loaded.records)
-        self.view.past, self.view.before, self.view.since = None, None, []
+        self.view = await _view_of(loaded)
+        self.changes += 1
         self.offsets = _offsets(loaded)
         self._prune_offsets()
 
@@ -436,6 +430,51 @@ class Session:
                 emit(ResultOffloaded(stored.tool_use_id, stored.bytes, edit.preview_bytes))
         elif isinstance(edit, Cleared):
             emit(ResultsCleared(edit.trigger, edit.tool_use_ids, edit.tokens_saved, edit.images))
+
+
+def _bytes(messages: Iterable[Message]) -> int:
+    return sum(len(raw) for message in messages for raw in message.content)
+
+
+class _Read(NamedTuple):
+    """Messages as they come in, and the families of secrets that each held which held any."""
+
+    messages: tuple[Message, ...]
+    secrets: tuple[list[str], ...]
+
+
+def _read(messages: Sequence[Message], settings: Settings, limits: Limits, key: bytes) -> _Read:
+    """The messages checked and counted; if it is set, redacted for the journal, and so at their first use (SEC-5)."""
+    taken: list[Message] = []
+    secrets: list[list[str]] = []
+    for message in messages:
+        check_limits(message, limits)
+        message.check()
+        is_expected = settings.provider_compaction or message.note == PROVIDER_EDITED
+        if not is_expected and any(block.kind == "compaction" for block in message.blocks):
+            raise RecordRefused("a compaction block is taken only where the provider compacts: set provider_compaction")
+        if settings.redact_at_ingest:
+            done = [redact_json(bytes(raw), key) for raw in message.content]
+            if families := [family for one in done for family in one.families]:
+                secrets.append(families)
+                message = msgspec.structs.replace(message, content=tuple(msgspec.Raw(one.raw) for one in done))
+        taken.append(message)
+    complete = cast("tuple[Message, ...]", readable(tuple(taken)))
+    for message in complete:
+        _ = message.sizes  # counted here, and not while it is folded
+    return _Read(complete, tuple(secrets))
+
+
+def _folded(loaded: Loaded) -> View:
+    view = project(placed.record for placed in loaded.records)
+    view.past, view.before, view.since = None, None, []
+    return view
+
+
+async def _view_of(loaded: Loaded) -> View:
+    """The fold of what a journal gave; nobody else has its records yet."""
+    size = _bytes(placed.record for placed in loaded.records if isinstance(placed.record, Message))
+    return await aside(size, lambda: _folded(loaded))
 
 
 def _offsets(loaded: Loaded) -> dict[MessageId, int]:

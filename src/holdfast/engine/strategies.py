@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from holdfast.context.compaction import Plan, ledger_plan
 from holdfast.context.cuts import legal_cuts
@@ -11,6 +12,7 @@ from holdfast.context.held import held_plan
 from holdfast.context.keep import can_leave, keep_from
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
+from holdfast.engine.aside import aside_of
 from holdfast.engine.session import Session
 from holdfast.ports import Model
 
@@ -43,7 +45,7 @@ async def proposed(session: Session, facts: Facts) -> AsyncGenerator[tuple[str, 
 async def _ahead(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
     held = session.view.state.held
     if held is not None and facts.span is None:
-        yield held_plan(session.view, facts, held)
+        yield await aside_of(session.view, lambda view: held_plan(view, facts, held))
 
 
 AHEAD = Strategy("precomputed", _ahead)
@@ -54,8 +56,12 @@ async def _ledger(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
     if not positions:
         yield "nothing_to_compact: no message stands before the messages to keep"
     for position in positions:
-        yield ledger_plan(session.view, facts, position)
-        yield ledger_plan(session.view, facts, position, has_text=False)  # for when even the text is too much
+        for has_text in (True, False):  # without, for when even the text is too much
+            yield await aside_of(session.view, partial(_ledger_plan, facts, position, has_text))
+
+
+def _ledger_plan(facts: Facts, position: int, has_text: bool, view: View) -> Plan:
+    return ledger_plan(view, facts, position, has_text=has_text)
 
 
 def tails(view: View, facts: Facts) -> list[int]:

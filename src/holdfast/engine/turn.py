@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from holdfast.context.passes import CHEAP_PASSES, CLOSING_PASSES
+from holdfast.context.indexing import index_of, unread_bytes
+from holdfast.context.passes import CHEAP_PASSES, CLOSING_PASSES, Pass
 from holdfast.context.policy import Facts, Pressure, compaction_need, pressure_at
 from holdfast.context.replies import About, Reply
 from holdfast.context.requested import is_due
 from holdfast.context.requests import Protocol, Request, to_request
 from holdfast.context.state import REQUESTED
 from holdfast.context.thinking import Wanted, closing_lines, is_broken, wanted_back
-from holdfast.context.wire import CONTINUES, lacks_turn
+from holdfast.context.view import View
+from holdfast.context.wire import CONTINUES, lacks_turn, unencoded_bytes, unflattened_bytes
+from holdfast.engine.aside import LARGE_BYTES, aside, snapshot
 from holdfast.engine.calling import Call, OnDelta, append_reply, apply, call, introduce
 from holdfast.engine.compaction import Blocked, Done, Failed, Outcome, compact
 from holdfast.engine.full import OFFLINE, summarizing
@@ -37,6 +41,7 @@ from holdfast.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLo
 from holdfast.events import CompactionChecked, LadderGaveUp
 from holdfast.ports import Model
 from holdfast.settings import Settings
+from holdfast.transcript.edits import Edit
 from holdfast.transcript.messages import Message
 from holdfast.transcript.records import Noted
 from holdfast.transcript.sizes import NOTHING
@@ -82,10 +87,22 @@ async def run_turn(
     await remind(session, "before")
     await session.append(*_messages(prompt))
     reply = await _ask(session, model, source, on_delta)
-    session.rest()
+    await rested(session)
     if keepers is not None:
         keepers.after_reply(session, source)
     return reply
+
+
+async def rested(session: Session) -> None:
+    """`Session.rest`, aside where there is much to read."""
+    view, settings = session.view, session.settings
+    size = unread_bytes(view)
+    if size <= LARGE_BYTES:
+        session.rest()
+        return
+    copy = snapshot(view)
+    await aside(size, lambda: index_of(copy, settings))
+    view.index = copy.index
 
 
 def _own_helpers(settings: Settings, model: Model) -> Models:
@@ -171,8 +188,18 @@ async def prepare(
     Raises `ContextBlocked` when the view stays above the block threshold; nothing was sent then, and nothing is lost.
     """
     done = await ready(session, source, wanted=wanted_back(protocol, head))
-    request = to_request(session.view, session.facts(source), protocol=protocol, stream=stream, head=head)
+    request = await requested(session, session.facts(source), protocol=protocol, stream=stream, head=head)
     return Prepared(request, done.tokens, done.outcome)
+
+
+async def requested(
+    session: Session, facts: Facts, *, protocol: Protocol, stream: bool, head: Mapping[str, Any] | None = None
+) -> Request:
+    """The request of the session's view. One whose parts are large and new is made aside; nobody else may use the
+    session meanwhile, as at any time."""
+    view = session.view
+    make = partial(to_request, view, facts, protocol=protocol, stream=stream, head=head)
+    return await aside(unencoded_bytes(view), make)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +215,7 @@ async def ready(session: Session, source: str = "user", *, wanted: Wanted = "sai
     await _pass_turn(session)
     facts = session.facts(source)
     for shrink in CHEAP_PASSES + CLOSING_PASSES:
-        await session.commit(shrink(session.view, facts), facts)
+        await session.commit(await _shrunk(session.view, facts, shrink), facts)
     await remind(session, "behind")  # after the passes: what they cleared may be needed again at once
     outcome = await _compact_if_due(session, facts)
     if is_broken(session.view, wanted):
@@ -200,9 +227,19 @@ async def ready(session: Session, source: str = "user", *, wanted: Wanted = "sai
     return Ready(size, outcome)
 
 
+async def _shrunk(view: View, facts: Facts, shrink: Pass) -> tuple[Edit, ...]:
+    """What a pass says. Those that look at all bytes look at what is new; where that is much, they do it aside."""
+    size = sum(len(raw) for item in view.items[view.sent :] for raw in item.message.content)
+    if size <= LARGE_BYTES:
+        return tuple(shrink(view, facts))
+    copy = snapshot(view)
+    return await aside(size, lambda: tuple(shrink(copy, facts)))
+
+
 async def _pass_turn(session: Session) -> None:
     """A request has to end with the user; when the model spoke last, a recorded line passes it the turn."""
-    if not session.view.items or not lacks_turn(session.view):
+    view = session.view
+    if not view.items or not await aside(unflattened_bytes(view), lambda: lacks_turn(view)):
         return
     line = Message.of("user", CONTINUES, origin="reminder")
     await session.append(line)

@@ -47,7 +47,7 @@ class Slices(Sequence[msgspec.Raw]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class Seen:
     """A body that was read, with the links of its messages from `lead` on."""
 
     body: bytes
@@ -71,8 +71,10 @@ class _Seen:
         return low
 
 
-def taken_apart(body: bytes) -> Taken:
-    """A body that nothing is known of. Raises `Unmanageable`."""
+def taken_apart(body: bytes, seen: Seen | None = None) -> Taken:
+    """A body; what an earlier one began with, to the byte, isn't read again. Raises `Unmanageable`."""
+    if seen is not None and (taken := _behind(seen, body, seen.common(body))) is not None:
+        return taken
     fields = fields_of(body)
     raw = fields.get("messages")
     messages = list_of(raw)
@@ -108,16 +110,16 @@ class Bodies:
     """The last bodies of conversations, by the seed of their chains. Memory is bounded: the longest unused go."""
 
     most_bytes: int = 64 * 1024 * 1024
-    _seen: OrderedDict[tuple[bytes, bytes], _Seen] = field(default_factory=OrderedDict)
+    _seen: OrderedDict[tuple[bytes, bytes], Seen] = field(default_factory=OrderedDict)
     _bytes: int = 0
 
-    def taken_apart(self, seed: bytes, body: bytes) -> Taken:
-        """As the function of this name; what an earlier body of the same seed began with isn't read again."""
+    def seen(self, seed: bytes, body: bytes) -> Seen | None:
+        """The latest body of the same seed that begins with the same message."""
         for key in reversed(self._seen):
             seen = self._seen[key]
             if key[0] == seed and body.startswith(seen.body[: seen.ends[seen.lead]]):
-                return _behind(seen, body, seen.common(body)) or taken_apart(body)
-        return taken_apart(body)
+                return seen
+        return None
 
     def keep(self, seed: bytes, taken: Taken, lead: int, links: list[bytes]) -> None:
         """Remember a body by its links, which begin behind its first `lead` messages."""
@@ -128,7 +130,7 @@ class Bodies:
         begins = list(messages.begins[: len(ends)])
         key = (seed, links[1])
         self._forget(key)
-        self._seen[key] = _Seen(messages.body, taken.start, begins, ends, lead, links)
+        self._seen[key] = Seen(messages.body, taken.start, begins, ends, lead, links)
         self._bytes += len(messages.body)
         while self._bytes > self.most_bytes:
             self._forget(next(iter(self._seen)))
@@ -138,7 +140,7 @@ class Bodies:
         self._bytes -= len(gone.body) if gone else 0
 
 
-def _behind(seen: _Seen, body: bytes, count: int) -> Taken | None:
+def _behind(seen: Seen, body: bytes, count: int) -> Taken | None:
     """The body read from behind its first `count` messages on; None when that can't be done."""
     if count <= seen.lead:
         return None

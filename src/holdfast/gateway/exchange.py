@@ -90,7 +90,7 @@ class Exchange:
         gateway, inquiry = self._gateway, self._inquiry
         try:
             who = self._who()
-            incoming = gateway.now.turns.read(who, inquiry.side, inquiry.body)
+            incoming = await gateway.now.turns.read(who, inquiry.side, inquiry.body)
             turn = await gateway.now.turns.begin(
                 who,
                 inquiry.side,
@@ -131,8 +131,8 @@ class Exchange:
         inquiry = self._inquiry
         try:
             who, turns = self._who(), self._gateway.now.turns
-            incoming = turns.read(who, inquiry.side, inquiry.body)
-            links = turns.links(who, inquiry.side, incoming)
+            incoming = await turns.read(who, inquiry.side, inquiry.body)
+            links = await turns.links(who, inquiry.side, incoming)
             return shadow(who, inquiry.side, incoming, links)
         except Unmanageable:
             return None

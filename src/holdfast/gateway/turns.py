@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from holdfast.context.anchor import PROVIDER_EDITED
@@ -19,12 +18,13 @@ from holdfast.context.replies import About, Reply
 from holdfast.context.requests import Request, output_tokens, to_request
 from holdfast.context.thinking import Wanted, closing_lines, is_broken, wanted_back
 from holdfast.context.view import View, advance
+from holdfast.engine.aside import aside
 from holdfast.engine.calling import apply
 from holdfast.engine.ladder import Compact, Correct, DropMedia, DropThinking, Ladder, Rungs, step
 from holdfast.engine.reminding import remind
-from holdfast.engine.turn import ready
+from holdfast.engine.turn import ready, requested, rested
 from holdfast.errors import ContextBlocked, ModelError
-from holdfast.gateway.bodies import Bodies, Slices
+from holdfast.gateway.bodies import Bodies, Slices, taken_apart
 from holdfast.gateway.digests import Known, Limits, chain, digest, seed
 from holdfast.gateway.index import ASKED, CLIENT, mark
 from holdfast.gateway.reading import Incoming, Side, Unmanageable
@@ -33,8 +33,7 @@ from holdfast.transcript.blocks import Block, ToolResult, ToolUse, encode
 from holdfast.transcript.messages import Message, MessageId, content_of
 from holdfast.transcript.records import Cursor
 
-T = TypeVar("T")
-_LARGE_BYTES = 256 * 1024  # some milliseconds of reading; less isn't worth a thread
+_BATCH_BYTES = 256 * 1024  # of what a client says at once: what one transaction holds, and one step of the loop folds
 
 # What the client does by itself stays the client's: waiting, and asking again after a cut stream.
 _RUNGS = Rungs(retries=0, cuts=0, blanks=0, window_stops=0)
@@ -85,22 +84,27 @@ class Turns:
         self._limits, self._max_messages = limits, max_messages
         self._known, self._bodies = Known(), Bodies()
 
-    def read(self, who: Who, side: Side, body: bytes) -> Incoming:
+    async def read(self, who: Who, side: Side, body: bytes) -> Incoming:
         """A body as far as it is new. Raises `Unmanageable`."""
-        return side.read(body, self._bodies.taken_apart(_seed(who, side), body))
+        seen = self._bodies.seen(_seed(who, side), body)
+        new_bytes = len(body) - (seen.ends[-1] if seen else 0)
+        return await aside(new_bytes, lambda: side.read(body, taken_apart(body, seen)))
 
-    def links(self, who: Who, side: Side, incoming: Incoming) -> list[bytes]:
+    async def links(self, who: Who, side: Side, incoming: Incoming) -> list[bytes]:
         """The chain of a history. Raises `Unmanageable` beyond the limits."""
+        links = await aside(_new_bytes(incoming), lambda: self._links(who, side, incoming))
+        if incoming.taken is not None:
+            self._bodies.keep(_seed(who, side), incoming.taken, len(incoming.lead), links)
+        return links
+
+    def _links(self, who: Who, side: Side, incoming: Incoming) -> list[bytes]:
         if len(incoming.history) > self._max_messages:
             raise Unmanageable("too_many_messages")
         start, taken, history = _seed(who, side), incoming.taken, incoming.history
         known = list(taken.links[: len(history) + 1]) if taken else []
         known = known or [start]
         new = history[len(known) - 1 :]
-        links = [*known[:-1], *self._known.chain(known[-1], new, lambda raw: side.digest(raw, self._limits))]
-        if taken is not None:
-            self._bodies.keep(start, taken, len(incoming.lead), links)
-        return links
+        return [*known[:-1], *self._known.chain(known[-1], new, lambda raw: side.digest(raw, self._limits))]
 
     async def begin(
         self, who: Who, side: Side, incoming: Incoming, *, parts: PartsOf, fit: Callable[[Held], None]
@@ -109,7 +113,7 @@ class Turns:
 
         `parts` makes a session; `fit` tells one what holds for this request.
         """
-        links = await _aside(_new_bytes(incoming), lambda: self.links(who, side, incoming))
+        links = await self.links(who, side, incoming)
         turn: Turn | None = None
         with anyio.CancelScope(shield=True):
             async with who.sessions.entered(links, who.route, parts) as held:
@@ -128,7 +132,7 @@ class Turns:
         await held.journal.commit()
         edits = held.sink.edits - before
         turn = Turn(who, side, incoming, held, held.head, None, b"", tokens, edits)
-        _settle(turn)
+        await _settle(turn)
         return turn
 
     async def recovered(self, turn: Turn, error: ModelError) -> bool:
@@ -145,14 +149,14 @@ class Turns:
                 if held.head != turn.asked:
                     return False
                 before = held.sink.edits
-                if await apply(held.session, about, action, turn.request or _request(turn), "user") is not None:
+                if await apply(held.session, about, action, turn.request or await _request(turn), "user") is not None:
                     return False
                 held.is_corrected = held.is_corrected or isinstance(action, Correct)
                 held.is_shaped = True
                 turn.request, turn.tokens = None, await _ready(held, wanted_of(side, turn.incoming))
                 await held.journal.commit()
                 turn.edits += held.sink.edits - before
-                _settle(turn)
+                await _settle(turn)
         return True
 
     async def answered(self, turn: Turn, reply: Reply) -> str | None:
@@ -180,7 +184,7 @@ class Turns:
         """Once the client has its answer: read along for the ledger, and start what keeps notes (TURN-12)."""
         held = turn.held
         async with held.lock:
-            await anyio.to_thread.run_sync(held.session.rest)
+            await rested(held.session)
             held.keepers.after_reply(held.session)
 
 
@@ -211,13 +215,13 @@ def shadow(who: Who, side: Side, incoming: Incoming, links: Sequence[bytes]) -> 
     return to_request(view, held.session.facts(), protocol=side.protocol, head=head).body
 
 
-def _settle(turn: Turn) -> None:
+async def _settle(turn: Turn) -> None:
     held = turn.held
     held.is_shaped = held.is_shaped or held.journal.has_edits
     turn.is_shaped, turn.compacted = held.is_shaped, held.sink.compacted if turn.edits else ""
     turn.body = turn.incoming.body
     if turn.is_shaped:
-        turn.request = _request(turn)
+        turn.request = await _request(turn)
         turn.body = turn.request.body
         if turn.incoming.prefill is not None:
             turn.body = turn.side.with_prefill(turn.body, turn.incoming.prefill)
@@ -230,11 +234,12 @@ async def _said(who: Who, side: Side, incoming: Incoming, held: Held, links: lis
         return
     messages: list[Message] = []
     calls: set[str] = set()
-    new, is_large = incoming.history[start:], _new_bytes(incoming) > _LARGE_BYTES
-    for message in await _aside(_new_bytes(incoming), lambda: side.messages(new)):
+    new = incoming.history[start:]
+    for message in await aside(_new_bytes(incoming), lambda: side.messages(new)):
         identity = MessageId(session.world.ids.new("message"))
         messages.append(msgspec.structs.replace(_renamed(message, held, calls), id=identity))
-    held.is_shaped = held.is_shaped or not all(map(is_plain, messages))
+    is_as_it_came = await aside(_new_bytes(incoming), lambda: all(map(is_plain, messages)))
+    held.is_shaped = held.is_shaped or not is_as_it_came
     now = 0
     if session.view.items:
         now = next((n for n in range(len(messages), 0, -1) if messages[n - 1].role == "assistant"), 0)
@@ -242,8 +247,6 @@ async def _said(who: Who, side: Side, incoming: Incoming, held: Held, links: lis
     await remind(session, "before")
     await _appended(who, held, messages[now:], links)
     who.sessions.entered_links(held, links, start)
-    if is_large:  # a compaction that is due finds it read, and doesn't read it while everybody waits
-        await anyio.to_thread.run_sync(session.rest)
 
 
 async def _appended(who: Who, held: Held, messages: Sequence[Message], links: list[bytes]) -> None:
@@ -263,7 +266,7 @@ def _batches(messages: Sequence[Message]) -> Iterator[list[Message]]:
     for message in messages:
         batch.append(message)
         size += sum(map(len, message.content))
-        if size >= _LARGE_BYTES and not message.tool_uses:  # a call and its result come in together
+        if size >= _BATCH_BYTES and not message.tool_uses:  # a call and its result come in together
             yield batch
             batch, size = [], 0
     if batch:
@@ -278,11 +281,6 @@ def _new_bytes(incoming: Incoming) -> int:
     known = max(0, len(taken.links) - 1 + len(incoming.lead))
     ends = taken.messages.ends
     return ends[-1] - (ends[known - 1] if 0 < known <= len(ends) else taken.start)
-
-
-async def _aside(size_bytes: int, work: Callable[[], T]) -> T:
-    """Do something pure, in a thread when there is much of it, so that others don't wait for it (GW-3)."""
-    return await anyio.to_thread.run_sync(work) if size_bytes > _LARGE_BYTES else work()
 
 
 def _asked_with(held: Held, last: MessageId) -> MessageId:
@@ -350,13 +348,13 @@ async def _ready(held: Held, wanted: Wanted) -> int:
         return held.session.facts().size(held.session.view)
 
 
-def _request(turn: Turn) -> Request:
+async def _request(turn: Turn) -> Request:
     """The view's request, under the client's own fields."""
     side, held, session = turn.side, turn.held, turn.held.session
     facts = session.facts()
     most = output_tokens(session.view, facts, side.protocol) if held.is_corrected else None
     head: dict[str, Any] = side.head(turn.incoming, most)
-    return to_request(session.view, facts, protocol=side.protocol, stream=turn.incoming.is_stream, head=head)
+    return await requested(session, facts, protocol=side.protocol, stream=turn.incoming.is_stream, head=head)
 
 
 def _reply_digest(reply: Reply) -> bytes:

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.errors import MalformedBlock, RecordRefused
 from holdfast.transcript.blocks import Block, ToolResult, ToolUse, one_line, text_block
 from holdfast.transcript.sendable import check_sendable, raw_of
+from holdfast.transcript.sizes import Size, block_size
 
 MessageId = NewType("MessageId", str)
 ToolUseId = NewType("ToolUseId", str)
@@ -105,6 +106,11 @@ class Message(
     def blocks(self) -> tuple[Block, ...]:
         """The content as blocks; each keeps its bytes."""
         return tuple(Block(bytes(raw)) for raw in self.content)
+
+    @cached_property
+    def sizes(self) -> tuple[Size, ...]:
+        """What each block weighs; taken once (TOK-5)."""
+        return tuple(map(block_size, self.blocks))
 
     @property
     def tool_uses(self) -> tuple[ToolUse, ...]:

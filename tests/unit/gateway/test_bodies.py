@@ -16,6 +16,11 @@ pytestmark = pytest.mark.unit
 SEED = b"seed"
 
 
+def again(bodies: Bodies, seed: bytes, body: bytes) -> Taken:
+    """A body as the gateway takes it apart that knows others."""
+    return taken_apart(body, bodies.seen(seed, body))
+
+
 def links_of(taken: Taken) -> list[bytes]:
     """Links that tell which bytes they were made of."""
     return chain(SEED, [bytes(raw) for raw in taken.messages])
@@ -46,7 +51,7 @@ def test_a_growing_history_is_read_from_where_it_grew(order: str, space: str) ->
         history = [told(n, mark=n >= count - 2) for n in range(count)]  # breakpoints wander with the end
         tools = [{"name": "t", "input_schema": {"type": "object"}}]
         body = body_of(history, order=order, space=space, model=f"m{count % 3}", system="s" * count, tools=tools)
-        taken = bodies.taken_apart(SEED, body)
+        taken = again(bodies, SEED, body)
         whole = taken_apart(body)
         assert [bytes(raw) for raw in taken.messages] == [bytes(raw) for raw in whole.messages]
         assert next(iter(taken.messages[-1:])) == taken.messages[-1]
@@ -66,7 +71,7 @@ def test_random_edits_of_a_history_are_read_as_they_are() -> None:
         cut = chance.randrange(1, len(history) + 1)
         history = history[:cut] + [told(chance.randrange(50)) for _ in range(chance.randrange(3))]
         body = body_of(history, space=chance.choice(["", " "]), model="m", stream=chance.random() < 0.5)
-        taken = bodies.taken_apart(SEED, body)
+        taken = again(bodies, SEED, body)
         assert [msgspec.json.decode(raw) for raw in taken.messages] == history
         links = links_of(taken_apart(body))
         assert list(taken.links) == links[: len(taken.links)]
@@ -88,7 +93,7 @@ def test_what_goes_on_strangely_is_read_whole(tail: bytes) -> None:
     """SEC-6: what isn't JSON is refused as ever; of two arrays the last is the one, as every reader has it."""
     bodies = Bodies()
     first = body_of([told(0), told(1)])
-    taken = bodies.taken_apart(SEED, first)
+    taken = again(bodies, SEED, first)
     bodies.keep(SEED, taken, 0, links_of(taken))
     body = first[:-2] + tail
     try:
@@ -97,9 +102,9 @@ def test_what_goes_on_strangely_is_read_whole(tail: bytes) -> None:
         expected = None
     if expected is None:
         with pytest.raises(Unmanageable):
-            bodies.taken_apart(SEED, body)
+            again(bodies, SEED, body)
     else:
-        assert [bytes(raw) for raw in bodies.taken_apart(SEED, body).messages] == expected
+        assert [bytes(raw) for raw in again(bodies, SEED, body).messages] == expected
 
 
 def test_a_copy_of_the_messages_elsewhere_is_not_taken_for_them() -> None:
@@ -107,7 +112,7 @@ def test_a_copy_of_the_messages_elsewhere_is_not_taken_for_them() -> None:
     messages = [told(0), told(1)]
     inner = msgspec.json.encode(messages).decode()
     body = f'{{"metadata":{{"messages":{inner}}},"messages":{inner}}}'.encode()
-    taken = Bodies().taken_apart(SEED, body)
+    taken = again(Bodies(), SEED, body)
     assert [msgspec.json.decode(raw) for raw in taken.messages] == messages
     assert not isinstance(taken.messages, Slices), "not told, so nothing is remembered of it"
 
@@ -116,10 +121,10 @@ def test_others_histories_and_memory_stay_apart() -> None:
     """GW-4: another seed knows nothing; what is kept is bounded."""
     bodies = Bodies(most_bytes=2_000)
     body = body_of([told(0), told(1)])
-    taken = bodies.taken_apart(SEED, body)
+    taken = again(bodies, SEED, body)
     bodies.keep(SEED, taken, 0, links_of(taken))
-    assert bodies.taken_apart(SEED, body).links and not bodies.taken_apart(b"other", body).links
+    assert again(bodies, SEED, body).links and not again(bodies, b"other", body).links
     for number in range(50):
-        other = bodies.taken_apart(SEED, body_of([told(number + 100)]))
+        other = again(bodies, SEED, body_of([told(number + 100)]))
         bodies.keep(SEED, other, 0, links_of(other))
-    assert not bodies.taken_apart(SEED, body).links
+    assert not again(bodies, SEED, body).links

@@ -26,9 +26,13 @@ from holdfast.errors import DamagedLine, JournalError, JournalLost, SessionBusy
 from holdfast.ports import Loaded, Placed, Receipt
 from holdfast.transcript.blocks import one_line
 from holdfast.transcript.codec import decode_line, encode_header, encode_line
+from holdfast.transcript.edits import Compacted
+from holdfast.transcript.messages import Message
 from holdfast.transcript.records import Header, Record, Repaired, Transaction
 
 _NOT_A_WRITER = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+_LARGE_BYTES = 64 * 1024  # more is encoded in a thread, synced or not, so that others have the loop (SPD-8)
 
 Durability = Literal["commit", "process"]
 
@@ -195,7 +199,7 @@ class FileJournal:
         for waiting in batch:
             waiting.is_taken = True
         with anyio.CancelScope(shield=True):
-            if self._is_synced:
+            if self._is_synced or sum(map(_weight, batch)) >= _LARGE_BYTES:
                 await anyio.to_thread.run_sync(self._commit, batch, limiter=self._one_thread)
             else:
                 self._commit(batch)
@@ -305,6 +309,14 @@ class FileJournal:
                 self._let_go()
                 if self._lock is not None:
                     self._lock.release()
+
+
+def _weight(waiting: _Waiting) -> int:
+    """About how many bytes an append encodes and reads back: a boundary holds much, and so do messages."""
+    return sum(
+        sum(map(len, record.content)) if isinstance(record, Message) else _LARGE_BYTES * isinstance(record, Compacted)
+        for record in waiting.records
+    )
 
 
 def _line(seq: int, records: tuple[Record, ...]) -> bytes:

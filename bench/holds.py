@@ -1,0 +1,326 @@
+"""How long one conversation holds the event loop, and how work on one message grows with it (SPD-8).
+
+    python bench/holds.py [--holds] [--growth] [--parts] [--mb 20]
+
+`--holds`: the longest hold of the loop while each of these is done on it: the CPU time of the loop's own thread between
+two ticks of a task that wakes each millisecond, and the time on the clock between them, which also holds what other
+threads, other processes and the machine took; beside both, those of an idle loop right before. A thread that keeps the
+interpreter's lock in one long call (decoding 20 MB of JSON) is seen on the clock, not in the CPU time.
+
+`--growth`: milliseconds for one message of 0.2, 2 and 20 MB in shapes that have hurt, through each piece that looks at
+messages, and how the time grew with each tenfold: 10 is linear.
+
+`--parts`: the same pure work on the loop, in a thread and in a process, with the longest hold of each (ADR 0032).
+
+Without an option, `--holds` and `--growth`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+
+from holdfast import Message, Settings, compact
+from holdfast.adapters.files.notes import FileNotes
+from holdfast.engine.notes import SessionNotes
+from holdfast.engine.session import Session
+from holdfast.wiring import Parts, create_session, memory_session, open_session
+from ledger import made, up_to
+
+TOKENS = 200_000
+TICK_SECONDS = 0.001
+
+
+@dataclass
+class Held:
+    """The longest time between two ticks, in milliseconds."""
+
+    cpu: float = 0.0
+    wall: float = 0.0
+
+
+@contextlib.asynccontextmanager
+async def watched() -> AsyncIterator[Held]:
+    """Ticks while the block runs."""
+    held, is_over = Held(), False
+
+    async def tick() -> None:
+        cpu, wall = time.thread_time(), time.perf_counter()
+        while not is_over:
+            await asyncio.sleep(TICK_SECONDS)
+            now_cpu, now_wall = time.thread_time(), time.perf_counter()
+            held.cpu = max(held.cpu, (now_cpu - cpu) * 1e3)
+            held.wall = max(held.wall, (now_wall - wall - TICK_SECONDS) * 1e3)
+            cpu, wall = now_cpu, now_wall
+
+    task = asyncio.create_task(tick())
+    await asyncio.sleep(0)
+    try:
+        yield held
+        await asyncio.sleep(2 * TICK_SECONDS)
+    finally:
+        is_over = True
+        await task
+
+
+async def shown(name: str, work: Callable[[], Awaitable[Any]]) -> None:
+    gc.collect()
+    async with watched() as idle:
+        await asyncio.sleep(0.5)
+    began = time.perf_counter()
+    async with watched() as held:
+        await work()
+    took = time.perf_counter() - began
+    print(
+        f"{name:44}{held.cpu:>9.1f}{held.wall:>9.1f}{idle.cpu:>11.1f}{idle.wall:>9.1f}{took * 1e3:>11.0f}", flush=True
+    )
+
+
+# --- sessions -------------------------------------------------------------------------------------------------------
+
+
+async def session_of(messages: list[Message], **settings: Any) -> Session:
+    session = await memory_session(parts=Parts(settings=Settings(window_tokens=1_000_000, **settings)))
+    for message in messages:
+        message.__dict__.clear()  # nothing is decoded yet
+        await session.append(message)
+    session.configure(Settings(window_tokens=220_000, **settings))
+    return session
+
+
+async def compacted(messages: list[Message], *, is_rested: bool) -> None:
+    session = await session_of(messages)
+    if is_rested:
+        session.rest()
+    await shown(
+        f"compaction of {TOKENS:,} tokens, {'rested' if is_rested else 'cold'}",
+        lambda: compact(session, trigger="manual"),
+    )
+
+
+async def noted(messages: list[Message]) -> None:
+    session = await session_of(messages)
+    with tempfile.TemporaryDirectory() as folder:
+        notes = SessionNotes(session, FileNotes(Path(folder), None))
+
+        async def update() -> None:
+            await session.record(*await notes.keep(session.view.copy(), session.facts()))
+
+        await shown("notes update", update)
+
+
+async def resumed(messages: list[Message]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        session = await create_session(home, project="/p", parts=Parts(settings=Settings(window_tokens=1_000_000)))
+        for message in messages:
+            await session.append(message)
+        name = session.name
+        await session.close()
+
+        async def resume() -> None:
+            opened = await open_session(home, name, parts=Parts(settings=Settings(window_tokens=1_000_000)))
+            await opened.close()
+
+        await shown(f"resume of {TOKENS:,} tokens without a boundary", resume)
+
+
+async def appended(mb: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        session = await create_session(
+            Path(folder), project="/p", parts=Parts(settings=Settings(window_tokens=1_000_000))
+        )
+        message = Message.of("user", "word and line\n" * (mb * 1_000_000 // 14))
+
+        await shown(f"a message of {mb} MB said to a session", lambda: session.append(message))
+        await session.close()
+
+
+# --- the gateway ----------------------------------------------------------------------------------------------------
+
+EVENT_HEAD = (
+    b'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"'
+)
+
+
+def answer(mb: int) -> bytes:
+    """A streamed answer; with one event of so many megabytes, where any."""
+    usage = b'"usage":{"input_tokens":10,"output_tokens":1}'
+    text = b"word and line " * (mb * 1_000_000 // 14) if mb else b"fine"
+    events = [
+        b'event: message_start\ndata: {"type":"message_start","message":{"id":"msg_1","type":"message",'
+        b'"role":"assistant","model":"m","content":[],' + usage + b"}}\n\n",
+        EVENT_HEAD + text + b'"}}\n\n',
+        b'event: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n\n',
+        b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},' + usage + b"}\n\n",
+        b'event: message_stop\ndata: {"type":"message_stop"}\n\n',
+    ]
+    return b"".join(events)
+
+
+async def peer(mb: int) -> None:
+    """The other process: an upstream that answers a stream, and a client that asks what it is told on its input."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                await reader.readexactly(int(head.split(b"content-length:")[1].split(b"\r\n")[0]))
+                body = answer(mb if b"x-app: large" in head else 0)
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+                )
+                writer.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+                await writer.drain()
+
+    upstream = await asyncio.start_server(connected, "127.0.0.1", 0, limit=1_000_000)
+    sys.stdout.write(f"{upstream.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        port, what, chars = line.split()
+        size = int(chars)
+        if what == "history":
+            said = [
+                {"role": ("user", "assistant")[n % 2], "content": f"{n} " + "word and line\n" * 140}
+                for n in range(size // 2_000 | 1)
+            ]
+        else:
+            said = [{"role": "user", "content": f"{what} " + "word and line\n" * (size // 14)}]
+        body = json.dumps({"model": "m", "max_tokens": 10, "stream": True, "messages": said}).encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+        app = b"x-app: large\r\n" if what == "event" else b""
+        writer.write(b"POST /v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\nx-api-key: k\r\nconnection: close\r\n" + app)
+        writer.write(b"content-length: %d\r\n\r\n" % len(body) + body)
+        answered = await reader.read()
+        writer.close()
+        sys.stdout.write(f"{answered[9:12].decode()} {len(answered)}\n")
+        sys.stdout.flush()
+
+
+async def gateway(mb: int) -> None:
+    import uvicorn
+
+    from holdfast.adapters.config import Config
+    from holdfast.gateway.app import App
+    from holdfast.gateway.gateway import Gateway
+    from holdfast.gateway.serving import uvicorn_config
+
+    other = subprocess.Popen(  # noqa: ASYNC220 - before anything is measured
+        [sys.executable, __file__, "--peer", "--mb", str(mb)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdin is not None and other.stdout is not None
+    loop = asyncio.get_running_loop()
+    with tempfile.TemporaryDirectory() as folder:
+        upstream = f"http://127.0.0.1:{other.stdout.readline().strip()}"
+        config = Config(
+            settings=Settings(window_tokens=200_000),
+            values={},
+            home=Path(folder),
+            gateway={"port": 0, "upstreams": {"anthropic": {"url": upstream}}},
+        )
+        made_gateway = Gateway(config, {})
+        server = uvicorn.Server(uvicorn_config(App(made_gateway), "127.0.0.1", 0, 5))
+        serving = asyncio.create_task(server.serve())
+        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+
+        async def ask(what: str, size: int) -> None:
+            other.stdin.write(f"{port} {what} {size}\n")
+            other.stdin.flush()
+            told = await loop.run_in_executor(None, other.stdout.readline)
+            assert told.startswith("200"), told
+            await made_gateway.jobs.settle()
+
+        await ask("warm", 100)
+        await shown(f"gateway: one event of {mb} MB", lambda: ask("event", 100))
+        await shown(f"gateway: a body of {mb} MB", lambda: ask("body", mb * 1_000_000))
+        await shown("gateway: first import of a history of 1 MB", lambda: ask("history", 1_000_000))
+        await shown("gateway: the same history once more", lambda: ask("history", 1_000_000))
+        await shown("gateway: first import of a history of 4 MB", lambda: ask("history", 4_000_000))
+        server.should_exit = True
+        await serving
+    other.stdin.close()
+    other.wait()
+
+
+async def rebuilt(mb: int) -> None:
+    """The index of a tenant whose journals hold so many megabytes."""
+    from holdfast.gateway.index import CLIENT, LinkIndex, mark
+    from holdfast.transcript.records import Cursor
+
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        session = await create_session(home, project=home, parts=Parts(settings=Settings(durability="process")))
+        text = Message.of("user", "word and line\n" * 700)
+        for n in range(mb * 100):
+            message = replace_id(text, f"m{n}")
+            await session.world.journal.append(
+                (message, Cursor(name=CLIENT, message=message.id, digest=mark(n, os.urandom(32))))
+            )
+        await session.close()
+        index = LinkIndex(home)
+        await shown(f"gateway: index of {mb} MB of journals", lambda: index.longest([b"x" * 32]))
+        await index.close()
+
+
+def replace_id(message: Message, name: str) -> Message:
+    import msgspec
+
+    return msgspec.structs.replace(message, id=name, at=1.0)
+
+
+async def searched(messages: list[Message]) -> None:
+    from holdfast.adapters.search import StoreArchive
+
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        session = await create_session(home, project="/p", parts=Parts(settings=Settings(window_tokens=1_000_000)))
+        for message in messages:
+            await session.append(message)
+        await session.close()
+        await shown("first search, which writes the index", lambda: StoreArchive(home, None).search("journal lines"))
+
+
+async def holds(mb: int) -> None:
+    await anyio.to_thread.run_sync(int)  # what is imported with the first thread is nobody's hold
+    print(f"{'longest hold of the loop, ms':44}{'CPU':>9}{'clock':>9}{'idle: CPU':>11}{'clock':>9}{'whole':>11}")
+    messages = up_to(made(TOKENS), TOKENS)
+    await compacted(messages, is_rested=True)
+    await compacted(messages, is_rested=False)
+    await noted(messages)
+    await resumed(messages)
+    await appended(mb)
+    await searched(messages)
+    await gateway(mb)
+    await rebuilt(40)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--mb", type=int, default=20)
+    given = parser.parse_args()
+    if given.peer:
+        asyncio.run(peer(given.mb))
+        return
+    asyncio.run(holds(given.mb))
+
+
+if __name__ == "__main__":
+    main()

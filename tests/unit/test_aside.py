@@ -1,0 +1,164 @@
+"""SPD-8: what takes long leaves the event loop, on values that nobody changes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Message, Settings, compact, memory_session
+from holdfast.adapters.files import journal
+from holdfast.context import compaction as deciding
+from holdfast.engine import aside as leaving
+from holdfast.engine import compaction, restoring, strategies, turn
+from holdfast.engine import session as sessions
+from holdfast.engine.aside import LARGE_BYTES, aside
+from holdfast.engine.compaction import Done, Failed
+from holdfast.engine.session import Session
+from holdfast.engine.turn import prepare
+from holdfast.testing import ScriptedModel
+from holdfast.wiring import Parts, create_session, open_session
+
+pytestmark = pytest.mark.unit
+LARGE = "a word and a line of /some/path.py:12\n" * 3_000
+WIDE = Parts(settings=Settings(window_tokens=1_000_000, durability="process"))
+PLACES: tuple[tuple[Any, str], ...] = (
+    (strategies, "ledger_plan"),
+    (compaction, "made"),
+    (compaction, "refusal"),
+    (restoring, "look"),
+    (restoring, "put_back"),
+    (deciding, "index_of"),
+    (sessions, "_read"),
+    (sessions, "_folded"),
+    (turn, "to_request"),
+    (journal, "encode_line"),
+)
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[int]]:
+    """Which threads did each piece of work."""
+    seen: dict[str, set[int]] = {}
+    for module, name in PLACES:
+        _watch(monkeypatch, seen, module, name)
+    return seen
+
+
+def _watch(monkeypatch: pytest.MonkeyPatch, seen: dict[str, set[int]], module: Any, name: str) -> None:
+    real: Callable[..., Any] = getattr(module, name)
+
+    @wraps(real)
+    def watched(*args: Any, **more: Any) -> Any:
+        seen.setdefault(name, set()).add(threading.get_ident())
+        return real(*args, **more)
+
+    monkeypatch.setattr(module, name, watched)
+
+
+async def talked(session: Session, text: str = LARGE) -> Session:
+    for number in range(3):
+        await session.append(Message.of("user", f"{number} {text}"), Message.of("assistant", f"so {number}"))
+    return session
+
+
+def test_a_large_session_is_worked_on_beside_the_loop(tmp_path: Path, threads: dict[str, set[int]]) -> None:
+    """SPD-8: saying, preparing, compacting and opening: nothing of it in the loop's thread once it is large."""
+
+    async def run() -> None:
+        session = await talked(await create_session(tmp_path, project="/p", parts=WIDE))
+        threads.clear()  # also of what was still small
+        await session.append(Message.of("user", LARGE))
+        assert threading.get_ident() not in threads["encode_line"]
+        await prepare(session)
+        assert isinstance(await compact(session, trigger="manual"), Done)
+        await talked(session)
+        await session.close()
+        threads.pop("encode_line")
+        await (await open_session(tmp_path, session.name, parts=WIDE)).close()
+        threads.pop("encode_line")
+        assert len(threads) == len(PLACES) - 1
+        assert all(threading.get_ident() not in some for some in threads.values()), threads
+
+    asyncio.run(run())
+
+
+def test_a_small_session_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPD-1: a thread costs more than little work does."""
+
+    async def none(*args: Any, **more: Any) -> Any:
+        raise AssertionError("a thread for little work")
+
+    async def run() -> None:
+        session = await talked(await memory_session(), "a few words")
+        monkeypatch.setattr(leaving.anyio.to_thread, "run_sync", none)
+        await prepare(session)
+        assert isinstance(await compact(session, trigger="manual"), Done | Failed)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("times", [1, 99])
+def test_what_is_said_meanwhile_is_not_lost(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """CMP-8: a session that changed while its record was made is looked at again; one that never rests stays whole."""
+    judged, said = compaction._judged, list[str]()
+
+    async def run() -> None:
+        session = await talked(await memory_session(parts=WIDE))
+        loop = asyncio.get_running_loop()
+
+        def slow(*args: Any) -> Any:
+            done = judged(*args)
+            if len(said) < times:
+                said.append(f"meanwhile {len(said)}")
+                asyncio.run_coroutine_threadsafe(session.append(Message.of("user", said[-1])), loop).result(10)
+            return done
+
+        monkeypatch.setattr(compaction, "_judged", slow)
+        outcome = await compact(session, trigger="manual")
+        shown = "\n".join(str(block.value) for item in session.view.items for block in item.visible)
+        assert all(text in shown for text in said)
+        if times == 1:
+            assert isinstance(outcome, Done) and len(said) == 1
+        else:
+            assert isinstance(outcome, Failed) and outcome.reason.startswith("changed")
+            assert session.view.boundary is None
+
+    asyncio.run(run())
+
+
+def test_work_that_fails_aside_fails_as_it_does_here() -> None:
+    def broken() -> None:
+        raise ValueError("broken")
+
+    async def run() -> None:
+        for size in (0, LARGE_BYTES + 1):
+            with pytest.raises(ValueError, match="broken"):
+                await aside(size, broken)
+
+    asyncio.run(run())
+
+
+def test_without_a_loop_nobody_is_held_up() -> None:
+    coroutine = aside(LARGE_BYTES + 1, lambda: 42)
+    with pytest.raises(StopIteration) as end:
+        coroutine.send(None)
+    assert end.value.value == 42
+
+
+def test_a_turn_rests_beside_the_loop(threads: dict[str, set[int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPD-8: reading for the ledger after an answer, too."""
+    _watch(monkeypatch, threads, turn, "index_of")
+
+    async def run() -> None:
+        session = await memory_session(parts=WIDE)
+        await turn.run_turn(session, LARGE, ScriptedModel(["fine"]))
+        assert threading.get_ident() not in threads["index_of"]
+        assert len(session.view.index) == 2  # type: ignore[arg-type]
+
+    asyncio.run(run())
