@@ -32,10 +32,13 @@ def repaired(journal: Path) -> Iterator[Finding]:
     """Set damage aside as opening the session would, and take its files from the eyes of others; say what was done."""
     name = f"session {journal.parent.name}"
     try:
-        if any(not problem.what.endswith("(set aside and recorded)") for problem in verify(journal)):
+        damage = list(verify(journal))
+        if any(not problem.what.endswith("(set aside and recorded)") for problem in damage):
             count = anyio.run(_opened, journal.parent)
             if count:
                 yield Finding(name, "note", f"repaired: {plural(count, 'damaged piece')} set aside and recorded")
+        if damage:
+            yield from anyio.run(_restored, journal.parent, name)
         if closed := sum(map(_made_private, (journal.parent, *journal.parent.rglob("*")))):
             yield Finding(name, "note", f"repaired: {plural(closed, 'name')} closed to others")
     except SessionBusy as e:
@@ -53,6 +56,17 @@ async def _opened(directory: Path) -> int:
         return len((await files.journal.load(whole=True)).repairs)
     finally:
         await files.journal.close()
+
+
+async def _restored(directory: Path, name: str) -> list[Finding]:
+    """Lines of an import come back from the log that it kept (ENG-8)."""
+    from holdfast.settings import Settings
+    from holdfast.wiring.restoring import with_lines_of_source
+
+    store = SessionStore(home())
+    files, told = await with_lines_of_source(store, await store.open(directory), Settings())
+    await files.journal.close()
+    return [Finding(name, "note", f"line {one.line}: {one.what}") for one in told]
 
 
 def _made_private(path: Path) -> bool:

@@ -87,7 +87,7 @@ def is_journal(path: Path) -> bool:
 
 
 def _foreign(recording: Recording, name: str, config: Config) -> Opened:
-    from holdfast.replay.as_logged import view_as_logged
+    from holdfast.context.logged import view_as_logged
     from holdfast.replay.options import ReplayOptions, window_of
 
     window = window_of(recording, ReplayOptions(settings=config.settings, models=config.models))

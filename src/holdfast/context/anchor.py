@@ -32,6 +32,8 @@ OVERHEAD_MAX_TOKENS = 60_000
 
 # `Message.note` of an answer whose provider had read less than was sent: its usage doesn't tell how tokens count.
 PROVIDER_EDITED = "provider edited"
+# … and that of an answer in a log of another system, which sent more than its log shows.
+LOGGED = "logged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ def anchored(view: View, message: Message, before: Size, *, is_new: bool) -> Non
         own = view.size.minus(before)
         view.anchor = replace(last, tokens=max(last.tokens, usage.total_tokens), at=last.at.plus(own))
         return
-    if is_new and message.note != PROVIDER_EDITED:
+    if is_new and message.note not in (PROVIDER_EDITED, LOGGED):
         calibration = _learned(view.state.calibration, usage, before, message.model)
         if calibration is not view.state.calibration:
             view.state = msgspec.structs.replace(view.state, calibration=calibration)

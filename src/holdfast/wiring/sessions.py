@@ -46,12 +46,14 @@ from holdfast.engine.recollection import with_memory
 from holdfast.engine.remembered import OnTheUsersWord
 from holdfast.engine.remembering import Memory
 from holdfast.engine.session import Session, Window, World
+from holdfast.events import JournalRepaired
 from holdfast.memory.directory import MAIN_RIGHTS, Rights, allowed, project_directory
 from holdfast.memory.instructions.places import Places
 from holdfast.ports import Archive, Clock, Files, Ids, Journal, MemorySearch, NotesFile, Sink
 from holdfast.settings import Settings
 from holdfast.transcript.codec import FORMAT, VERSION
-from holdfast.transcript.records import Header
+from holdfast.transcript.records import Header, Repaired
+from holdfast.wiring.restoring import with_lines_of_source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +117,14 @@ async def open_session(
     (SM-10); a person who goes on with a session wants that, a tool that looks at one doesn't.
     """
     parts = parts or Parts()
-    files = await SessionStore(home).open(reference, durability=parts.settings.durability, read_only=read_only)
+    store = SessionStore(home)
+    files = await store.open(reference, durability=parts.settings.durability, read_only=read_only)
+    told: tuple[Repaired, ...] = ()
+    if files.journal.repairs:
+        files, told = await with_lines_of_source(store, files, parts.settings)
     session = await session_of(files, parts, whole=whole, read_only=read_only)
+    for repair in told:
+        session.world.sink.emit(JournalRepaired(repair.line, repair.what))
     return await offered(session) if offers_notes else session
 
 

@@ -131,6 +131,11 @@ class FileJournal:
             tape = Tape(disk, path, scan.end, identity=reader.identity, is_synced=durability == "commit")
         return cls(path, scan, tape, disk, lock)
 
+    @property
+    def repairs(self) -> tuple[Repaired, ...]:
+        """What was damaged, and has been set aside since it was opened."""
+        return self._made
+
     # --- reading
 
     async def load(self, *, whole: bool = False) -> Loaded:
