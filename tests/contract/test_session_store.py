@@ -51,7 +51,7 @@ def test_the_layout_is_private(tmp_path: Path) -> None:
     assert directory == tmp_path / "home" / "projects" / slug_of("/home/ann/proj") / "s1"
     for path in (tmp_path / "home").rglob("*"):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
-    assert sorted(p.name for p in directory.iterdir()) == ["journal.jsonl", "lock"]
+    assert sorted(p.name for p in directory.iterdir()) == ["journal.jsonl", "journal.mark", "lock"]
 
 
 def test_slugs(tmp_path: Path) -> None:
@@ -160,6 +160,7 @@ def test_a_damaged_session_is_listed_with_its_problem(tmp_path: Path, raw: bytes
     async def body() -> None:
         (directory / "journal.jsonl").rmdir()
         (directory / "journal.jsonl").write_bytes(raw)
+        (directory / "journal.mark").unlink()  # with it the session opens, and says what is lost
         store = SessionStore(tmp_path)
         for _ in range(2):  # the lock is let go when opening fails
             with pytest.raises(DamagedLine):

@@ -51,7 +51,7 @@ def repaired(journal: Path) -> Iterator[Finding]:
 
 async def _opened(directory: Path) -> int:
     """Open the session for writing, which sets damage aside; how many pieces that were."""
-    files = await SessionStore(home()).open(directory)
+    files = await SessionStore(home()).open(directory, mend=True)
     try:
         return len((await files.journal.load(whole=True)).repairs)
     finally:

@@ -32,13 +32,13 @@ _TRANSACTION = msgspec.json.Decoder(Transaction)
 _HEADER = msgspec.json.Decoder(Header)
 
 
-def _seal(body: bytes) -> bytes:
+def seal(body: bytes) -> bytes:
     """A JSON object's bytes with the checksum as its last member, and the line end."""
     open_body = body[:-1]
     return b'%b,"crc":"%08x"}\n' % (open_body, zlib.crc32(open_body))
 
 
-def _unseal(line: bytes) -> bytes:
+def unseal(line: bytes) -> bytes:
     """The object without its checksum; `DamagedLine` when line and checksum disagree."""
     line = line.rstrip(b"\r\n")
     at = len(line) - _TRAILER_BYTES
@@ -52,17 +52,17 @@ def _unseal(line: bytes) -> bytes:
 
 def encode_header(header: Header) -> bytes:
     """The first line of a journal, with its line end."""
-    return _seal(_ENCODER.encode(header))
+    return seal(_ENCODER.encode(header))
 
 
 def encode_line(seq: int, records: tuple[Record, ...]) -> bytes:
     """One transaction as a line, with its line end."""
-    return _seal(_ENCODER.encode(Transaction(seq=seq, records=records)))
+    return seal(_ENCODER.encode(Transaction(seq=seq, records=records)))
 
 
 def decode_header(line: bytes) -> Header:
     """Read the first line. Raises `NewerFormat` for a version above ours and `DamagedLine` for anything unreadable."""
-    body = _unseal(line)
+    body = unseal(line)
     try:
         header = _HEADER.decode(body)
     except msgspec.MsgspecError as e:
@@ -78,7 +78,7 @@ def decode_header(line: bytes) -> Header:
 
 def decode_line(line: bytes, version: int = VERSION) -> Transaction:
     """Read one transaction of a journal of the given format version, upgraded to the current one."""
-    body = _unseal(line)
+    body = unseal(line)
     try:
         if version < VERSION:
             return msgspec.convert(_upgraded(msgspec.json.decode(body), version), Transaction)

@@ -125,11 +125,16 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
 
 
 class Repaired(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="repaired"):
-    """What opening the session found damaged, and where the damaged bytes were put (ENG-3, REL-2)."""
+    """What opening the session found damaged, and where the damaged bytes were put (ENG-3, REL-2).
+
+    `line` is 0 when it is in no line: the journal isn't what is remembered of it. `crc` is the checksum of the damaged
+    bytes, by which they are known again; what is missing or stood in the wrong place has none.
+    """
 
     line: int
     what: str
     quarantine: str | None = None
+    crc: str = ""
 
 
 class InFlight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="in_flight"):

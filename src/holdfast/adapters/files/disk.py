@@ -24,6 +24,9 @@ class Disk:
     def write(self, fd: int, data: memoryview) -> int:
         return os.write(fd, data)
 
+    def write_at(self, fd: int, data: bytes, offset: int) -> int:
+        return os.pwrite(fd, data, offset)
+
     def read_at(self, fd: int, length: int, offset: int) -> bytes:
         return os.pread(fd, length, offset)
 

@@ -20,7 +20,9 @@ import msgspec
 
 from holdfast.adapters.files.disk import DISK, Disk, discard, write_all, write_new
 from holdfast.adapters.files.lock import SessionLock
-from holdfast.adapters.files.reading import Damage, Scan, reading
+from holdfast.adapters.files.mark import Mark, MarkFile, last_of
+from holdfast.adapters.files.reading import Damage, Scan, pointing_wrong, reading
+from holdfast.adapters.files.rebuilding import rebuild, set_aside
 from holdfast.adapters.files.tape import SetAside, Tape, refused
 from holdfast.errors import DamagedLine, JournalError, JournalLost, SessionBusy
 from holdfast.ports import Loaded, Placed, Receipt
@@ -56,7 +58,16 @@ class _Waiting:
 class FileJournal:
     """`ports.Journal` in one file. Made by `create` or `open`; a writer should hold the session's lock."""
 
-    def __init__(self, path: Path, scan: Scan, tape: Tape | None, disk: Disk, lock: SessionLock | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        scan: Scan,
+        tape: Tape | None,
+        disk: Disk,
+        lock: SessionLock | None,
+        *,
+        is_to_mend: bool = False,
+    ) -> None:
         self._path = path
         self._disk = disk
         self._lock = lock
@@ -64,6 +75,9 @@ class FileJournal:
         self.header = scan.header
         self._is_synced = tape is not None and tape.is_synced
         self._seq = scan.seq
+        self._last = scan.last
+        self._mark = MarkFile(disk, path, scan.header_line)
+        self._is_to_rebuild = tape is not None and (scan.is_disordered or is_to_mend)
         self._tail: Damage | None = None
         self._damage: list[Damage] = []
         self._owed: list[Repaired] = []
@@ -94,15 +108,17 @@ class FileJournal:
         *,
         durability: Durability = "commit",
         read_only: bool = False,
+        mend: bool = False,
         disk: Disk = DISK,
         lock: SessionLock | None = None,
     ) -> FileJournal:
-        """An existing journal. Raises only for its header, a newer format, or a file that can't be read or opened.
+        """An existing journal. Raises only for a file that is none, a newer format, or what can't be read or opened.
 
-        Damage is repaired and recorded, or with `read_only` only reported, by the first `load`.
+        Damage is repaired and recorded, or with `read_only` only reported, by the first `load`. To `mend` it is to read
+        it wholly, and to bring back what earlier repairs put aside and it lacks (ENG-9).
         """
         mode: Durability | None = None if read_only else durability
-        return await anyio.to_thread.run_sync(partial(cls._open, Path(path), mode, disk, lock))
+        return await anyio.to_thread.run_sync(partial(cls._open, Path(path), mode, disk, lock, mend=mend))
 
     @classmethod
     def _create(
@@ -123,13 +139,16 @@ class FileJournal:
         return cls._open(path, durability, disk, lock)
 
     @classmethod
-    def _open(cls, path: Path, durability: Durability | None, disk: Disk, lock: SessionLock | None) -> FileJournal:
-        with reading(disk, path) as reader:
-            scan = reader.since_boundary()
+    def _open(
+        cls, path: Path, durability: Durability | None, disk: Disk, lock: SessionLock | None, *, mend: bool = False
+    ) -> FileJournal:
+        with reading(disk, path, may_be_empty=True) as reader:
+            scan = reader.scan(reader.body) if mend else reader.since_boundary()
         tape = None
         if durability is not None:
             tape = Tape(disk, path, scan.end, identity=reader.identity, is_synced=durability == "commit")
-        return cls(path, scan, tape, disk, lock)
+        is_to_mend = mend and (bool(set_aside(path, scan)) or any(True for _ in pointing_wrong(scan)))
+        return cls(path, scan, tape, disk, lock, is_to_mend=is_to_mend)
 
     @property
     def repairs(self) -> tuple[Repaired, ...]:
@@ -144,32 +163,66 @@ class FileJournal:
             opened, self._opened = self._opened, None
             if opened is not None and (opened.whole or not whole):
                 return opened
-            return await anyio.to_thread.run_sync(self._load, whole, limiter=self._one_thread)
+            work = partial(self._load, whole, is_first=opened is not None)
+            return await anyio.to_thread.run_sync(work, limiter=self._one_thread)
 
-    def _load(self, whole: bool) -> Loaded:
-        if self._tape is not None:
-            self._tape.check()
-        with reading(self._disk, self._path, self._tape.size if self._tape else None) as reader:
-            scan = reader.scan(reader.body) if whole else reader.since_boundary()
+    def _load(self, whole: bool, *, is_first: bool) -> Loaded:
+        if self._tape is None or self._is_to_rebuild:
+            return self._repaired(self._scanned(whole))
+        self._tape.check()
+        scan = self._scanned(whole, self._tape.size)
+        self._is_to_rebuild = scan.is_disordered and is_first
+        if scan.is_disordered and not is_first:  # before the last boundary; offsets were given out, and have to hold
+            not_made = tuple(_record_of(d) for d in scan.news)
+            return Loaded(header=scan.header, records=scan.placed, whole=scan.whole, repairs=self._made + not_made)
         return self._repaired(scan)
+
+    def _scanned(self, whole: bool, size: int | None = None) -> Scan:
+        with reading(self._disk, self._path, size, may_be_empty=True) as reader:
+            return reader.scan(reader.body) if whole else reader.since_boundary()
 
     def _repaired(self, scan: Scan) -> Loaded:
         """What the scan found, once its damage is repaired; when the disk refuses, it is repaired before an append."""
-        news, placed = scan.news, scan.placed
-        not_made = tuple(Repaired(line=d.line, what=d.what) for d in news)
+        not_made = tuple(_record_of(d) for d in scan.news)
+        added: tuple[Placed, ...] = ()
         if self._tape is not None:
-            self._tail = next((d for d in news if d.is_tail), self._tail)
-            self._damage = [d for d in news if not d.is_tail]
             try:
-                placed += self._settle()
+                if self._is_to_rebuild:
+                    self._rebuild()
+                    scan = self._scanned(scan.whole)
+                self._tail = next((d for d in scan.news if d.is_tail), self._tail)
+                self._damage = [d for d in scan.news if not d.is_tail]
+                added = self._settle()
                 not_made = ()
+                if scan.remembered.mark != self._reached():
+                    self._mark.write(self._reached())
             except (JournalLost, SessionBusy):
                 raise
             except JournalError as e:
                 if isinstance(e.__cause__, OSError) and e.__cause__.errno in _NOT_A_WRITER:
                     raise
                 # A full or failing disk doesn't keep a session from opening; the next append has to get past it.
-        return Loaded(header=scan.header, records=placed, whole=scan.whole, repairs=self._made + not_made)
+        return Loaded(header=scan.header, records=scan.placed + added, whole=scan.whole, repairs=self._made + not_made)
+
+    def _rebuild(self) -> None:
+        """Write the journal anew, and go on with the new file. The old one stays beside it."""
+        tape = self._writable()
+        try:
+            with reading(self._disk, self._path, may_be_empty=True) as reader:
+                scan = reader.scan(reader.body)
+                returned, pointers = set_aside(self._path, scan), tuple(pointing_wrong(scan))
+                if scan.is_disordered or returned or pointers:  # else it was done, and only the last sync failed
+                    disk, path, mark = self._disk, self._path, self._mark
+                    self._made += rebuild(disk, path, reader, scan, mark, returned, pointers)
+        except OSError as e:
+            raise refused(self._path, e) from e
+        with reading(self._disk, self._path) as reader:
+            scan = reader.since_boundary()
+        tape.let_go()
+        self._tape = Tape(self._disk, self._path, scan.end, identity=reader.identity, is_synced=tape.is_synced)
+        self._seq, self._last = scan.seq, scan.last
+        self._is_to_rebuild = False
+        self._tail, self._damage = None, []
 
     # --- writing
 
@@ -193,9 +246,9 @@ class FileJournal:
                 await anyio.to_thread.run_sync(self._sync, limiter=self._one_thread)
 
     def _sync(self) -> None:
-        tape = self._writable()
         self._settle()
-        tape.sync()
+        self._writable().sync()
+        self._mark.write(msgspec.structs.replace(self._reached(), is_synced=True))
 
     async def _flush(self) -> None:
         """Write and sync all that waits, whoever is cancelled meanwhile."""
@@ -211,8 +264,8 @@ class FileJournal:
 
     def _commit(self, batch: list[_Waiting]) -> None:
         try:
-            tape = self._writable()
             self._settle()
+            tape = self._writable()
             lines: list[tuple[_Waiting, bytes]] = []
             for waiting in batch:
                 try:
@@ -232,6 +285,17 @@ class FileJournal:
             self._seq += 1
             waiting.receipt = Receipt(self._seq, offset)
             offset += len(line)
+        if lines:
+            self._remember(lines[-1][1])
+
+    def _remember(self, line: bytes) -> None:
+        """Note beside the journal how far it was acknowledged, now that it is (ENG-9)."""
+        self._last = last_of(line)
+        self._mark.write(self._reached())
+
+    def _reached(self) -> Mark:
+        size, is_synced = (self._tape.size, self._tape.is_synced) if self._tape else (0, False)
+        return Mark(bytes=size, seq=self._seq, last=self._last, is_synced=is_synced)
 
     def _recover(self) -> None:
         """Take what was refused off the file again, if the disk allows it now; else the next append has to."""
@@ -257,6 +321,8 @@ class FileJournal:
 
     def _settle(self) -> tuple[Placed, ...]:
         """Take hold of the file; set aside and record what is damaged. Returns the repair records it appended."""
+        if self._is_to_rebuild:
+            self._rebuild()
         tape = self._writable()
         if not tape.has_grip and (aside := tape.grip()) is not None:
             self._owed.append(self._cut(tape, aside))
@@ -266,8 +332,9 @@ class FileJournal:
         if not self._owed:
             return ()
         records = tuple(sorted(self._owed, key=lambda repaired: repaired.line))
-        offset = tape.append(_line(self._seq + 1, records), is_worth_keeping=False)
+        offset = tape.append(line := _line(self._seq + 1, records), is_worth_keeping=False)
         self._seq, self._owed, self._made = self._seq + 1, [], self._made + records
+        self._remember(line)
         return tuple(Placed(record, self._seq, offset) for record in records)
 
     def _cut(self, tape: Tape, aside: SetAside) -> Repaired:
@@ -301,7 +368,7 @@ class FileJournal:
                 self._disk.sync_directory(beside.parent)
         except OSError as e:
             raise refused(beside, e) from e
-        self._owed += [Repaired(line=d.line, what=d.what, quarantine=beside.name if d.length else None) for d in damage]
+        self._owed += [_record_of(d, beside.name if d.length else None) for d in damage]
 
     async def close(self) -> None:
         """Let go of the file and the lock, after the appends under way. May be called twice."""
@@ -312,6 +379,10 @@ class FileJournal:
                 self._is_closed = True
                 self._opened = None
                 self._let_go()
+                if self._is_synced:
+                    await anyio.to_thread.run_sync(partial(self._mark.close, is_synced=True), limiter=self._one_thread)
+                else:
+                    self._mark.close(is_synced=False)
                 if self._lock is not None:
                     self._lock.release()
 
@@ -322,6 +393,10 @@ def _weight(waiting: _Waiting) -> int:
         sum(map(len, record.content)) if isinstance(record, Message) else _LARGE_BYTES * isinstance(record, Compacted)
         for record in waiting.records
     )
+
+
+def _record_of(damage: Damage, quarantine: str | None = None) -> Repaired:
+    return Repaired(line=damage.line, what=damage.what, quarantine=quarantine, crc=damage.crc)
 
 
 def _line(seq: int, records: tuple[Record, ...]) -> bytes:

@@ -1,37 +1,54 @@
 """Reading a journal: from its last boundary (SPD-3), wholly, or to verify; damage is found, never raised (REL-2).
 
-Nothing here changes a file. What is damaged comes back as `Damage`, which the writer sets aside and records.
+Nothing here changes a file. What is damaged comes back as `Damage`, which the writer sets aside and records. Lines are
+put in the order of their sequence numbers wherever their checksums hold, so that one which stands in the wrong place,
+or twice, hides no other (ENG-9).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
 from pathlib import Path
 
 from holdfast.adapters.boundaries import last_boundary, since
 from holdfast.adapters.files.disk import DISK, Disk
+from holdfast.adapters.files.header import Found, header_of
+from holdfast.adapters.files.mark import NOTHING, Remembered, last_of, remembered
 from holdfast.errors import DamagedLine, JournalError, NewerFormat
 from holdfast.ports import Placed
-from holdfast.transcript.codec import decode_header, decode_line
+from holdfast.transcript.codec import decode_header, decode_line, encode_header
 from holdfast.transcript.edits import Compacted
 from holdfast.transcript.foreign.recording import Problem
 from holdfast.transcript.messages import Message
-from holdfast.transcript.records import Header, Repaired
+from holdfast.transcript.records import Header, Record, Repaired
 
 CHUNK_BYTES = 256 * 1024  # read backwards in steps of this size
 STEP_BYTES = 1024 * 1024  # and forwards of this
 HEADER_BYTES = 64 * 1024
 _BOUNDARY = b'{"type":"compacted"'
+_SEQ = re.compile(rb'\{"seq":(\d{1,18}),')
+_STARTS = re.compile(rb'\{"(?:seq|format)":')
+_ENDS = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
+_MOST_PIECES = 64  # looked for in one damaged line
+_GAP = re.compile(r"sequence jumps from (\d+) to (\d+)")
+REBUILT = ".before-"  # in the name of a file that holds what a journal was before it was written anew
+SET_ASIDE = " (set aside and recorded)"  # at the end of what is said of damage that was dealt with
+BESIDE = 0  # the line of damage that is in no line: the journal isn't what is remembered of it
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that can't be read as a transaction (length 0: bytes that are missing).
+    """Bytes that can't be read as a transaction (length 0: bytes that are missing, or stand in the wrong place).
 
-    `is_tail` when no good line follows: to be cut off, since the next append starts here.
+    `is_tail` when no good line follows: to be cut off, since the next append starts here. `crc` is the checksum of the
+    bytes as they are; `is_news` when no repair record speaks of it yet.
     """
 
     line: int
@@ -39,37 +56,179 @@ class Damage:
     offset: int
     length: int
     is_tail: bool = False
+    crc: str = ""
+    is_news: bool = True
+
+    @property
+    def is_between(self) -> bool:
+        """Whether it is nothing that stands in the file, but the numbers of two good lines."""
+        return self.what.startswith(("sequence jumps", "two different lines"))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A transaction whose checksum holds, where its bytes stand, and in which of the lines that were read."""
+
+    seq: int
+    offset: int
+    length: int
+    records: tuple[Record, ...]
+    index: int
 
 
 @dataclass(slots=True)
 class Scan:
-    """What reading found. `end` is where the last good line ends and `seq` its number."""
+    """What reading found. `end` is where the last good line ends and `seq` the highest number that was given.
+
+    `is_disordered`: the file can't be mended in place. Its header is damaged, or its lines don't stand in their order.
+    """
 
     header: Header
+    header_line: bytes
+    remembered: Remembered
     end: int
     seq: int = 0
+    last: str = ""  # the checksum of the line that ends there
+    lines: list[Line] = field(default_factory=list)
     placed: tuple[Placed, ...] = ()
     damage: list[Damage] = field(default_factory=list)
-    known: set[tuple[int, str]] = field(default_factory=set)
     whole: bool = True
+    is_disordered: bool = False
+    first_line: int = 2  # the number of the line that has the index 0
 
     @property
     def news(self) -> list[Damage]:
         """The damage that no repair record in the journal speaks of yet."""
-        return [d for d in self.damage if (d.line, d.what) not in self.known]
+        return [d for d in self.damage if d.is_news]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bad:
+    """Something that isn't a transaction. `follows`: how many good lines stand before it."""
+
+    index: int
+    what: str
+    offset: int
+    length: int
+    follows: int
+    crc: str = ""
+    hides_one: bool = True  # whether a transaction may have stood here
+
+
+def pieces(line: bytes) -> Iterator[tuple[int, bytes]]:
+    """The whole lines within a damaged one, whose line breaks were lost: where each starts, and its bytes."""
+    starts = [found.start() for found in islice(_STARTS.finditer(line), _MOST_PIECES)]
+    ends = list(islice(_ENDS.finditer(line), _MOST_PIECES)) if starts else []
+    after = 0
+    for start in starts:
+        if start < after:
+            continue
+        crc, at = 0, start
+        for end in ends:
+            if end.start() <= start:
+                continue
+            crc, at = zlib.crc32(memoryview(line)[at : end.start()], crc), end.start()
+            if b"%08x" % crc == end.group(1):
+                yield start, line[start : end.end()]
+                after = end.end()
+                break
+
+
+def gap_of(what: str) -> tuple[int, int] | None:
+    """The numbers on both sides of a gap, of damage that is one."""
+    found = _GAP.match(what)
+    return (int(found.group(1)), int(found.group(2))) if found else None
+
+
+def between(lines: Iterable[Line], hidden: Mapping[int, int], last: int | None) -> Iterator[tuple[Line, str]]:
+    """What is wrong with the numbers of good lines in order: those that are missing, and those that are there twice.
+
+    `hidden` says how many damaged lines stand before the n-th good one; they had numbers too. `last` is the number
+    before the first line, if that is known.
+    """
+    for position, line in enumerate(lines):
+        if last is not None and line.seq > last + 1 + hidden.get(position, 0):
+            yield line, f"sequence jumps from {last} to {line.seq}: lines are missing before this one"
+        elif last == line.seq:
+            yield line, f"two different lines have the sequence number {last}: both are kept, as they stand"
+        last = line.seq
+
+
+def _is_header(line: bytes) -> bool:
+    try:
+        decode_header(line)
+    except DamagedLine:
+        return False
+    except NewerFormat:
+        pass
+    return True
+
+
+def _is_transaction(line: bytes) -> bool:
+    try:
+        decode_line(line)
+    except DamagedLine:
+        return False
+    except NewerFormat:
+        pass
+    return True
+
+
+class _Known:
+    """The damage that repair records speak of: by its bytes, or for what is missing by what was said of it.
+
+    A journal that was written anew names all that is left, so what was said before counts no longer.
+    """
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self._crcs: set[str] = set()
+        self._said: set[tuple[int, str]] = set()
+        for line in lines:
+            repairs = [record for record in line.records if isinstance(record, Repaired)]
+            if any(REBUILT in (repaired.quarantine or "") for repaired in repairs):
+                self._crcs, self._said = set(), set()
+            for repaired in repairs:
+                if repaired.crc:
+                    self._crcs.add(repaired.crc)
+                else:
+                    self._said |= {(repaired.line, repaired.what), (0, what_of(repaired.what))}
+
+    def has(self, damage: Damage) -> bool:
+        if damage.line == BESIDE:
+            return False
+        if damage.crc and damage.crc in self._crcs:
+            return True
+        return ((damage.line, damage.what) if damage.length else (0, what_of(damage.what))) in self._said
+
+
+def what_of(what: str) -> str:
+    """What is said of damage without the words that only explain it."""
+    found = _GAP.match(what)
+    return found.group() if found else what
 
 
 class Reader:
     """A journal's bytes up to `size` (what is there, when it isn't given), behind an open descriptor."""
 
-    def __init__(self, disk: Disk, path: Path, fd: int, size: int | None = None) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        path: Path,
+        fd: int,
+        size: int | None = None,
+        remembered: Remembered = NOTHING,
+        *,
+        may_be_empty: bool = False,
+    ) -> None:
         about = disk.fstat(fd)
         self._disk = disk
         self._path = path
         self._fd = fd
         self.identity = (about.st_dev, about.st_ino)
         self.size = about.st_size if size is None else size
-        self.header, self.body = self._read_header()
+        self.remembered = remembered
+        self._found, self.body = self._find_header(path, may_be_empty)
+        self.header = self._found.header
 
     def read(self, start: int, length: int) -> bytes:
         """Up to `length` bytes: less only at the end of the file."""
@@ -80,17 +239,36 @@ class Reader:
             start, length = start + len(part), length - len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _read_header(self) -> tuple[Header, int]:
-        """The header, and where the first transaction starts."""
+    def everything(self) -> bytes:
+        """The file as it is now, also beyond `size`."""
+        size = self._disk.fstat(self._fd).st_size
+        return b"".join(
+            self._disk.read_at(self._fd, min(STEP_BYTES, size - at), at) for at in range(0, size, STEP_BYTES)
+        )
+
+    def _find_header(self, path: Path, may_be_empty: bool) -> tuple[Found, int]:
+        """The header, and where the first transaction starts: at 0 when it isn't known where the header ends."""
         line, newline, _ = self.read(0, HEADER_BYTES).partition(b"\n")
-        if not newline:
-            raise DamagedLine(f"{self._path}: no journal header on the first line")
         try:
-            return decode_header(line), len(line) + 1
+            if not newline:
+                raise DamagedLine("no journal header on the first line")
+            return Found(decode_header(line)), len(line) + 1
         except DamagedLine as e:
-            raise DamagedLine(f"{self._path}: line 1: {e.reason}") from None
+            said = e.reason
         except NewerFormat as e:
-            raise NewerFormat(f"{self._path}: {e}") from None
+            raise NewerFormat(f"{path}: {e}") from None
+        elsewhere, is_journal = None, may_be_empty and bool(self.remembered.header)
+        for _, line, _ in self.lines(0):
+            for piece in (line, *(piece for _, piece in pieces(line))):
+                is_journal = is_journal or _is_transaction(piece)
+                elsewhere = elsewhere or (piece if _is_header(piece) else None)
+            if elsewhere and is_journal:
+                break
+        if elsewhere is None and not is_journal:
+            raise DamagedLine(f"{path}: line 1: {said}")
+        return header_of(
+            path, self.read(0, HEADER_BYTES).partition(b"\n")[0], said, elsewhere, self.remembered.header
+        ), 0
 
     def lines(self, start: int) -> Iterator[tuple[int, bytes, bool]]:
         """Each line from `start`: its offset, its bytes without the line end, and whether it had one."""
@@ -164,73 +342,226 @@ class Reader:
         return NewerFormat(f"{self._path}: line {self.lines_before(offset) + 1}: {error}")
 
     def scan(self, start: int) -> Scan:
-        """Every transaction from `start` to the end, and all damage on the way."""
-        scan = Scan(header=self.header, end=start, whole=start == self.body)
-        placed: list[Placed] = []
-        found: list[tuple[int, str, int, int]] = []  # index of the line, what, offset, length
-        bad: list[tuple[int, str, int, int]] = []  # the same, since the last good line
-        version, last = self.header.version, None if start > self.body else 0
+        """Every transaction from `start` to the end in the order of their numbers, and all damage on the way."""
+        lines, bad, is_disordered = self._read_lines(start)
+        count = max(lines[-1].index if lines else -1, bad[-1].index if bad else -1) + 1
+        header = self.read(0, self.body).rstrip(b"\n") or encode_header(self.header).rstrip(b"\n")
+        scan = Scan(self.header, header, self.remembered, end=start, whole=start == self.body)
+        scan.first_line = 2 if self.body else 1  # for a whole scan; others count the lines before when they have to
+        scan.end = max((line.offset + line.length for line in lines), default=start)
+        scan.last = last_of(self.read(max(0, scan.end - 16), 16))
+        scan.is_disordered = is_disordered or self._found.problem is not None or not self._is_ordered(lines)
+        tail: list[_Bad] = []
+        if scan.is_disordered:
+            lines, misplaced = self._ordered(lines)
+            bad += misplaced
+        else:
+            tail = [one for one in bad if one.follows == len(lines)]
+            bad = [one for one in bad if one.follows < len(lines)]
+        scan.lines = lines
+        scan.seq = lines[-1].seq if lines else 0
+        scan.placed = tuple(Placed(record, line.seq, line.offset) for line in lines for record in line.records)
+        hidden = Counter(one.follows for one in bad if one.hides_one)
+        for line, what in between(lines, {} if scan.is_disordered else hidden, None if start > self.body else 0):
+            bad.append(_Bad(line.index, what, line.offset, 0, 0, hides_one=False))
+        beside = self._compared(scan)
+        lost = self._lost(scan, count)
+        if bad or tail or beside or lost or self._found.problem:
+            self._say(scan, start, bad, tail, lost, beside)
+        return scan
+
+    def _read_lines(self, start: int) -> tuple[list[Line], list[_Bad], bool]:
+        """The good lines as they stand, what else stands there, and whether good lines were within bad ones."""
+        lines: list[Line] = []
+        bad: list[_Bad] = []
+        version, is_disordered = self.header.version, False
         for index, (offset, line, is_complete) in enumerate(self.lines(start)):
             try:
                 if not is_complete:
                     raise DamagedLine("the line was cut short")
                 transaction = decode_line(line, version)
-                if last is not None and transaction.seq <= last:
-                    raise DamagedLine(f"sequence number {transaction.seq} again, after {last}")
+                lines.append(Line(transaction.seq, offset, len(line) + 1, transaction.records, index))
+                continue
             except DamagedLine as e:
-                bad.append((index, e.reason, offset, len(line) + is_complete))
+                what = e.reason
+            except NewerFormat as e:
+                raise self._newer(offset, e) from None
+            within = self._within(index, offset, line, is_complete)
+            is_header = _is_header(line)
+            if not (start == 0 and (index == 0 or (is_header and decode_header(line) == self.header))):
+                what = "a header in the middle of the journal" if is_header else what
+                what += f"; {len(within)} intact lines within it were kept" if within else ""
+                crc, hides_one = f"{zlib.crc32(line):08x}", not (is_header or within)
+                bad.append(_Bad(index, what, offset, len(line) + is_complete, len(lines), crc, hides_one))
+            lines += within
+            is_disordered = is_disordered or bool(within)
+        return lines, bad, is_disordered
+
+    def _within(self, index: int, offset: int, line: bytes, is_complete: bool) -> list[Line]:
+        """The transactions within a damaged line. At the end of the file only those that were acknowledged."""
+        found = []
+        mark = self.remembered.mark
+        for at, piece in pieces(line):
+            try:
+                transaction = decode_line(piece, self.header.version)
+            except DamagedLine:
                 continue
             except NewerFormat as e:
                 raise self._newer(offset, e) from None
-            if last is not None and transaction.seq > last + 1 + len(bad):
-                gap = f"sequence jumps from {last} to {transaction.seq}: lines are missing before this one"
-                bad.append((index, gap, offset, 0))
-            if bad:
-                found += bad
-                bad = []
-            last = transaction.seq
-            placed += [Placed(record, last, offset) for record in transaction.records]
-            scan.end = offset + len(line) + 1
-        scan.seq, scan.placed = last or 0, tuple(placed)
-        if found or bad:
-            self._number(scan, start, found, bad)
-        return scan
+            if is_complete or (mark is not None and transaction.seq <= mark.seq):
+                found.append(Line(transaction.seq, offset + at, len(piece), transaction.records, index))
+        return found
 
-    def _number(
-        self, scan: Scan, start: int, found: list[tuple[int, str, int, int]], bad: list[tuple[int, str, int, int]]
+    def _bytes(self, line: Line) -> bytes:
+        return self.read(line.offset, line.length).rstrip(b"\n")
+
+    def _is_ordered(self, lines: Sequence[Line]) -> bool:
+        """Whether the numbers only go up. Two lines may share one, but not be the same."""
+        return all(b.seq > a.seq or (b.seq == a.seq and self._bytes(a) != self._bytes(b)) for a, b in pairwise(lines))
+
+    def _ordered(self, lines: Sequence[Line]) -> tuple[list[Line], list[_Bad]]:
+        """The lines in the order of their numbers, each once, and what was wrong with it."""
+        highest = 0
+        late: list[Line] = []
+        for line in lines:
+            if line.seq < highest:
+                late.append(line)
+            highest = max(highest, line.seq)
+        kept: list[Line] = []
+        again: list[Line] = []
+        same: set[bytes] = set()
+        for line in sorted(lines, key=lambda one: (one.seq, one.index)):  # stable: those that share one stay in order
+            if not kept or kept[-1].seq != line.seq:
+                same = set()
+            if kept and kept[-1].seq == line.seq:
+                same = same or {self._bytes(kept[-1])}
+                if (data := self._bytes(line)) in same:
+                    again.append(line)
+                    continue
+                same.add(data)
+            kept.append(line)
+        gone = {(line.index, line.offset) for line in again}
+        late = [line for line in late if (line.index, line.offset) not in gone]
+        said = []
+        for which, what in (
+            (late, "out of order (the first has sequence number {}): put back in its place"),
+            (again, "repeated (the first has sequence number {}): dropped, since it says the same byte for byte"),
+        ):
+            if which:
+                first = min(which, key=lambda one: one.index)
+                count = f"{len(which)} lines are " if len(which) > 1 else "the line is "
+                said.append(_Bad(first.index, count + what.format(first.seq), first.offset, 0, 0, hides_one=False))
+        return kept, said
+
+    def _compared(self, scan: Scan) -> list[str]:
+        """What is remembered of the journal and isn't so."""
+        mark, said = self.remembered.mark, []
+        if self.remembered.problem is not None:
+            said.append(self.remembered.problem)
+        if self.body and self.remembered.header not in (b"", self.read(0, self.body).rstrip(b"\n")):
+            said.append("the header isn't the one that the journal was made with: the file was replaced or rewritten")
+        if mark is not None and scan.whole:
+            there = [line for line in scan.lines if line.seq == mark.seq]
+            if there and all(last_of(self._bytes(line)[-16:]) != mark.last for line in there):
+                what = f"line {mark.seq} isn't the one that was acknowledged: the file was replaced or rewritten"
+                said.append(what.replace("line", "the line of sequence number", 1))
+        return said
+
+    def _lost(self, scan: Scan, count: int) -> _Bad | None:
+        """What was acknowledged and is missing at the end: only what is remembered outside of the journal tells."""
+        mark = self.remembered.mark
+        if mark is None or scan.seq >= mark.seq:
+            return None
+        missing = mark.seq - scan.seq
+        what = f"sequence jumps from {scan.seq} to {mark.seq + 1}: " + (
+            f"{missing} lines that were acknowledged are missing at the end of the journal"
+            if missing > 1
+            else "the last line that was acknowledged is missing"
+        )
+        if not mark.is_synced:
+            what += " (durability=process doesn't survive a loss of power)"
+        scan.seq = mark.seq
+        return _Bad(count, what, scan.end, 0, len(scan.lines))
+
+    def _say(
+        self, scan: Scan, start: int, bad: list[_Bad], tail: list[_Bad], lost: _Bad | None, beside: list[str]
     ) -> None:
         """Give the damage its line numbers; what stands behind the last good line is one piece."""
         before = self.lines_before(start) + 1
-        scan.damage = [Damage(before + index, what, offset, length) for index, what, offset, length in found]
-        if bad:
-            index, what, _, _ = bad[0]
-            what = f"torn tail of {self.size - scan.end} bytes: {what}"
-            scan.damage.append(Damage(before + index, what, scan.end, self.size - scan.end, is_tail=True))
-        scan.known = {(p.record.line, p.record.what) for p in scan.placed if isinstance(p.record, Repaired)}
+        fresh = [Damage(BESIDE, what, 0, 0) for what in beside]
+        if self._found.problem is not None:
+            fresh.append(Damage(1, self._found.problem, 0, 0))
+        damage = [Damage(before + one.index, one.what, one.offset, one.length, crc=one.crc) for one in bad]
+        if tail:
+            what = f"torn tail of {self.size - scan.end} bytes: {tail[0].what}"
+            length = self.size - scan.end
+            damage.append(Damage(before + tail[0].index, what, scan.end, length, is_tail=True))
+        if lost is not None:
+            fresh.append(Damage(before + lost.index, lost.what, scan.end, 0))
+        known = _Known(scan.lines)
+        scan.damage = [*fresh, *(replace(d, is_news=not known.has(d)) for d in damage)]
+        scan.damage.sort(key=lambda d: (d.line, d.length == 0))
 
     def since_boundary(self) -> Scan:
-        """What an opened session needs: from the last boundary that still holds, or everything."""
+        """What an opened session needs: from the last boundary that still holds, or everything.
+
+        Everything as well where something suggests that needed lines stand elsewhere, or are missing (ENG-9).
+        """
+        if not self._is_as_remembered():
+            return self.scan(self.body)
         limit = self.size
         while (found := self.boundary_before(limit)) is not None:
             limit = offset = found[0]
-            scan = self.scan(self.first_needed(offset, found[1]))
+            scan = self.scan(start := self.first_needed(offset, found[1]))
+            if scan.is_disordered or not self._follows(start, scan) or any(_GAP.match(d.what) for d in scan.news):
+                break
             boundary = last_boundary([p.record for p in scan.placed if p.offset == offset])
             needed = boundary and since(boundary, scan.placed)
-            if needed:
+            if boundary and needed:
+                if _missing(boundary, needed):
+                    break
                 scan.placed, scan.whole = needed, False
                 return scan
         return self.scan(self.body)
 
+    def _is_as_remembered(self) -> bool:
+        """Whether the journal can have been cut or replaced, as far as can be told at once."""
+        mark = self.remembered.mark
+        if self._found.problem is not None:
+            return False
+        if mark is None:
+            return True
+        end = self.read(max(0, mark.bytes - 16), 16) if mark.bytes <= self.size else b""
+        return end.endswith(b"\n") and last_of(end) == mark.last
+
+    def _follows(self, start: int, scan: Scan) -> bool:
+        """Whether the line before `start` has a lower number than those behind it, as far as it can be read."""
+        if start <= self.body or not scan.lines:
+            return True
+        found = _SEQ.match(self.read(self.line_start(start - 1), 32))
+        return found is None or int(found.group(1)) <= scan.lines[0].seq
+
+
+def _missing(boundary: Compacted, placed: Sequence[Placed]) -> list[str]:
+    """The messages that a boundary keeps and that aren't here."""
+    here = {p.record.id for p in placed if isinstance(p.record, Message)}
+    here |= {message.id for message in boundary.carried}
+    return [identity for identity in boundary.kept if identity not in here]
+
 
 @contextmanager
-def reading(disk: Disk, path: Path, size: int | None = None) -> Iterator[Reader]:
-    """The file, open for reading; `JournalError` when it can't be opened or read."""
+def reading(disk: Disk, path: Path, size: int | None = None, *, may_be_empty: bool = False) -> Iterator[Reader]:
+    """The file, open for reading; `JournalError` when it can't be opened or read, or is no journal.
+
+    One of which nothing is left is still taken for a journal if it `may_be_empty` and its mark knows it.
+    """
+    before = remembered(disk, path)  # before the file: whoever writes it now makes it longer first
     try:
         fd = disk.open(path, os.O_RDONLY)
     except OSError as e:
         raise JournalError(f"{path}: {e.strerror or e}: the journal can't be read") from e
     try:
-        yield Reader(disk, path, fd, size)
+        yield Reader(disk, path, fd, size, before, may_be_empty=may_be_empty)
     except OSError as e:
         raise JournalError(f"{path}: {e.strerror or e}: the journal can't be read") from e
     finally:
@@ -238,31 +569,47 @@ def reading(disk: Disk, path: Path, size: int | None = None) -> Iterator[Reader]
 
 
 def verify(path: Path, *, disk: Disk = DISK) -> tuple[Problem, ...]:
-    """Everything that is wrong with a journal, from its first byte to its last; changes nothing (ENG-3)."""
+    """Everything that is wrong with a journal, from its first byte to its last; changes nothing (ENG-3).
+
+    What was set aside and recorded before says so.
+    """
     try:
         with reading(disk, path) as reader:
             scan = reader.scan(reader.body)
     except JournalError as e:
         return (Problem(1 if isinstance(e, DamagedLine) else 0, str(e)),)
-    problems = [
-        Problem(d.line, d.what + (" (set aside and recorded)" if (d.line, d.what) in scan.known else ""))
-        for d in scan.damage
-    ]
-    starts: dict[str, int] = {}
-    for placed in scan.placed:
-        record = placed.record
-        if isinstance(record, Message):
-            starts.setdefault(record.id, placed.offset)
-        elif isinstance(record, Compacted):
-            problems += [Problem(placed.seq + 1, what) for what in _boundary_problems(record, placed.offset, starts)]
+    problems = [Problem(d.line, d.what + ("" if d.is_news else SET_ASIDE)) for d in scan.damage]
+    is_known = bool(scan.damage) and not scan.news  # then it is known as well why a message isn't there
+    problems += [*pointing_wrong(scan), *_keeping_nothing(scan, SET_ASIDE if is_known else "")]
     return tuple(sorted(problems, key=lambda problem: problem.line))
 
 
-def _boundary_problems(boundary: Compacted, offset: int, starts: dict[str, int]) -> Iterator[str]:
-    """What is wrong with a boundary's pointers; `starts` are the lines of the messages before it."""
-    carried = {message.id for message in boundary.carried}
-    if missing := [id for id in boundary.kept if id not in starts and id not in carried]:
-        yield f"boundary {boundary.id} keeps messages that aren't in the journal: {', '.join(missing[:5])}"
-    first = min((starts[id] for id in boundary.kept if id in starts), default=offset)
-    if boundary.kept_from > first:
-        yield f"boundary {boundary.id} points to offset {boundary.kept_from}, behind its first kept message at {first}"
+def pointing_wrong(scan: Scan) -> Iterator[Problem]:
+    """The boundaries of a whole journal that point to another place than that of what they keep."""
+    places = {line.offset for line in scan.lines}
+    for line, boundary, starts in _boundaries(scan):
+        first = min((starts[id] for id in boundary.kept if id in starts), default=line.offset)
+        what = f"boundary {boundary.id} points to offset {boundary.kept_from}"
+        if boundary.kept_from > first:
+            yield Problem(scan.first_line + line.index, f"{what}, behind its first kept message at {first}")
+        elif boundary.kept_from and boundary.kept_from not in places:
+            yield Problem(scan.first_line + line.index, f"{what}, where no line starts")
+
+
+def _keeping_nothing(scan: Scan, known: str) -> Iterator[Problem]:
+    for line, boundary, starts in _boundaries(scan):
+        carried = {message.id for message in boundary.carried}
+        if missing := [id for id in boundary.kept if id not in starts and id not in carried]:
+            what = f"boundary {boundary.id} keeps messages that aren't in the journal: {', '.join(missing[:5])}"
+            yield Problem(scan.first_line + line.index, what + known)
+
+
+def _boundaries(scan: Scan) -> Iterator[tuple[Line, Compacted, Mapping[str, int]]]:
+    """Each boundary, with where the messages before it stand."""
+    starts: dict[str, int] = {}
+    for line in scan.lines:
+        for record in line.records:
+            if isinstance(record, Message):
+                starts.setdefault(record.id, line.offset)
+            elif isinstance(record, Compacted):
+                yield line, record, starts

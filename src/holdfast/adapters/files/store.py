@@ -1,6 +1,7 @@
 """Where sessions stand at home, and how they are found: `<home>/projects/<slug>/<session-id>/` (ENG-4, ENG-5).
 
     journal.jsonl    what was said and decided; beside it what was set aside from it
+    journal.mark     how far the journal was acknowledged, and its header: what tells that it was cut
     blobs/           what left the view
     lock             who writes
     agents/<id>/     the same of each sub-agent
@@ -107,14 +108,27 @@ class SessionStore:
         return SessionFiles(session, directory, journal, FileBlobs(directory / "blobs", disk=self._disk))
 
     async def open(
-        self, reference: str | Path, *, durability: Durability = "commit", read_only: bool = False
+        self,
+        reference: str | Path,
+        *,
+        durability: Durability = "commit",
+        read_only: bool = False,
+        mend: bool = False,
     ) -> SessionFiles:
-        """A session by id, unique beginning of one, or path. `SessionBusy` when someone else writes it."""
+        """A session by id, unique beginning of one, or path. `SessionBusy` when someone else writes it.
+
+        To `mend` it is to read its journal wholly, and to bring back what earlier repairs put aside (ENG-9).
+        """
         directory = await anyio.to_thread.run_sync(self.locate, reference)
         lock = None if read_only else await anyio.to_thread.run_sync(SessionLock.acquire, directory)
         try:
             journal = await FileJournal.open(
-                directory / JOURNAL, durability=durability, read_only=read_only, disk=self._disk, lock=lock
+                directory / JOURNAL,
+                durability=durability,
+                read_only=read_only,
+                mend=mend,
+                disk=self._disk,
+                lock=lock,
             )
         except BaseException:
             if lock is not None:

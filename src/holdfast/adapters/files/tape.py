@@ -49,6 +49,7 @@ class Tape:
         self.is_synced = is_synced
         self._last = b""
         self._worthless = b""
+        self._was_used = False
         self.size = size
 
     @property
@@ -128,7 +129,7 @@ class Tape:
         except JournalError:
             self._close(fd)
             raise
-        self._fd = fd
+        self._fd, self._was_used = fd, True
         return aside
 
     def _verify(self, fd: int) -> SetAside | None:
@@ -152,9 +153,10 @@ class Tape:
         return data
 
     def _set_aside(self, data: bytes) -> SetAside:
+        kind = "refused" if self._was_used else "torn"  # what a caller was refused is never brought back (ENG-9)
         number = 1
         while True:
-            beside = self._path.with_name(f"{self._path.name}.torn-{number}")
+            beside = self._path.with_name(f"{self._path.name}.{kind}-{number}")
             try:
                 write_new(self._disk, beside, data)
             except FileExistsError:

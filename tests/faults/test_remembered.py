@@ -1,0 +1,265 @@
+"""What is remembered of a journal outside of it: loss is said, and a crash doesn't look like one (ENG-9, REL-9)."""
+
+# ruff: noqa: ASYNC240 - the test itself may block; nothing else runs on its loop
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.adapters.files import DISK, Disk, FileJournal, verify
+from holdfast.adapters.files.mark import mark_path, remembered
+from holdfast.transcript.codec import encode_line
+from holdfast.transcript.records import Noted, Repaired
+
+from .test_journal_faults import HEADER, Full, Once, boundary, damage_line, load, names, run, said, written
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.jsonl"
+
+
+class Counted(Disk):
+    """Every promise that was asked for."""
+
+    def __init__(self) -> None:
+        self.syncs = 0
+
+    def sync_data(self, fd: int) -> None:
+        self.syncs += 1
+        DISK.sync_data(fd)
+
+    def sync_directory(self, path: Path) -> None:
+        self.syncs += 1
+        DISK.sync_directory(path)
+
+
+def test_an_append_is_one_sync(path: Path) -> None:
+    """ENG-9, REL-1: what is remembered costs none."""
+
+    async def body() -> None:
+        journal = await FileJournal.create(path, HEADER, disk=(disk := Counted()))
+        for number in range(20):
+            before = disk.syncs
+            await journal.append((said(f"m{number}"),))
+            assert disk.syncs == before + 1
+        await journal.close()
+        assert disk.syncs == before + 2  # the mark, once, when it is closed
+
+    run(body)
+
+
+@pytest.mark.parametrize("ending", ["closed", "killed"])
+@pytest.mark.parametrize("has_boundary", [False, True])
+def test_a_journal_cut_by_whole_lines_is_noticed(path: Path, has_boundary: bool, ending: str) -> None:
+    """D5, ENG-9: the next process says which are gone, records it, and goes on; a reader and `verify` say it too."""
+
+    async def body() -> None:
+        journal = await written(path, 3)
+        if has_boundary:
+            await journal.append((boundary("b"),))
+        for name in ("x", "y", "z"):
+            await journal.append((said(name),))
+        if ending == "closed":
+            await journal.close()
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(lines[:-2]))
+        last = 5 if has_boundary else 4
+        for problem in ((await load(path, read_only=True)).repairs[0].what, verify(path)[0].what):
+            assert problem.startswith(f"sequence jumps from {last} to {last + 3}: 2 lines that were acknowledged")
+        loaded = await load(path)
+        assert names(loaded)[-1] == "x" and [r.line for r in loaded.repairs] == [last + 2]
+        again = await load(path, whole=True)
+        assert not again.repairs and sum(isinstance(p.record, Repaired) for p in again.records) == 1
+        assert [p.what.endswith("(set aside and recorded)") for p in verify(path)] == [True]
+        journal = await FileJournal.open(path)
+        assert (await journal.append((said("after"),))).seq == last + 4  # a number isn't given twice
+        await journal.close()
+
+    run(body)
+
+
+def test_a_journal_of_which_nothing_is_left(path: Path) -> None:
+    """ENG-9, REL-9: emptied between two processes, it opens with its own header and says what is gone."""
+
+    async def body() -> None:
+        await (await written(path, 3)).close()
+        path.write_bytes(b"")
+        loaded = await load(path)
+        assert loaded.header == HEADER and names(loaded) == []
+        assert [r.line for r in loaded.repairs] == [1, 1]
+        assert any("3 lines that were acknowledged" in r.what for r in loaded.repairs)
+        assert (await load(path)).repairs == ()
+
+    run(body)
+
+
+@pytest.mark.parametrize("durability", ["commit", "process"])
+def test_an_older_mark_is_no_damage(path: Path, durability: Any) -> None:
+    """ENG-9: as after kill -9 or a loss of power between a line and its mark: any mark of before, none, or an empty."""
+
+    async def body() -> None:
+        journal = await FileJournal.create(path, HEADER, durability=durability)
+        marks = [b"", b"\0" * 128, b" " * 128]
+        for number in range(8):
+            marks.append(mark_path(path).read_bytes())
+            await journal.append((said(f"m{number}"),))
+        await journal.close()
+        for mark in marks:
+            mark_path(path).write_bytes(mark)
+            assert not (await load(path, read_only=True)).repairs and not verify(path)
+            assert not (await load(path)).repairs
+            assert remembered(DISK, path).mark is not None
+        mark_path(path).unlink()
+        assert not (await load(path)).repairs and not verify(path)
+
+    run(body)
+
+
+def test_what_was_not_synced_may_be_lost_and_is_said_so(path: Path) -> None:
+    """ENG-3, ENG-9: durability=process says what it doesn't survive, also when that happened."""
+
+    async def body() -> None:
+        journal = await FileJournal.create(path, HEADER, durability="process")
+        await journal.append((said("m1"),))
+        size = path.stat().st_size
+        await journal.append((said("m2"),))
+        await journal.close()
+        os.truncate(path, size)
+        (repaired,) = (await load(path)).repairs
+        assert "doesn't survive a loss of power" in repaired.what
+
+    run(body)
+
+
+def test_a_replaced_journal_is_noticed(path: Path) -> None:
+    """REL-9, ENG-9: as long as before and without damage, but not what was acknowledged."""
+
+    async def body() -> None:
+        await (await written(path, 3)).close()
+        other = path.with_name("other.jsonl")
+        await (await written(other, 5, text="something else")).close()
+        shutil.copy(other, path)
+        assert any("replaced or rewritten" in r.what for r in (await load(path)).repairs)
+        assert not (await load(path)).repairs
+
+    run(body)
+
+
+def test_a_damaged_mark_is_said(path: Path) -> None:
+    """ENG-9: nothing tells then whether the end of the journal is missing."""
+
+    async def body() -> None:
+        await (await written(path, 3)).close()
+        raw = bytearray(mark_path(path).read_bytes())
+        raw[12] ^= 1
+        mark_path(path).write_bytes(raw)
+        assert verify(path)
+        assert [r.line for r in (await load(path)).repairs] == [0]
+        assert not (await load(path)).repairs and all("recorded" in p.what for p in verify(path))
+
+    run(body)
+
+
+def test_a_full_disk_forgets_no_loss(path: Path) -> None:
+    """ENG-9, REL-10: as long as the loss can't be recorded, the mark goes on telling it."""
+
+    async def body() -> None:
+        disk = Full()
+        await (await written(path, 4)).close()
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(lines[:-1]))
+        disk.free_bytes = 0
+        assert (await load(path, disk=disk)).repairs
+        disk.free_bytes = 10**6
+        assert (await load(path, disk=disk)).repairs and not (await load(path, disk=disk)).repairs
+
+    run(body)
+
+
+def test_a_full_disk_opens_a_disordered_journal(path: Path) -> None:
+    """ENG-9, REL-10: it is read in its order at once, and written anew before the first append."""
+
+    async def body() -> None:
+        disk = Full()
+        await (await written(path, 4)).close()
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join([*lines[:2], lines[4], lines[2], lines[3]]))
+        before, disk.free_bytes = path.read_bytes(), 0
+        journal = await FileJournal.open(path, disk=disk)
+        assert names(await journal.load()) == ["m1", "m2", "m3", "m4"] and path.read_bytes() == before
+        disk.free_bytes = 10**6
+        assert (await journal.append((said("m5"),))).seq == 6
+        assert names(await journal.load()) == ["m1", "m2", "m3", "m4", "m5"]
+        await journal.close()
+        assert not (await load(path)).repairs
+
+    run(body)
+
+
+# --- what earlier repairs put aside comes back -----------------------------------------------------------------------
+
+
+def test_mending_brings_back_what_was_put_aside(path: Path) -> None:
+    """D5, ENG-9: an earlier version cut intact lines off behind a repeated one, and recorded that."""
+
+    async def body() -> None:
+        await (await written(path, 8)).close()
+        mark_path(path).unlink()
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.with_name("journal.jsonl.torn-1").write_bytes(b"".join(lines[4:]))
+        torn = Repaired(line=5, what="torn tail of 600 bytes: sequence number 4 again, after 8", quarantine="x")
+        path.write_bytes(b"".join([*lines[:4], lines[8], encode_line(9, (torn,))]))
+        assert "m5" not in names(await load(path))
+        journal = await FileJournal.open(path, mend=True)
+        loaded = await journal.load(whole=True)
+        assert names(loaded) == [f"m{n}" for n in range(1, 9)]
+        assert sum("was brought back from journal.jsonl.torn-1" in r.what for r in loaded.repairs) == 4
+        await journal.close()
+        assert names(await load(path, whole=True)) == [f"m{n}" for n in range(1, 9)]
+        assert all("recorded" in problem.what for problem in verify(path))
+
+    run(body)
+
+
+@pytest.mark.parametrize("name", ["refused-1", "torn-1"])
+def test_what_was_refused_is_not_brought_back(path: Path, name: str) -> None:
+    """REL-10, ENG-9: its caller was told that nothing was recorded, whatever is missing since."""
+
+    async def body() -> None:
+        journal = await written(path, 2, disk=(disk := Once()))
+        disk.error = OSError(5, "I/O error")
+        with pytest.raises(Exception, match="nothing was recorded"):
+            await journal.append((said("refused"),))
+        await journal.append((said("m3"),))
+        await journal.close()
+        beside = path.with_name("journal.jsonl.refused-1")
+        beside.rename(path.with_name(f"journal.jsonl.{name}"))  # the second is what 0.1 called it
+        damage_line(path, 4)  # the record of that repair has the number that the refused line had
+        for _ in range(2):
+            journal = await FileJournal.open(path, mend=True)
+            assert "refused" not in names(await journal.load(whole=True))
+            await journal.close()
+
+    run(body)
+
+
+def test_two_different_lines_of_one_number_are_both_kept(path: Path) -> None:
+    """ENG-9: nothing says which of them is right, so neither is hidden, and it is said once."""
+
+    async def body() -> None:
+        await (await written(path, 3)).close()
+        path.write_bytes(path.read_bytes() + encode_line(3, (said("other"),)) + encode_line(4, (Noted(kind="x"),)))
+        loaded = await load(path)
+        assert names(loaded) == ["m1", "m2", "m3", "other"]
+        assert [r.what.partition(":")[0] for r in loaded.repairs] == ["two different lines have the sequence number 3"]
+        assert not (await load(path)).repairs and names(await load(path, whole=True)) == names(loaded)
+
+    run(body)
