@@ -18,9 +18,10 @@ import anyio.to_thread
 import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from holdfast.context.globs import fits
+from holdfast.adapters.repositories import doubt, outside, overruling
 from holdfast.context.patterns import compiled
 from holdfast.ports import Listed, MatchedLine, Matches, TextSearch
+from holdfast.transcript.globs import fits
 
 _MOST_FILES = 100_000
 _MOST_FILE_BYTES = 5_000_000
@@ -31,13 +32,18 @@ _LEFT_OUT = frozenset({".git", "node_modules", "__pycache__", ".venv", ".hg", ".
 
 
 class LocalFinder:
-    """Files by name and by content. `ripgrep` is its program; None: look for it, "" for none."""
+    """Files by name and by content. `ripgrep` is its program; None: look for it, "" for none.
 
-    def __init__(self, ripgrep: str | None = None) -> None:
-        self._ripgrep = shutil.which("rg") if ripgrep is None else ripgrep
+    Programs that lie in the project's folder, `root`, aren't taken: nobody was asked whether to run them.
+    """
+
+    def __init__(self, ripgrep: str | None = None, *, root: str = "/") -> None:
+        self._path = outside(os.environ.get("PATH", os.defpath), root)
+        self._ripgrep = shutil.which("rg", path=self._path) if ripgrep is None else ripgrep
+        self._git = shutil.which("git", path=self._path)
 
     async def files(self, pattern: str, path: str, *, limit: int) -> Listed:
-        names, is_all = await _names(path)
+        names, is_all = await _names(path, self._git)
         return await anyio.to_thread.run_sync(_newest, path, pattern, names, is_all, limit)
 
     async def lines(self, wanted: TextSearch, *, limit: int) -> Matches:
@@ -46,7 +52,7 @@ class LocalFinder:
             by_ripgrep = await _by_ripgrep(self._ripgrep, wanted, limit, is_file=is_file)
             if by_ripgrep is not None:
                 return by_ripgrep
-        names, is_all = ([""], True) if is_file else await _names(wanted.path)
+        names, is_all = ([""], True) if is_file else await _names(wanted.path, self._git)
         stop = Event()
         try:
             found = await anyio.to_thread.run_sync(_searched, wanted, names, limit, stop, abandon_on_cancel=True)
@@ -59,20 +65,24 @@ class LocalFinder:
 # --- which files there are -------------------------------------------------------------------------------------------
 
 
-async def _names(folder: str) -> tuple[list[str], bool]:
+async def _names(folder: str, git: str | None) -> tuple[list[str], bool]:
     """The files under a folder, relative to it, and whether these are all."""
-    listed = await _by_git(folder)
+    listed = await _by_git(folder, git)
     if listed is not None:
         return listed[:_MOST_FILES], len(listed) <= _MOST_FILES
     return await anyio.to_thread.run_sync(_walked, folder)
 
 
-async def _by_git(folder: str) -> list[str] | None:
-    """As git knows them; None outside of a repository, or without git. Nothing that its settings name is run."""
-    if shutil.which("git") is None:
+async def _by_git(folder: str, git: str | None) -> list[str] | None:
+    """As git knows them; None outside of a repository, without git, or where git might run what its settings name."""
+    if git is None:
         return None
-    command = ["git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    done = await anyio.run_process(command, cwd=folder, stdin=DEVNULL, stderr=DEVNULL, check=False)
+    why = await anyio.to_thread.run_sync(doubt, (folder,))
+    if why:
+        return None
+    command = [git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    environ = overruling(os.environ, only_looks=True)
+    done = await anyio.run_process(command, cwd=folder, env=environ, stdin=DEVNULL, stderr=DEVNULL, check=False)
     if done.returncode != 0:
         return None
     return list(dict.fromkeys(os.fsdecode(name) for name in done.stdout.split(b"\0") if name))
@@ -138,7 +148,9 @@ def _searched(wanted: TextSearch, names: list[str], limit: int, stop: Event) -> 
 
 def _glob(glob: str | None) -> str | None:
     """As ripgrep takes one: without a slash it fits at any depth, with one from the folder on."""
-    return glob.removeprefix("/") if glob else None
+    if not glob:
+        return None
+    return glob.removeprefix("/") if "/" in glob else f"**/{glob}"
 
 
 def _text(path: str) -> str | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT
 
@@ -20,7 +21,8 @@ import anyio.abc
 import anyio.to_thread
 
 from holdfast.adapters.files.disk import make_private
-from holdfast.ports import Ended
+from holdfast.adapters.repositories import outside, overruling
+from holdfast.ports import Ended, Let
 
 _SCRIPT = (
     'trap \'_hf=$?; { builtin echo "$_hf"; builtin pwd -P; } >"$0.end.new" 2>/dev/null && '
@@ -34,14 +36,19 @@ _ENDINGS = (".output", ".end", ".end.new", ".process")
 
 
 class LocalShell:
-    """Commands whose files stand in one private folder."""
+    """Commands whose files stand in one private folder. `root` is the project's folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, root: str = "/") -> None:
+        self._folder, self._root = folder, root
 
-    async def start(self, name: str, command: str, *, cwd: str) -> _Started:
+    async def start(self, name: str, command: str, *, cwd: str, let: Let = "approved") -> _Started:
+        environ = {**os.environ, **_ENVIRONMENT}
+        if let != "approved":
+            environ = overruling(environ, only_looks=let == "looks")
+        if let == "looks":
+            environ["PATH"] = outside(environ.get("PATH", os.defpath), self._root)
         with anyio.CancelScope(shield=True):  # a cancelled start must not leave a command that nobody knows of
-            started = await _start(self._base(name), command, cwd)
+            started = await _start(self._base(name), command, cwd, environ)
         return started
 
     async def find(self, name: str) -> _Found | None:
@@ -66,7 +73,7 @@ class LocalShell:
         return path
 
 
-async def _start(base: Path, command: str, cwd: str) -> _Started:
+async def _start(base: Path, command: str, cwd: str, environ: Mapping[str, str]) -> _Started:
     make_private(base.parent)
     fd = os.open(f"{base}.output", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
@@ -76,7 +83,7 @@ async def _start(base: Path, command: str, cwd: str) -> _Started:
             stdout=fd,
             stderr=STDOUT,
             cwd=cwd,
-            env={**os.environ, **_ENVIRONMENT},
+            env=environ,
             start_new_session=True,
         )
     finally:

@@ -7,17 +7,21 @@ import os
 import platform
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from glob import iglob
+from itertools import islice
 from pathlib import Path
 
 import anyio.to_thread
 
 from holdfast.adapters.folders import branch_of
+from holdfast.adapters.repositories import doubt
 from holdfast.memory.instructions.places import is_below
 from holdfast.ports import Spot
 
 _CHUNK = 1 << 20
 _DOCUMENT_BYTES = 200_000
+_MOST_FILLED_IN = 1_000  # names that one wildcard stands for
 _NEW_MODE = 0o666  # less what the umask takes away, as for any program
 
 
@@ -36,6 +40,15 @@ class LocalWorkspace:
     async def write(self, path: str, data: bytes) -> None:
         await anyio.to_thread.run_sync(_write, path, data)
 
+    async def leads(self, paths: Sequence[str]) -> tuple[str, ...]:
+        return await anyio.to_thread.run_sync(_leads, paths)
+
+    async def below(self, folders: Sequence[str], *, limit: int) -> tuple[str, ...] | None:
+        return await anyio.to_thread.run_sync(_below, folders, limit)
+
+    async def git_doubt(self, folders: Sequence[str]) -> str:
+        return await anyio.to_thread.run_sync(doubt, folders)
+
     def _look(self, path: str, cwd: str | None) -> Spot:
         try:
             given = os.path.expanduser(path) if path.startswith("~") else path
@@ -53,6 +66,27 @@ class LocalWorkspace:
         if stat.S_ISREG(about.st_mode):
             return Spot(real, "file", is_inside, about.st_size)
         return Spot(real, "other", is_inside)
+
+
+def _leads(paths: Sequence[str]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for path in paths:
+        try:
+            several = islice(iglob(path), _MOST_FILLED_IN) if set(path) & set("*?[") else (path,)
+            found.update((os.path.realpath(one), None) for one in (path, *several) if os.path.lexists(one))
+        except (OSError, ValueError):  # too long a name, a NUL: no path at all
+            continue
+    return tuple(found)
+
+
+def _below(folders: Sequence[str], limit: int) -> tuple[str, ...] | None:
+    found: dict[str, None] = {}
+    for folder in folders:
+        for place, _, files in os.walk(folder):
+            found.update((os.path.realpath(os.path.join(place, name)), None) for name in files)
+            if len(found) > limit:
+                return None
+    return tuple(found)
 
 
 def _read(path: str, limit_bytes: int) -> bytes:

@@ -17,7 +17,7 @@ from holdfast.agent.tools.tool import Refused
 from holdfast.context.reminders import neutralised
 from holdfast.engine.session import Session
 from holdfast.events import BackgroundChanged
-from holdfast.ports import Command, Ended, Jobs, Shell
+from holdfast.ports import Command, Ended, Jobs, Let, Shell
 from holdfast.transcript.messages import Message
 from holdfast.transcript.records import InFlight
 
@@ -55,12 +55,12 @@ class Background:
         """Whether something ended that the model wasn't told of."""
         return any(work.state != "running" and not work.is_told for work in self.works)
 
-    async def start_command(self, command: str, cwd: str, what: str = "") -> InFlight:
-        """Start a command and record it; one that can't be recorded is stopped again."""
+    async def start_command(self, command: str, cwd: str, what: str = "", let: Let = "approved") -> InFlight:
+        """Start a command that somebody let run, and record it; one that can't be recorded is stopped again."""
         self._admit()
         ids, clock = self._session.world.ids, self._session.world.clock
         identity = ids.new("command")
-        running = await self._shell.start(identity, command, cwd=cwd)
+        running = await self._shell.start(identity, command, cwd=cwd, let=let)
         label = what or " ".join(command.split())
         work = InFlight(id=identity, kind="command", what=label[:_WHAT_CHARS], where=running.output, began=clock.now())
         try:

@@ -180,6 +180,7 @@ class Caller:
         if answer.rule is not None:
             desk.rules = desk.rules.allowing(answer.rule)
         self._decided(use, "allow", "the user")
+        use.let = "approved"
         return None
 
     def _decided(self, use: Use, decision: str, by: str) -> None:

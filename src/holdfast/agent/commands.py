@@ -9,8 +9,11 @@ is not.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+from holdfast.transcript.globs import fits
 
 _OPERATORS = ("&&", "||", ";", "|", "\n")
 _NOWHERE = re.compile(r"(?:[012]?>>?[ \t]*/dev/null|2>&1|&>[ \t]*/dev/null|1>&2)(?=[\s;|&]|\Z)")
@@ -19,12 +22,6 @@ _ASSIGNED = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _KEYWORDS = frozenset(
     "if then else elif fi for while until do done case esac in function select time coproc { } [[ ]] !".split()
 )
-# Run what they are given, so that whom they run has to be looked for behind them.
-_WRAPPERS = frozenset(
-    "sudo doas env command builtin exec nohup nice ionice timeout time xargs find watch parallel setsid stdbuf chroot "
-    "unshare flock strace busybox ssh script".split()
-)
-_SHELLS = frozenset("sh bash zsh dash ksh eval".split())
 _DEPTH = 4
 _LONGEST = 16  # words of a rule that are compared
 
@@ -33,18 +30,20 @@ _LONGEST = 16  # words of a rule that are compared
 class Plain:
     """One plain command: its words as the shell passes them on, and the variables set in front of it.
 
-    `is_expanded`: an unquoted word begins with a wildcard, so a file's name could become an option.
+    `is_expanded`: an unquoted word begins with a wildcard, so a file's name could become an option. `wild` are the
+    numbers of words in which the shell fills in names for wildcards.
     """
 
     words: tuple[str, ...]
     assigned: tuple[str, ...] = ()
     is_expanded: bool = False
+    wild: frozenset[int] = frozenset()
 
 
 def parsed(command: str) -> tuple[Plain, ...] | None:
     """The plain commands that a command line consists of; None when it isn't certain what it runs."""
     found: list[Plain] = []
-    words: list[tuple[str, str]] = []
+    words: list[_Word] = []
     at = 0
     while at < len(command):
         if command[at] in " \t":
@@ -63,14 +62,14 @@ def parsed(command: str) -> tuple[Plain, ...] | None:
         word = _word(command, at)
         if word is None:
             return None
-        text, head, at = word
-        words.append((text, head))
+        at = word.end
+        words.append(word)
     if words and not _closed(words, found):
         return None
     return tuple(found) or None
 
 
-def _ends(words: list[tuple[str, str]], found: list[Plain], operator: str, following: str) -> bool:
+def _ends(words: list[_Word], found: list[Plain], operator: str, following: str) -> bool:
     """An operator ends a command; an empty one is fine only between lines."""
     if operator in ("|", ";") and following in ("&", ";", "|"):
         return False
@@ -79,21 +78,32 @@ def _ends(words: list[tuple[str, str]], found: list[Plain], operator: str, follo
     return _closed(words, found)
 
 
-def _closed(words: list[tuple[str, str]], found: list[Plain]) -> bool:
-    texts = [text for text, _ in words]
-    first = next((n for n, (_, head) in enumerate(words) if not _ASSIGNED.match(head)), len(words))
+def _closed(words: list[_Word], found: list[Plain]) -> bool:
+    texts = [word.text for word in words]
+    first = next((n for n, word in enumerate(words) if not _ASSIGNED.match(word.head)), len(words))
     if first < len(words) and (texts[first] in _KEYWORDS or not texts[first] or set(texts[first]) & set("*?[]~")):
         return False
-    expanded = any(head[:1] in ("*", "?", "[") for _, head in words[first:])
-    found.append(Plain(tuple(texts[first:]), tuple(texts[:first]), expanded))
+    expanded = any(word.head[:1] in ("*", "?", "[") for word in words[first:])
+    wild = frozenset(n - first for n, word in enumerate(words) if n >= first and word.is_wild)
+    found.append(Plain(tuple(texts[first:]), tuple(texts[:first]), expanded, wild))
     words.clear()
     return True
 
 
-def _word(command: str, at: int) -> tuple[str, str, int] | None:
-    """The word that begins here: its text, the part of it before any quote, and where it ends."""
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """A word: its text, the part of it before any quote, where it ends, and whether the shell fills something in."""
+
+    text: str
+    head: str
+    end: int
+    is_wild: bool
+
+
+def _word(command: str, at: int) -> _Word | None:
+    """The word that begins here."""
     text, start, head = "", at, ""
-    is_quoted = False
+    is_quoted = is_wild = False
     while at < len(command) and command[at] not in " \t\n;|&":
         sign = command[at]
         if sign == "'" or sign == '"':
@@ -107,38 +117,377 @@ def _word(command: str, at: int) -> tuple[str, str, int] | None:
         if plain is None or (at == start and sign == "#"):
             return None
         text, at = text + plain[0], plain.end()
+        is_wild = is_wild or bool(set(plain[0]) & set("*?["))
         head = head if is_quoted else text
-    return (text, head, at) if at > start else None  # a sign that begins no word
+    return _Word(text, head, at, is_wild) if at > start else None  # a sign that begins no word
 
 
-def runs(command: str, wanted: tuple[str, ...]) -> bool:
-    """Whether a command line runs, or may run, a command that begins with these words. Rather too often than not."""
-    return any(_begins(words, wanted[:_LONGEST]) for words in _all(command, _DEPTH))
+# --- what a command may run, also through others ---------------------------------------------------------------------
+
+Likelihood = Literal["no", "perhaps", "yes"]
+
+# Run what they are given, so that whom they run has to be looked for behind them.
+_WRAPPERS = frozenset(
+    "sudo doas env command builtin exec nohup nice ionice timeout time xargs find watch parallel setsid stdbuf chroot "
+    "unshare flock strace ltrace busybox toybox ssh script taskset setpriv prlimit chrt numactl systemd-run runuser su "
+    "bwrap firejail nsenter fakeroot dbus-run-session runcon setarch linux32 linux64 trap coproc entr ".split()
+)
+_SHELLS = frozenset("sh bash zsh dash ksh mksh ash fish csh tcsh rbash eval trap".split())
+# Words behind these are data: names, texts, patterns. Behind any other program, a word may be a program again.
+_TELLERS = frozenset(
+    "echo true false pwd cd pushd popd ls cat head tail wc grep egrep fgrep cut uniq tr tee rm mkdir rmdir touch chmod "
+    "chown chgrp stat file diff cmp comm basename dirname realpath readlink sleep kill ps df du which type test [ date "
+    "whoami id uname hostname sha1sum sha256sum md5sum base64 od hexdump strings column nl fold seq tree jq "
+    "export declare typeset readonly local set unset exit return : umask wait".split()
+)
+_INLINE = {  # the letters of options that take code, of programs that run what they read otherwise
+    "python": "c", "pypy": "c", "perl": "eE", "ruby": "e", "node": "ep", "nodejs": "ep", "bun": "ep", "deno": "ep",
+    "php": "rBREF", "lua": "e", "luajit": "e", "rscript": "e", "julia": "eE", "groovy": "e", "tclsh": "c",
+    "expect": "c", "osascript": "e", "guile": "ce", "irb": "e", "ghci": "e", "iex": "e", "elixir": "e", "scala": "e",
+}  # fmt: skip
+_INLINE_LONG = ("--eval", "--print", "--exec", "--command", "--execute", "--run", "--import", "--require")
+_CODE_MODULES = frozenset({"timeit", "pdb", "code", "trace", "cProfile", "profile", "runpy"})
+_PROGRAMMABLE = frozenset(  # their arguments are programs, or they take what they run from elsewhere
+    "awk gawk mawk nawk xargs parallel vi vim nvim view ex ed emacs gdb lldb sqlite3 m4 bc dc socat nc ncat at batch "
+    "crontab screen tmux expect less more man".split()
+)
+_RENAMES = frozenset("alias unalias shopt enable hash bind complete compopt fc source . mapfile readarray read".split())
+_SIMPLE_SED = re.compile(
+    r"[\d,$ ]*(?:[pdq=]|s(?P<d>[/|#,:])(?:(?!(?P=d)).)*(?P=d)(?:(?!(?P=d)).)*(?P=d)[gIip\d]*)", re.S
+)
+_TELLING_VARIABLES = re.compile(  # variables that change what runs, or where names lead
+    r"(?:PATH|IFS|ENV|HOME|SHELL|SHELLOPTS|BASHOPTS|PS4|CDPATH|EDITOR|VISUAL|PAGER|BROWSER|[A-Z]*PAGER|PROMPT_COMMAND"
+    r"|BASH_\w+|LD_\w+|DYLD_\w+|GIT_\w+|SSH_\w+|PYTHON\w+|PERL\w+|RUBY\w+|NODE_OPTIONS|NODE_PATH|JAVA_TOOL_OPTIONS"
+    r"|MAKEFLAGS|MAKEFILES|LESS\w*|TAR_OPTIONS|GREP_OPTIONS|RIPGREP_CONFIG_PATH|npm_config_\w+|NPM_CONFIG_\w+|CARGO_\w+"
+    r"|RUSTC\w*|CC|CXX|LUA_\w+|MANPAGER|XDG_\w+)\+?=.*",
+    re.DOTALL,
+)
+_GIT_VALUES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--attr-source"})
+_GIT_VERBS = frozenset(
+    "add am annotate apply archive blame branch bundle cat-file check-ignore checkout cherry cherry-pick clean clone "
+    "commit count-objects describe diff fetch format-patch fsck gc grep init log ls-files ls-remote ls-tree merge "
+    "merge-base mv notes pull push range-diff reflog remote reset restore rev-list rev-parse revert rm shortlog show "
+    "show-ref sparse-checkout stash status switch tag version worktree whatchanged help rebase bisect submodule".split()
+)
+_GIT_RUNS = re.compile(
+    r"--(?:exec|upload-pack|receive-pack|ext-diff|textconv|open-files-in-pager|extcmd|template)|-x|foreach|run"
+)
+_CODE = re.compile(r"[\s;|&'\"()\[\]{},$`!<>]")
+_MOST_WORDS = 200  # of a command that is looked into; one with more isn't certain
 
 
-def _all(command: str, depth: int) -> Iterator[tuple[str, ...]]:
-    """The commands that may be run by a line, also by those that run others."""
+def runs(command: str, wanted: tuple[str, ...], *, is_prefix: bool = True) -> Likelihood:
+    """Whether a command line runs a command that begins with these words (or is exactly these).
+
+    Options in front of a verb are passed over, wrappers are looked through, and behind a program that nobody knows
+    any word may begin a command. Rather too often than not.
+    """
+    best: Likelihood = "no"
+    for words, is_sure in _all(command, _DEPTH):
+        found = _says(words, wanted[:_LONGEST], is_prefix)
+        if found == "yes" and is_sure:
+            return "yes"
+        if found != "no":
+            best = "perhaps"
+    return best
+
+
+def unreadable(command: str) -> str:
+    """Why it isn't certain what a command line runs; empty when it is, as far as its own words go."""
+    plain = parsed(command)
+    if plain is None:
+        return "it isn't certain what the command runs"
+    return next((why for one in plain if (why := _hidden(one.words, one.assigned, _DEPTH))), "")
+
+
+def name_of(words: Sequence[str]) -> str:
+    """The program that words call, without its folder."""
+    return words[0].rsplit("/", 1)[-1].lower() if words else ""
+
+
+def tells(words: tuple[str, ...]) -> bool:
+    """Whether the words behind a program are data to it, none of them a program to run."""
+    name = name_of(words)
+    if name == "git":
+        plain = _without_options(words)
+        is_simple = len(plain) > 1 and plain[1] in _GIT_VERBS and "-c" not in words[: words.index(plain[1])]
+        return is_simple and not any(_GIT_RUNS.match(word) for word in plain[2:])
+    if name == "sort" or name == "rg":
+        return not _options(words, frozenset({"--compress-program", "--pre", "--hostname-bin"}))
+    return name in _TELLERS
+
+
+def _all(command: str, depth: int) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """The commands that may be run by a line, also by those that run others; and whether they certainly are meant."""
     plain = parsed(command)
     if plain is None:
         loose = re.sub(r"[\\'\"]", "", command)
         for part in re.split(r"[;&|\n(){}`<>]|\$\(", loose):
             words = tuple(part.split())
-            yield from (words[n : n + _LONGEST] for n in range(len(words)))
+            yield from ((words[n : n + _LONGEST], True) for n in range(len(words)))
         return
     for one in plain:
-        yield one.words
-        name = one.words[0].rsplit("/", 1)[-1] if one.words else ""
-        if name in _WRAPPERS:
-            yield from (one.words[n : n + _LONGEST] for n in range(1, len(one.words)))
-        if depth and (name in _SHELLS or name in _WRAPPERS):
-            for word in one.words[1:]:
-                yield from _all(word, depth - 1)
+        yield from _inside(one.words, depth)
+        for value in one.assigned:
+            yield from _loose(value)
 
 
-def _begins(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    if not words or len(words) < len(wanted):
-        return False
-    return (words[0].rsplit("/", 1)[-1], *words[1 : len(wanted)]) == wanted or words[: len(wanted)] == wanted
+def _inside(words: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], bool]]:
+    yield words, True
+    if tells(words):
+        return
+    name = name_of(words)
+    is_known = name in _WRAPPERS or name in _SHELLS
+    for n in range(1, min(len(words), _MOST_WORDS)):
+        yield words[n:], is_known
+    for word in words[1:_MOST_WORDS]:
+        if is_known and depth:
+            yield from _all(word, depth - 1)
+        elif _CODE.search(word) or "=" in word:
+            yield from _loose(word)
+
+
+def _loose(text: str) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Words of something that isn't the shell's language, wherever a command may begin in it."""
+    words = tuple(re.findall(r"[\w./+@%~*?-]+", text))
+    yield from ((words[n : n + _LONGEST], False) for n in range(min(len(words), _MOST_WORDS)))
+
+
+def _says(words: tuple[str, ...], wanted: tuple[str, ...], is_prefix: bool) -> Likelihood:
+    """Whether words are a command that a rule's words name."""
+    if not words or not wanted or not (words[0] == wanted[0] or _may_be(name_of(words), wanted[0].lower())):
+        return _says_dashed(words, wanted, is_prefix) if words and wanted else "no"
+    given = _without_options(words)
+    if not is_prefix:
+        return "yes" if words[1:] == wanted[1:] or given[1:] == wanted[1:] else "no"
+    best: Likelihood = "yes"
+    at, is_value = 1, False
+    for word in wanted[1:]:
+        if word.startswith("-"):
+            found = _has_option(given[1:], word)
+            best = "perhaps" if found == "perhaps" else best
+            if found == "no":
+                return "no"
+            continue
+        while at < len(given) and not _may_be(given[at], word):
+            if given[at].startswith("-"):
+                is_value = "=" not in given[at]
+            elif is_value:  # it may belong to the option before it
+                best, is_value = "perhaps", False
+            elif name_of(words) == "git" and at == 1 and given[1] not in _GIT_VERBS:
+                return "perhaps"  # an alias, which may stand for anything
+            else:
+                return "no"
+            at += 1
+        if at >= len(given):
+            return "no"
+        at, is_value = at + 1, False
+    return best
+
+
+def _says_dashed(words: tuple[str, ...], wanted: tuple[str, ...], is_prefix: bool) -> Likelihood:
+    """`git-push` is `git push`."""
+    first, _, verb = name_of(words).partition("-")
+    return _says(("git", verb, *words[1:]), wanted, is_prefix) if first == "git" and verb else "no"
+
+
+def _may_be(word: str, wanted: str) -> bool:
+    return word == wanted or (bool(set(word) & set("*?[")) and fits(word, wanted))
+
+
+def _has_option(words: Sequence[str], wanted: str) -> Likelihood:
+    """Whether an option is among words: as it is, in another order, joined with others, or perhaps by another name."""
+    long = [word.split("=", 1)[0] for word in words if word.startswith("--") and word != "--"]
+    letters = {char for word in words if re.match(r"-[^-]", word) for char in word[1:]}
+    if wanted in words or wanted in long:
+        return "yes"
+    if wanted.startswith("--"):
+        return "perhaps" if letters or any(wanted.startswith(word) for word in long) else "no"
+    if set(wanted[1:]) <= letters:
+        return "yes"
+    return "perhaps" if long else "no"
+
+
+def _without_options(words: tuple[str, ...]) -> tuple[str, ...]:
+    """A command of git without what stands before its verb; any other as it is."""
+    if name_of(words) != "git":
+        return words
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in _GIT_VALUES else 1
+    return (words[0], *words[at:])
+
+
+def _options(words: Sequence[str], wanted: frozenset[str]) -> bool:
+    """Whether one of these options is among words: with its value behind it, abbreviated, or joined to others."""
+    for word in words[1:]:
+        name = word.split("=", 1)[0]
+        if name in wanted:
+            return True
+        if word.startswith("--") and len(name) > 3 and any(one.startswith(name) for one in wanted):
+            return True
+        if re.match(r"-[^-]", word) and any(len(one) == 2 and one[1] in word[1:] for one in wanted):
+            return True
+    return False
+
+
+def _hidden(words: tuple[str, ...], assigned: tuple[str, ...], depth: int, *, is_sure: bool = True) -> str:
+    """Why a plain command may run something that its words don't say."""
+    if any(_TELLING_VARIABLES.fullmatch(word) for word in assigned):
+        return f"{assigned[0].split('=', 1)[0]} may change what the command runs"
+    if not words:
+        return ""
+    if len(words) > _MOST_WORDS or not depth:
+        return "there is too much in the command to be certain what it runs"
+    name = name_of(words)
+    if name in _RENAMES:
+        return f"{name} can change what names mean, or runs what stands elsewhere"
+    if name in ("export", "declare", "typeset", "readonly", "local", "env", "sudo", "doas") and (
+        why := _hidden((), tuple(word for word in words[1:] if "=" in word), depth)
+    ):
+        return why
+    if name == "env" and _options(words, frozenset({"-S", "--split-string"})):
+        return "env -S takes a command apart in its own way"
+    if (why := _hides_code(name, words, depth, is_sure)) or tells(words):
+        return why
+    is_wrapper = name in _WRAPPERS
+    for n in range(1, len(words)):
+        if why := _hidden_behind(words[n:], depth, is_wrapper):
+            return why
+    return ""
+
+
+def _hidden_behind(words: tuple[str, ...], depth: int, is_wrapper: bool) -> str:
+    name = name_of(words)
+    is_special = name in _SHELLS or name in _PROGRAMMABLE or _interpreter(name) or name == "env"
+    return _hidden(words, (), depth - 1, is_sure=is_wrapper) if is_special else ""
+
+
+def _interpreter(name: str) -> str:
+    """The letters of its options that take code, when a program is an interpreter."""
+    return _INLINE.get(name) or _INLINE.get(name.rstrip("0123456789."), "")
+
+
+def _hides_code(name: str, words: tuple[str, ...], depth: int, is_sure: bool) -> str:
+    why = f"{name} runs code that can't be read for certain"
+    rest = words[1:]
+    operands = [word for word in rest if not word.startswith("-")]
+    if name in ("eval", "trap"):
+        text = " ".join(rest) if name == "eval" else (operands[0] if operands else "")
+        return why if text and parsed(text) is None else _nested(text, depth)
+    if name in _SHELLS:
+        if any(re.match(r"-\w*[cs]", word) for word in rest):
+            reads_on = not any(re.match(r"-\w*c", word) for word in rest)
+            return why if reads_on else next((found for word in operands if (found := _nested(word, depth))), "")
+        is_elsewhere = any(re.match(r"/+(?:dev|proc)/", word) for word in operands)
+        return why if is_elsewhere or (is_sure and not operands and rest[:1] != ("--version",)) else ""
+    if name in _PROGRAMMABLE:
+        return why if is_sure or len(words) > 1 else ""
+    if name in ("sed", "gsed"):
+        script = operands[0] if operands else ""
+        is_simple = _SIMPLE_SED.fullmatch(script) and all(
+            re.fullmatch(r"-[nErsi]+|--", w) for w in rest if w[:1] == "-"
+        )
+        return "" if is_simple else why
+    if name == "printf" and rest[:1] == ("-v",):
+        return why
+    if letters := _interpreter(name):
+        return why if _runs_code(letters, rest, operands, is_sure) else ""
+    return ""
+
+
+def _runs_code(letters: str, rest: tuple[str, ...], operands: list[str], is_sure: bool) -> bool:
+    for word in rest:
+        if word.startswith(_INLINE_LONG) or (re.match(r"-[^-]", word) and set(word[1:4]) & set(letters)):
+            return True
+    if any(word in _CODE_MODULES for word in operands[:1]) or any(re.match(r"/+(?:dev|proc)/", w) for w in operands):
+        return True
+    if operands[:1] == ["eval"]:
+        return True
+    return is_sure and not operands and not any(word in ("--version", "-V", "-v", "--help", "-h") for word in rest)
+
+
+def _nested(text: str, depth: int) -> str:
+    """The same for a text that a shell runs."""
+    plain = parsed(text)
+    if plain is None:
+        return "it isn't certain what the command runs" if text.strip() else ""
+    return next((why for one in plain if (why := _hidden(one.words, one.assigned, depth - 1))), "")
+
+
+# --- what a rule that allows a command doesn't mean ------------------------------------------------------------------
+
+# Options with which a program works elsewhere, writes, or runs more than it is called for. `Bash(npm test:*)` means the
+# tests of this project.
+_ELSEWHERE = frozenset(
+    "--prefix --cwd --dir --directory --chdir --git-dir --work-tree --exec-path --manifest-path --rcfile --init-file "
+    "--userconfig --globalconfig --script-shell --node-options --eval --exec --config --config-file --rootdir".split()
+)
+_REACH: dict[str, frozenset[str]] = {
+    name: frozenset(options.split())
+    for names, options in {
+        "npm pnpm yarn bun npx": "-C -c --call --shell --require --import --init-module",
+        "make gmake": "-f --file --makefile -C -I --include-dir -E --old-file -W -o",
+        "git": (
+            "--upload-pack --receive-pack --ext-diff --textconv --output --open-files-in-pager -O -x "
+            "--extcmd --template --strategy --no-index --show-signature --filters --submodule "
+            "--recurse-submodules --gpg-sign"
+        ),
+        "cargo": "-C -Z --target-dir",
+        "go": "-C -toolexec -overlay -modfile -vettool -exec",
+        "pytest": "-p -c --confcutdir -o --override-ini",
+        "uv poetry pip pipx": "--python --with --project --target -C",
+        "find": "-execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from -exec",
+        "rg": "--pre --hostname-bin",
+        "sort": "-o --output --compress-program -T --files0-from",
+        "tree": "-o --fromfile",
+        "file": "-m --magic-file -C --compile -f --files-from",
+        "tar": (
+            "--checkpoint-action --to-command -I --use-compress-program --rsh-command -F --info-script "
+            "--new-volume-script -C --rmt-command"
+        ),
+        "date": "-s --set -f --file",
+        "sed gsed": "-i --in-place -f --file",
+        "man": "-P --pager -H --html -C",
+        "less more": "-o -O --log-file",
+        "curl": "-o -O -K -T -D -c --output --upload-file",
+        "wget": "-O -o -i --use-askpass",
+        "rsync": "-e --rsh --rsync-path",
+        "ssh scp sftp": "-o -F -S -J",
+        "env": "-S -C -u",
+        "xxd": "-r",
+        "diff": "--to-file --from-file",
+        "zip": "-T -TT --unzip-command",
+        "docker podman": "-v -H",
+        "node": "-e -p -r --require --import",
+        "python python3": "-c",
+    }.items()
+    for name in names.split()
+}
+_ONE_FILE = frozenset({"uniq", "xxd"})  # a second name is written to
+
+
+def reaches(one: Plain, size: int) -> str:
+    """What of a command goes further than the first `size` words, that a rule names, say: an option; empty if none."""
+    name, rest = name_of(one.words), one.words[size:]
+    more = _REACH.get(name, frozenset()) | _ELSEWHERE
+    for word in rest:
+        if word == "--" and name not in ("npm", "pnpm", "yarn"):
+            break
+        long = word.split("=", 1)[0]
+        is_single_dash = name in ("find", "go") and long in more
+        if is_single_dash or (name not in ("find", "go") and _options(("", word), more)) or long in more:
+            return word
+        if name in ("make", "gmake") and "=" in word:
+            return word
+        is_script = name in ("sed", "gsed") and word == next((w for w in rest if w[:1] != "-"), None)
+        if is_script and not _SIMPLE_SED.fullmatch(word):
+            return word
+    if name in ("awk", "gawk", "mawk", "nawk") and any(re.search(r"system|[|>]|getline|@", word) for word in rest):
+        return "its program"
+    if name in _ONE_FILE and sum(not word.startswith("-") for word in rest) > 1:
+        return "the second file"
+    return ""
 
 
 # --- commands that only look -----------------------------------------------------------------------------------------
@@ -156,6 +505,7 @@ _LOOKS: dict[tuple[str, ...], frozenset[str] | None] = {  # the options that are
     ("git", "branch"): frozenset("--show-current -a -v -vv --list".split()),
     ("git", "rev-parse"): frozenset("HEAD --abbrev-ref --show-toplevel".split()),
 }
+_GIT_SHOWS = {("git", verb) for verb in "status log diff show rev-parse ls-files blame describe shortlog".split()}
 _NO_WORDS = frozenset({"branch", "rev-parse", "pwd", "whoami", "date"})  # a word that is no option would do something
 
 
@@ -163,6 +513,12 @@ def only_looks(command: str) -> bool:
     """Whether a command line certainly changes nothing and shows no content of files."""
     plain = parsed(command)
     return plain is not None and all(looks(one) for one in plain)
+
+
+def peeks(command: str) -> bool:
+    """Whether a command line only looks, or has git show something."""
+    plain = parsed(command)
+    return plain is not None and all(looks(one) or one.words[:2] in _GIT_SHOWS for one in plain)
 
 
 def looks(one: Plain) -> bool:

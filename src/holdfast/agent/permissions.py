@@ -4,7 +4,8 @@ A rule is a tool's name, or a name with a pattern: `Bash(git status:*)` (a comma
 `Bash(npm test)` (exactly this one), `Edit(src/**)`, `Read(~/.ssh/**)`, `Read(//etc/**)`, `Task`. Rules for Edit hold
 for every tool that changes files, rules for Read for every one that shows them. Deny beats ask, ask beats allow.
 Nothing in a call's input widens what it may: paths are judged where they really lead, commands by every part that they
-run, and what isn't plain is asked for.
+run, and what isn't plain is asked for. Where rules forbid some commands or files, a command of which it isn't certain
+what it runs or names is asked for in every mode.
 """
 
 from __future__ import annotations
@@ -15,9 +16,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from holdfast.agent.commands import Plain, looks, only_looks, parsed, runs, sets_harmless
-from holdfast.context.globs import fits
+from holdfast.agent.commands import (
+    Likelihood,
+    Plain,
+    looks,
+    name_of,
+    only_looks,
+    parsed,
+    reaches,
+    runs,
+    sets_harmless,
+    unreadable,
+)
+from holdfast.agent.named import Named, Names, names, only_lists
+from holdfast.agent.protected import may_be_protected, protected
 from holdfast.errors import BadSetting
+from holdfast.transcript.globs import expanded, fits, meets, problem
 
 Mode = Literal["default", "accept_edits", "plan", "bypass"]
 Decision = Literal["allow", "ask", "deny"]
@@ -26,12 +40,12 @@ Kind = Literal["look", "edit", "command", "other"]
 _RULE = re.compile(r"([A-Za-z_][\w-]*|mcp__[\w-]+)(?:\((.*)\))?", re.DOTALL)
 _EDITS = frozenset({"Edit", "Write", "MultiEdit"})
 _LOOKS = frozenset({"Read", "Grep", "Glob"})
-# What decides what programs and agents do later: changed only when a person says so, whatever the mode.
-_PROTECTED = (
-    "**/.git/**", "**/.git", "**/.holdfast/**", "**/.claude/**", "**/.mcp.json", "**/.vscode/**", "**/.idea/**",
-    "**/.bashrc", "**/.zshrc", "**/.profile", "**/.bash_profile", "**/.gitconfig", "**/.gitmodules", "**/.ssh/**",
-    "**/.envrc",
-)  # fmt: skip
+OF_FILES = _EDITS | _LOOKS  # rules for these hold for commands that name such files, too
+# Programs that only show the files which they are given.
+_READERS = frozenset(
+    "cat head tail wc grep egrep fgrep rg ls stat file diff cmp du test [ nl od tree find sort sed cut uniq".split()
+)
+_GIT_READS = frozenset("add status diff log show blame ls-files grep check-ignore rev-parse rm".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +63,8 @@ class Rule:
             raise BadSetting(
                 f"not a permission rule: {text[:80]!r}; write Tool or Tool(pattern), as Bash(git status:*)"
             )
+        if found[1] in OF_FILES and (why := problem(found[2] or "")):
+            raise BadSetting(f"permission rule {text[:80]!r} can't be held to: {why}; write several rules")
         return cls(found[1], None if found[2] in (None, "*") else found[2])
 
     def __str__(self) -> str:
@@ -83,12 +99,21 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """What a call would do. `paths` are looked at or changed, by `kind`; `command` is a shell's."""
+    """What a call would do. `paths` are looked at or changed, by `kind`; `command` is a shell's.
+
+    Of a command: `cwd` is the folder that it runs in ("": the project's); `leads` are the real paths of what it names,
+    with the forbidden ones below folders that it goes through, if those were looked for (`is_walked`). `git` says why
+    git may run a program of a repository's choice there, empty when it can't.
+    """
 
     tool: str
     kind: Kind = "other"
     paths: tuple[Where, ...] = ()
     command: str | None = None
+    cwd: str = ""
+    leads: tuple[str, ...] = ()
+    is_walked: bool = False
+    git: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +143,10 @@ def permitted(touch: Touch, policy: Policy) -> Verdict:
     """Whether a call may be made."""
     rules = policy.rules
     for rule in rules.deny:
-        if _hits(rule, touch, policy, may=True):
+        if _hits(rule, touch, policy) == "yes":
             return Verdict("deny", f"rule {rule}", f"the rule {rule} forbids it")
     for rule in rules.ask:
-        if _hits(rule, touch, policy, may=True):
+        if _hits(rule, touch, policy) != "no":
             return Verdict("ask", f"rule {rule}", f"the rule {rule} says to ask")
     if policy.mode == "plan" and (refused := _refused_in_plan(touch, policy)):
         return refused
@@ -130,25 +155,66 @@ def permitted(touch: Touch, policy: Policy) -> Verdict:
         return unsure
     if policy.mode == "bypass":
         return Verdict("allow", "mode bypass", "")
-    return _by_rule_or_mode(touch, policy)
+    return _protects(touch, policy) or _by_rule_or_mode(touch, policy)
 
 
 def _unsure(touch: Touch, policy: Policy) -> Verdict | None:
-    """What no mode lets through: a command that can't be read, where rules forbid some; files that are protected."""
-    forbids_some = any(rule.pattern is not None for rule in policy.rules.deny)
-    if forbids_some and touch.command is not None and parsed(touch.command) is None:
-        return Verdict("ask", "unclear command", "it isn't certain what the command runs, and some are forbidden")
-    if touch.kind == "edit" and policy.mode != "bypass":
-        for where in touch.paths:
-            is_protected = any(fits(pattern, where.real) for pattern in _PROTECTED) and where.real not in policy.own
-            if is_protected and not _is_granted(touch, policy):
-                return Verdict("ask", "protected file", f"{where.real} decides what programs do later")
+    """What no mode lets through: a command that a rule may forbid, or that can't be read where rules forbid some."""
+    limiting = [
+        rule
+        for rule in (*policy.rules.deny, *policy.rules.ask)
+        if rule.pattern is not None and (rule.tool == "Bash" or rule.tool in OF_FILES)
+    ]
+    if touch.command is None or not limiting:
+        return None
+    for rule in limiting:
+        if _hits(rule, touch, policy) == "perhaps":
+            return Verdict("ask", f"rule {rule}", f"it may be what the rule {rule} speaks of")
+    if why := unreadable(touch.command):
+        return Verdict("ask", "unclear command", f"{why}, and some are forbidden")
+    of_files = [rule for rule in limiting if rule.tool in OF_FILES]
+    if of_files and not only_looks(touch.command):
+        named = _named(touch, policy)
+        if named.doubt:
+            return Verdict("ask", "unclear command", f"{named.doubt}, and some files are forbidden")
+        if not touch.is_walked and (found := next((r for r in of_files if _is_below(r, named, policy)), None)):
+            return Verdict("ask", f"rule {found}", f"it goes through folders that may hold what {found} speaks of")
     return None
+
+
+def _protects(touch: Touch, policy: Policy) -> Verdict | None:
+    """Files that others run or obey are changed only when a person says so (SEC-9)."""
+    if touch.kind == "edit" and not _is_granted(touch, policy):
+        for where in touch.paths:
+            why = protected(where.real) or protected(_absolute(where.given, policy, touch.cwd))
+            if why and where.real not in policy.own:
+                return Verdict("ask", "protected file", f"{where.real}: {why}")
+    if touch.command is not None and not only_looks(touch.command) and not _only_reads(touch.command):
+        named = _named(touch, policy)
+        for path in named.paths:
+            why = may_be_protected(path.lexical) if path.is_wild else protected(path.lexical)
+            if why:
+                return Verdict("ask", "protected file", f"{path.lexical[:200]}: {why}")
+        if found := next((path for path in touch.leads if protected(path)), None):
+            return Verdict("ask", "protected file", f"{found}: {protected(found)}")
+    return None
+
+
+def _only_reads(command: str) -> bool:
+    """Whether each part of a command shows files at most, so that it may name protected ones."""
+    plain = parsed(command)
+    return plain is not None and all(looks(one) or _reads(one) for one in plain)
+
+
+def _reads(one: Plain) -> bool:
+    if one.words[:1] == ("git",):
+        return len(one.words) > 1 and one.words[1] in _GIT_READS and not reaches(one, 1)
+    return name_of(one.words) in _READERS and not reaches(one, 1)
 
 
 def _is_granted(touch: Touch, policy: Policy) -> bool:
     """Whether a rule with a pattern, so one that was meant for these files, allows them all."""
-    return any(rule.pattern is not None and _hits(rule, touch, policy, may=False) for rule in policy.rules.allow)
+    return any(rule.pattern is not None and _allows(rule, touch, policy) for rule in policy.rules.allow)
 
 
 def _refused_in_plan(touch: Touch, policy: Policy) -> Verdict | None:
@@ -162,9 +228,9 @@ def _refused_in_plan(touch: Touch, policy: Policy) -> Verdict | None:
 
 def _by_rule_or_mode(touch: Touch, policy: Policy) -> Verdict:
     if touch.command is not None:
-        return _command(touch.command, policy)
+        return _command(touch, touch.command, policy)
     for rule in policy.rules.allow:
-        if _hits(rule, touch, policy, may=False):
+        if _allows(rule, touch, policy):
             return Verdict("allow", f"rule {rule}", "")
     if all(where.real in policy.own for where in touch.paths) and touch.paths:
         return Verdict("allow", "the agent's own file", "")
@@ -177,7 +243,7 @@ def _by_rule_or_mode(touch: Touch, policy: Policy) -> Verdict:
     return Verdict("allow", f"mode {policy.mode}", "")
 
 
-def _command(command: str, policy: Policy) -> Verdict:
+def _command(touch: Touch, command: str, policy: Policy) -> Verdict:
     """A command is allowed when each of its parts is, or when commands are allowed as such."""
     whole = next((rule for rule in policy.rules.allow if rule == Rule("Bash")), None)
     if whole is not None:
@@ -185,6 +251,8 @@ def _command(command: str, policy: Policy) -> Verdict:
     plain = parsed(command)
     if plain is None:
         return Verdict("ask", f"mode {policy.mode}", "it isn't certain what the command runs")
+    if touch.git and any(name_of(one.words) == "git" for one in plain):
+        return Verdict("ask", "git", f"git may run more than its own here: {touch.git}")
     if only_looks(command):
         return Verdict("allow", "only looks", "")
     wanting = next((one for one in plain if not _is_allowed(one, policy.rules.allow)), None)
@@ -206,7 +274,9 @@ def _is_allowed(one: Plain, allow: tuple[Rule, ...]) -> bool:
 def _names(pattern: str, one: Plain) -> bool:
     """Whether a rule's pattern names a plain command: its first words with `:*` behind them, or all of them."""
     wanted, is_prefix = words_of(pattern)
-    return bool(wanted) and (one.words[: len(wanted)] == wanted if is_prefix else one.words == wanted)
+    if not is_prefix:
+        return bool(wanted) and one.words == wanted
+    return bool(wanted) and one.words[: len(wanted)] == wanted and not reaches(one, len(wanted))
 
 
 def words_of(pattern: str) -> tuple[tuple[str, ...], bool]:
@@ -217,28 +287,38 @@ def words_of(pattern: str) -> tuple[tuple[str, ...], bool]:
     return tuple(pattern.split()), False
 
 
-def _hits(rule: Rule, touch: Touch, policy: Policy, *, may: bool) -> bool:
-    """Whether a rule speaks of a call. `may`: it is enough that a part of it could be meant, as for deny and ask."""
+def _allows(rule: Rule, touch: Touch, policy: Policy) -> bool:
+    """Whether a rule that allows means all of a call, which is no command."""
     if not _is_tool(rule.tool, touch):
-        return may and touch.command is not None and rule.tool in ("Read", "Edit") and _names_file(rule, touch, policy)
+        return False
     if rule.pattern is None:
-        return may or all(where.is_inside for where in touch.paths)  # to go outside takes a pattern that says where
+        return all(where.is_inside for where in touch.paths)  # to go outside takes a pattern that says where
+    patterns = _patterns(rule.pattern, policy, anywhere=False)
+    return bool(touch.paths) and all(any(fits(one, where.real) for one in patterns) for where in touch.paths)
+
+
+def _hits(rule: Rule, touch: Touch, policy: Policy) -> Likelihood:
+    """Whether a rule that denies or asks speaks of a call, also of a part of it only."""
+    if touch.command is not None and rule.tool in OF_FILES:
+        return _names_file(rule, touch, policy)
+    if not _is_tool(rule.tool, touch):
+        return "no"
+    if rule.pattern is None:
+        return "yes"
     if touch.command is not None:
         wanted, is_prefix = words_of(rule.pattern)
-        if not may or not wanted:
-            return False
-        return (
-            runs(touch.command, wanted) if is_prefix else touch.command.strip() == rule.pattern or _exact(touch, wanted)
-        )
-    if not touch.paths:
-        return False
-    found = (_path_fits(rule.pattern, where, policy, may=may) for where in touch.paths)
-    return any(found) if may else all(found)
+        if touch.command.strip() == rule.pattern:
+            return "yes"
+        found = runs(touch.command, wanted, is_prefix=is_prefix) if wanted else "no"
+        return found if found != "no" else _is_linked(wanted, touch)
+    paths = (path for where in touch.paths for path in (where.real, _absolute(where.given, policy, touch.cwd)))
+    return "yes" if any(_speaks_of(rule.pattern, Named(path), policy) for path in paths) else "no"
 
 
-def _exact(touch: Touch, wanted: tuple[str, ...]) -> bool:
-    plain = parsed(touch.command or "")
-    return runs(touch.command or "", wanted) if plain is None else any(one.words == wanted for one in plain)
+def _is_linked(wanted: tuple[str, ...], touch: Touch) -> Likelihood:
+    """A program may be called by another name, through a link or a copy: where a word leads to it, it may be meant."""
+    is_named = wanted and any(path.rsplit("/", 1)[-1] == wanted[0] for path in touch.leads)
+    return "perhaps" if is_named and not only_lists(touch.command or "") else "no"
 
 
 def _is_tool(tool: str, touch: Touch) -> bool:
@@ -249,47 +329,71 @@ def _is_tool(tool: str, touch: Touch) -> bool:
     )
 
 
-def _names_file(rule: Rule, touch: Touch, policy: Policy) -> bool:
+def _names_file(rule: Rule, touch: Touch, policy: Policy) -> Likelihood:
     """Whether a command names a file that a rule for files is about. A command has more ways to reach a file."""
     if rule.pattern is None or touch.command is None:
-        return False
-    loose = re.sub(r"[\\'\"]", "", touch.command)
-    for word in re.split(r"[\s;&|<>(){}$`=]+", loose):
-        path = _absolute(word, policy)
-        if word and _path_fits(rule.pattern, Where(word, path, is_inside=True), policy, may=True):
+        return "no"
+    for named in _named(touch, policy).paths:
+        if _speaks_of(rule.pattern, named, policy):
+            return "perhaps" if named.is_wild else "yes"
+    is_led = any(_speaks_of(rule.pattern, Named(path), policy) for path in touch.leads)
+    return "yes" if is_led else "no"
+
+
+def _named(touch: Touch, policy: Policy) -> Names:
+    return names(touch.command or "", touch.cwd or policy.root, policy.home)
+
+
+def _is_below(rule: Rule, named: Names, policy: Policy) -> bool:
+    """Whether what a rule speaks of may be in one of the folders that a command goes through."""
+    inside = [f"{_quoted(folder.rstrip('/'))}/**".lower() for folder in named.below]
+    return any(meets(pattern.lower(), below) for pattern in _patterns(rule.pattern or "", policy) for below in inside)
+
+
+def speaks_of(rules: Iterable[Rule], path: str, policy: Policy) -> bool:
+    """Whether one of these rules for files, which deny or ask, is about a path."""
+    some = (rule for rule in rules if rule.tool in OF_FILES and rule.pattern is not None)
+    return any(_speaks_of(rule.pattern or "", Named(path), policy) for rule in some)
+
+
+def _speaks_of(pattern: str, named: Named, policy: Policy) -> bool:
+    """Whether a rule that denies or asks is about a path: it is called so, is in such a folder, or is the folder whose
+    content is meant. Upper and lower case are one, as they are on many disks.
+    """
+    test = meets if named.is_wild else fits
+    path = named.lexical.lower()
+    for one in _patterns(pattern, policy):
+        low = one.lower().rstrip("/")
+        folder = low.removesuffix("/**")
+        if test(low, path) or test(f"{low}/**", path) or (folder and test(folder, path)):
             return True
     return False
 
 
-def _absolute(word: str, policy: Policy) -> str:
-    if word.startswith("~"):
+def _absolute(word: str, policy: Policy, cwd: str = "") -> str:
+    if word == "~" or word.startswith("~/"):
         word = policy.home + word[1:]
-    return posixpath.normpath(posixpath.join(policy.root, word))
+    return posixpath.normpath(posixpath.join(cwd or policy.root, word))
 
 
-def _path_fits(pattern: str, where: Where, policy: Policy, *, may: bool) -> bool:
-    """Whether a path fits. What is allowed has to lead there; what is denied may only be called so, or lie in it."""
-    if not may:
-        return _fits_at(pattern, where.real, policy)
-    paths = (where.real, _absolute(where.given, policy))
-    return any(
-        _fits_at(pattern.rstrip("/"), above, policy, anywhere=True) for path in paths for above in _upwards(path)
-    )
+def _patterns(pattern: str, policy: Policy, *, anywhere: bool = True) -> list[str]:
+    """The patterns of absolute paths that a rule's pattern stands for: `//x` is absolute, `~/x` in the user's home, `x`
+    in the project, at any depth when it has no slash (and with `anywhere` outside of it, too).
+    """
+    root = _quoted(policy.root.rstrip("/"))
+    found = []
+    for one in expanded(pattern):
+        if one.startswith("//"):
+            found.append(one[1:])
+        elif one == "~" or one.startswith("~/"):
+            found.append(_quoted(policy.home.rstrip("/")) + one[1:])
+        elif "/" not in one.rstrip("/"):
+            found.append(f"/**/{one}" if anywhere else f"{root}/**/{one}")
+        else:
+            found.append(f"{root}/{one.removeprefix('./').removeprefix('/')}")
+    return found
 
 
-def _upwards(path: str) -> list[str]:
-    """The path and the folders that it lies in."""
-    names = path.split("/")
-    return ["/".join(names[:n]) for n in range(len(names), 1, -1)]
-
-
-def _fits_at(pattern: str, path: str, policy: Policy, *, anywhere: bool = False) -> bool:
-    """`//x` is absolute, `~/x` in the user's home, `x` in the project: at any depth when it has no slash."""
-    root = policy.root.rstrip("/")
-    if pattern.startswith("//"):
-        return fits(pattern[1:], path)
-    if pattern.startswith("~/"):
-        return fits(policy.home.rstrip("/") + pattern[1:], path)
-    if "/" not in pattern:
-        return (anywhere or path.startswith(root + "/")) and fits(pattern, path)
-    return fits(f"{root}/{pattern.removeprefix('./').removeprefix('/')}", path)
+def _quoted(path: str) -> str:
+    """A path as a pattern that fits it only."""
+    return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
+
+Let = Literal["looks", "allowed", "approved"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,18 @@ class Workspace(Protocol):
     async def read(self, path: str, *, limit_bytes: int) -> bytes: ...
 
     async def write(self, path: str, data: bytes) -> None: ...
+
+    async def leads(self, paths: Sequence[str]) -> tuple[str, ...]:
+        """Where absolute paths really lead, wildcards filled in; those that lead nowhere are left out."""
+        ...
+
+    async def below(self, folders: Sequence[str], *, limit: int) -> tuple[str, ...] | None:
+        """The files below folders, as real paths; None when there are more than `limit`."""
+        ...
+
+    async def git_doubt(self, folders: Sequence[str]) -> str:
+        """Why git may run a program of a repository's choice in one of these folders; empty when it can't."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +131,13 @@ class Shell(Protocol):
     """Runs commands of the agent.
 
     `start` begins one in a folder, under a name that is unique in the session; cancelled, it ends only once the command
-    is known, so none is lost. `find` gives one that an earlier process started, None when nothing is known of it.
+    is known, so none is lost. `let` says who let it run: nobody had to, since it only looks; rules or a mode; or a
+    person who was asked. What nobody was asked about runs in surroundings in which a repository's own configuration
+    can't make it run more (SEC-9). `find` gives one that an earlier process started, None when nothing is known of it.
     `read` gives a part of an output as text; a negative offset counts from the end.
     """
 
-    async def start(self, name: str, command: str, *, cwd: str) -> Command: ...
+    async def start(self, name: str, command: str, *, cwd: str, let: Let = "approved") -> Command: ...
 
     async def find(self, name: str) -> Command | None: ...
 

@@ -147,8 +147,8 @@ def _machine(project: str | Path, folder: Path, clock: Clock, is_trusted: bool) 
 
     return Machine(
         workspace=workspace,
-        finder=LocalFinder(),
-        shell=LocalShell(folder.resolve() / COMMANDS),
+        finder=LocalFinder(root=workspace.root),
+        shell=LocalShell(folder.resolve() / COMMANDS, workspace.root),
         plan_file=str(folder.resolve() / "plan.md"),
         home=str(user.resolve()),
         facts={**surroundings(root), "Today": today},

@@ -7,14 +7,16 @@ from typing import Annotated
 import anyio
 from msgspec import Meta
 
-from holdfast.agent.commands import parsed
+from holdfast.agent.commands import parsed, peeks
 from holdfast.agent.desk import Desk
-from holdfast.agent.permissions import Rule, Touch
+from holdfast.agent.named import names
+from holdfast.agent.permissions import OF_FILES, Rule, Touch, speaks_of
 from holdfast.agent.tools.tool import Input, Outcome, Refused, Tool, Use
-from holdfast.ports import Command, Ended
+from holdfast.ports import Command, Ended, Let
 
 _LOOKS_EVERY_SECONDS = 0.2
 _RULE_WORDS = 2
+_MOST_BELOW = 50_000  # files that are looked at below the folders which a command goes through
 _TWO_WORDS = frozenset("git npm pnpm yarn cargo go docker kubectl make uv pip poetry gh".split())
 
 
@@ -38,11 +40,12 @@ async def bash(desk: Desk, use: Use, given: BashInput) -> Outcome:
     """Run a command to its end, or start one in the background."""
     if "\0" in given.command:
         raise Refused("the command holds a NUL character")
+    let: Let = "looks" if use.let == "allowed" and peeks(given.command) else use.let
     if given.run_in_background:
-        work = await desk.background.start_command(given.command, desk.cwd, given.description)
+        work = await desk.background.start_command(given.command, desk.cwd, given.description, let)
         return Outcome(f"Command running in background with ID: {work.id}. Output is being written to: {work.where}")
     name = desk.session.world.ids.new("command")
-    command = await desk.machine.shell.start(name, given.command, cwd=desk.cwd)
+    command = await desk.machine.shell.start(name, given.command, cwd=desk.cwd, let=let)
     return await _to_its_end(desk, use, given, command)
 
 
@@ -125,7 +128,17 @@ async def kill_shell(desk: Desk, use: Use, given: KillShellInput) -> Outcome:
 
 
 async def _touches(desk: Desk, given: BashInput) -> Touch:
-    return Touch("Bash", "command", command=given.command)
+    """What the command names, and where that leads on the disk (SEC-9)."""
+    policy, workspace, command = desk.policy, desk.machine.workspace, given.command
+    named = names(command, desk.cwd, policy.home)
+    leads = await workspace.leads([one.path for one in named.paths])
+    limiting = (*policy.rules.deny, *policy.rules.ask)
+    found: tuple[str, ...] | None = ()
+    if named.below and any(rule.tool in OF_FILES for rule in limiting):
+        found = await workspace.below(named.below, limit=_MOST_BELOW)
+    more = tuple(path for path in found or () if speaks_of(limiting, path, policy))
+    git = await workspace.git_doubt((desk.cwd, *leads)) if "git" in command else ""
+    return Touch("Bash", "command", (), command, desk.cwd, (*leads, *more), found is not None, git)
 
 
 def _rule(given: BashInput) -> Rule | None:

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast import prompts
 from holdfast.agent.permissions import Rule, Touch
+from holdfast.ports import Let
 from holdfast.transcript.blocks import encode
 from holdfast.transcript.messages import Message, MessageId
 
@@ -50,13 +51,14 @@ class Outcome:
 
 @dataclass(slots=True)
 class Use:
-    """One call. `partial` is what there is to say of it so far, should it be interrupted."""
+    """One call. `partial` is what there is to say of it so far, should it be interrupted; `let`, who let it run."""
 
     id: str
     name: str
     arguments: dict[str, Any]
     prompt: MessageId
     partial: str = ""
+    let: Let = "allowed"
 
 
 @dataclass(frozen=True)

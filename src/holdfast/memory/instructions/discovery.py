@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.memory.frontmatter import FrontMatter, front_matter
-from holdfast.memory.instructions.globs import matches
 from holdfast.memory.instructions.markdown import imports, without_comments
 from holdfast.memory.instructions.places import (
     MISSING,
@@ -29,6 +28,7 @@ from holdfast.memory.instructions.places import (
     is_below,
     lexical,
 )
+from holdfast.transcript.globs import matches
 from holdfast.transcript.tokens import base_tokens
 
 HOPS: Final = 4  # INS-3

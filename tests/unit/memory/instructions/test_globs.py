@@ -1,4 +1,4 @@
-"""Globs of rules and excludes (INS-2, INS-5, SEC-6)."""
+"""The one matcher of patterns: permission rules, searches, rules and excludes (INS-2, INS-5, LIB-1, SEC-6, SEC-9)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memory.instructions.globs import MAX_PATTERNS, expanded, matches
+from holdfast.transcript.globs import MAX_PATTERNS, expanded, fits, matches, meets, problem
 
 pytestmark = pytest.mark.unit
 
@@ -25,7 +25,18 @@ pytestmark = pytest.mark.unit
         ("[ab].py", ["a.py"], ["c.py"]),
         ("[!ab].py", ["c.py"], ["a.py", "/.py"]),
         ("./a.py", ["a.py"], ["b.py"]),
-        ("a[b.py", [], ["a[b.py", "ab.py"]),
+        ("a[b.py", ["a[b.py"], ["ab.py"]),
+        ("[]a].py", ["].py", "a.py"], ["b.py"]),
+        ("src/**", ["src/a"], ["src"]),
+        ("**", ["a", "a/b"], []),
+        ("a/**/b", ["a/b", "a/x/y/b"], ["ab", "a/xb"]),
+        ("a**b", ["ab", "axb"], ["a/b"]),
+        ("{a,{secrets,b}}/**", ["a/x", "secrets/x", "b/x/y"], ["c/x"]),
+        ("{a{x}b,c}", ["a{x}b", "c"], ["axb"]),
+        ("{a}", ["{a}"], ["a"]),
+        ("a\\*b", ["a*b"], ["axb"]),
+        ("\\.env", [".env"], ["xenv"]),
+        ("\\{a,b}", ["{a,b}"], ["a", "b"]),
         ("{a.py", ["{a.py"], ["a.py"]),
         ("a.+$()|^", ["a.+$()|^"], ["aa"]),
         ("/abs/**/CLAUDE.md", ["/abs/CLAUDE.md", "/abs/x/CLAUDE.md"], ["/other/CLAUDE.md"]),
@@ -53,3 +64,24 @@ def test_patterns_made_to_be_slow_are_not() -> None:
 @given(st.text(st.sampled_from("ab*?[]{},!^/\\.-"), max_size=30), st.text("ab/.", max_size=20))
 def test_nothing_raises(glob: str, path: str) -> None:
     assert matches(path, [glob]) in (True, False)
+
+
+GLOBS = st.text(st.sampled_from("ab.*?/{,}[]!\\"), max_size=7)
+
+
+@given(GLOBS, GLOBS, st.text("ab./", min_size=1, max_size=5))
+def test_patterns_that_share_a_path_meet(one: str, two: str, path: str) -> None:
+    """SEC-9: a shell's pattern may name what a rule's pattern names."""
+    assert meets(one, two) == meets(two, one)
+    if fits(one, path) and fits(two, path):
+        assert meets(one, two)
+
+
+def test_patterns_that_share_none_do_not_meet() -> None:
+    for one, two in (("*.py", "**/.env"), ("/p/a*", "/p/b*"), ("a?c", "ab"), ("[!.]*env", ".env"), ("/q/**", "/p/**")):
+        assert not meets(one, two)
+
+
+def test_what_can_not_be_held_to_is_said() -> None:
+    assert problem("{a,b}" * 20) and problem("x" * 3_000)
+    assert not problem("{a,b}" * 5) and not problem("{a") and not problem("a{b}")
