@@ -73,12 +73,11 @@ class Settings:
     microcompact_keep_last: int = 3
     microcompact_spare_errors: bool = True
     idle_clear: bool = True
-    cache_lifetime_seconds: float = 3_600.0
     idle_keep_last: int = 5
     provider_clearing: bool = False  # (c): send a context-editing request instead of rewriting
     provider_compaction: bool = False  # the provider summarises before we do, where it offers that
-    economics: bool = False  # TURN-5: let prices postpone clearing while the size is below the trigger
-    expected_turns: int = 20  # TURN-5: calls over which a move has to pay back
+    policy: Literal["balanced", "thrifty"] = "balanced"  # TURN-16: thrifty compacts below the trigger where it pays
+    thrifty_least_tokens: int = 40_000  # TURN-16: what a compaction below the trigger has to spare at least
 
     # Collapse (TURN-6)
     collapse: bool = False
@@ -90,7 +89,7 @@ class Settings:
     # Requests (TURN-9)
     max_images: int | None = None  # None: the model's own limit
     max_media_bytes: int = 20_000_000
-    cache_ttl: Literal["5m", "1h"] = "5m"
+    cache_ttl: Literal["auto", "5m", "1h"] = "auto"  # TURN-16: auto: 5m until a pause outlived it, from then on 1h
 
     # Compaction (CMP-2, CMP-5, CMP-6, CMP-7, CMP-10)
     compact_timing: Literal["eager", "boundary", "manual"] = "eager"  # CMP-7: boundary waits for a tool loop to end

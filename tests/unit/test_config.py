@@ -58,6 +58,7 @@ def other(name: str) -> object:
         "neutralise": "off",
         "memory_mode": "ask",
         "compact_timing": "boundary",
+        "policy": "thrifty",
         "permission_mode": "bypass",
         "memory_directory": "/elsewhere",
     }
@@ -160,6 +161,7 @@ def test_every_field_can_come_from_the_environment(place: Path) -> None:
             "neutralise": "results",
             "memory_mode": "ask",
             "compact_timing": "boundary",
+            "policy": "thrifty",
             "permission_mode": "plan",
         }.get(name, text)
         config = read(place, **{f"HOLDFAST_{name.upper()}": text})

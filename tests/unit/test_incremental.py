@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from holdfast import Message, compact, memory_session, prepare
-from holdfast.context import items
 from holdfast.engine.session import Session
+from holdfast.transcript import messages
 from holdfast.transcript.blocks import Block
 from holdfast.transcript.sizes import Size
 
@@ -27,7 +27,7 @@ async def grown(turns: int) -> Session:
 def test_a_message_is_counted_once_however_long_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """TOK-5: appending costs work for that message alone, and preparing a turn counts nothing again."""
     counted: list[bytes] = []
-    size_of = items.block_size
+    size_of = messages.block_size
 
     def counting(block: Block) -> Size:
         counted.append(block.raw)
@@ -42,7 +42,7 @@ def test_a_message_is_counted_once_however_long_the_session(monkeypatch: pytest.
             await prepare(session)
             assert len(counted) == 1, f"after {turns} turns"
 
-    monkeypatch.setattr(items, "block_size", counting)
+    monkeypatch.setattr(messages, "block_size", counting)
     anyio.run(body)
 
 

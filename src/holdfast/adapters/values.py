@@ -24,7 +24,7 @@ MAY_BE_IGNORED = frozenset({"auto_compact_window", "auto_compact_percent"})
 # What is no size: at least 1 where 0 would mean "never" or divide by nothing.
 _AT_LEAST_ONE = frozenset(
     "window_tokens max_output_tokens auto_compact_window breaker_failures thrash_refills thrash_turns preview_chars "
-    "result_limit_chars message_limit_bytes max_media_bytes margin_numerator margin_denominator expected_turns "
+    "result_limit_chars message_limit_bytes max_media_bytes margin_numerator margin_denominator "
     "agent_turns agent_parallel read_lines read_line_chars find_limit command_shown_bytes".split()
 )
 

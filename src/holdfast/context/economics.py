@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.context.models import ModelFacts
-from holdfast.context.policy import Facts
+from holdfast.context.models import CacheTtl, ModelFacts
+from holdfast.context.policy import Facts, expected_calls
 from holdfast.context.view import View, is_uncompact, leaves_memory
 from holdfast.transcript.edits import Change, Collapsed, Edit, Rewound, Undone
 from holdfast.transcript.messages import Usage
 from holdfast.transcript.records import Front, Record
-
-CACHE_SECONDS = {"5m": 300.0, "1h": 3_600.0}  # how long a provider keeps what was written to its cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,36 +66,37 @@ def move_at(view: View, position: int, facts: Facts) -> Move:
     """A move at an item: everything from there on is written again."""
     live = sum(item.size.live for item in view.items[position : view.sent] if not item.is_hidden)
     tokens = round(live * view.state.calibration.ratio)
-    return Move(position, tokens, move_price(tokens, facts.model, facts.settings.cache_ttl))
+    return Move(position, tokens, move_price(tokens, facts.model, facts.cache_ttl(view)))
 
 
-def move_price(tokens: int, model: ModelFacts, ttl: str) -> float | None:
+def move_price(tokens: int, model: ModelFacts, ttl: CacheTtl) -> float | None:
     """Dollars that a move costs above reading the same tokens from the cache; None without a price."""
     if model.input_usd is None:
         return None
     return tokens * model.input_price() * (_write_factor(model, ttl) - model.read_factor)
 
 
-def _write_factor(model: ModelFacts, ttl: str) -> float:
+def _write_factor(model: ModelFacts, ttl: CacheTtl) -> float:
     """What writing a token to a cache that lives for `ttl` costs, in prices of a plain input token."""
     return model.write_1h_factor if ttl == "1h" else model.write_factor
 
 
 def pays_back(view: View, edits: tuple[Edit, ...], saved_tokens: int, facts: Facts) -> bool:
-    """Whether the move is earned back by cheaper calls within the expected remaining turns (TURN-5).
+    """Whether the move is earned back by cheaper calls within the expected rest of the session (TURN-5, TURN-16).
 
-    Needs no price: both sides are in the same currency, so only the model's cache factors count.
+    Needs no price: both sides are in the same currency, so only the model's cache factors count. A dead cache has
+    nothing to lose: all of the prompt is written again in any case.
     """
     move = move_of(view, edits, facts)
-    if move is None:
+    if move is None or facts.is_cold(view):
         return True
     model = facts.model
     rewritten = max(0, move.tokens_rewritten - saved_tokens)
-    cost = rewritten * (_write_factor(model, facts.settings.cache_ttl) - model.read_factor)
-    return saved_tokens * model.read_factor * facts.settings.expected_turns >= cost
+    cost = rewritten * (_write_factor(model, facts.cache_ttl(view)) - model.read_factor)
+    return saved_tokens * model.read_factor * expected_calls(view) >= cost
 
 
-def usage_usd(usage: Usage, model: ModelFacts, ttl: str = "5m") -> float:
+def usage_usd(usage: Usage, model: ModelFacts, ttl: CacheTtl = "5m") -> float:
     """What a response cost; 0 without a price. What the report doesn't say of the cache lives for `ttl`."""
     price, hours = model.input_price(), usage.cache_creation_1h_tokens
     prompt = usage.input_tokens + usage.cache_read_input_tokens * model.read_factor

@@ -39,7 +39,8 @@ def said(view: View, message: Message) -> None:
     place(view, item, position)
     if message.role == "assistant" and message.origin == "model":
         is_new = is_new_response(view.items, message, position)
-        view.state = view.state.with_answer(message.at, is_new=is_new)
+        asked_at = view.items[position - 1].message.at if position else None
+        view.state = view.state.with_answer(message.at, is_new=is_new, asked_at=asked_at)
         anchors.anchored(view, message, before, is_new=is_new)
         if is_new:
             view.sent, view.moved = position, None

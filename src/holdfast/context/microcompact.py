@@ -82,7 +82,7 @@ def _by_size(view: View, facts: Facts) -> tuple[Cleared, ...]:
     edit = _clear(view, ids, "size", "old results fill the window")
     if not _may_move(view, edit, facts):
         return ()
-    if settings.economics and size < limits.trigger and not pays_back(view, (edit,), saved, facts):
+    if size < limits.trigger and not pays_back(view, (edit,), saved, facts):
         return ()
     return (edit,)
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
+
+CacheTtl = Literal["5m", "1h"]
+CACHE_SECONDS: dict[CacheTtl, float] = {"5m": 300.0, "1h": 3_600.0}  # how long a provider keeps what was written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

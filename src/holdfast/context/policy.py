@@ -8,12 +8,13 @@ from typing import Literal
 
 from holdfast.context.anchor import size_tokens
 from holdfast.context.items import item_has_results
-from holdfast.context.models import UNKNOWN, ModelFacts
+from holdfast.context.models import CACHE_SECONDS, UNKNOWN, CacheTtl, ModelFacts
 from holdfast.context.view import View
 from holdfast.settings import Settings
 
 # PRS-2: budgets reach their full size at this much usable window (both threshold eras of a 200k window lie above it).
 FULL_USABLE_TOKENS = 160_000
+_LEAST_EXPECTED_CALLS = 10  # a session is young for some calls, and over for none of them
 # PRS-5: helpers must not compact themselves.
 HELPER_SOURCES = frozenset({"compact", "session_memory", "memory"})
 
@@ -122,11 +123,31 @@ class Facts:
         return min(reach, self.limits.trigger * 15 // 100)
 
     def is_cold(self, view: View) -> bool:
-        """Whether the provider's cache has expired since the last answer (TURN-4)."""
+        """Whether the provider's cache has expired since the last answer, so that moving the prefix costs nothing."""
+        return self._pause_seconds(view) > CACHE_SECONDS[self.held_ttl(view)]
+
+    def held_ttl(self, view: View) -> CacheTtl:
+        """How long the provider keeps what the last request wrote (TURN-16)."""
+        if self.model.provider != "anthropic":
+            return "1h"  # others name no time; an hour is the longest that they keep a prefix for nothing
+        asked = self.settings.cache_ttl
+        if asked == "auto":
+            return "1h" if view.state.has_paused else "5m"
+        return asked
+
+    def cache_ttl(self, view: View) -> CacheTtl:
+        """How long what the next request writes is to be kept: what it says on its breakpoints.
+
+        Left to us, five minutes, until a pause outlived them. Then everything has to be written again anyway, and it is
+        written for an hour, since whoever paused once pauses again (ADR 0033).
+        """
+        is_changing = self.settings.cache_ttl == "auto" and self.is_cold(view)
+        return "1h" if is_changing else self.held_ttl(view)
+
+    def _pause_seconds(self, view: View) -> float:
+        """How long ago the model last answered; 0 while that isn't known."""
         answered = view.state.answered_at
-        if self.now is None or answered is None:
-            return False
-        return self.now - answered > self.settings.cache_lifetime_seconds
+        return 0.0 if self.now is None or answered is None else self.now - answered
 
 
 def pressure(view: View, facts: Facts) -> Pressure:
@@ -177,9 +198,38 @@ def compaction_need(view: View, facts: Facts) -> Need | None:
         return None
     size = facts.size(view)
     due = facts.limits.block if breaker.waits else facts.limits.trigger  # CMP-11: not what was just undone
+    if not breaker.waits and size < due and facts.settings.policy == "thrifty" and _compaction_pays(view, size, facts):
+        due = size
     if size < due or (facts.settings.compact_timing == "boundary" and size < facts.limits.block and in_tool_loop(view)):
         return None
     return Need(size)
+
+
+def expected_calls(view: View) -> int:
+    """How many more calls will be made before the prefix moves for another reason: as many as since the last boundary.
+
+    The rest of a session is expected to be as long as what there was of it, in calls (TURN-16, ADR 0033).
+    """
+    return max(_LEAST_EXPECTED_CALLS, view.state.breaker.responses_since_boundary)
+
+
+def _compaction_pays(view: View, size: int, facts: Facts) -> bool:
+    """Whether what a compaction spares in the expected rest of the session is more than what it writes (TURN-16).
+
+    The price of a compaction is that of its new prefix; what it costs in detail has none, so it has to spare enough.
+    """
+    settings, limits, model, calibration = facts.settings, facts.limits, facts.model, view.state.calibration
+    record = limits.scaled(settings.summary_budget_tokens + settings.keep_min_tokens)
+    front = view.front_size.live if calibration.overhead_tokens is None else calibration.overhead_tokens
+    after = front + round(record * calibration.ratio)
+    spared = size - after
+    if spared < limits.scaled(settings.thrifty_least_tokens):
+        return False
+    write = model.write_1h_factor if facts.cache_ttl(view) == "1h" else model.write_factor
+    if facts.is_cold(view):
+        return True
+    # What is spared grows again from nothing, so on the average half of it is read for nothing in each of these calls.
+    return spared / 2 * model.read_factor * expected_calls(view) >= after * (write - model.read_factor)
 
 
 def in_tool_loop(view: View) -> bool:

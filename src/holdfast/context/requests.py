@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.context import openai_wire
 from holdfast.context.microcompact import frontier
+from holdfast.context.models import CacheTtl
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.context.wire import Group, Part, clearing_frontier, flatten, joined
@@ -115,8 +116,9 @@ def _marked_body(
 ) -> bytes:
     if marks is None:
         marks = _breakpoints(groups, view, clearing_frontier(view, lambda: frontier(view, facts)), once=once)
-    runs = _runs(groups, marks, _marker(facts), None if once else view)
-    return _anthropic(head, view.front or Front(), runs, facts)
+    marker = _marker(facts.cache_ttl(view))
+    runs = _runs(groups, marks, marker, None if once else view)
+    return _anthropic(head, view.front or Front(), runs, marker)
 
 
 def _provider_compaction(facts: Facts) -> dict[str, Any]:
@@ -152,14 +154,13 @@ def _provider_clearing(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _marker(facts: Facts) -> bytes:
+def _marker(ttl: CacheTtl) -> bytes:
     """What ends a block that carries a breakpoint."""
-    lifetime = b',"ttl":"1h"' if facts.settings.cache_ttl == "1h" else b""
+    lifetime = b',"ttl":"1h"' if ttl == "1h" else b""
     return b',"cache_control":{"type":"ephemeral"%b}}' % lifetime
 
 
-def _anthropic(head: dict[str, Any], front: Front, runs: Iterable[bytes | bytearray], facts: Facts) -> bytes:
-    marker = _marker(facts)
+def _anthropic(head: dict[str, Any], front: Front, runs: Iterable[bytes | bytearray], marker: bytes) -> bytes:
     pieces = [encode(head)[:-1]]
     tools = [_unmarked(anthropic_tool(bytes(raw))) for raw in front.tools]
     system = [_unmarked(bytes(raw)) for raw in front.system]

@@ -8,6 +8,7 @@ when the window is nearly full.
 from __future__ import annotations
 
 from holdfast.context.cuts import follows_results
+from holdfast.context.economics import first_position, pays_back
 from holdfast.context.microcompact import microcompact
 from holdfast.context.policy import Facts
 from holdfast.context.replacements import stored, with_text
@@ -32,29 +33,39 @@ def snip(view: View, facts: Facts) -> tuple[Snipped, ...]:
     worth = view.worth
     if not facts.settings.snip or not (worth.worthless or worth.interruptions):
         return ()
-    is_free = facts.is_cold(view) or bool(microcompact(view, facts))
-    if not is_free and facts.size(view) < facts.limits.trigger - facts.reach_tokens:
+    if not facts.is_cold(view) and facts.size(view) < facts.limits.trigger - facts.reach_tokens:
         return ()
-    ids = [identity for identity in worth.worthless if _is_takeable(view, identity) and _saves(view, identity) > 0]
-    changes = [with_text(view, identity, _text(view, identity)) for identity in ids]
-    saved = sum(_saves(view, identity) for identity in ids)
-    aborted, aborted_tokens = _aborted(view)
-    changes += aborted
-    saved += aborted_tokens
-    # Alone, it has to save enough to be worth a rewritten prefix; when that moves anyway, anything counts.
-    least = 1 if is_free else facts.limits.scaled(facts.settings.snip_min_saved_tokens)
-    if not changes or saved < least:
+    edit = _from(view, 0)
+    if edit is not None and not _pays(view, edit, facts):
+        # What lies behind another edit of this turn is rewritten anyway, and costs nothing more (TURN-16).
+        moved = [at for at in (first_position(view, microcompact(view, facts)), view.moved) if at is not None]
+        edit = _from(view, min(moved)) if moved else None
+    if edit is None or is_postponed(view, min(view.positions[change.message] for change in edit.changes), facts):
         return ()
-    if is_postponed(view, min(view.positions[change.message] for change in changes), facts):
-        return ()
-    return (
-        Snipped(
-            changes=tuple(changes),
-            stored=tuple(stored(view, identity) for identity in ids),
-            tokens_saved=saved,
-            reason="worthless history",
-        ),
+    return (edit,)
+
+
+def _from(view: View, position: int) -> Snipped | None:
+    """The edit that takes everything worthless from a position on; None when nothing is."""
+    takeable = [i for i in view.worth.worthless if _is_takeable(view, i) and view.results[i].position >= position]
+    ids = [identity for identity in takeable if _saves(view, identity) > 0]
+    aborted, aborted_tokens = _aborted(view, position)
+    changes = [*(with_text(view, identity, _text(view, identity)) for identity in ids), *aborted]
+    if not changes:
+        return None
+    return Snipped(
+        changes=tuple(changes),
+        stored=tuple(stored(view, identity) for identity in ids),
+        tokens_saved=sum(_saves(view, identity) for identity in ids) + aborted_tokens,
+        reason="worthless history",
     )
+
+
+def _pays(view: View, edit: Snipped, facts: Facts) -> bool:
+    """Whether it is worth a rewritten prefix of its own; in a dead cache anything is."""
+    least = facts.limits.scaled(facts.settings.snip_min_saved_tokens)
+    is_enough = edit.tokens_saved >= least and pays_back(view, (edit,), edit.tokens_saved, facts)
+    return facts.is_cold(view) or is_enough
 
 
 def _tokens(view: View, identity: ToolUseId) -> int:
@@ -88,7 +99,7 @@ def _text(view: View, identity: ToolUseId) -> str:
     return _LEAD[view.worth.worthless[identity]].format(id=identity, last=last)
 
 
-def _aborted(view: View) -> tuple[list[Change], int]:
+def _aborted(view: View, position: int) -> tuple[list[Change], int]:
     """Turns that the person interrupted before any tool had run: the model's unfinished words go, theirs stay."""
     changes: list[Change] = []
     tokens = 0
@@ -102,7 +113,7 @@ def _aborted(view: View) -> tuple[list[Change], int]:
         if any(item.message.tool_uses or item.is_hidden for item in between) or follows_results(view, start):
             continue
         worth = sum(item.size.base for item in between)
-        if worth < _WORTH_TOKENS:
+        if worth < _WORTH_TOKENS or start < position:
             continue
         tokens += worth
         for item in between:

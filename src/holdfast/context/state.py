@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.context.ledger.checkpoint import Ledger
+from holdfast.context.models import CACHE_SECONDS
 from holdfast.context.restore.play import InPlay
 from holdfast.transcript.records import (
     Calibrated,
@@ -87,6 +88,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     messages: int = 0  # said so far, over the whole session
     responses: int = 0  # API responses so far
     answered_at: float | None = None  # when the model last answered: how cold the cache is
+    has_paused: bool = False  # some call came more than five minutes after the answer before it (TURN-16)
     ledger: Ledger = Ledger()  # what was gathered from the messages before the boundary
     held: Held | None = None
     requested: Requested | None = None
@@ -95,8 +97,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     def with_message(self) -> State:
         return msgspec.structs.replace(self, messages=self.messages + 1)
 
-    def with_answer(self, at: float | None, *, is_new: bool) -> State:
-        """A message of the model arrived; `is_new` when it is the first of its API response."""
+    def with_answer(self, at: float | None, *, is_new: bool, asked_at: float | None = None) -> State:
+        """A message of the model arrived; `is_new` when it is the first of an API response asked for at `asked_at`."""
         breaker = self.breaker
         if is_new:
             since = breaker.responses_since_boundary + 1
@@ -105,9 +107,16 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
             self,
             messages=self.messages + 1,
             responses=self.responses + is_new,
+            has_paused=self.has_paused or (is_new and self._outlived(asked_at)),
             answered_at=self.answered_at if at is None else at,
             breaker=breaker,
         )
+
+    def _outlived(self, asked_at: float | None) -> bool:
+        """Whether a call at some time found what was written for five minutes gone."""
+        if asked_at is None or self.answered_at is None:
+            return False
+        return asked_at - self.answered_at > CACHE_SECONDS["5m"]
 
     def after(self, record: Record) -> State:
         """The state once a record is known; itself when the record tells nothing that outlives a boundary."""
@@ -153,7 +162,11 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         """This is the state without the last compaction; what was learned about the model since is in `latest`."""
         breaker = msgspec.structs.replace(self.breaker, waits=waits or self.breaker.waits)
         return msgspec.structs.replace(
-            self, calibration=latest.calibration, answered_at=latest.answered_at, breaker=breaker
+            self,
+            calibration=latest.calibration,
+            answered_at=latest.answered_at,
+            has_paused=latest.has_paused,
+            breaker=breaker,
         )
 
     def with_title(self, record: Titled) -> State:

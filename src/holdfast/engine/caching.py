@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.context.economics import CACHE_SECONDS
+from holdfast.context.models import CACHE_SECONDS
 from holdfast.context.replies import Reply
 from holdfast.events import CacheDropped
 from holdfast.transcript.records import Front
@@ -48,6 +48,6 @@ def watch(session: Session, reply: Reply) -> None:
     if before is None or before.tokens < session.model.cache_minimum_tokens or view.moved is not None:
         return
     is_same = (before.model, before.front, before.boundary) == (here.model, here.front, here.boundary)
-    is_warm = now - before.at < CACHE_SECONDS[session.settings.cache_ttl]
+    is_warm = now - before.at < CACHE_SECONDS[session.facts().held_ttl(view)]
     if is_same and is_warm and usage.cache_read_input_tokens < before.tokens * _MOST_LOST:
         session.world.sink.emit(CacheDropped(reply.model, before.tokens, usage.cache_read_input_tokens))

@@ -190,7 +190,7 @@ async def _committed(session: Session, found: Proposal) -> Done:
     emit(_done(boundary))
     if held is not None and found.strategy == AHEAD.name:
         emit(HeldSummaryUsed(held.model))
-    price = move_price(rewritten, session.model, session.settings.cache_ttl)
+    price = move_price(rewritten, session.model, session.facts().cache_ttl(session.view))
     emit(PrefixMoved("compacted", boundary.in_front, rewritten, price))
     for tell in session.on_boundary:
         try:

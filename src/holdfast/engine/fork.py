@@ -139,7 +139,7 @@ async def _forked(session: Session, view: View, facts: Facts, model: Model, erra
             fork.is_error = isinstance(said, ModelError)
             fork.reason = said if isinstance(said, str) else f"model_failed: {said.reason}"
             break
-        _heard(fork, said, facts, is_own=base.is_own)
+        _heard(fork, said, view, facts, is_own=base.is_own)
         exchange = await _exchanged(fork, errand, said)
         if exchange is None:
             break
@@ -165,7 +165,7 @@ async def _asked(
     return await ask_job(session, Models(**chain), errand.job, asking)
 
 
-def _heard(fork: Fork, said: Reply, facts: Facts, *, is_own: bool) -> None:
+def _heard(fork: Fork, said: Reply, view: View, facts: Facts, *, is_own: bool) -> None:
     """Enter an answer: into the journal of the fork, and what it cost."""
     fork.turns += 1
     fork.journal.append(
@@ -177,7 +177,7 @@ def _heard(fork: Fork, said: Reply, facts: Facts, *, is_own: bool) -> None:
     fork.usage = added(fork.usage, paid)
     prices = facts.model if is_own else model_facts(fork.about.id)
     if prices.input_usd is not None:
-        fork.usd = (fork.usd or 0.0) + usage_usd(paid, prices, facts.settings.cache_ttl)
+        fork.usd = (fork.usd or 0.0) + usage_usd(paid, prices, facts.cache_ttl(view))
 
 
 async def _exchanged(fork: Fork, errand: Errand, said: Reply) -> Exchange | None:

@@ -248,8 +248,9 @@ class Exchange:
                 metrics.tokens.labels("cache_read").inc(usage.cache_read_input_tokens)
                 metrics.tokens.labels("cache_write").inc(usage.cache_creation_input_tokens)
                 metrics.tokens.labels("output").inc(usage.output_tokens)
-                facts, now = turn.held.session.facts(), self._gateway.clock.now()
-                turn.held.spent.answered(usage, turn.spared_tokens, facts.model, now, facts.settings.cache_ttl)
+                session, now = turn.held.session, self._gateway.clock.now()
+                ttl = session.facts().held_ttl(session.view)
+                turn.held.spent.answered(usage, turn.spared_tokens, session.model, now, ttl)
         if why is not None:
             metrics.unrecorded.labels(why).inc()
 

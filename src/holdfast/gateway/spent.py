@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.context.economics import CACHE_SECONDS, usage_usd
-from holdfast.context.models import ModelFacts
+from holdfast.context.economics import usage_usd
+from holdfast.context.models import CACHE_SECONDS, CacheTtl, ModelFacts
 from holdfast.transcript.messages import Usage
 
 
@@ -24,7 +24,7 @@ class Spent:
     _known_tokens: int = 0
     _at: float = 0.0
 
-    def answered(self, usage: Usage, spared_tokens: int, model: ModelFacts, now: float, ttl: str) -> None:
+    def answered(self, usage: Usage, spared_tokens: int, model: ModelFacts, now: float, ttl: CacheTtl) -> None:
         """Count an answer to a request that left out `spared_tokens` of its client's history."""
         self.answers += 1
         self.spared_tokens += spared_tokens

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.context.economics import CACHE_SECONDS, usage_usd
-from holdfast.context.models import ModelFacts
+from holdfast.context.economics import usage_usd
+from holdfast.context.models import CACHE_SECONDS, CacheTtl, ModelFacts
 from holdfast.transcript.messages import Usage
 
 
@@ -16,10 +16,10 @@ class Cost:
     """Tokens by how they are paid for. `usd` is None where the model's price isn't known."""
 
     model: ModelFacts
-    ttl: str = "5m"  # how long the provider keeps what was written
+    ttl: CacheTtl = "5m"  # how long the provider keeps what the last call wrote
     input: int = 0
     cache_write: int = 0
-    cache_write_1h: int = 0  # of it, what a log says was written for an hour
+    cache_write_1h: int = 0  # of it, what was written for an hour
     cache_read: int = 0
     output: int = 0
 
@@ -27,14 +27,16 @@ class Cost:
         """Whether the cache has expired so long after the last call."""
         return seconds > CACHE_SECONDS[self.ttl]
 
-    def call(self, prompt_tokens: int, read_tokens: int, output_tokens: int) -> None:
-        """One call, of whose prompt `read_tokens` were in the cache."""
+    def call(self, prompt_tokens: int, read_tokens: int, output_tokens: int, *, ttl: CacheTtl | None = None) -> None:
+        """One call, of whose prompt `read_tokens` were in the cache; the rest is written, for `ttl` from now on."""
+        self.ttl = ttl or self.ttl
         read = min(max(read_tokens, 0), prompt_tokens)
         if prompt_tokens < self.model.cache_minimum_tokens:
             self.input += prompt_tokens
         else:
             self.cache_read += read
             self.cache_write += prompt_tokens - read
+            self.cache_write_1h += prompt_tokens - read if self.ttl == "1h" else 0
         self.output += output_tokens
 
     @property
@@ -48,7 +50,7 @@ class Cost:
             cache_read_input_tokens=self.cache_read,
             output_tokens=self.output,
         )
-        return round(usage_usd(usage, self.model, self.ttl), 6)
+        return round(usage_usd(usage, self.model), 6)
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -8,6 +8,7 @@ and ours is that, plus or minus what the two differ by, at the learned ratio of 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from holdfast.adapters.memory import MemoryBlobs, MemoryJournal, MemoryNotes
 from holdfast.context.models import model_facts
 from holdfast.context.requests import Request
 from holdfast.context.tool_results import tool_result_budget
-from holdfast.engine.compaction import Done
+from holdfast.engine.compaction import Done, compact
 from holdfast.engine.full import summarizing
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.session import Session, World
@@ -103,6 +104,7 @@ class Drive:
     _tried: list[dict[str, str]] = field(default_factory=list)  # strategies that gave nothing, since the last call
     _is_answering: bool = False  # the last message was the model's, and more of the same answer may come
     forks: Forks | None = None
+    watch: Callable[[Drive, Said], None] | None = None  # told of each call, once its view is prepared
     _request: Request | None = None  # what the last call sent; None when the context was full
     _announced: bool = False
     _read_limit: int | None = None  # tokens of the prefix that survived the moves since the last request
@@ -133,7 +135,7 @@ class Drive:
             session,
             clock,
             LogHistory(options.settings, model.tokens_ratio),
-            Cost(model, options.settings.cache_ttl),
+            Cost(model),
             RequestCheck(rules),
             Keepers(WaitingJobs(), session.keepers),
             summarizers,
@@ -141,7 +143,7 @@ class Drive:
         sink.drive = drive
         front = msgspec.structs.replace(recording.front, model=options.model or recording.model or "unknown")
         await session.record(front)
-        drive.forks = Forks.of(session, rules, options.settings.cache_ttl) if options.forks else None
+        drive.forks = Forks.of(session, rules) if options.forks else None
         return drive
 
     async def run(self) -> None:
@@ -152,7 +154,11 @@ class Drive:
                 await self._said(step)
             elif isinstance(step, LoggedRewind):
                 await self._rewind(step)
-            elif isinstance(step, (LoggedCompaction, LoggedMicrocompaction)):
+            elif isinstance(step, LoggedCompaction):
+                self._diverge()
+                if step.trigger == "manual":  # a person asked for it: an act of theirs, as a prompt or a rewind is
+                    await self._compact_by_hand(step)
+            elif isinstance(step, LoggedMicrocompaction):
                 self._diverge()
             self.log.take(step)
         await self._answered(None)
@@ -228,6 +234,8 @@ class Drive:
             self.cpu_seconds += time.process_time() - started
         if isinstance(prepared.outcome, Done):
             self._compacted(prepared.outcome, place)
+        if self.watch is not None:
+            self.watch(self, step)
         self._sent(prepared.request, prepared, step.message)
 
     def _problem(self, line: int, what: str) -> None:
@@ -241,7 +249,8 @@ class Drive:
         now = self.clock.at
         is_cold = self._last_call_at is not None and self.cost.is_cold(now - self._last_call_at)
         read = self._last_prompt if self._read_limit is None else min(self._read_limit, self._last_prompt)
-        self.cost.call(prepared.tokens, 0 if is_cold else read, self._output(answer))
+        ttl = self.session.facts().cache_ttl(self.session.view)
+        self.cost.call(prepared.tokens, 0 if is_cold else read, self._output(answer), ttl=ttl)
         self._last_prompt, self._last_call_at = prepared.tokens, now
         self._announced, self._read_limit = False, None
 
@@ -316,6 +325,16 @@ class Drive:
                 ],
             }
         )
+
+    async def _compact_by_hand(self, step: LoggedCompaction) -> None:
+        """The person compacted in the log; so do we, at the same place."""
+        items = self.session.view.items
+        place = items[-1].message.id if items else ""
+        started = time.process_time()
+        outcome = await compact(self.session, trigger="manual")
+        self.cpu_seconds += time.process_time() - started
+        if isinstance(outcome, Done):
+            self._compacted(outcome, place)
 
     async def _rewind(self, step: LoggedRewind) -> None:
         """The person went back in the log; so does our view."""

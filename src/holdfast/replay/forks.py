@@ -144,12 +144,10 @@ class Forks:
     _answer: Message | None = None  # the answer that may have more to come
 
     @classmethod
-    def of(cls, session: Session, rules: ModelRules, ttl: str) -> Forks:
+    def of(cls, session: Session, rules: ModelRules) -> Forks:
         file = MemoryNotes()
         model = session.view.front.model if session.view.front else None
-        stand_in = StandIn(
-            rules, Cost(session.model, ttl), model or "unknown", file.path, session.model.thinking_is_bound
-        )
+        stand_in = StandIn(rules, Cost(session.model), model or "unknown", file.path, session.model.thinking_is_bound)
         return cls(session, stand_in, SessionNotes(session, file))
 
     async def before(self, message: Message | None) -> None:

@@ -108,7 +108,7 @@ def timeline(records: Sequence[Record], facts_of: Callable[[View], Facts]) -> Ti
             if is_new_response(view.items, record, len(view.items)):
                 told.all_turns += 1
                 told.facts = facts_of(view)
-                _paid(told, record)
+                _paid(told, record, view)
                 if told.all_turns in wanted:
                     _looked(told, view, record)
         elif isinstance(record, Compacted):
@@ -136,13 +136,13 @@ def _looked(told: Timeline, view: View, answer: Message) -> None:
     told.turns.append(Turn(told.all_turns, answer.at, found.size, tokens, told.usd))
 
 
-def _paid(told: Timeline, answer: Message) -> None:
+def _paid(told: Timeline, answer: Message, view: View) -> None:
     usage = answer.usage
     if usage is None:
         return
     told.usage = Usage(*(getattr(told.usage, n) + getattr(usage, n) for n in Usage.__struct_fields__))
     if told.facts.model.input_usd is not None:
-        told.usd = (told.usd or 0.0) + usage_usd(usage, told.facts.model, told.facts.settings.cache_ttl)
+        told.usd = (told.usd or 0.0) + usage_usd(usage, told.facts.model, told.facts.held_ttl(view))
 
 
 def _happened(view: View, record: Record) -> Iterator[tuple[str, str, int]]:

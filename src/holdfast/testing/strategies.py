@@ -289,7 +289,7 @@ SETTINGS: tuple[tuple[tuple[str, Any], ...], ...] = (
     (("auto_compact", True),),
     (("max_images", 1),),
     (("microcompact_keep_tokens", 500), ("microcompact_min_saved_tokens", 100)),
-    (("economics", True),),
+    (("policy", "thrifty"),),
     (("snip", False),),
 )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.context.making import Talk, after, facts, text
+from tests.unit.context.making import UNBOUND, Talk, after, facts, text
 
 from holdfast.context.collapse import collapse, finished_ranges
 from holdfast.context.requests import to_request
@@ -34,7 +35,10 @@ def worked(status: str = "completed") -> Talk:
 
 
 def known(**more: Any) -> Any:
-    return facts(**{"collapse": True, "collapse_min_tokens": 2_000, "expected_turns": 1_000, **more})
+    """Facts under which a move pays back at once, since reading costs as much as writing."""
+    return facts(
+        **{"collapse": True, "collapse_min_tokens": 2_000, "model": replace(UNBOUND, read_factor=1.25), **more}
+    )
 
 
 def test_a_finished_task_folds_into_its_projection() -> None:
@@ -64,8 +68,9 @@ def test_it_is_a_setting_and_has_to_be_worth_it() -> None:
     view = worked().view
     assert collapse(view, facts()) == ()
     assert collapse(view, known(collapse_min_tokens=100_000)) == ()
-    assert collapse(view, known(expected_turns=0)) == ()
-    assert collapse(view, known(expected_turns=0, window_tokens=18_000, window=18_000)), "room is needed"
+    never = replace(UNBOUND, read_factor=0.0)
+    assert collapse(view, known(model=never)) == ()
+    assert collapse(view, known(model=never, window_tokens=18_000, window=18_000)), "room is needed"
 
 
 def test_undone_it_is_as_it_was() -> None:

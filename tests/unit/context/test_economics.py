@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.context.making import UNBOUND, Talk, facts, text
+from tests.unit.context.making import NOW, UNBOUND, Talk, facts, text
 
 from holdfast.context.economics import move_of, move_price, moved_by, pays_back, usage_usd
 from holdfast.context.microcompact import microcompact
 from holdfast.context.models import model_facts
+from holdfast.context.policy import Need, compaction_need, expected_calls
+from holdfast.context.state import from_checkpoint, to_checkpoint
 from holdfast.context.view import project
 from holdfast.transcript.edits import Undone
 from holdfast.transcript.messages import Usage
@@ -67,16 +69,65 @@ def test_a_move_pays_back_over_the_turns_to_come() -> None:
     """TURN-5: tokens cleared * read price on each later call, against the rewriting."""
     talk = long_talk()
     edits = microcompact(talk.view, facts())
-    assert pays_back(talk.view, edits, 60_000, facts(expected_turns=1_000))
-    assert not pays_back(talk.view, edits, 20_000, facts(expected_turns=1))
+    assert expected_calls(talk.view) == 11, "as many as were made"
+    move = move_of(talk.view, edits, facts())
+    assert move is not None
+    # saved * 0.1 * 11 calls = (rewritten - saved) * (1.25 - 0.1)
+    even = round(move.tokens_rewritten * 1.15 / (0.1 * 11 + 1.15))
+    assert pays_back(talk.view, edits, even + 10, facts())
+    assert not pays_back(talk.view, edits, even - 10, facts())
+    for _ in range(20):
+        talk.model(text("and on"))
+    assert pays_back(talk.view, edits, even - 10, facts()), "a longer session earns it back"
+
+
+def test_a_dead_cache_has_nothing_to_lose() -> None:
+    """TURN-16: when the cache is known dead, whatever moves the prefix is free."""
+    talk = long_talk()
+    edits = microcompact(talk.view, facts())
+    assert not pays_back(talk.view, edits, 1, facts(now=NOW + 300))
+    assert pays_back(talk.view, edits, 1, facts(now=NOW + 301))
+    assert not pays_back(talk.view, edits, 1, facts(now=NOW + 301, cache_ttl="1h"))
 
 
 def test_economics_postpone_clearing_below_the_trigger_only() -> None:
     """TURN-5: (a) fires by its own rule; prices may only postpone it, and not from the trigger on."""
-    wary = {"economics": True, "expected_turns": 0}
+    never = replace(UNBOUND, read_factor=0.0)
     assert microcompact(long_talk(150_000).view, facts())
-    assert microcompact(long_talk(150_000).view, facts(**wary)) == ()
-    assert microcompact(long_talk(167_000).view, facts(**wary))
+    assert microcompact(long_talk(150_000).view, facts(model=never)) == ()
+    assert microcompact(long_talk(167_000).view, facts(model=never))
+
+
+def test_what_is_written_lives_for_an_hour_once_a_pause_outlived_five_minutes() -> None:
+    """TURN-16: the lifetime changes only when the cache is dead anyway, and the setting's word is final."""
+    talk = Talk()
+    talk.user(at=NOW)
+    talk.message("assistant", text("ok"), at=NOW, response_id="r1")
+    early, late = facts(now=NOW + 300), facts(now=NOW + 301)
+    assert (early.is_cold(talk.view), early.cache_ttl(talk.view)) == (False, "5m")
+    assert (late.is_cold(talk.view), late.held_ttl(talk.view), late.cache_ttl(talk.view)) == (True, "5m", "1h")
+    talk.user("and now?", at=NOW + 301)
+    talk.message("assistant", text("now"), at=NOW + 310, response_id="r2")
+    soon, later = facts(now=NOW + 310 + 3_600), facts(now=NOW + 311 + 3_600)
+    assert (soon.is_cold(talk.view), soon.cache_ttl(talk.view)) == (False, "1h")
+    assert later.is_cold(talk.view)
+    for ttl in ("5m", "1h"):
+        assert facts(now=NOW + 400, cache_ttl=ttl).cache_ttl(talk.view) == ttl
+    again = from_checkpoint(to_checkpoint(talk.view.state))
+    assert again.has_paused, "it travels in a boundary's checkpoint"
+
+
+def test_a_thrifty_session_compacts_where_it_pays() -> None:
+    """TURN-16: below the trigger, when what is spared in the calls to come is more than the new prefix costs."""
+    talk = long_talk(100_000)
+    assert compaction_need(talk.view, facts()) is None
+    thrifty = facts(policy="thrifty")
+    assert compaction_need(talk.view, thrifty) is None, "eleven calls don't pay for a new prefix"
+    for _ in range(20):
+        talk.model(text("and on"), usage=100_000)
+    assert compaction_need(talk.view, thrifty) == Need(100_001)
+    assert compaction_need(talk.view, facts(policy="thrifty", thrifty_least_tokens=90_000)) is None
+    assert compaction_need(long_talk(100_000).view, facts(policy="thrifty", now=NOW + 301)), "the cache is dead"
 
 
 def test_records_that_move_the_prefix_without_being_edits() -> None:

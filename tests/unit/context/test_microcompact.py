@@ -85,12 +85,13 @@ def test_other_tools_are_left_alone() -> None:
 
 
 def test_by_idleness_all_but_five_whatever_the_size() -> None:
-    """TURN-4: the cache is cold after its lifetime (60 minutes)."""
+    """TURN-4, TURN-16: when the cache is cold, after the lifetime that is in force."""
     talk = long_talk(8, usage=10_000)
-    assert microcompact(talk.view, facts(now=NOW + HOUR)) == ()
-    (edit,) = microcompact(talk.view, facts(now=NOW + HOUR + 1))
-    assert edit.trigger == "idle"
-    assert list(edit.tool_use_ids) == ids(3)
+    for ttl, seconds in (("auto", 300), ("5m", 300), ("1h", HOUR)):
+        assert microcompact(talk.view, facts(now=NOW + seconds, cache_ttl=ttl)) == ()
+        (edit,) = microcompact(talk.view, facts(now=NOW + seconds + 1, cache_ttl=ttl))
+        assert edit.trigger == "idle"
+        assert list(edit.tool_use_ids) == ids(3)
     assert microcompact(talk.view, facts(now=NOW + HOUR + 1, idle_clear=False)) == ()
     assert microcompact(talk.view, facts(now=None)) == ()
     assert microcompact(talk.view, facts(now=NOW - HOUR)) == (), "a clock that steps back makes nothing idle"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from tests.unit.context.making import NOW, Talk, after, call, facts, image, shown, text
+from tests.unit.context.making import NOW, UNBOUND, Talk, after, call, facts, image, shown, text
 
 from holdfast.context.snip import snip
 
@@ -103,7 +105,22 @@ def test_it_waits_for_a_reason_to_move_the_prefix() -> None:
     assert snipped(talk, now=NOW) == []
     assert snipped(talk, now=COLD, snip=False) == []
     talk.model(text("ok"), usage=150_000)
-    assert snipped(talk, now=NOW, snip_min_saved_tokens=100) == ["t0"]
+    cheap = replace(UNBOUND, read_factor=1.25)  # reading costs as much as writing: a move pays at once
+    assert snipped(talk, now=NOW, snip_min_saved_tokens=100, model=cheap) == ["t0"]
+    assert snipped(talk, now=NOW, snip_min_saved_tokens=100, model=replace(UNBOUND, read_factor=0.0)) == []
+
+
+def test_what_lies_behind_another_edit_is_free() -> None:
+    """TURN-16: what a clearing of this turn rewrites anyway is taken along; what lies before it stays."""
+    talk = reads({"file_path": "a"}, {"file_path": "a"})
+    for n in range(8):
+        talk.ran(f"large{n}", "Bash", f"{n} " * 16_000)
+    for n in range(2):
+        talk.ran(f"b{n}", "Read", f"{n}\n{FILE}", input={"file_path": "b"})
+    talk.model(text("ok"), usage=168_000)
+    never: dict[str, object] = {"now": NOW, "model": replace(UNBOUND, read_factor=0.0)}
+    assert snipped(talk, **never, microcompact=False) == []
+    assert snipped(talk, **never, microcompact_tools=("Bash",)) == ["b0"], "what is cleared stands behind t0"
 
 
 def test_what_is_new_is_the_models_to_read_first() -> None:
