@@ -11,6 +11,7 @@ import pytest
 from tests.rewinds import call, shadow
 
 from holdfast.adapters.folders import is_no_project
+from holdfast.adapters.shadow.ignores import Ignores
 from holdfast.errors import JournalError, RewindRefused
 from holdfast.memory.checkpoints import CALL, NONE, Change, Entry, State, anchor_of, snapshots, thinned, wanted
 from holdfast.ports import FileRewind
@@ -265,3 +266,27 @@ def test_a_damaged_copy_is_found_before_anything_is_touched(tmp_path: Path) -> N
     with pytest.raises((JournalError, RewindRefused)):
         back(again, "m1")
     assert texts(tmp_path) == {"a.py": b"2\n", "new.py": b"n\n"}
+
+
+def test_rules_of_git_are_read_through_no_link(tmp_path: Path) -> None:
+    """SEC-8: `.git`, or a file in it, may lead to another repository; what stands there says nothing here."""
+    other, root = tmp_path.resolve() / "other", tmp_path.resolve() / "p"
+    (other / "info").mkdir(parents=True)
+    (other / "info" / "exclude").write_text("*\n")
+    (root / "sub").mkdir(parents=True)
+    (root / ".git").symlink_to(other)
+    ignores = Ignores(str(root))
+    ignores.start()
+    assert not ignores.is_ignored("a.txt", is_folder=False, above=())
+    (root / ".git").unlink()
+    (root / ".git").mkdir()
+    (root / ".git" / "info").symlink_to(other / "info")
+    ignores = Ignores(str(root))
+    ignores.start()
+    assert not ignores.is_ignored("a.txt", is_folder=False, above=())
+    (root / ".git" / "info").unlink()
+    (root / ".git" / "info").mkdir()
+    (root / ".git" / "info" / "exclude").write_text("*\n")
+    ignores = Ignores(str(root))
+    ignores.start()
+    assert ignores.is_ignored("a.txt", is_folder=False, above=())

@@ -38,11 +38,10 @@ class Standing:
     why: str = _NEW
     runs: Mapping[str, str] = field(default_factory=dict)  # by file, the digest of what it may run
     runs_not: Mapping[str, str] = field(default_factory=dict)  # likewise of what the person didn't want
-    takes_all: bool = False  # said for this process: what the folder runs is taken as it is
 
     def may_run(self, file: str, digest: str) -> bool:
         """Whether what a file runs is what the person saw when they were asked."""
-        return self.is_trusted and (self.takes_all or self.runs.get(file) == digest)
+        return self.is_trusted and self.runs.get(file) == digest
 
 
 def standing(home: Path, cwd: Path, *, listed: Iterable[str] = (), given: bool = False) -> Standing:
@@ -55,12 +54,12 @@ def standing(home: Path, cwd: Path, *, listed: Iterable[str] = (), given: bool =
         given: Whether the person said so for this process (`--trust`).
     """
     root = ground_of(cwd)
-    if given:
-        return Standing(root=root, is_trusted=True, is_answered=True, why="--trust", takes_all=True)
     known = _read(home)
     if not isinstance(known, dict):
-        return Standing(root=root, why=known)
+        return Standing(root=root, is_trusted=given, is_answered=given, why="--trust" if given else known)
     entry = known.get(str(root))
+    if given:  # with what it runs as it was seen, if it was
+        return Standing(root=root, is_trusted=True, is_answered=True, why="--trust", runs=_texts(entry, "runs"))
     if entry is None and (main := _trusted_main(root, known, listed)) is not None:
         runs = _texts(known.get(str(main)), "runs")
         return Standing(root=root, is_trusted=True, is_answered=True, why=f"a work tree of {main}", runs=runs)

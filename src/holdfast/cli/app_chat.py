@@ -24,7 +24,7 @@ Mode = Annotated[
     str | None, typer.Option("--mode", metavar="MODE", help="Permissions: default, accept_edits, plan, bypass.")
 ]
 Trust = Annotated[
-    bool, typer.Option("--trust", help="Trust this folder this time: its settings, skills, agents and hooks are used.")
+    bool, typer.Option("--trust", help="Trust this folder this time: its settings, skills and agents are used.")
 ]
 
 

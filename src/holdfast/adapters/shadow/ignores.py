@@ -6,6 +6,7 @@ Patterns come with the project, so they run on an engine that none of them can m
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -23,7 +24,7 @@ _IN_PATTERNS = {code: char for code, char in _AS_TEXT.items() if code != 0x0A}
 class Ignores:
     """The rules of one tree. `start` before every walk: rules that changed count from there on."""
 
-    root: str
+    root: str  # a real path
     excludes: Sequence[str] = ()  # the weakest rules
     own: frozenset[str] = frozenset()  # folders of ours that may lie in the tree: journals aren't files of the project
     _specs: dict[str, tuple[tuple[int, ...], GitIgnoreSpec | None]] = field(default_factory=dict)
@@ -81,6 +82,8 @@ class Ignores:
         path = os.path.join(self.root, ".git", "index")
         try:
             about = os.lstat(path)
+            if not stat.S_ISREG(about.st_mode) or _leads_elsewhere(path):
+                raise OSError
         except OSError:
             if self._tracked:
                 self._decided.clear()
@@ -111,7 +114,14 @@ def _folders_of(names: Sequence[str]) -> set[str]:
     return found
 
 
+def _leads_elsewhere(path: str) -> bool:
+    """Whether a file of git's, or a folder above it, is a link: it came with the project as all of it did (SEC-8)."""
+    return os.path.realpath(path) != path
+
+
 def _lines(path: str) -> list[str]:
+    if _leads_elsewhere(path):
+        return []
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -1,0 +1,149 @@
+"""SEC-8 at the doors: the question before a chat, the line of `run`, `holdfast trust`, `config`, `doctor`."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.terminals import HOLDFAST, environment, served, terminal
+
+pytestmark = pytest.mark.e2e
+
+ASKS = "Trust this folder?"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A repository with settings and a skill, below which somebody works."""
+    skill = tmp_path / "p" / "src" / ".claude" / "skills" / "tidy" / "SKILL.md"
+    for path in (tmp_path / "p" / ".git", tmp_path / "p" / ".holdfast", skill.parent, tmp_path / "home"):
+        path.mkdir(parents=True)
+    (tmp_path / "p" / ".holdfast" / "config.toml").write_text("preview_chars = 77\n")
+    (tmp_path / "p" / "CLAUDE.md").write_text("Use tabs.\n")
+    skill.write_text("---\nname: tidy\ndescription: for tidying up\n---\nSweep.\n")
+    return tmp_path.resolve() / "p" / "src"
+
+
+@pytest.fixture
+def env(tmp_path: Path, folder: Path) -> dict[str, str]:
+    return environment(tmp_path / "home", ANTHROPIC_API_KEY="k")
+
+
+def ran(*words: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*HOLDFAST, *words], cwd=cwd, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+
+
+def config(folder: Path, env: dict[str, str], *more: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(ran("config", "--json", *more, cwd=folder, env=env).stdout)
+    return found
+
+
+def test_a_chat_asks_once_and_again_when_what_runs_changed(folder: Path, env: dict[str, str]) -> None:
+    settings = folder.parent / ".holdfast" / "config.toml"
+    chat = ("chat", "--model", "offline")
+    with terminal(*chat, cwd=folder, env=env) as one:
+        shown = one.until(ASKS)
+        assert str(folder.parent) in shown and ".holdfast/config.toml, src/.claude/skills" in shown
+        one.type("perhaps")
+        one.until(ASKS)
+        one.type("y")
+        one.ready()
+        one.type("\x04", end="")
+        assert one.end() == 0
+    assert config(folder, env)["settings"]["preview_chars"]["value"] == 77
+    settings.write_text('preview_chars = 78\npost_compact_hooks = ["make it"]\n')
+    with terminal(*chat, cwd=folder, env=env) as one:
+        assert "post_compact_hooks: make it" in one.until("May it run these?") and ASKS not in one.screen
+        one.type("n")
+        one.ready()
+        one.type("\x04", end="")
+        one.end()
+    with terminal(*chat, cwd=folder, env=env) as one:
+        one.ready()
+        assert "May it run" not in one.screen and ASKS not in one.screen and "you said no to it" in one.screen
+        one.type("\x04", end="")
+        one.end()
+
+
+def test_no_is_remembered_and_the_end_of_the_input_is_no_answer(folder: Path, env: dict[str, str]) -> None:
+    chat = ("chat", "--model", "offline")
+    with terminal(*chat, cwd=folder, env=env) as one:
+        one.until(ASKS)
+        one.type("\x04", end="")
+        one.ready()
+        assert "not trusted (nobody was asked" in one.screen
+        one.type("\x04", end="")
+        one.end()
+    assert config(folder, env)["folder"]["why"] == "nobody was asked about it yet"
+    with terminal(*chat, cwd=folder, env=env) as one:
+        one.until(ASKS)
+        one.type("n")
+        one.ready()
+        one.type("\x04", end="")
+        one.end()
+    with terminal(*chat, cwd=folder, env=env) as one:
+        one.ready()
+        assert ASKS not in one.screen and "not trusted (you said no" in one.screen
+        one.type("\x04", end="")
+        one.end()
+    assert config(folder, env)["settings"]["preview_chars"]["source"] == "default"
+
+
+def test_the_home_that_a_chat_makes_is_private(folder: Path, env: dict[str, str]) -> None:
+    """ENG-4: the history is the first file in it, and the folders above it are missing then."""
+    home = Path(env["HOLDFAST_HOME"])
+    assert not home.exists()
+    with terminal("chat", "--model", "offline", "--trust", cwd=folder, env=env) as one:
+        one.ready()
+        one.type("\x04", end="")
+        one.end()
+    assert not [one for one in (home, *home.rglob("*")) if stat.S_IMODE(one.stat().st_mode) & 0o077]
+    assert "problem" not in ran("doctor", cwd=folder, env=env).stdout.replace("0 problems", "")
+
+
+def test_run_goes_on_with_nothing_but_text_and_says_so_in_one_line(folder: Path, env: dict[str, str]) -> None:
+    with served(["Hello.", "Hello.", "Hello."]) as server:
+        words = ("run", "say hi", "--model", server.name, "--set", "extractor_models=offline")
+        done = ran(*words, cwd=folder, env=env)
+        assert done.returncode == 0 and done.stdout == "Hello.\n"
+        (line,) = [line for line in done.stderr.splitlines() if "trusted" in line]
+        assert str(folder.parent) in line and ".holdfast/config.toml" in line and "`holdfast trust`" in line
+        body = server.bodies[0].decode()
+        assert "Use tabs." in body and "not said to trust" in body and "tidying" not in body
+        done = ran(*words, "--trust", cwd=folder, env=env)
+        body = server.bodies[-1].decode()
+        assert "trusted" not in done.stderr and "tidying" in body and "not said to trust" not in body
+        assert "trusted" in ran(*words, cwd=folder, env=env).stderr, "--trust is for one run"
+
+
+def test_trust_is_given_listed_and_taken_back(folder: Path, env: dict[str, str]) -> None:
+    told = config(folder, env)["folder"]
+    assert told["root"] == str(folder.parent) and not told["is_trusted"]
+    assert told["held"] == [".holdfast/config.toml", "src/.claude/skills"]
+    assert "note     folder:" in ran("doctor", cwd=folder, env=env).stdout
+    done = ran("trust", cwd=folder, env=env)
+    assert done.returncode == 0 and f"{folder.parent} is trusted from now on" in done.stdout
+    assert "is trusted (you said yes" in ran("config", cwd=folder, env=env).stdout
+    assert "ok       folder:" in ran("doctor", cwd=folder, env=env).stdout
+    listed = json.loads(ran("trust", "--list", "--json", cwd=folder, env=env).stdout)
+    assert [(one["root"], one["is_trusted"]) for one in listed] == [(str(folder.parent), True)]
+    assert str(folder.parent) in ran("trust", "--list", cwd=folder, env=env).stdout
+    done = ran("trust", "--remove", str(folder.parent), cwd=folder.parent.parent, env=env)
+    assert done.returncode == 0 and not config(folder, env)["folder"]["is_trusted"]
+    assert ran("trust", "--remove", cwd=folder, env=env).returncode == 3
+    assert ran("trust", "/nowhere/at/all", cwd=folder, env=env).returncode == 2
+    assert ran("trust", "--list", "--remove", cwd=folder, env=env).returncode == 2
+    home = Path(env["HOME"])
+    assert "only the folder itself" in ran("trust", str(home), cwd=folder, env=env).stdout
+    Path(env["HOLDFAST_HOME"], "trusted.json").write_text("{")
+    done = ran("trust", cwd=folder, env=env)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "delete it" in done.stderr
+    env["HOLDFAST_TRUSTED_FOLDERS"] = str(folder.parent)
+    Path(env["HOLDFAST_HOME"], "trusted.json").unlink()
+    assert config(folder, env)["folder"]["why"] == "trusted_folders"
