@@ -17,6 +17,9 @@ from holdfast.cli import main
 from holdfast.cli.chat.rewinding import told as rewound_lines
 from holdfast.cli.chat.tellings import telling
 from holdfast.cli.rewinding import rewind_files
+from holdfast.context.requests import to_request
+from holdfast.engine.compaction import Done, compact
+from holdfast.engine.undo import uncompact
 from holdfast.errors import HoldfastError, RewindRefused
 from holdfast.events import CheckpointTaken, ObserverFailed
 from holdfast.testing import say, tool_use
@@ -336,3 +339,34 @@ async def test_a_failing_checkpoint_of_a_sub_agent_is_noted_in_the_session(tmp_p
     assert done.files is not None
     assert [m.why for m in done.files.missed] == ["what Bash did while checkpoints failed: ValueError"]
     await made.agent.close()
+
+
+@pytest.mark.anyio
+async def test_undoing_a_rewind_brings_the_compaction_back(tmp_path: Path) -> None:
+    """CKP-8: through the agent and after opening anew: the same bytes, the boundary, and an undo of that as ever."""
+    project, home = tmp_path / "project", tmp_path / "home"
+    made = await bench(project, ["word " * 9_000, "word " * 9_000, "short", "and on"], home=home)
+    for text in ("One.", "Two.", "Three."):
+        await made.agent.say(text)
+    session = made.agent.session
+    assert isinstance(await compact(session, trigger="manual"), Done)
+    boundary, request = session.view.boundary, to_request(session.view, session.facts()).body
+    await made.agent.rewind("-3", what="conversation")
+    assert session.view.boundary is None
+    await made.agent.undo_rewind()
+    assert session.view.boundary == boundary and to_request(session.view, session.facts()).body == request
+    await made.agent.rewind("-3", what="conversation")
+    await made.agent.close()
+    again = await bench(project, ["and on", "more"], home=home, resume=session.name)
+    await again.agent.undo_rewind()
+    opened = again.agent.session
+    assert opened.view.boundary == boundary and to_request(opened.view, opened.facts()).body == request
+    await again.agent.rewind("-1", what="conversation")
+    await again.agent.say("Another way.")
+    with pytest.raises(RewindRefused, match="something was said"):
+        await again.agent.undo_rewind()
+    await again.agent.undo_rewind(is_forced=True)
+    assert opened.view.boundary == boundary and to_request(opened.view, opened.facts()).body == request
+    await uncompact(opened)
+    assert opened.view.boundary is None
+    await again.agent.close()

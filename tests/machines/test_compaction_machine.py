@@ -21,6 +21,7 @@ from holdfast.engine.compaction import Blocked, Done, Outcome, compact
 from holdfast.engine.full import full
 from holdfast.engine.notes import SessionNotes
 from holdfast.engine.notes_compaction import from_notes
+from holdfast.engine.rewinding import rewind_back, rewind_to
 from holdfast.errors import CompactionRefused
 from holdfast.events import CompactionDone
 from holdfast.settings import Settings
@@ -209,6 +210,21 @@ class CompactionMachine(SessionMachine):
     @rule(back=st.integers(6, 30))
     def rewind_far(self, back: int) -> None:
         self.world.play(plans.Rewind(back))
+
+    @rule(back=st.integers(0, 30), restarts=st.booleans())
+    def rewind_and_undo(self, back: int, restarts: bool) -> None:
+        """CKP-8: whatever was done before, the view is the one from before the rewind."""
+        view = self.world.session.view.copy()
+        if not view.items:
+            return
+        to, last = view.items[max(0, len(view.items) - 1 - back)].message.id, view.items[-1].message.id
+        self.world.explicit.append(len(self.world.records))
+        name = looped(rewind_to(self.world.session, to))
+        if restarts:
+            self.world.restart()
+        self.world.explicit.append(len(self.world.records))
+        looped(rewind_back(self.world.session, name, last))
+        assert self.world.session.view == view
 
     @invariant()
     def every_compaction_is_told(self) -> None:

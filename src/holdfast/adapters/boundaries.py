@@ -11,14 +11,27 @@ from holdfast.transcript.records import Record
 
 
 def is_overtaken(boundary: Compacted, after: Iterable[Record]) -> bool:
-    """Whether a later record reaches behind the boundary: it was undone, or the session was rewound to before it."""
+    """Whether a later record reaches behind the boundary: it was undone, the session was rewound to before it, or a
+    rewind from before it was taken back.
+    """
+    records = tuple(after)
     within = {*boundary.kept[boundary.read :], *(message.id for message in boundary.summary)}
-    for record in after:
+    rewinds = {record.id for record in records if isinstance(record, Rewound) and record.id}
+    undone = {record.undoes for record in records if isinstance(record, Rewound)}
+    until = ""  # within a rewind that was taken back: nothing of that way is left (CKP-8)
+    for record in records:
+        if until:
+            until = "" if isinstance(record, Rewound) and record.undoes == until else until
+            continue
         match record:
             case Message():
                 within.add(record.id)
             case Undone() if record.id == boundary.id:
                 return True
+            case Rewound() if record.undoes and record.undoes not in rewinds:
+                return True
+            case Rewound() if record.id and record.id in undone:
+                until = record.id
             case Rewound() if record.to not in within:
                 return True
             case _:

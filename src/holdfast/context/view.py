@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from holdfast.context import anchor as anchors
 from holdfast.context.anchor import Anchor
 from holdfast.context.folding import change, count_result, edited, hide, restore, said, undone
@@ -34,8 +36,28 @@ from holdfast.transcript.edits import (
     Undone,
 )
 from holdfast.transcript.messages import Message, MessageId, ToolUseId
-from holdfast.transcript.records import Calibrated, Front, Record
+from holdfast.transcript.records import (
+    Calibrated,
+    CompactionFailed,
+    Cursor,
+    Front,
+    InFlight,
+    Noted,
+    Pinned,
+    Record,
+    Repaired,
+    Titled,
+)
 from holdfast.transcript.sizes import NOTHING, Size
+
+
+@dataclass(slots=True)
+class Taken:
+    """What a rewind took: the view from right before it, never changed again, and all records since (CKP-8)."""
+
+    id: str
+    view: View
+    since: list[Record] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -67,6 +89,7 @@ class View:
     past: View | None = field(default=None, compare=False)  # what the last boundary replaced, never changed again …
     since: list[Record] = field(default_factory=list, compare=False)  # … and all that came after it (CMP-11)
     before: View | None = field(default=None, compare=False)  # what the last rewind left, never changed again (CKP-4)
+    taken: Taken | None = field(default=None, compare=False)  # by the last rewind that can be undone (CKP-8)
     dirty: int = field(default=0, compare=False)  # flattened forms from this position on are stale …
     flat: object = field(default=None, compare=False)  # … in this cache, which is `wire`'s own
     index: object = field(default=None, compare=False)  # of the ledger, which is `indexing`'s own
@@ -76,7 +99,13 @@ class View:
         fresh = replace(self, dirty=0, flat=None, index=None)
         for name in _OWNED:
             setattr(fresh, name, getattr(self, name).copy())
+        if self.taken is not None:
+            fresh.taken = replace(self.taken, since=self.taken.since.copy())
         return fresh
+
+    def forget(self) -> None:
+        """Let go of all that only going back needs: whoever lives with a view reads it back from the journal then."""
+        self.past, self.before, self.taken, self.since = None, None, None, []
 
     @property
     def front(self) -> Front | None:
@@ -110,13 +139,25 @@ def project(records: Iterable[Record], onto: View | None = None) -> View:
 
 def advance(view: View, record: Record) -> None:
     """Fold one record onto a view in place. Only the view's single owner may call this; others use `project`."""
+    if isinstance(record, Rewound) and record.undoes and _taken_back(view, record.undoes):
+        return
+    taken = view.taken
+    if isinstance(record, Rewound) and record.id:
+        taken = Taken(record.id, view.copy())
+    elif taken is not None:
+        taken.since.append(record)
+    _folded(view, record)
+    view.taken = taken
+
+
+def _folded(view: View, record: Record) -> None:
     if isinstance(record, Compacted):
         _become(view, behind(view, record))
         return
     if reaches_back(view, record):
         _uncompacted(view, waits=isinstance(record, Undone))
         if isinstance(record, Rewound):
-            advance(view, record)
+            _folded(view, record)
         return
     if isinstance(record, Message):
         said(view, record)
@@ -154,7 +195,45 @@ def reaches_back(view: View, record: Record) -> bool:
 
 def leaves_memory(view: View, record: Record) -> bool:
     """Whether a live session, which holds no more than it shows, has to read its journal to fold a record."""
-    return reaches_back(view, record) or (isinstance(record, Rewound) and record.to not in view.positions)
+    if isinstance(record, Rewound) and (record.undoes or record.to not in view.positions):
+        return True
+    return reaches_back(view, record)
+
+
+_NOT_SHOWN = (Front, Calibrated, Titled, Pinned, CompactionFailed, Cursor, Repaired, InFlight, Noted)
+
+
+def _taken_back(view: View, rewind: str) -> bool:
+    """Become the view from right before a rewind, with what was learned and told since that no view shows (CKP-8).
+
+    What was said since leaves, and so does every edit and boundary. False: no such rewind is known.
+    """
+    taken, since = view.taken, list[Record]()
+    while taken is not None:
+        since = [*taken.since, *since]
+        if taken.id == rewind:
+            break
+        taken = taken.view.taken
+    else:
+        return False
+    fresh = taken.view.copy()
+    for record in since:
+        if isinstance(record, Calibrated):  # what it says of a context's size is of another one
+            record = msgspec.structs.replace(record, size_tokens=None)
+        if isinstance(record, _NOT_SHOWN):
+            advance(fresh, record)
+    if any(isinstance(record, Message) for record in since):
+        now = view.state  # said is said, though it isn't shown
+        fresh.state = msgspec.structs.replace(
+            fresh.state,
+            messages=now.messages,
+            responses=now.responses,
+            answered_at=now.answered_at,
+            calibration=now.calibration,
+        )
+    fresh.dirty, fresh.flat, fresh.index = 0, None, None
+    _become(view, fresh)
+    return True
 
 
 def _left(view: View, identity: str) -> View | None:

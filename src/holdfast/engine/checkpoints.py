@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from holdfast.engine.rewinding import Prompt, prompts, rewind_conversation, rewind_to
+from holdfast.engine.rewinding import Prompt, prompts, rewind_back, rewind_conversation, rewind_to
 from holdfast.engine.session import Session
 from holdfast.errors import HoldfastError, RewindRefused
 from holdfast.memory.checkpoints import Missed
@@ -113,11 +113,17 @@ async def rewind(
     items = session.view.items
     last = items[-1].message.id if items and what != "code" else ""
     try:
+        files_done = {"files": len(done.changes) if done else 0, "entry": done.number if done else 0}
+        about = {"to": message.id, "last": last, **files_done}
         if what != "code":
-            await rewind_conversation(session, message.id, reason="rewound by the user")
-        if last or (done is not None and done.number):
-            note = {"to": message.id, "files": len(done.changes) if done else 0, "last": last}
-            await session.record(Noted(kind=DONE, data={**note, "entry": done.number if done else 0}))
+            await rewind_conversation(
+                session,
+                message.id,
+                reason="rewound by the user",
+                also=lambda rewind: Noted(kind=DONE, data={**about, "rewind": rewind}),
+            )
+        elif done is not None and done.number:
+            await session.record(Noted(kind=DONE, data=about))
     except HoldfastError:
         if files is not None and done is not None and done.number:
             await files.undo(is_forced=True)
@@ -143,9 +149,14 @@ async def undo_rewind(
             raise RewindRefused("this session has no checkpoints of files (the setting checkpoints is off)")
         done = await files.undo(is_forced=is_forced, is_dry=is_dry)
     if not is_dry:
-        if was_talk:
-            await rewind_to(session, str(last["last"]), reason="a rewind was undone")
-        await session.record(Noted(kind=UNDONE, data={"to": last.get("to", "")}))
+        undone = Noted(kind=UNDONE, data={"to": last.get("to", "")})
+        if last.get("rewind"):
+            rewind, end = str(last["rewind"]), str(last["last"])
+            await rewind_back(session, rewind, end, undone, reason="a rewind was undone")
+        elif was_talk:  # a rewind of an earlier version, which has no id
+            await rewind_to(session, str(last["last"]), reason="a rewind was undone", also=lambda _: undone)
+        else:
+            await session.record(undone)
         if done is not None and not was_talk:
             await _tell(session, done)
     return Rewind(MessageId(str(last.get("to", ""))), "", done, was_talk)

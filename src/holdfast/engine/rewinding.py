@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.context.view import View, project
@@ -10,6 +11,7 @@ from holdfast.errors import CompactionRefused, HoldfastError
 from holdfast.transcript.blocks import Text, ToolResult
 from holdfast.transcript.edits import Rewound
 from holdfast.transcript.messages import Message, MessageId
+from holdfast.transcript.records import Noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,14 @@ async def prompts(session: Session) -> tuple[Prompt, ...]:
     return tuple(found)
 
 
-async def rewind_conversation(session: Session, to: str, *, reason: str = "asked for") -> Prompt:
+async def rewind_conversation(
+    session: Session, to: str, *, reason: str = "asked for", also: Callable[[str], Noted] | None = None
+) -> Prompt:
     """Go back to just before a prompt: it and what came after it leave the view; the prompt comes back for editing.
 
-    `to` is its id or a unique beginning of that. What was left can be had again: `rewind_to` its last message. Raises
-    `HoldfastError` when there is no such prompt, `CompactionRefused` while a compaction runs.
+    `to` is its id or a unique beginning of that. What was left can be had again: `rewind_to` its last message, or
+    `rewind_back`. `also` makes a note of the same transaction, of the rewind's id. Raises `HoldfastError` when there
+    is no such prompt, `CompactionRefused` while a compaction runs.
     """
     said = await prompts(session)
     found = [prompt for prompt in said if prompt.message.id == to] or [
@@ -49,14 +54,17 @@ async def rewind_conversation(session: Session, to: str, *, reason: str = "asked
     if len(found) != 1:
         what = "is no prompt of this session" if not found else f"begins the ids of {len(found)} prompts"
         raise HoldfastError(f"{to!r} {what}: give the id of a message that you wrote")
-    await rewind_to(session, found[0].before, reason=reason)
+    await rewind_to(session, found[0].before, reason=reason, also=also)
     return found[0]
 
 
-async def rewind_to(session: Session, last: str, *, reason: str = "asked for") -> None:
+async def rewind_to(
+    session: Session, last: str, *, reason: str = "asked for", also: Callable[[str], Noted] | None = None
+) -> str:
     """Go on from a message that was said at any time, also on a way that was left; no id: from the start.
 
-    A record of a compaction counts while the view holds it. Raises `HoldfastError` when no such message was said.
+    A record of a compaction counts while the view holds it. Returns the rewind's id, by which it can be taken back
+    exactly. Raises `HoldfastError` when no such message was said.
     """
     if session.is_compacting:
         raise CompactionRefused("a compaction of this session is running; wait for it to end")
@@ -65,7 +73,20 @@ async def rewind_to(session: Session, last: str, *, reason: str = "asked for") -
         ids = {placed.record.id for placed in loaded.records if isinstance(placed.record, Message)}
         if last and last not in ids:
             raise HoldfastError(f"{last!r} is no message of this session")
-    await session.record(Rewound(to=MessageId(last), reason=reason))
+    identity = session.world.ids.new("rewind")
+    rewound = Rewound(to=MessageId(last), reason=reason, id=identity)
+    await session.record(rewound, *((also(identity),) if also is not None else ()))
+    return identity
+
+
+async def rewind_back(session: Session, rewind: str, last: str, *also: Noted, reason: str = "asked for") -> None:
+    """Take a rewind back: the view is the one from right before it, compaction included, to the byte (CKP-8).
+
+    `last` is the last message of that view. What was said since leaves the view. `also` is of the same transaction.
+    """
+    if session.is_compacting:
+        raise CompactionRefused("a compaction of this session is running; wait for it to end")
+    await session.record(Rewound(to=MessageId(last), reason=reason, undoes=rewind), *also)
 
 
 def _chain(view: View) -> list[View]:

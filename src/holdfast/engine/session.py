@@ -43,7 +43,7 @@ from holdfast.memory.trust.redaction import redact_json
 from holdfast.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journal, Loaded, Sink
 from holdfast.settings import Settings
 from holdfast.transcript.checking import check_record, check_shape, readable
-from holdfast.transcript.edits import Cleared, Compacted, Edit, Offloaded
+from holdfast.transcript.edits import Cleared, Compacted, Edit, Offloaded, Rewound
 from holdfast.transcript.limits import Limits, check_limits
 from holdfast.transcript.messages import Message, MessageId, Role, ToolUseId
 from holdfast.transcript.plain import is_system, message_of, system_text
@@ -304,7 +304,7 @@ class Session:
             binds = model.thinking_is_bound or facts.model.thinking_is_bound
             dropped = dropped_thinking(self.view, first, replace(facts, model=model)) if binds else None
             batch += [dropped] if dropped else []
-        has_foreign = facts.model.thinking_is_bound and any(map(self._brings_foreign_thinking, records))
+        has_foreign = facts.model.thinking_is_bound and await self._bring_foreign_thinking(records)
         await self._record(batch)
         # One more record, since only now it is in the view.
         if has_foreign and (dropped := dropped_thinking(self.view, 0, facts)) is not None:
@@ -318,6 +318,23 @@ class Session:
         if self.given_model is None and isinstance(record, Front):
             return model_facts(record.model)
         return self.model
+
+    async def _bring_foreign_thinking(self, records: Sequence[Record]) -> bool:
+        undone = {record.undoes for record in records if isinstance(record, Rewound) and record.undoes}
+        if undone and await self._had_another_front(undone):
+            return True
+        return any(self._brings_foreign_thinking(r) for r in records if not isinstance(r, Rewound) or not r.undoes)
+
+    async def _had_another_front(self, rewinds: set[str]) -> bool:
+        """Whether one of these rewinds left another front than there is now: all else comes back as it was (CKP-8)."""
+        loaded = await self.world.journal.load(whole=True)
+        front: Front | None = None
+        for placed in loaded.records:
+            if isinstance(placed.record, Front):
+                front = placed.record
+            elif isinstance(placed.record, Rewound) and placed.record.id in rewinds and front != self.view.front:
+                return True
+        return False
 
     def _brings_foreign_thinking(self, record: Record) -> bool:
         """Whether what comes back with a record may have been thought behind another prefix (TURN-7)."""
@@ -410,7 +427,7 @@ class Session:
             advance(self.view, record)
             if isinstance(record, Message):
                 self.offsets[record.id] = offset
-        self.view.past, self.view.before, self.view.since = None, None, []  # an undo reads back (CMP-11)
+        self.view.forget()  # an undo reads back (CMP-11)
 
     async def _read_back(self) -> None:
         """Fold the journal anew, from as far back as it needs: a record reached behind the last boundary (CMP-11)."""
@@ -467,7 +484,7 @@ def _read(messages: Sequence[Message], settings: Settings, limits: Limits, key: 
 
 def _folded(loaded: Loaded) -> View:
     view = project(placed.record for placed in loaded.records)
-    view.past, view.before, view.since = None, None, []
+    view.forget()
     return view
 
 

@@ -102,10 +102,16 @@ class Undone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
 
 
 class Rewound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="rewound"):
-    """The conversation goes on from `to`, the last message that stays; what came after it leaves the view (CKP-4)."""
+    """The conversation goes on from `to`, the last message that stays; what came after it leaves the view (CKP-4).
+
+    One with an `id` can be taken back by another that names it in `undoes`: then the view is the one from right before
+    it, boundary and edits included, and `to` is the last message of that view (CKP-8).
+    """
 
     to: MessageId
     reason: str = ""
+    id: str = ""
+    undoes: str = ""
 
 
 class Marks(msgspec.Struct, frozen=True, omit_defaults=True):
