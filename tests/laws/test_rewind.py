@@ -232,3 +232,15 @@ def test_a_rewind_that_is_not_known_is_a_rewind_to_its_message() -> None:
     world.record(Rewound(to=one.id, undoes="rewind-nobody"))
     assert [item.message.id for item in world.session.view.items] == [one.id]
     assert world.reopened().view == world.reopened(whole=True).view == world.session.view
+
+
+def test_what_a_rewind_left_of_what_a_compaction_kept_is_no_place_to_go_back_to() -> None:
+    """CKP-4: prompts are those on the way to the present view."""
+    world = World(Settings())
+    world.say("old", "words " * 30_000)
+    kept = [world.say(f"kept {number}") for number in range(3)]
+    world.play(plans.Compact())
+    assert world.session.view.boundary is not None and kept[2].id in world.session.view.boundary.kept
+    world.record(Rewound(to=kept[0].id))
+    last = world.say("now")
+    assert [prompt.message.id for prompt in done(prompts(world.session))] == ["m1", kept[0].id, last.id]

@@ -28,8 +28,11 @@ async def prompts(session: Session) -> tuple[Prompt, ...]:
     loaded = await session.world.journal.load(whole=True)
     view = project(placed.record for placed in loaded.records)
     found: list[Prompt] = []
-    for home in _chain(view):
+    chain = _chain(view)
+    for home, later in zip(chain, [*chain[1:], None], strict=True):
         known = {prompt.message.id for prompt in found}
+        if later is not None and later.boundary is not None:  # what it kept, and a rewind left since
+            known |= {message for message in later.boundary.kept if message not in later.positions}
         for position, item in enumerate(home.items):
             message = item.message
             if _is_prompt(message) and message.id not in known:
