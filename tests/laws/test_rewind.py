@@ -238,7 +238,7 @@ def test_what_a_rewind_left_of_what_a_compaction_kept_is_no_place_to_go_back_to(
     """CKP-4: prompts are those on the way to the present view."""
     world = World(Settings())
     world.say("old", "words " * 30_000)
-    kept = [world.say(f"kept {number}") for number in range(3)]
+    kept = [world.say(f"kept {number}", "words " * 4_000) for number in range(3)]
     world.play(plans.Compact())
     assert world.session.view.boundary is not None and kept[2].id in world.session.view.boundary.kept
     world.record(Rewound(to=kept[0].id))

@@ -222,15 +222,15 @@ def _taken_back(view: View, rewind: str) -> bool:
             record = msgspec.structs.replace(record, size_tokens=None)
         if isinstance(record, _NOT_SHOWN):
             advance(fresh, record)
-    if any(isinstance(record, Message) for record in since):
-        now = view.state  # said is said, though it isn't shown
-        fresh.state = msgspec.structs.replace(
-            fresh.state,
-            messages=now.messages,
-            responses=now.responses,
-            answered_at=now.answered_at,
-            calibration=now.calibration,
-        )
+    said = [r for r in since if isinstance(r, Message) and r.agent_id is None]
+    answers = [message for message in said if message.role == "assistant" and message.origin == "model"]
+    times = [message.at for message in answers if message.at is not None]
+    fresh.state = msgspec.structs.replace(  # said is said, though it isn't shown
+        fresh.state,
+        messages=fresh.state.messages + len(said),
+        responses=fresh.state.responses + len({message.response_id or message.id for message in answers}),
+        answered_at=times[-1] if times else fresh.state.answered_at,
+    )
     fresh.dirty, fresh.flat, fresh.index = 0, None, None
     _become(view, fresh)
     return True
