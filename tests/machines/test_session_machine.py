@@ -33,7 +33,13 @@ class Lost(Exception):
 def remembered(records: list[Any]) -> list[str]:
     """The naive model of a view: the ids that messages, boundaries, rewinds and undos leave, told from the start."""
     live: list[Any] = []
+    left: dict[str, list[Any]] = {}
     for record in records:
+        if isinstance(record, Rewound) and record.undoes:  # CKP-8
+            live = left[record.undoes]
+            continue
+        if isinstance(record, Rewound):
+            left[record.id] = live.copy()
         boundaries = [one for one in live if isinstance(one, Compacted)]
         if isinstance(record, Undone) and boundaries and boundaries[-1].id == record.id:
             live.remove(boundaries[-1])
