@@ -43,9 +43,9 @@ def test_tasks_by_id() -> None:
 def test_background_work_in_flight() -> None:
     started = "Command running in background with ID: b12345"
     talk = Talk().user("Go").ran("Bash", {"command": "make serve", "run_in_background": True}, started)
-    assert "still running in the background: make serve (id b12345, since 22:15)" in talk.text()
+    assert "in the background, its end not heard of: command: make serve (id b12345, since 22:15)" in talk.text()
     notice = "<task-notification>\n<task-id>b12345</task-id>\n<status>completed</status>\n</task-notification>"
-    assert "still running" not in talk.user(notice).text()
+    assert "its end not heard of" not in talk.user(notice).text()
 
 
 def test_open_and_finished_work_has_times() -> None:

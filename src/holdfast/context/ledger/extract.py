@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from holdfast.context import jobs
+from holdfast.context.jobs import Heard
 from holdfast.context.ledger.facts import facts_in, kind_of, normal_path, short_path
 from holdfast.context.ledger.outcomes import Outcome, outcome, runner_of
 from holdfast.context.ledger.pieces import clipped, pieces, unnumbered, without_reminders
 from holdfast.context.ledger.todos import Todo, TodoChange, created_key, todo_change
 from holdfast.context.ledger.tools import Deeds, Tools
+from holdfast.context.restore import happened as told
+from holdfast.context.restore.shell import Fate
 from holdfast.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
 from holdfast.transcript.messages import Message
 from holdfast.transcript.spoken import is_of_person, spoken_text
@@ -27,16 +31,14 @@ _DECIDED = re.compile(
 )
 _ABOUT = ("subject", "description", "pattern", "query", "task_id", "bash_id", "session_id", "url", "prompt", "content")
 _AWAY = re.compile(r"^\s*cd\s+\S+\s*(?:&&|;)\s*")  # where a command runs says nothing of what it does
+_FAILED = ("Error", "error:", "apply_patch verification failed", "Your proposed edit has introduced")
 _TITLE_CHARS = 44
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
-_NOTICE = re.compile(r"<task-id>\s*([^<\s]+)\s*</task-id>.*?<status>\s*(\w+)\s*</status>", re.DOTALL)
-_LAUNCHED = re.compile(
-    r"(?:[Rr]unning in (?:the )?background with ID: ?|agentId: ?|[Bb]ackground (?:task|process|job) (?:id|ID):? ?|"
-    r"running with session ID ?:?)([\w-]{3,})"
-)
-_ASYNC = re.compile(r"[Aa]sync|in (?:the )?background|session ID|still running")
-_ENDED = re.compile(
-    r"(?:exited with code|<status>completed|status[\"']?: ?[\"']?(?:completed|failed|killed)|[Ss]uccessfully killed)"
+# A call that was never done: a person, a hook or the host refused it. What a failing program prints begins otherwise.
+_REFUSED = re.compile(
+    r"\s*(?:The user doesn't want to (?:proceed|take this action)|\[Request interrupted by user|<tool_use_error>|"
+    r"Permission to use |Permission denied by|(?:PreToolUse:?\S* )?(?:[Hh]ook|operation)\b.{0,80}\bblocked|"
+    r"This command requires approval|Claude requested permissions)"
 )
 
 
@@ -67,16 +69,27 @@ class Said(NamedTuple):
 
 
 class Touched(NamedTuple):
-    """A file was read or changed; `names` are the identifiers written into it."""
+    """A file was read or changed; `names` are the identifiers written into it.
+
+    It isn't certain when a command failed that was to change it, or when a command was to print it.
+    """
 
     path: str
     deed: str
     span: str
     names: tuple[str, ...]
+    is_certain: bool = True
+
+
+class Gone(NamedTuple):
+    """Files were taken away, or put back to what they were; `is_certain` when the command says that it worked."""
+
+    fate: Fate
+    is_certain: bool
 
 
 class Ran(NamedTuple):
-    """A command was started."""
+    """A command was run."""
 
     id: str
     at: float | None
@@ -99,15 +112,7 @@ class Planned(NamedTuple):
     change: TodoChange
 
 
-class Background(NamedTuple):
-    """Work in the background was started, or came to its end."""
-
-    id: str
-    what: str
-    state: str
-
-
-Event = Words | Said | Touched | Ran | Ended | Planned | Background
+Event = Words | Said | Touched | Gone | Ran | Ended | Planned | Heard
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +131,11 @@ class Extract:
 class Open:
     """A call whose result has not come."""
 
+    use: ToolUse
     deeds: Deeds
     added: str  # an entry of the plan, whose id the result will tell
-    about: str
     title: str
+    events: tuple[Event, ...]  # what it does, if it is not refused
 
 
 @dataclass(slots=True)
@@ -147,14 +153,14 @@ class Extractor:
         tokens = 0
         if message.origin in ("summary", "restored") or message.agent_id is not None:
             return Extract(message.id, message.at, 0, (), ())
-        for block in message.blocks:
+        for index, block in enumerate(message.blocks):
             value = block.value
             if isinstance(value, Text):
                 tokens += self._text(message, value.text, found, events)
             elif isinstance(value, ToolUse):
                 tokens += self._use(message, value, found, events)
             elif isinstance(value, ToolResult):
-                tokens += self._result(value, found, events)
+                tokens += self._result(message, index, found, events)
             elif isinstance(value, Thinking):
                 _add(found, THOUGHT, value.thinking, message.id)
                 tokens += base_tokens(value.thinking)
@@ -168,8 +174,7 @@ class Extractor:
             if text.strip():
                 events.append(Said(message.id, message.at, text.strip(), _decisions(text)))
             return tokens
-        for identity, status in _NOTICE.findall(text) if "<task-id>" in text else ():
-            events.append(Background(identity, "", status))
+        events += jobs.heard(told.Words(text, message.origin, message.id, 0))
         words = spoken_text(text) if is_of_person(message) else ""
         if words:
             _add(found, USER, words, message.id)
@@ -184,13 +189,14 @@ class Extractor:
         text = "\n".join(_strings(arguments))
         _add(found, INPUT, text, use.id)
         names = _names(deeds.written)
+        does: list[Event] = []
         if deeds.deed in ("edit", "write") and not deeds.touches and self._file:
-            events.append(Touched(self._file, "edit", "", names or _names(text)))
+            does.append(Touched(self._file, "edit", "", names or _names(text)))
         for touch in deeds.touches:
             self._file = normal_path(touch.path)
-            events.append(Touched(self._file, touch.deed, touch.span, names if touch.deed in ("edit", "write") else ()))
+            does.append(Touched(self._file, touch.deed, touch.span, names if touch.deed in ("edit", "write") else ()))
         if deeds.deed == "run" and deeds.command:
-            events.append(Ran(use.id, message.at, deeds.command, runner_of(deeds.command)))
+            does.append(Ran(use.id, message.at, deeds.command, runner_of(deeds.command)))
         added = ""
         if deeds.deed == "todo":
             change = todo_change(use.name, arguments)
@@ -201,10 +207,12 @@ class Extractor:
         about = next((v for k in _ABOUT if isinstance(v := arguments.get(k), str) and v), deeds.command)
         subject = short_path(deeds.touches[0].path) if deeds.touches and not deeds.command else deeds.command or about
         title = " ".join(f"{use.name} {_AWAY.sub('', subject[:300])}".split())[:_TITLE_CHARS].rstrip()
-        self._calls[use.id] = Open(deeds, added, " ".join(about[:400].split())[:160], title)
+        self._calls[use.id] = Open(use, deeds, added, title, tuple(does))
         return base_tokens(text)
 
-    def _result(self, result: ToolResult, found: list[Piece], events: list[Event]) -> int:
+    def _result(self, message: Message, index: int, found: list[Piece], events: list[Event]) -> int:
+        result = message.blocks[index].value
+        assert isinstance(result, ToolResult)
         whole = result.text()
         call = self._calls.pop(result.tool_use_id, None)
         deeds = call.deeds if call else Deeds("other")
@@ -213,16 +221,30 @@ class Extractor:
             text = unnumbered(text)
         if deeds.deed != "todo":
             _add(found, OUTPUT, text, result.tool_use_id)
+        is_refused = bool(_REFUSED.match(whole)) and (bool(result.is_error) or whole.startswith(told.DENIED))
         is_run = deeds.deed in ("run", "input")
-        what = outcome(text, is_error=bool(result.is_error), is_run=is_run)
-        if is_run or what.errors:
+        what = outcome(text, is_error=bool(result.is_error), is_run=is_run and not is_refused)
+        if is_run and what.errors and what.code is None and result.is_error is None:
+            what = replace(what, ok=None)  # nothing says that it went well, and something that it may not have
+        is_certain = bool(what.ok) and not whole.startswith(_FAILED)
+        background = list(jobs.heard(told.Used(call.use, result, message.id, index))) if call else []
+        if call and not is_refused:
+            events += _done(call.events, is_run=is_run, is_certain=is_certain)
+            written = {normal_path(touch.path).rpartition("/")[2] for touch in deeds.touches if touch.deed != "read"}
+            for fate in deeds.fates if is_certain or is_run else ():
+                events.append(Gone(fate, is_certain and fate.path.rpartition("/")[2] not in written))
+        if is_refused:
+            pass  # nothing was done, and the refusal is no error of the work
+        elif background and any(not one.has_ended for one in background) and deeds.deed == "run":
+            started = Outcome(None, None, "started in the background")
+            events.append(Ended(result.tool_use_id, deeds.command, "", started))
+        elif is_run or what.errors:
             command = deeds.command if deeds.deed == "run" else ""
             events.append(Ended(result.tool_use_id, command, runner_of(command), what))
-        if call and call.added:
+        if call and call.added and not result.is_error:
             entry = Todo(created_key(whole) or call.added, call.added, "open")
             events.append(Planned(TodoChange((entry,), is_whole=False)))
-        if call:
-            events += _background(call, whole)
+        events += background
         return base_tokens(whole)
 
 
@@ -236,15 +258,13 @@ def block_text(block: Block) -> str:
     return value.text() if isinstance(value, ToolResult) else ""
 
 
-def _background(call: Open, text: str) -> Iterator[Background]:
-    deeds = call.deeds
-    head = text[:1500]
-    if deeds.deed in ("run", "agent") and _ASYNC.search(head):
-        launched = _LAUNCHED.search(head)
-        if launched and not _ENDED.search(head):
-            yield Background(launched[1], call.about, "running")
-    elif deeds.deed == "input" and _ENDED.search(head):
-        yield Background(call.about, "", "ended")
+def _done(events: tuple[Event, ...], *, is_run: bool, is_certain: bool) -> Iterator[Event]:
+    """What a call did, as its result has it: an edit that failed changed nothing, a command that failed perhaps did."""
+    for event in events:
+        if not isinstance(event, Touched):
+            yield event
+        elif is_certain or (is_run and event.deed != "read"):
+            yield event._replace(is_certain=is_certain and not (is_run and event.deed == "read"))
 
 
 def _add(found: list[Piece], voice: int, text: str, source: str) -> None:

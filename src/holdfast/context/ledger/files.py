@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from holdfast.context.ledger.memory import File
 from holdfast.context.ledger.sheet import Line
-from holdfast.context.quoting import name
+from holdfast.context.quoting import inline, name
 
 _NAMES = 6
 _LONG_PATH = 64
@@ -62,24 +62,38 @@ def merged(files: Mapping[str, File], root: str) -> dict[str, File]:
                 edited=max(known.edited, file.edited),
                 spans=list(dict.fromkeys((*known.spans, *file.spans)))[-4:],
                 names=list(dict.fromkeys((*file.names, *known.names))),
+                fate=(file if file.edited >= known.edited else known).fate,
             )
         found[shown] = file
     return found
 
 
+def is_changed(file: File) -> bool:
+    """Whether a file was changed in any way: written, or taken away."""
+    return bool(file.edits or file.fate)
+
+
+def bare_name(path: str, file: File) -> str:
+    """A changed file where there is room for its name only; one that is gone says so even then."""
+    return f"{path} ({inline(file.fate.split(' ')[0])})" if file.fate[:1] not in ("", "`") else path
+
+
 def edited_lines(files: Mapping[str, File], end: int) -> list[Line]:
     """A line for each changed file, the latest last; the short form is the path alone."""
-    changed = sorted(((path, file) for path, file in files.items() if file.edits), key=lambda pair: pair[1].edited)
+    changed = sorted(
+        ((path, file) for path, file in files.items() if is_changed(file)), key=lambda pair: pair[1].edited
+    )
     lines = []
     for shown, file in changed:
-        told = [f"changed {file.edits}×" if file.edits > 1 else "changed"]
+        told = [inline(file.fate)] if file.fate else []
+        told += [f"changed {file.edits}×" if file.edits > 1 else "changed"] if file.edits else []
         told += (
             [f"read {file.reads}×" + (f" lines {', '.join(file.spans)}" if file.spans else "")] if file.reads else []
         )
         written = [one for one in file.names if one not in shown][:_NAMES]
         told += [f"last wrote {', '.join(written)}"] if written else []
-        path = name(shown)
-        lines.append(Line(f"- {path} ({'; '.join(told)})", end - file.edited, short=f"- {path}"))
+        path, fate = name(shown), f" ({inline(file.fate)})" if file.fate else ""
+        lines.append(Line(f"- {path} ({'; '.join(told)})", end - file.edited, short=f"- {path}{fate}"))
     return lines
 
 
@@ -87,7 +101,7 @@ def read_lines(files: Mapping[str, File], end: int) -> list[Line]:
     """A line for each file that was only read, the latest last."""
     lines = []
     for shown, file in sorted(files.items(), key=lambda pair: pair[1].last):
-        if file.edits or not file.reads:
+        if is_changed(file) or not file.reads:
             continue
         spans = f" ({', '.join(file.spans)})" if file.spans else ""
         path = name(shown)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
+from holdfast.context.jobs import has_ended
 from holdfast.context.ledger import files as trail
 from holdfast.context.ledger.extract import SAID, THOUGHT, USER
 from holdfast.context.ledger.facts import facts_in, kind_of
@@ -64,7 +65,13 @@ def must(sheet: Sheet, memory: Memory, known: Trail, whole: int) -> None:
     parts = (
         ("todos", 20, "Open work", todos, [inline(t.text) for t in memory.todos.values() if t.status != "done"]),
         ("failing", 22, "Tests that fail", failing, [inline(n) for n, t in memory.tests.items() if t.is_failing]),
-        ("edited", 30, heading, edited, [path for path, file in known.files.items() if file.edits]),
+        (
+            "edited",
+            30,
+            heading,
+            edited,
+            [trail.bare_name(path, file) for path, file in known.files.items() if trail.is_changed(file)],
+        ),
     )
     for index, (section, place, title, lines, names) in enumerate(parts):
         if lines:
@@ -174,10 +181,10 @@ def _when(task: Task) -> str:
 def work(sheet: Sheet, memory: Memory, tail: frozenset[str], units: float) -> None:
     """Where the work stands: what the assistant said last, what runs in the background, what is done."""
     lines: list[Line] = []
-    running = [(key, task) for key, task in memory.background.items() if task.status in ("running", "started")]
     lines += [
-        Line(f"- still running in the background: {inline(task.text)} (id {name(key)}{_when(task)})", -2, key)
-        for key, task in running
+        Line(f"- in the background, its end not heard of: {inline(task.text)} (id {name(key)}{_when(task)})", -2, key)
+        for key, task in memory.background.items()
+        if not has_ended(task.status)
     ]
     said = [one for one in memory.said if one.id not in tail]
     each = int(units * 0.45)
@@ -190,6 +197,11 @@ def work(sheet: Sheet, memory: Memory, tail: frozenset[str], units: float) -> No
     finished = [
         Line(f"- [x] {inline(task.text)}{_when(task)}", -index, short=f"- [x] {clip(inline(task.text), 50)}")
         for index, task in enumerate(done)
+    ]
+    finished += [
+        Line(f"- {inline(task.status)} in the background: {inline(task.text)}", 0.25, key)
+        for key, task in memory.background.items()
+        if has_ended(task.status)
     ]
     finished += [Line(f"- passes now: {inline(test)}", 0.5) for test in healed]
     sheet.list("done", 26, "Done", finished, int(units * 0.6))
@@ -213,9 +225,15 @@ def commands(sheet: Sheet, memory: Memory, behind: str, units: float) -> None:
 
 
 def _ended(command: Command) -> str:
-    state = "no result" if command.ok is None else "ok" if command.ok else f"failed ({command.code or 'error'})"
     often = f" ({command.count}×)" if command.count > 1 else ""
-    return f"{state}{often}{f': {inline(command.line[:70])}' if command.line else ''}"
+    return f"{state_of(command)}{often}{f': {inline(command.line[:70])}' if command.line else ''}"
+
+
+def state_of(command: Command) -> str:
+    """How the last run of a command ended."""
+    if command.ok is None:
+        return "ran" if command.line else "no result"
+    return "ok" if command.ok else f"failed ({'error' if command.code in (None, 0) else command.code})"
 
 
 def read(sheet: Sheet, memory: Memory, known: Trail, units: float) -> None:

@@ -6,14 +6,16 @@ Everything is counted in whole numbers, so that a memory that went through a bou
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from functools import cached_property
 
 import msgspec
 
+from holdfast.context.jobs import Heard
 from holdfast.context.ledger.extract import (
-    Background,
     Ended,
     Extract,
+    Gone,
     Piece,
     Planned,
     Ran,
@@ -21,6 +23,7 @@ from holdfast.context.ledger.extract import (
     Touched,
     Words,
 )
+from holdfast.context.ledger.facts import normal_path
 from holdfast.context.ledger.outcomes import Outcome
 from holdfast.context.ledger.todos import Todo, TodoChange
 from holdfast.context.ledger.weights import VOICES, recency, weight
@@ -28,6 +31,7 @@ from holdfast.context.ledger.weights import VOICES, recency, weight
 _KEPT_NAMES, _KEPT_SPANS = 12, 4
 _LONGEST_SAID, _KEPT_SAID = 4_000, 8
 _LONGEST_COMMAND = 2_000
+_UNDONE = "`"  # how a fate begins that isn't certain: the command that ran
 
 
 class Fact(msgspec.Struct, array_like=True, gc=False):
@@ -67,6 +71,7 @@ class File(msgspec.Struct, array_like=True):
     edited: int = -1
     spans: list[str] = []
     names: list[str] = []
+    fate: str = ""  # what became of it since it was last written: deleted, moved to …, or what may have undone it
 
 
 class Command(msgspec.Struct, array_like=True, gc=False):
@@ -188,10 +193,13 @@ class Memory(msgspec.Struct, dict=True):
             self._ended(event)
         elif isinstance(event, Planned):
             self._planned(event.change, at)
-        elif isinstance(event, Background):
+        elif isinstance(event, Gone):
+            self._gone(event)
+        elif isinstance(event, Heard):
             known_task = self.background.get(event.id)
-            what = event.what or (known_task.text if known_task else "")
-            if what or known_task:
+            if event.is_new or known_task:
+                told = "" if event.has_ended else event.what
+                what = told or (known_task.text if known_task else "") or event.what or "task"
                 self.background[event.id] = Task(what, event.state, here, _since(known_task, event.state, at))
 
     def _touched(self, event: Touched) -> None:
@@ -200,13 +208,43 @@ class Memory(msgspec.Struct, dict=True):
         file.last = self.tokens
         if event.deed == "read":
             file.reads += 1
+            if event.is_certain and not file.fate.startswith(f"{_UNDONE}git"):
+                file.fate = ""  # it is there
             if event.span and event.span not in file.spans:
                 file.spans = [*file.spans, event.span][-_KEPT_SPANS:]
             return
         file.edits += 1
         file.edited = self.tokens
+        file.fate = "" if event.is_certain else "by a command that failed"
         older = [name for name in file.names if name not in event.names]
         file.names = [*event.names, *older][:_KEPT_NAMES]
+
+    def _gone(self, event: Gone) -> None:
+        """Files that a command took away. Of a pattern, or when the command failed, only that it ran is certain."""
+        fate, path = event.fate, normal_path(event.fate.path) if event.fate.path else ""
+        touched = [known for known in self.files if _is_under(known, path)]
+        is_certain = event.is_certain and not set(path) & set("*?[{") and (path[:1] == "/" or len(touched) == 1)
+        for known in touched:
+            file = self.files[known]
+            if fate.how == "undone":
+                file.fate = f"{_UNDONE}{fate.by}` ran later" if file.edits else file.fate
+            elif not is_certain:
+                file.fate = f"{_UNDONE}{fate.by}` ran later and may have taken it away"
+            elif fate.how == "deleted":
+                file.fate = "deleted"
+            elif known.endswith(path):
+                self._moved(known, fate.to if fate.to[:1] == "/" else known.removesuffix(path) + normal_path(fate.to))
+            else:
+                self._moved(known, "")
+            if is_certain and fate.how != "undone":
+                file.edited = self.tokens
+
+    def _moved(self, old: str, new: str) -> None:
+        file = self.files[old]
+        file.fate = f"moved to {new}" if new else "moved away"
+        if new:
+            names = list(dict.fromkeys((*file.names, *(self.files.get(new) or File()).names)))[:_KEPT_NAMES]
+            self.files[new] = File(max(1, file.edits), 0, self.tokens, self.tokens, [], names)
 
     def _ended(self, event: Ended) -> None:
         what, here = event.what, self.tokens
@@ -228,10 +266,10 @@ class Memory(msgspec.Struct, dict=True):
         for name in what.passed:
             if name in self.tests:
                 self.tests[name].is_failing = False
-        if not what.ok or what.failed:
+        if not what.ok or what.failed or what.is_red:
             return
         for trouble in self.errors.values():
-            if command and trouble.command == command and trouble.last < self.tokens:
+            if command and trouble.command == command and trouble.last < self.tokens and not what.errors:
                 trouble.is_over = True
         if not (what.is_green and event.runner):
             return
@@ -263,6 +301,15 @@ class Memory(msgspec.Struct, dict=True):
     def _weights(self) -> dict[str, float]:
         ages = {last: recency(self.tokens - last) for last in {fact.last for fact in self.facts.values()}}
         return {key: weight(key, fact.said, fact.crowd) * ages[fact.last] for key, fact in self.facts.items()}
+
+
+def _is_under(known: str, path: str) -> bool:
+    """Whether a file that is known is the one at a path, lies in the folder at it, or fits a pattern; "" is all."""
+    if not path or known == path or known.startswith(f"{path}/"):
+        return True
+    if set(path) & set("*?[{"):
+        return fnmatchcase(known, path) or (path[:1] != "/" and fnmatchcase(known, f"*/{path}"))
+    return path[:1] != "/" and (known.endswith(f"/{path}") or f"/{path}/" in known)
 
 
 def _since(known: Task | None, status: str, at: float | None) -> float | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from holdfast.context.jobs import has_ended
 from holdfast.context.ledger import files as trail
-from holdfast.context.ledger.lists import file_trail
+from holdfast.context.ledger.lists import file_trail, state_of
 from holdfast.context.ledger.memory import Command, Memory, Spoken
 from holdfast.context.ledger.sheet import Line, chosen_lines, clip, clock, short_id
 from holdfast.transcript.tokens import UNITS_PER_TOKEN
@@ -65,8 +66,9 @@ def _current(memory: Memory) -> list[Line]:
         lines.append(Line(f"- asked last: {_words(memory.words[-1], _SAID)[2:]}", 0))
     if memory.said:
         lines.append(Line(f"- said last: {_words(memory.said[-1], _SAID)[2:]}", 1))
-    running = [(key, task) for key, task in memory.background.items() if task.status in ("running", "started")]
-    lines += [Line(f"- runs in the background: {clip(task.text, 200)} (id {key})", 2) for key, task in running]
+    running = [(key, task) for key, task in memory.background.items() if not has_ended(task.status)]
+    told = "in the background, its end not heard of"
+    lines += [Line(f"- {told}: {clip(task.text, 200)} (id {key})", 2) for key, task in running]
     for task in memory.todos.values():
         if task.status != "done":
             box = "~" if task.status == "doing" else " "
@@ -96,8 +98,11 @@ def _workflow(memory: Memory) -> list[Line]:
 
 
 def _ended(known: Command) -> str:
-    state = "no result" if known.ok is None else "ok" if known.ok else f"failed ({known.code or 'error'})"
-    return state + (f" ({known.count}×)" if known.count > 1 else "") + (f": {known.line[:80]}" if known.line else "")
+    return (
+        state_of(known)
+        + (f" ({known.count}×)" if known.count > 1 else "")
+        + (f": {known.line[:80]}" if known.line else "")
+    )
 
 
 def _errors(memory: Memory) -> list[Line]:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_EXIT = re.compile(
-    r"(?:^Exit code:? |exited with code |exit(?: |_)?code[\"']?\s*[:=]?\s*|<returncode>|exit status |returned non-zero "
-    r"exit status |with exit code )(-?\d{1,3})",
-    re.IGNORECASE | re.MULTILINE,
+# Where common agents put the exit code: at the beginning of the result, or in its last line. What stands elsewhere is
+# what the command printed: a log, a page of a manual, the end of another command.
+_EXIT_HEAD = re.compile(
+    r"\s*(?:Chunk ID: .*\n|Wall time: .*\n)*(?:<returncode>\s*|Process exited with code |Exit code:? |"
+    r"Command failed with exit code |\{.{0,40}\"exit_code\": ?)(-?\d{1,3})\b",
+    re.IGNORECASE,
 )
+_EXIT_JSON = re.compile(r"\"exit_code\": ?(-?\d{1,3})\b")
+_EXIT_LINE = re.compile(
+    r"^(?:\[.{0,60}exit code:? (-?\d{1,3})\.?\]?|\[?Process exited with code (-?\d{1,3})\]?|Exit Code: (-?\d{1,3}))$",
+    re.IGNORECASE,
+)
+_LAST_LINES = 4  # behind the code OpenHands tells the folder and the interpreter, Gemini the signal
 _SUMMARY_CHARS = 3_000  # runners sum up at the end
 _LINES = 400  # of a long result, so many lines at each end are looked at
 _ERROR = re.compile(
@@ -74,15 +82,19 @@ _STRIP = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a result says. `code` is None when no exit code is told; `is_green` when tests ran and none failed."""
+    """What a result says. `code` is None when no exit code is told; `is_green` when tests ran and none failed.
 
-    ok: bool
+    `ok` is None when nothing says how it ended: it runs on, or no code and no mark of an error came, but error lines.
+    """
+
+    ok: bool | None
     code: int | None
     line: str
     errors: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     passed: tuple[str, ...] = ()
     is_green: bool = False
+    is_red: bool = False
 
 
 def outcome(text: str, *, is_error: bool, is_run: bool) -> Outcome:
@@ -91,14 +103,14 @@ def outcome(text: str, *, is_error: bool, is_run: bool) -> Outcome:
         return Outcome(True, None, "")
     text = _STRIP.sub("", text) if "\x1b" in text else text
     code = _exit_code(text) if is_run else None
-    ok = not is_error and (code is None or code == 0)
+    ok: bool | None = not is_error and (code is None or code == 0)
     lines = _ends(text)
     failed, passed = _tests(text, lines) if is_run else ((), ())
     end = text[-_SUMMARY_CHARS:]
     is_red = bool(failed) or (is_run and bool(_RED.search(end)))
-    is_green = is_run and ok and not is_red and bool(_GREEN.search(end))
+    is_green = is_run and bool(ok) and not is_red and bool(_GREEN.search(end))
     errors = _errors(lines) if not is_green and _ERROR_HINT.search(text) else ()
-    return Outcome(ok, code, _line(lines, errors, ok=ok), errors, failed, passed, is_green)
+    return Outcome(ok, code, _line(lines, errors, ok=bool(ok)), errors, failed, passed, is_green, is_red)
 
 
 def runner_of(command: str) -> str:
@@ -108,9 +120,16 @@ def runner_of(command: str) -> str:
 
 
 def _exit_code(text: str) -> int | None:
-    head = _EXIT.search(text, 0, 600)
-    found = head or _EXIT.search(text, max(0, len(text) - 300))
-    return int(found[1]) if found else None
+    head = _EXIT_HEAD.match(text)
+    if head is None and text.startswith("{"):
+        head = _EXIT_JSON.search(text, max(0, len(text) - 300))
+    if head is not None:
+        return int(head[1])
+    for line in reversed(text[-600:].rstrip().split("\n")[-_LAST_LINES:]):
+        found = _EXIT_LINE.match(line.strip())
+        if found is not None:
+            return int(found[1] or found[2] or found[3])
+    return None
 
 
 def _ends(text: str) -> list[str]:

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-Deed = Literal["read", "edit", "write", "run", "search", "todo", "agent", "input", "web", "ask", "other"]
+from holdfast.context.restore.shell import Fate, fates_of
+
+Deed = Literal["read", "edit", "write", "delete", "run", "search", "todo", "agent", "input", "web", "ask", "other"]
 DEEDS: tuple[Deed, ...] = get_args(Deed)
 
 _KNOWN: tuple[tuple[str, Deed], ...] = (
@@ -29,6 +31,7 @@ _KNOWN: tuple[tuple[str, Deed], ...] = (
         "edit",
     ),
     (r"notebook_?edit|update_file|modify_\w+|file_editor|editor|diff_edit", "edit"),
+    (r"delete\w*|remove_\w+|rm", "delete"),
     (r"write\w*|create(_?file)?|new_file|save_file|add_file", "write"),
     (r"grep\w*|rg|search\w*|find\w*|glob\w*|ls|list\w*|codebase_search|file_search|tree", "search"),
     (r"read\w*|view\w*|open\w*|cat|goto|scroll_\w+|get_file\w*|load_file", "read"),
@@ -45,7 +48,9 @@ _NEW = (
 )  # fmt: skip
 _FROM = ("offset", "start_line", "line_start", "startLine", "start", "line_number")
 _COUNT, _TO = ("limit", "max_lines", "length"), ("end_line", "line_end", "endLine", "end")
-_PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+?)\s*$", re.MULTILINE)
+_PATCHED = re.compile(r"^\*\*\* (?:Update|Add) File: (.+?)\s*$", re.MULTILINE)
+_DELETED = re.compile(r"^\*\*\* Delete File: (.+?)\s*$", re.MULTILINE)
+_MOVED_FROM = re.compile(r"^\*\*\* Update File: (.+?)\s*\n\*\*\* Move to: (.+?)\s*$", re.MULTILINE)
 _MOVED = re.compile(r"^\*\*\* Move to: (.+?)\s*$", re.MULTILINE)
 _DIFFED = re.compile(r"^\+\+\+ (?:b/)?(\S+)", re.MULTILINE)
 # Files that a shell command changes: redirections, in-place edits, tee; and those that it takes away or moves.
@@ -73,8 +78,8 @@ class Deeds:
     deed: Deed
     command: str = ""
     touches: tuple[Touch, ...] = ()
+    fates: tuple[Fate, ...] = ()
     written: str = ""
-    is_background: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +133,14 @@ class Tools:
         if command and deed == "other":
             deed = "run"
         if deed == "run":
-            background = bool(arguments.get("run_in_background") or arguments.get("is_background"))
-            return Deeds("run", command, _shell_touches(command), _shell_writes(command), background)
+            fates = (*_patch_fates(command), *fates_of(command))
+            return Deeds("run", command, _shell_touches(command), fates, _shell_writes(command))
+        if deed == "delete":
+            paths = [path for path in (_first_string(arguments, _PATHS),) if path]
+            return Deeds("delete", fates=tuple(Fate(path, "deleted", by=name) for path in paths))
         if deed in ("edit", "write", "read"):
             return _file_deeds(deed, arguments)
-        background = deed == "agent" and bool(arguments.get("run_in_background"))
-        return Deeds(deed, command, is_background=background)
+        return Deeds(deed, command)
 
 
 def _first_string(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str:
@@ -158,11 +165,11 @@ def _file_deeds(deed: Deed, arguments: Mapping[str, Any]) -> Deeds:
         if isinstance(inner, str) and inner and len(inner) < 400:
             paths.append(inner)
     if deed == "edit" and patch:
-        paths += [*_PATCHED.findall(patch), *_MOVED.findall(patch)] or _DIFFED.findall(patch)
+        paths += _patched(patch) or _DIFFED.findall(patch)
     span = _span(arguments) if deed == "read" else ""
     written = patch if deed == "edit" and patch else _written(arguments)
     touches = tuple(Touch(one, deed, span) for one in dict.fromkeys(paths))
-    return Deeds(deed, touches=touches, written=written)
+    return Deeds(deed, touches=touches, fates=_patch_fates(patch), written=written)
 
 
 def _written(arguments: Mapping[str, Any]) -> str:
@@ -186,9 +193,23 @@ def _span(arguments: Mapping[str, Any]) -> str:
     return f"{start or 1}-{'' if end is None else end}"
 
 
+def _patched(text: str) -> list[str]:
+    """The files that a patch leaves changed or new."""
+    return [*_PATCHED.findall(text), *_MOVED.findall(text)] if "*** " in text else []
+
+
+def _patch_fates(text: str) -> tuple[Fate, ...]:
+    """The files that a patch deletes, or moves."""
+    if "*** " not in text:
+        return ()
+    gone = tuple(Fate(path, "deleted", by="apply_patch") for path in _DELETED.findall(text))
+    moved = tuple(Fate(old, "moved", to, "apply_patch") for old, to in _MOVED_FROM.findall(text))
+    return (*gone, *moved)
+
+
 def _shell_touches(command: str) -> tuple[Touch, ...]:
     """The files that a shell command plainly reads or changes, without those inside of here-documents."""
-    patched = [*_PATCHED.findall(command), *_MOVED.findall(command)] if "*** " in command else []
+    patched = _patched(command)
     bare = _HEREDOC.sub(r"<<\1", command) if "<<" in command else command
     changed = [*patched, *_REDIRECTED.findall(bare), *_TEE.findall(bare)]
     for rest in _IN_PLACE.findall(bare):

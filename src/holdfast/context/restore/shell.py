@@ -21,6 +21,7 @@ _SED_IN_PLACE = re.compile(r"sed\s+(?:-[a-zA-Z]*i\S*|--in-place\S*)\s")
 _REDIRECT = re.compile(r"(?<![^\s])>>?[ \t]*([^\s&<>]+)")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _AWAY = re.compile(r"\0(\d+)\0")
+_TAKES_AWAY = re.compile(r"\b(?:rm|mv|unlink|rmdir)\s|\bgit\b.*\b(?:checkout|restore|clean|reset|stash)\b", re.DOTALL)
 _READERS = ("cat ", "nl ", "head ", "sed ")
 # A quoted word in which nothing is filled in, or a bare one without anything that a shell looks at.
 _WORD = re.compile(r"('[^']*'|\"[^\"$`\\]*\"|[^\s;&|<>()$`*?{}!'\"\\]+)(?:\s+|\Z)")
@@ -168,6 +169,74 @@ def _touched(command: str) -> list[Touched]:
         elif words[:1] == ["rm"] and all(word.startswith("-") and "r" not in word for word in words[1:-1]):
             found += [Touched(word, "deleted") for word in words[1:] if not word.startswith("-")]
     return [deed for deed in found if _is_path(deed.path)]
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of files that a command took away: `path` is a file, a folder or a pattern, or "" for all there are.
+
+    `how`: deleted; moved, `to` another path; or undone, by version control, to what they were before, or gone.
+    """
+
+    path: str
+    how: Literal["deleted", "moved", "undone"]
+    to: str = ""
+    by: str = ""
+
+
+def fates_of(command: str, cwd: str | None = None) -> list[Fate]:
+    """What a command of any shape plainly takes away, by rm and mv, and by git's commands for it."""
+    head = command.split("<<", 1)[0][:_HEAD_CHARS]  # a here-document is text, not commands
+    if not _TAKES_AWAY.search(head):
+        return []
+    quoted: list[str] = []
+
+    def away(found: re.Match[str]) -> str:
+        quoted.append(found[0][1:-1])
+        return f"\0{len(quoted) - 1}\0"
+
+    found: list[Fate] = []
+    where = cwd
+    for part in re.split(r"[;|&\n()]+", _QUOTED.sub(away, head)):
+        words = [_unquoted(word, quoted) for word in _REDIRECT.sub("", part).split()]
+        while words and ("=" in words[0] or words[0] in ("sudo", "then", "do", "else", "command")):
+            words.pop(0)
+        if words[:1] == ["cd"] and len(words) == 2 and not set(words[1]) & _ODD:
+            where = join(where, words[1])
+        for one in _fates(words):
+            path, to = (each and join(where, each) for each in (one.path, one.to))
+            found.append(Fate(path, one.how, to, one.by))
+    return found
+
+
+def _fates(words: list[str]) -> list[Fate]:
+    name, rest = (words[0], words[1:]) if words else ("", [])
+    if name == "git":
+        while len(rest) > 2 and rest[0] in ("-C", "-c"):
+            rest = rest[2:]
+        name, rest = (f"git {rest[0]}", rest[1:]) if rest else ("", [])
+    paths = [word.rstrip("/") or word for word in rest if not word.startswith("-") and not set(word) & set("$`")]
+    flags = "".join(word for word in rest if word.startswith("-"))
+    by = name
+    match name:
+        case "rm" | "unlink" | "rmdir" | "git rm" if "--cached" not in rest:
+            return [Fate(path, "deleted", by=by) for path in paths]
+        case "mv" | "git mv" if len(paths) >= 2:
+            into = len(paths) > 2 or rest[-1].endswith("/")
+            end = [f"{paths[-1]}/{path.rpartition('/')[2]}" if into else paths[-1] for path in paths[:-1]]
+            return [Fate(path, "moved", to, by) for path, to in zip(paths[:-1], end, strict=True)]
+        case "git checkout" | "git restore" if not {"-b", "-B", "--orphan", "--staged", "-S"} & set(rest):
+            after = rest[rest.index("--") + 1 :] if "--" in rest else paths if name == "git restore" else []
+            if name == "git checkout" and "--" not in rest:
+                after = [path for path in paths if path == "." or "." in path.rpartition("/")[2] or "/" in path]
+            return [Fate("" if path in (".", ":/", "*") else path, "undone", by=by) for path in after]
+        case "git reset" if "--hard" in rest:
+            return [Fate("", "undone", by="git reset --hard")]
+        case "git clean" if "f" in flags and "n" not in flags.replace("--no", ""):
+            return [Fate("", "undone", by="git clean")]
+        case "git stash" if not rest or rest[0] in ("push", "save", "-u", "-q", "-k", "--"):
+            return [Fate("", "undone", by="git stash")]
+    return []
 
 
 def _unquoted(word: str, quoted: list[str]) -> str:
