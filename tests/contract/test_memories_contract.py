@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 from holdfast.adapters.files.memories import file_memories
-from holdfast.adapters.memories import StoredMemories
+from holdfast.adapters.memories import MOST_FILE_BYTES, StoredMemories
 from holdfast.adapters.memory_box import HeldBox
 from holdfast.errors import FileMissing, FileRefused, FileTooLarge, MemoryChanged, MemoryRefused, NameRefused, NameTaken
-from holdfast.memory.changes import Delete, Proposal, Rename, Save, Stamp, Written, diff, digest_of
+from holdfast.memory.changes import Batch, Change, Delete, Proposal, Rename, Save, Stamp, Written, diff, digest_of
 from holdfast.ports import Memories, MemoryInbox, MemoryLog
 
 pytestmark = pytest.mark.contract
@@ -301,3 +301,64 @@ def test_a_hand_in_the_files_is_no_conflict_with_the_log(tmp_path: Path) -> None
     assert found is not None and found.digest != known.digest
     with pytest.raises(MemoryChanged):
         undo(store)
+
+
+def batch(store: StoredMemories, *changes: Save | Delete | Rename) -> Written:
+    async def go() -> Written:
+        return await store.write(Batch(name="tidy", changes=changes), by(at=2.0), mode="auto")
+
+    return anyio.run(go)
+
+
+def texts(store: StoredMemories) -> dict[str, str | None]:
+    return {file.name: text(store, file.name) for file in anyio.run(store.listing).files}
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (Save(name="z.md", text="x" * (MOST_FILE_BYTES + 1)), FileTooLarge),
+        (Save(name="../z.md", text="x"), NameRefused),
+        (Rename(name="b.md", to="../z.md", base=BASE), NameRefused),
+        (Rename(name="b.md", to="c.md", base=BASE), NameTaken),
+        (Rename(name="b.md", to="new.md", base=BASE), NameTaken),
+        (Delete(name="b.md", base="something else"), MemoryChanged),
+        (Save(name="b.md", text="mine", base="something else"), MemoryChanged),
+    ],
+)
+def test_a_batch_of_which_one_cant_be_done_does_nothing(store: StoredMemories, bad: Change, error: type) -> None:
+    """MEM-11, REL-7: all checks come before the first write."""
+    for name in ("a.md", "b.md", "c.md"):
+        save(store, name, BASE)
+    entries = anyio.run(store.entries)
+    with pytest.raises(error):
+        batch(store, Save(name="new.md", text="new"), Delete(name="a.md", base=BASE), bad)
+    with pytest.raises(error):
+        batch(store, bad, Save(name="new.md", text="new"), Delete(name="a.md", base=BASE))
+    assert set(texts(store)) == {"a.md", "b.md", "c.md"} and anyio.run(store.entries) == entries
+
+
+def test_a_batch_is_made_and_taken_back_as_one(store: StoredMemories) -> None:
+    """MEM-11: what adds comes first; one undo takes all of it back, or none of it."""
+    save(store, "a.md", BASE)
+    save(store, "b.md", BASE)
+    merged = Save(name="all.md", text="all")
+    done = batch(store, Delete(name="a.md", base=BASE), Rename(name="b.md", to="c.md", base=BASE), merged)
+    assert done.outcome == "written" and texts(store) == {"all.md": "all", "c.md": BASE}
+    save(store, "all.md", "changed", "all")
+    with pytest.raises(MemoryChanged):
+        undo(store, done.entry)
+    assert texts(store) == {"all.md": "changed", "c.md": BASE}
+    undo(store)
+    undo(store, done.entry)
+    assert texts(store) == {"a.md": BASE, "b.md": BASE}
+
+
+def test_a_plan_that_nobody_can_read_closes_nothing(tmp_path: Path) -> None:
+    """REL-7: a damaged plan is set aside."""
+    store = KINDS["files"](tmp_path)
+    save(store, "a.md", BASE)
+    plan = tmp_path / "m/memory/.holdfast/batch.json"
+    plan.write_bytes(b"{ no plan")
+    assert text(store, "a.md") == BASE and not plan.exists()
+    assert list(plan.parent.glob("batch.json.damaged-*"))

@@ -14,7 +14,7 @@ from holdfast.adapters.files.beneath import Calls
 from holdfast.adapters.files.memories import file_memories
 from holdfast.adapters.memories import StoredMemories
 from holdfast.errors import FileRefused
-from holdfast.memory.changes import Change, Delete, Rename, Save, Stamp
+from holdfast.memory.changes import Batch, Change, Delete, Rename, Save, Stamp
 from holdfast.settings import Settings
 from holdfast.testing.memory_race import Race, race
 
@@ -97,3 +97,84 @@ def test_a_fault_at_any_call_leaves_old_or_new(tmp_path: Path, kind: str) -> Non
             break
         at += 1
     assert at > 8
+
+
+class Dying(Failing):
+    """From its n-th call on nothing happens any more, as when the process is killed there, or the disk is gone."""
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name not in SEAMS or name == "close":
+            return found
+
+        def called(*arguments: Any) -> Any:
+            if self.count >= self._at:
+                raise OSError(28, "No space left on device")
+            return found(*arguments)
+
+        return called
+
+
+TOGETHER = Batch(
+    name="tidy",
+    changes=(
+        Save(name="a.md", text="merged", base="a"),
+        Save(name="t/n.md", text="new"),
+        Delete(name="b.md", base="b"),
+        Rename(name="c.md", to="d.md", base="c"),
+    ),
+)
+FIRST = {"a.md": "a", "b.md": "b", "c.md": "c"}
+AFTER = {"a.md": "merged", "t/n.md": "new", "d.md": "c"}
+
+
+def told(store: StoredMemories) -> dict[str, str]:
+    found = {}
+    for file in anyio.run(store.listing).files:
+        read = anyio.run(store.read, file.name)
+        assert read is not None
+        found[file.name] = read.text
+    return found
+
+
+@pytest.mark.parametrize("undoes", [False, True])
+@pytest.mark.parametrize("kind", [Failing, Dying])
+def test_a_batch_is_made_wholly_or_not_at_all(tmp_path: Path, kind: type[Failing], undoes: bool) -> None:
+    """REL-7, MEM-11: a fault at every call, a full disk and a kill; whoever opens it next finds all, or nothing."""
+    stamp = Stamp(origin="user", at=1.0)
+    at, seen = 1, set()
+    while True:
+        folder = tmp_path / str(at)
+        first = quick(folder)
+        for name, text in FIRST.items():
+            anyio.run(partial(first.write, Save(name=name, text=text), stamp, mode="auto"))
+        before, after = FIRST, AFTER
+        if undoes:
+            anyio.run(partial(first.write, TOGETHER, stamp, mode="auto"))
+            before, after = AFTER, FIRST
+        calls = kind(at)
+        store, is_done = file_memories(folder, QUICK, calls=calls), True
+        try:
+            if undoes:
+                anyio.run(store.undo, None, stamp)
+            else:
+                anyio.run(partial(store.write, TOGETHER, stamp, mode="auto"))
+        except FileRefused:
+            is_done = False
+        if kind is Failing:
+            there = {p.relative_to(folder).as_posix(): p.read_text() for p in folder.rglob("*.md")}
+            assert there in (before, after), "already before anybody opens it again"
+        again = quick(folder)
+        assert told(again) == (after if is_done else before), at
+        known = anyio.run(again.provenance)
+        assert {name: one.digest for name, one in known.items()} == {
+            f.name: f.digest for f in anyio.run(again.listing).files
+        }
+        voids = [entry for entry in anyio.run(again.entries) if entry.action == "void"]
+        seen |= {bool(voids)}
+        assert not (is_done and voids)
+        anyio.run(partial(again.write, Save(name="later.md", text="old"), stamp, mode="auto"))
+        if is_done and calls.count < at:
+            break
+        at += 1
+    assert at > 20 and seen == {True, False}, "what was taken back stands in the log"

@@ -12,7 +12,6 @@ from pathlib import Path
 import anyio.to_thread
 import msgspec
 
-from holdfast.adapters.files import SessionStore
 from holdfast.adapters.files.disk import make_private
 from holdfast.errors import JournalError
 from holdfast.gateway.index import CLIENT, marked
@@ -42,7 +41,7 @@ def _is_at(record: Record, link: bytes) -> bool:
     return at is not None and at[1] == link
 
 
-async def copied(store: SessionStore, records: Sequence[Record], journal: Journal) -> None:
+async def copied(records: Sequence[Record], journal: Journal) -> None:
     """Write the records into a fresh journal; boundaries point to where their messages stand there."""
     offsets: dict[MessageId, int] = {}
     for batch in _batches(records):

@@ -10,15 +10,19 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import anyio
+import anyio.to_thread
+import msgspec
 
 from holdfast.adapters.files import SessionStore
+from holdfast.adapters.files.forking import drafted
+from holdfast.adapters.files.journal import FileJournal
 from holdfast.context.reminders import neutralised_result
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.session import Session
@@ -30,6 +34,7 @@ from holdfast.gateway.spent import Spent
 from holdfast.gateway.watching import SessionSink
 from holdfast.gateway.whereabouts import Whereabouts
 from holdfast.transcript.blocks import ToolUse
+from holdfast.transcript.codec import VERSION
 from holdfast.transcript.edits import Rewound
 from holdfast.transcript.messages import Message, MessageId
 from holdfast.transcript.records import Cursor
@@ -113,21 +118,18 @@ class Sessions:
                 held.users += 1
             finally:
                 self._entering -= 1
-            try:
+            with _used(held):
                 async with held.lock:
                     if await self._stands(held, links):
                         yield held
                         return
-                    held.users -= 1
-                    held = await self._forked(held, links, route, parts)
-                    held.users += 1
-                async with held.lock:
-                    if _is_on(held.head, links):
-                        yield held
+                    forked = await self._forked(held, links, route, parts)
+                    forked.users += 1
+            with _used(forked):
+                async with forked.lock:
+                    if _is_on(forked.head, links):
+                        yield forked
                         return
-            finally:
-                held.users -= 1
-                held.used = time.monotonic()
         raise JournalError("the session kept changing while it was looked for")
 
     def known(self, links: Sequence[bytes]) -> Held | None:
@@ -212,18 +214,28 @@ class Sessions:
         count = next((n for n in range(len(links) - 1, 0, -1) if links[n] in known), 0)
         records = until(loaded.records, links[count]) if count else []
         store, world = SessionStore(self.home), parent.session.world
-        name = world.ids.new("session")
+        header = msgspec.structs.replace(
+            loaded.header,
+            session=world.ids.new("session"),
+            created=world.clock.now(),
+            source=SOURCE,
+            forked_from=parent.id,
+            version=VERSION,
+        )
+
+        async def fill(journal: FileJournal, draft: Path) -> None:
+            await copied(records or (), journal)
+            await share_blobs(store.locate(parent.id), draft)
+
         with anyio.CancelScope(shield=True):
-            files = await store.create(
-                name, project=self.home, created=world.clock.now(), source=SOURCE, forked_from=parent.id
-            )
-            try:
-                await copied(store, records or (), files.journal)
-                await share_blobs(store.locate(parent.id), files.directory)
-            finally:
-                await files.journal.close()
+            await drafted(store, header, fill)
             sink = self._sink()
-            opened = await open_session(self.home, name, parts=parts(sink))
+            try:
+                opened = await open_session(self.home, header.session, parts=parts(sink))
+            except BaseException:  # nobody was told of it: the client asks again, and forks again
+                with suppress(JournalError, SessionNotFound):
+                    await anyio.to_thread.run_sync(store.delete, header.session)
+                raise
         self.forks += 1
         return self._hold(opened, sink, route, None if count else Place(0, links[0]))
 
@@ -274,6 +286,16 @@ class Sessions:
     async def rest(self) -> None:
         """Let go of the index until it is asked again."""
         await self._index.close()
+
+
+@contextmanager
+def _used(held: Held) -> Iterator[None]:
+    """While a request uses a session, which it counted itself in for already, nobody lets go of it."""
+    try:
+        yield
+    finally:
+        held.users -= 1
+        held.used = time.monotonic()
 
 
 def _place(cursor: Cursor | None) -> Place | None:

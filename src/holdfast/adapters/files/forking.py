@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -36,12 +37,27 @@ async def fork(store: SessionStore, reference: str | Path, session: str, *, crea
     header = msgspec.structs.replace(
         scan.header, session=session, created=created, forked_from=scan.header.session, version=VERSION
     )
-    target = store.directory(session, project=header.project or ".")
-    draft = target.with_name(f"{DRAFT}{session}")
+
+    async def fill(journal: FileJournal, draft: Path) -> None:
+        await _copied(journal, scan)
+        await anyio.to_thread.run_sync(_beside, source, draft)
+
+    return await drafted(store, header, fill, disk=disk)
+
+
+async def drafted(
+    store: SessionStore, header: Header, fill: Callable[[FileJournal, Path], Awaitable[None]], *, disk: Disk = DISK
+) -> Path:
+    """A new session whose journal and folder somebody fills in; its directory. It appears whole or not at all.
+
+    Whatever fails, nothing is left; what a killed process leaves is no session, and `holdfast doctor` names it. Raises
+    `JournalError` when it can't be written or the id is taken.
+    """
+    target = store.directory(header.session, project=header.project or ".")
+    draft = target.with_name(f"{DRAFT}{header.session}")
     try:
         await anyio.to_thread.run_sync(make_private, draft)
-        await _written(draft, header, scan, disk)
-        await anyio.to_thread.run_sync(_beside, source, draft)
+        await _written(draft, header, fill, disk)
         await anyio.to_thread.run_sync(_settle, draft, target, disk)
     except BaseException as e:
         with anyio.CancelScope(shield=True):
@@ -52,11 +68,13 @@ async def fork(store: SessionStore, reference: str | Path, session: str, *, crea
     return target
 
 
-async def _written(draft: Path, header: Header, scan: Scan, disk: Disk) -> None:
+async def _written(
+    draft: Path, header: Header, fill: Callable[[FileJournal, Path], Awaitable[None]], disk: Disk
+) -> None:
     """The journal of the fork. One sync at its end is enough: until then nobody was told of it."""
     journal = await FileJournal.create(draft / JOURNAL, header, durability="process", disk=disk)
     try:
-        await _copied(journal, scan)
+        await fill(journal, draft)
     finally:
         await journal.close()
 
