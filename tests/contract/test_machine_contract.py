@@ -227,8 +227,8 @@ def test_a_command_writes_its_own_end(tmp_path: Path) -> None:
         command = await shell.start("c1", "echo out; cd /; exit 7", cwd=cwd)
         ended = await command.wait()
         assert (ended.code, ended.cwd) == (7, "/")
-        assert await shell.read(command.output, offset=0, limit_bytes=100) == "out\n"
-        assert await shell.read(command.output, offset=-2, limit_bytes=100) == "t\n"
+        assert await shell.read(command.output, offset=0, limit_bytes=100) == b"out\n"
+        assert await shell.read(command.output, offset=-2, limit_bytes=100) == b"t\n"
         again = await shell.find("c1")
         assert again is not None and (await again.wait()).code == 7
         assert await shell.find("c2") is None

@@ -17,6 +17,7 @@ from holdfast.context.replies import About, Delta, Reply
 from holdfast.context.requests import Request
 from holdfast.engine.compaction import Done, compact
 from holdfast.engine.full import full
+from holdfast.engine.models import Models
 from holdfast.engine.session import Session
 from holdfast.errors import ModelDown
 from holdfast.events import CompactionAttemptFailed, CompactionDone, ModelCalled, SummaryInputDropped
@@ -154,10 +155,66 @@ def test_another_model_gets_words_for_pictures_and_no_thinking() -> None:
     run(body)
 
 
+LONG = (
+    "The user asked for a parser that reads dates, and then for tests of it. Files src/f0.py to src/f7.py were read "
+    "one after the other; each holds a table of values. Nothing was changed yet, and the parser is still to be written."
+)
+
+
+@pytest.mark.parametrize(
+    "answer", [LONG, "## Done\n- " + "\n- ".join(f"read file {n} of all the files" for n in range(8))]
+)
+def test_a_summary_without_tags_is_taken(answer: str) -> None:
+    """CMP-4: small models leave the tags out; what was paid for and plainly is a summary is used."""
+
+    async def body() -> None:
+        desk, model = await Desk.open(keep_min_tokens=1_000), ScriptedModel()
+        await worked(desk.session, model)
+        model.upstream.script.append(answer)
+        outcome = await compact(desk.session, trigger="manual")
+        assert isinstance(outcome, Done) and outcome.boundary.strategy == "full"
+        assert answer.splitlines()[0] in desk.summary and not desk.reasons
+
+    run(body)
+
+
+def test_nothing_is_paid_where_nothing_can_be_gained() -> None:
+    """CMP-1, CMP-9: of a short conversation no record is smaller than itself; known before a model is asked."""
+
+    async def body() -> None:
+        desk, model = await Desk.open(), ScriptedModel()
+        for words in ("hello", "and what now?", "fine"):
+            await run_turn(desk.session, words, model)
+        asked = len(model.requests)
+        outcome = await compact(desk.session, trigger="manual")
+        assert not isinstance(outcome, Done) and outcome.reason.startswith("too_little")
+        assert len(model.requests) == asked and set(desk.reasons) == {"too_little"}
+
+    run(body)
+
+
+def test_the_models_of_a_turn_are_of_that_turn() -> None:
+    """TURN-8, CMP-1: what one turn was given doesn't take the conversation's own model from what comes later."""
+
+    async def body() -> None:
+        desk, model, other = await Desk.open(keep_min_tokens=1_000), ScriptedModel(), ScriptedModel()
+        await worked(desk.session, model)
+        await run_turn(desk.session, "one without a model", model, summarizer=(), helpers=Models())
+        await run_turn(desk.session, "one with another", model, summarizer=(other,), helpers=Models(notes=(other,)))
+        assert desk.session.summarizing is not None and desk.session.summarizing.models == (model,)
+        assert desk.session.helpers is not None and desk.session.helpers.notes == (model,)
+        model.upstream.script.append(f"<summary>{LONG}</summary>")
+        outcome = await compact(desk.session, trigger="manual")
+        assert isinstance(outcome, Done) and outcome.boundary.strategy == "full" and not other.requests
+
+    run(body)
+
+
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
         ("", NO_TEXT),
+        ("I'll look at the parser next and write its tests. " * 12, NO_TEXT),
         ("Sure! Let me go on with the work.", NO_TEXT),
         ("<analysis>They want a parser.</analysis>", ONLY_ANALYSIS),
         ("<analysis>They want a par", ONLY_ANALYSIS),
@@ -318,6 +375,7 @@ def test_twenty_compactions_with_a_useless_summarizer(kind: str) -> None:
     async def body() -> None:
         desk, stub = await Desk.open(window_tokens=60_000, retry_attempts=0, keep_min_tokens=2_000), Stub(kind)
         session, model = desk.session, ScriptedModel()
+        session.summarizing = full((stub,))
         await session.record(Pinned(id="p", text=PIN))
         said = []
         for round_ in range(20):

@@ -22,7 +22,7 @@ from holdfast.errors import FolderBusy, MemoryChanged
 from holdfast.events import MemoryConsolidated
 from holdfast.memory.changes import Batch, Delete, Save, Stamp, diff
 from holdfast.memory.contents import Limits, fits, normalised
-from holdfast.testing import ScriptedModel
+from holdfast.testing import ChaosModel, ScriptedModel
 from holdfast.wiring import Parts, background
 
 pytestmark = pytest.mark.unit
@@ -164,6 +164,21 @@ def test_a_model_resolves_contradictions_by_newest_evidence(tmp_path: Path) -> N
     assert [(one.file, one.line) for one in done.order.dropped if one.file != "MEMORY.md"] == [
         ("project_db.md", "Billing runs on MySQL 5.")
     ]
+
+
+def test_the_model_that_answered_is_named(tmp_path: Path) -> None:
+    """MEM-11: a fall-back, where the first choice was down."""
+
+    async def go() -> Consolidated:
+        store = file_memories(folder_of(tmp_path, CONTRADICTS))
+        session = await memory_session(parts=Parts(settings=Settings(retry_attempts=0)))
+        first = ScriptedModel(id="first")
+        second = ScriptedModel([json.dumps(RESULT)], id="second")
+        models = (ChaosModel(first, ["server_error"] * 9), second)
+        one = Consolidator(Memory(store, NullSink(), "auto"), store, Limits(), session=session, models=models)
+        return await one.run(USER)
+
+    assert anyio.run(go).model == "second"
 
 
 @pytest.mark.parametrize(

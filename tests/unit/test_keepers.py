@@ -10,17 +10,20 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from holdfast import Message, memory_session
+from holdfast import Message, Session, memory_session
 from holdfast.adapters.jobs import TaskJobs
 from holdfast.adapters.sinks import ListSink
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
+from holdfast.engine.helping import helping
 from holdfast.engine.keepers import Keepers, KeeperState, step
+from holdfast.engine.models import Models
 from holdfast.engine.turn import run_turn
+from holdfast.errors import JournalError
 from holdfast.events import KeeperDeferred, KeeperDone, KeeperFailed, KeeperStarted
 from holdfast.testing import ScriptedModel
 from holdfast.transcript.messages import MessageId
-from holdfast.transcript.records import Cursor, Record
+from holdfast.transcript.records import Cursor, Noted, Record
 from holdfast.wiring import Parts
 
 pytestmark = pytest.mark.unit
@@ -182,3 +185,91 @@ def test_work_that_raises_is_logged_and_forgotten(caplog: pytest.LogCaptureFixtu
 
     anyio.run(body)
     assert "background work failed: loud" in caplog.text
+
+
+@dataclass
+class Asking:
+    """Notes whose models it works with."""
+
+    session: Any
+    name: str = "asking"
+    found: list[Any] = field(default_factory=list)
+
+    def is_due(self, view: View, facts: Facts) -> bool:
+        return True
+
+    async def keep(self, view: View, facts: Facts) -> Sequence[Record]:
+        await anyio.lowlevel.checkpoint()
+        self.found.append(helping(self.session).helpers)
+        return ()
+
+
+def test_a_keeper_works_with_the_models_of_the_turn_that_started_it() -> None:
+    """TURN-12: also when it runs after the turn is over; the next turn has its own."""
+
+    async def body() -> None:
+        session, model, other = await memory_session(), ScriptedModel(), ScriptedModel()
+        asking = Asking(session)
+        keepers = Keepers(TaskJobs(), [asking])
+        for helpers in (Models(notes=(other,)), None):
+            await run_turn(session, "hi", model, keepers, helpers=helpers)
+            await keepers.settle(session)
+        assert [one.notes for one in asking.found] == [(other,), (model,)]
+        await keepers.close(session)
+
+    anyio.run(body)
+
+
+@dataclass
+class Giving:
+    """Gives a record at each run."""
+
+    record: Record
+    name: str = "giving"
+
+    def is_due(self, view: View, facts: Facts) -> bool:
+        return True
+
+    async def keep(self, view: View, facts: Facts) -> Sequence[Record]:
+        return (self.record,)
+
+
+def test_what_keepers_gave_outlives_a_disk_that_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TURN-12: it waits for the next time, and the turn goes on."""
+
+    async def body() -> None:
+        session, model = await memory_session(), ScriptedModel()
+        keepers = Keepers(TaskJobs(), [Giving(Noted(kind="given", data={}))])
+        await run_turn(session, "hi", model, keepers)
+        record = Session.record
+
+        async def full(self: Session, *records: Record) -> None:
+            raise JournalError("the disk is full")
+
+        monkeypatch.setattr(Session, "record", full)
+        assert await keepers.settle(session)
+        monkeypatch.setattr(Session, "record", record)
+        await run_turn(session, "and on", model, keepers)
+        loaded = await session.world.journal.load(whole=True)
+        assert [p.record.kind for p in loaded.records if isinstance(p.record, Noted)] == ["given"]
+        await keepers.close(session)
+
+    anyio.run(body)
+
+
+def test_one_record_that_is_refused_takes_no_other_along() -> None:
+    """TURN-12: and fails no turn."""
+
+    async def body() -> None:
+        sink = ListSink()
+        session, model = await memory_session(parts=Parts(sink=sink)), ScriptedModel()
+        bad = Noted(kind="bad", data={"x": object()})
+        keepers = Keepers(TaskJobs(), [Giving(bad, "a"), Giving(Noted(kind="good", data={}), "b")])
+        await run_turn(session, "hi", model, keepers)
+        assert await keepers.settle(session)
+        loaded = await session.world.journal.load(whole=True)
+        assert [p.record.kind for p in loaded.records if isinstance(p.record, Noted)] == ["good"]
+        assert [e.keeper for e in sink.events if isinstance(e, KeeperFailed)] == ["collect"]
+        await keepers.close(session)
+
+    anyio.run(body)

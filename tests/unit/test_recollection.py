@@ -19,6 +19,7 @@ from holdfast.engine.compaction import Done
 from holdfast.engine.models import Models
 from holdfast.engine.recollection import MemoryRecall, with_memory
 from holdfast.engine.reminding import remind
+from holdfast.engine.turn import run_turn
 from holdfast.events import MemoriesRecalled, MemoryIndexShown, MemorySelectionFailed
 from holdfast.ports import Model
 from holdfast.testing import ScriptedModel
@@ -63,6 +64,15 @@ def folder(tmp_path: Path) -> Path:
         (home / file).write_text(f"---\nname: {about}\ndescription: {about}\ntype: {kind}\n---\n{body}\n")
     (home / "MEMORY.md").write_text("# Memory\n- [Deploys](project_deploy.md) — on Fridays\n")
     return home
+
+
+@pytest.fixture
+def many(folder: Path) -> Path:
+    """More than are ever shown at once."""
+    for number in range(4):
+        text = f"---\nname: Colour {number}\ndescription: Colour {number}\ntype: reference\n---\nBlue {number}.\n"
+        (folder / f"reference_{number}.md").write_text(text)
+    return folder
 
 
 def run(
@@ -232,7 +242,7 @@ def test_results_of_tools_are_no_question(folder: Path) -> None:
     run(folder, do)
 
 
-def test_a_model_overrides_the_ranking_and_sees_no_conversation(folder: Path) -> None:
+def test_a_model_overrides_the_ranking_and_sees_no_conversation(many: Path) -> None:
     model = ScriptedModel(['{"files": ["user_role.md", "gone.md"]}'])
 
     async def do(session: Session, sink: ListSink) -> None:
@@ -243,7 +253,7 @@ def test_a_model_overrides_the_ranking_and_sees_no_conversation(folder: Path) ->
         assert "Anna" not in text
         assert events(sink, MemoriesRecalled)[0].engine == "model"
 
-    run(folder, do, model)
+    run(many, do, model)
     (request,) = model.requests
     sent = request.body.decode()
     assert "Select memories relevant to: when do we deploy?" in sent
@@ -252,35 +262,63 @@ def test_a_model_overrides_the_ranking_and_sees_no_conversation(folder: Path) ->
     assert "Anna" not in sent  # bodies stay here
 
 
-def test_an_empty_choice_of_a_model_counts(folder: Path) -> None:
+def test_where_all_fit_no_model_is_asked(folder: Path) -> None:
+    """MEM-4: of three memories a model could only choose what the ranking shows anyway."""
+    model = ScriptedModel(['{"files": ["user_role.md"]}'])
+
+    async def do(session: Session, sink: ListSink) -> None:
+        await say(session, "when do we deploy?")
+        assert "Anna deploys" in reminders(session, "memory")[0]
+        assert events(sink, MemoriesRecalled)[0].engine == "ranking"
+
+    run(folder, do, model)
+    assert not model.requests
+
+
+def test_a_turn_may_bring_who_chooses(many: Path) -> None:
+    """MEM-4: the models given to a turn choose for this turn; without one for the job, the ranking does."""
+    own, given = ScriptedModel(['{"files": []}'] * 9), ScriptedModel(['{"files": ["user_role.md"]}'])
+
+    async def do(session: Session, sink: ListSink) -> None:
+        talk = ScriptedModel()
+        await run_turn(session, "when do we deploy?", talk, helpers=Models(selector=(given,)))
+        await run_turn(session, "and what is blue of the colours?", talk, helpers=Models())
+        await run_turn(session, "who deploys to staging then?", talk)
+        assert [event.engine for event in events(sink, MemoriesRecalled)] == ["model", "ranking", "model"]
+        assert (len(given.requests), len(own.requests)) == (1, 1)
+
+    run(many, do, own)
+
+
+def test_an_empty_choice_of_a_model_counts(many: Path) -> None:
     async def do(session: Session, sink: ListSink) -> None:
         await say(session, "when do we deploy?")
         assert reminders(session, "memory") == []
         assert events(sink, MemorySelectionFailed) == []
 
-    run(folder, do, ScriptedModel(['{"files": []}']))
+    run(many, do, ScriptedModel(['{"files": []}']))
 
 
 @pytest.mark.parametrize(
     ("answer", "reason"), [("I like them all", "unreadable"), ('{"files": ["x.md"]}', "unreadable")]
 )
-def test_an_answer_that_cannot_be_read_leaves_the_ranking(folder: Path, answer: str, reason: str) -> None:
+def test_an_answer_that_cannot_be_read_leaves_the_ranking(many: Path, answer: str, reason: str) -> None:
     async def do(session: Session, sink: ListSink) -> None:
         await say(session, "when do we deploy?")
         assert "Anna deploys" in reminders(session, "memory")[0]
         assert events(sink, MemorySelectionFailed)[0].reason == reason
 
-    run(folder, do, ScriptedModel([answer]))
+    run(many, do, ScriptedModel([answer]))
 
 
-def test_a_model_that_is_late_leaves_the_ranking(folder: Path) -> None:
+def test_a_model_that_is_late_leaves_the_ranking(many: Path) -> None:
     async def do(session: Session, sink: ListSink) -> None:
         await say(session, "when do we deploy?")
         assert "Anna deploys" in reminders(session, "memory")[0]
         assert events(sink, MemorySelectionFailed)[0].reason == "timeout"
 
     settings = Settings(restore=True, window_tokens=200_000, memory_select_seconds=0.01)
-    run(folder, do, SlowModel(), settings)
+    run(many, do, SlowModel(), settings)
 
 
 def test_switched_off_nothing_is_shown(folder: Path) -> None:

@@ -54,7 +54,7 @@ class LocalShell:
     async def find(self, name: str) -> _Found | None:
         return await anyio.to_thread.run_sync(_found, self._base(name))
 
-    async def read(self, output: str, *, offset: int, limit_bytes: int) -> str:
+    async def read(self, output: str, *, offset: int, limit_bytes: int) -> bytes:
         path = self._own(output)
         return await anyio.to_thread.run_sync(_part, path, offset, limit_bytes)
 
@@ -214,13 +214,13 @@ def _mark(base: Path, pid: int) -> None:
     Path(f"{base}.process").write_text(f"{pid} {_began(pid) or ''}\n")
 
 
-def _part(path: Path, offset: int, limit: int) -> str:
+def _part(path: Path, offset: int, limit: int) -> bytes:
     try:
         with open(path, "rb") as file:
             if offset < 0:
                 size = file.seek(0, os.SEEK_END)
                 offset = max(0, size + offset)
             file.seek(offset)
-            return file.read(limit).decode("utf-8", "replace")
+            return file.read(limit)
     except FileNotFoundError:
-        return ""
+        return b""

@@ -13,7 +13,7 @@ import anyio
 from msgspec.structs import replace
 
 from holdfast.agent.progress import BackgroundEnded, OnProgress
-from holdfast.agent.tools.tool import Refused
+from holdfast.agent.tools.tool import Refused, shown
 from holdfast.context.reminders import neutralised
 from holdfast.engine.session import Session
 from holdfast.events import BackgroundChanged
@@ -142,12 +142,14 @@ class Background:
         news = [work for work in self.works if work.state != "running" and not work.is_told]
         if not news:
             return
+        notices = [Message.of("user", _notice(work), origin="reminder") for work in news]
+        told = tuple(replace(work, is_told=True) for work in news)
         with anyio.CancelScope(shield=True):
-            notices = (Message.of("user", _notice(work), origin="reminder") for work in news)
-            await self._session.append(*notices)
+            async with self._recording:
+                await self._session.append(*notices, also=told)  # said and known to be said, or neither
             for work in news:
-                self._waiting.pop(work.id, None)
-            await self._record(*(replace(work, is_told=True) for work in news))
+                if self._waiting.get(work.id) == work:
+                    del self._waiting[work.id]
 
     async def resume(self) -> None:
         """Take up what an earlier process left running: its commands may run still, its sub-agents don't."""
@@ -192,9 +194,11 @@ class Background:
             lead = f"[{skipped:,} bytes left out; all of it is in {work.where}]\n"
         else:
             lead = ""
-        text = await self._shell.read(work.where, offset=offset, limit_bytes=_LOOK_BYTES)
-        self._offsets[work.id] = size if size is not None else offset + len(text.encode())
-        return (lead + text).rstrip("\n")
+        data = await self._shell.read(work.where, offset=offset, limit_bytes=_LOOK_BYTES)
+        if work.state == "running" or len(data) == _LOOK_BYTES:
+            data = data[: len(data) - _begun(data)]  # the rest of a character comes with the next look
+        self._offsets[work.id] = offset + len(data)
+        return (lead + shown(data)).rstrip("\n")
 
     async def stop(self, identity: str) -> InFlight:
         """End some work, with all that it started."""
@@ -223,6 +227,18 @@ class Background:
         await self._jobs.close()
         if self._waiting:
             await self._record(*self._waiting.values())
+
+
+def _begun(data: bytes) -> int:
+    """How many bytes at the end begin a character of UTF-8 whose others are missing; 0 where it isn't UTF-8 anyway."""
+    for back in range(1, min(4, len(data) + 1)):
+        lead = data[-back]
+        if lead >= 0xC0:
+            wanted = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+            return back if back < wanted and lead < 0xF8 else 0
+        if lead < 0x80:
+            return 0
+    return 0
 
 
 def _word(code: int | None) -> State:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast import prompts
-from holdfast.context.compaction import Plan, kept_items, left_of
+from holdfast.context.compaction import Plan, kept_items, left_of, made
 from holdfast.context.items import THINKING
 from holdfast.context.keep import summary_budget
 from holdfast.context.ledger.compacted import Around, render
@@ -31,6 +31,7 @@ CUT_OFF = f"cut_off: {FAILED}: the response was cut at the output limit"
 CALLED_TOOL = f"called_tool: {FAILED}: the response called a tool, which was refused"
 _WORDS_PER_TOKEN = 0.6
 _SUMMARY_SHARE = 0.75  # of the budget; the ledger has the rest
+_CERTAIN_SHARE = 3.0  # what leaves beyond so many budgets is more than any record of it
 _ASKED_SHARE = 0.5  # models write more than they are asked for
 _BULK_UNITS = 2_400  # pasted, rather than typed: goes in after what was typed
 _QUOTED_CHARS = 160
@@ -50,6 +51,11 @@ _TITLES = (
     "next step",
 )
 _ENOUGH_TITLES = 3  # an answer without tags is a record if it shows as many; else the model went on with the work
+_LEAST_WORDS = 30  # fewer are no record of a session that was worth compacting
+_LEAD_CHARS = 400  # in which a summary says that it is one
+_SUMMARISING = ("summary", "summaris", "summariz", "the user", "conversation", "this session", "so far")
+_LISTED = re.compile(r"^[ \t]{0,8}(?:#{1,6} |[-*•] |\d{1,2}[.)] |\*\*)", re.M)
+_ENOUGH_LISTED = 4
 _OPEN_ANALYSIS = re.compile(r"</?analysis>", re.I)
 
 
@@ -101,8 +107,22 @@ def summary_in(reply: Reply) -> str | None:
         return text[opened.end() :].strip() or None
     if _OPEN_ANALYSIS.search(text):  # begun and not ended: all of it is analysis
         return None
+    return text.strip() if _is_plainly(text) else None
+
+
+def _is_plainly(text: str) -> bool:
+    """Whether words without tags are a summary, and not the model going on with the work (CMP-4).
+
+    Small models leave the tags out. Theirs has our titles; or it is of some length and says what it is, or who wanted
+    what, or lists things.
+    """
     low = text.lower()
-    return text.strip() if sum(title in low for title in _TITLES) >= _ENOUGH_TITLES else None
+    if sum(title in low for title in _TITLES) >= _ENOUGH_TITLES:
+        return True
+    if len(text.split()) < _LEAST_WORDS:
+        return False
+    is_told = any(word in low[:_LEAD_CHARS] for word in _SUMMARISING)
+    return is_told or len(_LISTED.findall(text)) >= _ENOUGH_LISTED
 
 
 def fault_of(reply: Reply, facts: Facts) -> str | None:
@@ -125,6 +145,26 @@ def fault_of(reply: Reply, facts: Facts) -> str | None:
 
 def _most_tokens(facts: Facts) -> int:
     return int(summary_budget(facts) * _SUMMARY_SHARE)
+
+
+def too_little(view: View, facts: Facts, starts: Sequence[int]) -> str | None:
+    """Why no summary could make the view smaller, with its reason code; None when one might: known before it is paid.
+
+    A record holds more than a model's words, so of a short conversation there is nothing to gain. Tried with the
+    shortest summary, and only where little leaves; the test of what a model wrote then is the same as ever.
+    """
+    leaves = sum(item.size.base for item in view.items[: max(starts)])
+    if leaves > _CERTAIN_SHARE * summary_budget(facts):
+        return None
+    why: str | None = None
+    for keep_from in starts:
+        boundary = made(
+            view, full_plan(view, facts, keep_from, Summary("-")), facts, identity="", trigger="manual"
+        ).boundary
+        if boundary.tokens_after < boundary.tokens_before:
+            return None
+        why = f"too_little: {boundary.tokens_before:,} to {boundary.tokens_after:,} tokens with the shortest summary"
+    return why
 
 
 def full_plan(view: View, facts: Facts, keep_from: int, summary: Summary) -> Plan:

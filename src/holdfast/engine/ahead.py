@@ -19,6 +19,7 @@ from holdfast.context.policy import Facts
 from holdfast.context.state import HELD, Held
 from holdfast.context.view import View, project
 from holdfast.engine.full import written
+from holdfast.engine.helping import helping
 from holdfast.engine.hooks import before
 from holdfast.engine.session import Session
 from holdfast.events import CompactionAttemptFailed, CompactionBlocked, SummaryHeld
@@ -54,7 +55,8 @@ class AheadOfTime:
 
     @property
     def _models(self) -> tuple[Model, ...]:
-        return self._session.summarizing.models if self._session.summarizing else ()
+        by_model = helping(self._session).summarizing
+        return by_model.models if by_model else ()
 
     async def keep(self, view: View, facts: Facts) -> Sequence[Noted]:
         """Ask for the summary of everything up to the last closed pair; hooks may block it."""

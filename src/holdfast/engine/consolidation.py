@@ -141,18 +141,19 @@ class Consolidator:
         if not models or self.session is None:
             return order, OFFLINE
         groups = contested(standing(files, order))[:MOST_GROUPS]
-        asked = OFFLINE
+        asked, tried = OFFLINE, list[str]()
         for group in groups:
             facts = self.session.facts("memory")
 
             def asking(about: About, text: str = question(group)) -> tuple[Request, int]:
+                tried.append(about.id)
                 return aside(about, facts, system=system_prompt(), text=text, output_tokens=ANSWER_TOKENS)  # noqa: B023
 
             said = await ask_job(self.session, Models(extractor=tuple(models)), "extractor", asking)
             if not isinstance(said, Reply):
                 order = replace(order, left=(*order.left, f"a model wasn't to be had: {said.reason}"))
                 break
-            asked = models[0].about.id
+            asked = tried[-1]  # whoever answered: a fall-back, where the first didn't
             order = rewritten(group, said.text, order)
         return (indexed(files, order, self.limits) if asked != OFFLINE else order), asked
 

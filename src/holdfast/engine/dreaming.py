@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.engine.consolidation import Consolidator
+from holdfast.engine.helping import helping
 from holdfast.engine.remembering import Memory
 from holdfast.engine.session import Session
 from holdfast.errors import FolderBusy
@@ -49,7 +50,7 @@ class Dreaming:
         wanted = settings.memory_consolidate_sessions
         if not await self.upkeep.is_due(self.session.name, clock.now(), seconds=seconds, sessions=wanted):
             return ()
-        helpers = self.session.helpers
+        helpers = helping(self.session).helpers
         limits = Limits(settings.memory_index_lines, settings.memory_index_bytes)
         consolidator = Consolidator(
             self.memory, self.log, limits, session=self.session, models=helpers.extractor if helpers else ()

@@ -19,6 +19,7 @@ from holdfast.context.view import View
 from holdfast.context.voices import Heard, heard, voices, writes_memory
 from holdfast.engine.extraction_fork import LISTED, by_model, listed
 from holdfast.engine.fork import Fork
+from holdfast.engine.helping import helping
 from holdfast.engine.remembering import Memory
 from holdfast.engine.session import Session
 from holdfast.errors import HoldfastError, MemoryChanged, MemoryRefused
@@ -118,7 +119,7 @@ class Extraction:
         self._said = reason
 
     def _chain(self) -> tuple[Model, ...]:
-        helpers = self.session.helpers
+        helpers = helping(self.session).helpers
         return tuple(one for one in helpers.extractor if one.about.id != OFFLINE) if helpers else ()
 
     # --- how --------------------------------------------------------------------------------------------------------

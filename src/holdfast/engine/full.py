@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from holdfast.context.compaction import Plan
-from holdfast.context.full import Summary, fault_of, full_plan, instruction, summary_in
+from holdfast.context.full import Summary, fault_of, full_plan, instruction, summary_in, too_little
 from holdfast.context.full_request import Ask, is_own, overflow_tokens, rounds_to_drop, summary_ask
 from holdfast.context.policy import Facts
 from holdfast.context.replies import About, Reply
@@ -34,6 +34,9 @@ def full(models: Sequence[Model]) -> Strategy:
     async def propose(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
         starts = tails(session.view, facts)
         if not starts:
+            return
+        if (why := await aside_of(session.view, lambda view: too_little(view, facts, starts))) is not None:
+            yield why
             return
         for model in models:
             said = await written(session, session.view, facts, model)

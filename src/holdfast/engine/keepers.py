@@ -8,12 +8,15 @@ owner commits at the next safe place (before a turn, or in `settle` and `close`)
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
+from holdfast.engine.helping import Helping, helped, helping
 from holdfast.engine.session import Session
+from holdfast.errors import HoldfastError, JournalError
 from holdfast.events import KeeperDeferred, KeeperDone, KeeperFailed, KeeperStarted
 from holdfast.ports import Jobs
 from holdfast.transcript.records import Record
@@ -75,6 +78,7 @@ class Keepers:
         self._jobs = jobs
         self._keepers = {keeper.name: keeper for keeper in keepers}
         self._states = {name: KeeperState() for name in self._keepers}
+        self._asked: dict[str, Helping] = {}  # what helped when each was asked for last
         self._records: list[Record] = []
 
     def after_reply(self, session: Session, source: str = "user") -> None:
@@ -82,6 +86,7 @@ class Keepers:
         facts = session.facts(source)
         for name, keeper in self._keepers.items():
             if self._is_due(session, keeper, facts):
+                self._asked[name] = helping(session)
                 self._on(session, name, "asked")
 
     def _is_due(self, session: Session, keeper: Keeper, facts: Facts) -> bool:
@@ -101,12 +106,13 @@ class Keepers:
 
     def _work(self, session: Session, keeper: Keeper) -> Callable[[], Awaitable[None]]:
         view, facts = session.view.copy(), session.facts()
-        clock, sink = session.world.clock, session.world.sink
+        clock, sink, by = session.world.clock, session.world.sink, self._asked[keeper.name]
 
         async def work() -> None:
             began = clock.now()
             try:
-                records = tuple(await keeper.keep(view, facts))
+                with helped(session, by):
+                    records = tuple(await keeper.keep(view, facts))
             except Exception as e:  # the boundary to keepers: they never fail a turn (TURN-12)
                 sink.emit(KeeperFailed(keeper.name, type(e).__name__, clock.now() - began))
             else:
@@ -117,10 +123,24 @@ class Keepers:
         return work
 
     async def collect(self, session: Session) -> None:
-        """Commit what finished keepers gave. Only the session's owner calls this, between turns."""
-        records, self._records = self._records, []
-        if records:
-            await session.record(*records)
+        """Commit what finished keepers gave. Only the session's owner calls this, between turns.
+
+        It fails no turn (TURN-12): what the disk doesn't take now waits for the next time, and of what the session
+        refuses, only that is lost, and said.
+        """
+        while self._records:
+            batch = tuple(self._records)
+            try:
+                await session.record(*batch)
+            except JournalError as e:
+                session.world.sink.emit(KeeperFailed("collect", type(e).__name__, 0.0))
+                return
+            except HoldfastError as e:  # one of them can't be recorded: each by itself
+                session.world.sink.emit(KeeperFailed("collect", type(e).__name__, 0.0))
+                batch = batch[:1]
+                with suppress(HoldfastError):
+                    await session.record(*batch)
+            self._records = self._records[len(batch) :]
 
     async def settle(self, session: Session, seconds: float | None = None) -> bool:
         """Wait until no keeper runs, at most so long, and commit what they gave; False when one still runs."""

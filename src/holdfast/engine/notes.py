@@ -26,6 +26,7 @@ from holdfast.context.policy import Facts
 from holdfast.context.reminders import neutralised
 from holdfast.context.view import View
 from holdfast.engine.fork import Fork
+from holdfast.engine.helping import helping
 from holdfast.engine.notes_fork import by_model
 from holdfast.engine.session import Session
 from holdfast.errors import HoldfastError
@@ -160,7 +161,7 @@ class SessionNotes:
 
     def _models(self) -> tuple[Model, ...]:
         """Who is asked: nobody where the session has no models for it, the hour's tokens are spent, or one failed."""
-        helpers = self._session.helpers
+        helpers = helping(self._session).helpers
         models = tuple(one for one in helpers.notes if one.about.id != OFFLINE) if helpers else ()
         if not models or not self._may_ask:
             return ()

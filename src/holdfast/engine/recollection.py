@@ -18,6 +18,7 @@ from holdfast.context.items import Item
 from holdfast.context.reminders import prepend_context, restored
 from holdfast.context.replies import About, Reply
 from holdfast.context.requests import Request
+from holdfast.engine.helping import helping
 from holdfast.engine.models import Models, ask_job
 from holdfast.engine.reminding import Moment
 from holdfast.engine.session import Session
@@ -90,16 +91,25 @@ class MemoryRecall:
         """The cards to show, who chose them, and among how many."""
         found = await self._memories.find(wanted)
         ranking = tuple(one.card for one in found.chosen)
-        if not self._models.selector or not found.scanned:
+        models = self._selectors(session)
+        if not models.selector or found.scanned <= wanted.limit:  # a model could only choose among what fits anyway
             return ranking, "ranking", found.scanned
         wide = replace(wanted, limit=session.settings.memory_candidates, floor=0.0)
         cards = {card.file: card for card in (await self._memories.find(wide, fill=True)).cards}
-        files = await self._selected(session, wanted, cards)
+        files = await self._selected(session, models, wanted, cards)
         if files is None:
             return ranking, "ranking", found.scanned
         return tuple(cards[file] for file in files), "model", found.scanned
 
-    async def _selected(self, session: Session, wanted: Wanted, cards: dict[str, Card]) -> tuple[str, ...] | None:
+    def _selectors(self, session: Session) -> Models:
+        """Who chooses: whoever the turn was given; else whom the session's helpers name, else whom this has."""
+        by = helping(session)
+        has_own = by.helpers is not None and (by.is_given or by.helpers.selector)
+        return by.helpers if has_own and by.helpers is not None else self._models
+
+    async def _selected(
+        self, session: Session, models: Models, wanted: Wanted, cards: dict[str, Card]
+    ) -> tuple[str, ...] | None:
         """What a model chose; None when it didn't answer in time, or not so that it can be read (MEM-4)."""
         system = prompts.render("memory_select_system", limit=str(wanted.limit))
         text = selection_prompt(wanted.query, list(cards.values()), list(wanted.tools))
@@ -110,7 +120,7 @@ class MemoryRecall:
 
         reason = "timeout"
         with anyio.move_on_after(session.settings.memory_select_seconds):
-            said = await ask_job(session, self._models, "selector", asking)
+            said = await ask_job(session, models, "selector", asking)
             if isinstance(said, Reply):
                 files = selection(said.text, cards, wanted.limit)
                 if files is not None:

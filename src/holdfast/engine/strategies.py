@@ -13,6 +13,7 @@ from holdfast.context.keep import can_leave, keep_from
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.engine.aside import aside_of
+from holdfast.engine.helping import helping
 from holdfast.engine.session import Session
 from holdfast.ports import Model
 
@@ -32,7 +33,8 @@ class Strategy:
 
 async def proposed(session: Session, facts: Facts) -> AsyncGenerator[tuple[str, Plan | str], None]:
     """All proposals for the view as it is, each with its strategy's name; an exception ends only its own strategy."""
-    with_model = (session.summarizing,) if session.summarizing else ()
+    by_model = helping(session).summarizing
+    with_model = (by_model,) if by_model else ()
     own = session.strategies if facts.span is None else ()  # those choose for themselves what leaves
     for strategy in (*own, AHEAD, *with_model, LEDGER):
         try:

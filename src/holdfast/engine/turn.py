@@ -21,6 +21,7 @@ from holdfast.engine.aside import LARGE_BYTES, aside, snapshot
 from holdfast.engine.calling import Call, OnDelta, append_reply, apply, call, introduce
 from holdfast.engine.compaction import Blocked, Done, Failed, Outcome, compact
 from holdfast.engine.full import OFFLINE, summarizing
+from holdfast.engine.helping import Helping, helped
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.ladder import (
     Action,
@@ -67,8 +68,9 @@ async def run_turn(
     is there. `on_delta` sees the answer as it comes: a second `Started` means that the first try was lost. Keepers run
     in the background afterwards; they never delay the turn and never fail it. `summarizer` are the models that write a
     record when the context has to be compacted: None for the conversation's own, () to do it without a model (CMP-1).
-    `helpers` are the models of the keepers' jobs, such as the session's notes: None for the conversation's own, where
-    no setting says `offline`, and `Models()` to do them without a model (SM-3, SM-7).
+    `helpers` are the models of the jobs beside it, such as the session's notes and the choice of memories: None for the
+    conversation's own, where no setting says `offline`, and `Models()` to do them without a model (SM-3, SM-7). Both
+    hold for this turn and for what it starts; the session's own stay what they are.
 
     Raises `ContextBlocked` when the view is full and nothing more can go (nothing was sent then), and `ModelGaveUp`,
     which says what was tried. Cancelled, it keeps the whole blocks of the answer; the session stays valid in any case.
@@ -81,15 +83,22 @@ async def run_turn(
     if keepers is not None:
         await keepers.collect(session)
     if summarizer is None:
-        summarizer = () if session.settings.summarizer_models[:1] == (OFFLINE,) else (model,)
-    session.summarizing = summarizing(summarizer)
-    session.helpers = _own_helpers(session.settings, model) if helpers is None else helpers
-    await remind(session, "before")
-    await session.append(*_messages(prompt))
-    reply = await _ask(session, model, source, on_delta)
-    await rested(session)
-    if keepers is not None:
-        keepers.after_reply(session, source)
+        is_without = session.settings.summarizer_models[:1] == (OFFLINE,)
+        session.summarizing = None if is_without else summarizing((model,))
+    if helpers is None:
+        session.helpers = _own_helpers(session.settings, model)
+    by = Helping(
+        session.helpers if helpers is None else helpers,
+        session.summarizing if summarizer is None else summarizing(summarizer),
+        is_given=helpers is not None,
+    )
+    with helped(session, by):
+        await remind(session, "before")
+        await session.append(*_messages(prompt))
+        reply = await _ask(session, model, source, on_delta)
+        await rested(session)
+        if keepers is not None:
+            keepers.after_reply(session, source)
     return reply
 
 

@@ -12,12 +12,16 @@ from holdfast.engine.models import JOBS, Job, Models
 from holdfast.ports import Model
 from holdfast.settings import Settings
 
+UNASKED: frozenset[Job] = frozenset({"selector"})  # jobs that are done without a model until one is named
+
 
 def connect_models(settings: Settings, environ: Mapping[str, str], *, known: tuple[ModelFacts, ...] = ()) -> Models:
     """The models of each job, as the settings name them; keys come from the environment, and stay there.
 
     A job without a list of its own uses that of `main`, and `main` without one whoever there is a key for, else the
-    offline model. `offline` in the list of another job ends it: from there on the job is done without a model.
+    offline model. Only the choice of memories is done without a model then: it is asked at each prompt and waited for,
+    which is for a small model that somebody names. `offline` in the list of another job ends it: from there on the job
+    is done without a model.
     """
     made: dict[str, Model] = {}
 
@@ -27,7 +31,7 @@ def connect_models(settings: Settings, environ: Mapping[str, str], *, known: tup
     main = settings.main_models or default_names(environ)
     helpers: dict[Job, tuple[Model, ...]] = {}
     for job in JOBS[1:]:
-        names: tuple[str, ...] = getattr(settings, f"{job}_models") or main
+        names: tuple[str, ...] = getattr(settings, f"{job}_models") or (() if job in UNASKED else main)
         helpers[job] = chain(tuple(takewhile(lambda name: name.strip() != OFFLINE, names)))
     return Models(main=chain(main or (OFFLINE,)), **helpers)
 

@@ -9,7 +9,9 @@ import pytest
 from msgspec.structs import replace
 from tests.agents import bench, texts
 
-from holdfast import Message
+from holdfast import Message, memory_session
+from holdfast.adapters.jobs import TaskJobs
+from holdfast.agent.background import Background
 from holdfast.agent.calls import LOST_CALL
 from holdfast.context.state import IN_FLIGHT_KEPT, State, from_checkpoint, to_checkpoint
 from holdfast.context.view import project
@@ -65,5 +67,50 @@ def test_calls_left_open_by_a_crash_are_answered(tmp_path: Path) -> None:
         await two.agent.say("and?")
         assert two.results()[-1].text() == LOST_CALL and not one.model.upstream.statistics.violations
         await two.agent.close()
+
+    anyio.run(body)
+
+
+class Outputs:
+    """A shell that only has outputs."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    async def read(self, output: str, *, offset: int, limit_bytes: int) -> bytes:
+        return self.data[offset : offset + limit_bytes]
+
+
+def test_a_look_shows_each_byte_once_whatever_it_is(tmp_path: Path) -> None:
+    """SES-3: where the next look begins is counted in bytes; a character that is half there waits for its rest."""
+
+    async def body() -> None:
+        session, shell = await memory_session(), Outputs()
+        background = Background(session, shell, TaskJobs())  # type: ignore[arg-type]
+        await session.record(InFlight(id="c", kind="command", what="make", where="/c.output"))
+        looks = []
+        for more in (b"\xff" * 10, b"ten bytes", "é".encode()[:1], "é".encode()[1:] + b"\xf0\x9f", b"\x98\x80.\xe2"):
+            shell.data += more
+            looks.append((await background.look("c")).partition("<output>\n")[2].partition("\n</output>")[0])
+        assert looks == ["\ufffd" * 10, "ten bytes", "(no new output)", "é", "😀."]
+        await session.record(InFlight(id="c", kind="command", what="make", where="/c.output", state="completed"))
+        assert "\ufffd" in await background.look("c")
+
+    anyio.run(body)
+
+
+def test_an_end_is_told_and_known_to_be_told_in_one_transaction(tmp_path: Path) -> None:
+    """SES-3: a crash in between would tell it twice."""
+
+    async def body() -> None:
+        session = await memory_session()
+        background = Background(session, Outputs(), TaskJobs())  # type: ignore[arg-type]
+        for number in range(2):
+            await session.record(InFlight(id=f"c{number}", kind="command", what="make", state="failed"))
+        await background.settle()
+        loaded = await session.world.journal.load(whole=True)
+        last = [p.record for p in loaded.records if p.seq == loaded.records[-1].seq]
+        assert [type(record) for record in last] == [Message, Message, InFlight, InFlight]
+        assert all(one.is_told for one in session.view.state.in_flight.values()) and not background.has_news
 
     anyio.run(body)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.context.making import NOW, UNBOUND, Talk, after, call, facts, image, shown, text
 
+from holdfast.context import snip as module
 from holdfast.context.snip import snip
 
 pytestmark = pytest.mark.unit
@@ -131,3 +132,11 @@ def test_what_is_new_is_the_models_to_read_first() -> None:
     talk.result("t1", FILE)
     talk.result("t2", FILE)
     assert snipped(talk) == ["t0"]
+
+
+def test_clearing_is_worked_out_only_where_it_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TURN-3, SPD-1: whether the prefix moves anyway is asked where snipping alone doesn't pay, and only there."""
+    talk, asked = reads({"file_path": "a"}, {"file_path": "a"}), list[object]()
+    monkeypatch.setattr(module, "microcompact", lambda view, facts: asked.append(view) or ())
+    assert not snip(talk.view, facts(now=NOW)) and not asked, "far from the trigger"
+    assert snip(talk.view, facts(now=COLD)) and not asked, "the cache is cold"

@@ -11,7 +11,7 @@ from holdfast.agent.commands import parsed, peeks
 from holdfast.agent.desk import Desk
 from holdfast.agent.named import names
 from holdfast.agent.permissions import OF_FILES, Rule, Touch, speaks_of
-from holdfast.agent.tools.tool import Input, Outcome, Refused, Tool, Use
+from holdfast.agent.tools.tool import Input, Outcome, Refused, Tool, Use, shown
 from holdfast.ports import Command, Ended, Let
 
 _LOOKS_EVERY_SECONDS = 0.2
@@ -91,9 +91,9 @@ async def _output(desk: Desk, command: Command) -> tuple[str, bool]:
     """What a command wrote; the middle of a very long output stays in its file only."""
     shell, most, size = desk.machine.shell, desk.session.settings.command_shown_bytes, command.size_bytes()
     if size <= most:
-        return (await shell.read(command.output, offset=0, limit_bytes=most)).rstrip("\n"), False
-    head = await shell.read(command.output, offset=0, limit_bytes=most // 2)
-    tail = await shell.read(command.output, offset=-(most // 2), limit_bytes=most // 2)
+        return shown(await shell.read(command.output, offset=0, limit_bytes=most)).rstrip("\n"), False
+    head = shown(await shell.read(command.output, offset=0, limit_bytes=most // 2))
+    tail = shown(await shell.read(command.output, offset=-(most // 2), limit_bytes=most // 2))
     left = f"[{size - most:,} of {size:,} bytes left out; all of it is in {command.output}]"
     return f"{head}\n{left}\n{tail}".rstrip("\n"), True
 

@@ -29,6 +29,11 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 I = TypeVar("I", bound=Input)  # noqa: E741 - the input of a tool
 
 
+def shown(data: bytes) -> str:
+    """What a command wrote, as text: bytes that are no UTF-8 are marked."""
+    return data.decode("utf-8", "replace")
+
+
 class Refused(Exception):
     """A tool can't do what was asked; the text goes to the model, which can only go on from what it reads."""
 

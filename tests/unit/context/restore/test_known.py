@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.context.restore import known
 from holdfast.context.restore.known import Known, Run, chosen, listing, numbered, numbered_runs
 
 pytestmark = pytest.mark.unit
@@ -61,3 +62,28 @@ def test_what_was_read_last_is_chosen_first() -> None:
     assert any(run.first <= 500 <= run.last for run in runs)
     assert left == 1000 - sum(len(run.lines) for run in runs)
     assert chosen(known, [], 10**6, 0.25) == (known.runs, 0)
+
+
+class Counted(str):
+    """A text that counts how often one of its characters is looked at."""
+
+    __slots__ = ("looks",)
+    looks: int
+
+    def __getitem__(self, at: object) -> str:
+        assert isinstance(at, int), "no copies"
+        self.looks += 1
+        return super().__getitem__(at)
+
+
+@pytest.mark.parametrize("part", ["ab", "a", "line\n", "aab"])
+@pytest.mark.parametrize("end", ["", "x", "b"])
+def test_whether_a_text_overlaps_itself_is_seen_in_one_pass(part: str, end: str) -> None:
+    """SPD-8: the work grows with the text and not with its square, and the answer is that of trying all lengths."""
+    for times in (1, 2, 50):
+        text = part * times + end
+        expected = any(text[:size] == text[-size:] for size in range(1, len(text)))
+        counted = Counted(text)
+        counted.looks = 0
+        assert known._overlaps_itself(counted) == expected
+        assert counted.looks <= 6 * len(text)
