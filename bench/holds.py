@@ -1,18 +1,17 @@
 """How long one conversation holds the event loop, and how work on one message grows with it (SPD-8).
 
-    python bench/holds.py [--holds] [--growth] [--parts] [--mb 20]
+    python bench/holds.py [--only holds|growth|ways] [--mb 20]
 
-`--holds`: the longest hold of the loop while each of these is done on it: the CPU time of the loop's own thread between
+holds: the longest hold of the loop while each of these is done on it: the CPU time of the loop's own thread between
 two ticks of a task that wakes each millisecond, and the time on the clock between them, which also holds what other
 threads, other processes and the machine took; beside both, those of an idle loop right before. A thread that keeps the
 interpreter's lock in one long call (decoding 20 MB of JSON) is seen on the clock, not in the CPU time.
 
-`--growth`: milliseconds for one message of 0.2, 2 and 20 MB in shapes that have hurt, through each piece that looks at
-messages, and how the time grew with each tenfold: 10 is linear.
+growth: CPU milliseconds for one message of 0.2 and 2 MB, in shapes that have hurt, through each piece that looks at
+messages: the worst shape of each, and how its time grew with the tenfold size. 10 is linear.
 
-`--parts`: the same pure work on the loop, in a thread and in a process, with the longest hold of each (ADR 0032).
-
-Without an option, `--holds` and `--growth`.
+ways: the same pure work (a record of 200,000 tokens, from cold) on the loop, in a thread and in a process: the longest
+hold, and how many of its wakings each millisecond the loop still had (ADR 0032).
 """
 
 from __future__ import annotations
@@ -22,12 +21,15 @@ import asyncio
 import contextlib
 import gc
 import json
+import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,8 +38,11 @@ import anyio.to_thread
 
 from holdfast import Message, Settings, compact
 from holdfast.adapters.files.notes import FileNotes
+from holdfast.context.compaction import ledger_plan
+from holdfast.engine.aside import snapshot
 from holdfast.engine.notes import SessionNotes
 from holdfast.engine.session import Session
+from holdfast.transcript.blocks import text_block
 from holdfast.wiring import Parts, create_session, memory_session, open_session
 from ledger import made, up_to
 
@@ -297,6 +302,206 @@ async def searched(messages: list[Message]) -> None:
         await shown("first search, which writes the index", lambda: StoreArchive(home, None).search("journal lines"))
 
 
+# --- growth with the size of one message ----------------------------------------------------------------------------
+
+LINES = "def one(line): return {'of': 1, \"code\": [2, 3]}  # and /a/path.py:12\n"
+SHAPES: dict[str, str] = {
+    "words on one line": "word and more ",
+    "lines": "word and line\n",
+    "lines of code": LINES,
+    "one letter": "a",
+    "digits": "0123456789",
+    "base64": "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo0NTY3",
+    "spaces": " ",
+    "line ends": "\n",
+    "angles": "<",
+    "open tags": "<system-reminder>",
+    "closed tags": "<system-reminder>x</system-reminder>",
+    "analysis tags": "<analysis>",
+    "brackets": "[{(",
+    "quotes": "\"'",
+    "backslashes": "\\",
+    "equals": "key=",
+    "colons": "a:b:",
+    "dashes": "-",
+    "underscores": "_",
+    "dots": "a.",
+    "slashes": "/a",
+    "at signs": "a@",
+    "stars": "* ",
+    "hashes": "# ",
+    "pipes": "| a ",
+    "backticks": "`",
+    "fences": "```\n",
+    "numbered lines": "     1\tline\n",
+    "carets": "^~ ",
+    "urls": "https://a.example/b?c=d&e=f ",
+    "tokens": "sk-ant-api03-abcdefghij ",
+    "accents": "é",
+    "errors": "Error: it failed\n",
+    "tests": "FAILED tests/test_a.py::test_b - E\n",
+    "commands": "cd /a && b | c; ",
+    "heads": "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n",
+    "camel": "camelCaseWord",
+    "tabs": "\t",
+    "returns": "\r",
+    "percents": "50% ",
+    "notices": "<task-id>a</task-id>",
+    "open boxes": "[",
+    "summaries": "<summary>",
+    "quoted quotes": '\\"',
+}
+
+
+def pieces() -> dict[str, Callable[[str], Any]]:
+    """What looks at a message, each as a function of its text."""
+    from holdfast.context import said
+    from holdfast.context.full import fault_of
+    from holdfast.context.ledger.index import Index
+    from holdfast.context.neutralise import neutral
+    from holdfast.context.query import words_of
+    from holdfast.context.reminders import neutralised, neutralised_result, restored
+    from holdfast.context.replies import Reply
+    from holdfast.context.restore.known import Known, numbered, numbered_runs
+    from holdfast.context.worth import is_chatter
+    from holdfast.engine.session import _read
+    from holdfast.memory.spoken import wishes
+    from holdfast.memory.trust.redaction import redact
+    from holdfast.transcript.blocks import block_of
+    from holdfast.transcript.limits import Limits
+    from holdfast.transcript.messages import ResponseId
+    from holdfast.transcript.tokens import live_tokens
+
+    facts = anyio.run(memory_session).facts()
+
+    def result(text: str) -> Message:
+        return Message.of("user", [{"type": "tool_result", "tool_use_id": "c", "content": text}])
+
+    def exchange(tool: str, **arguments: Any) -> Callable[[str], Any]:
+        def take(text: str) -> None:
+            index = Index()
+            given = {name: text if value is None else value for name, value in arguments.items()}
+            index.take(Message.of("assistant", [{"type": "tool_use", "id": "c", "name": tool, "input": given}]))
+            index.take(result(text))
+
+        return take
+
+    def reply(text: str) -> Reply:
+        return Reply(response=ResponseId("r"), model="m", blocks=(text_block(text),), stop_reason="end_turn")
+
+    return {
+        "ingest": lambda text: _read((Message.of("user", text),), Settings(), Limits(), b""),
+        "tokens": live_tokens,
+        "neutralise": lambda text: (neutralised(text), restored(text)),
+        "results": lambda text: neutralised_result(result(text).blocks[0].raw),
+        "blocks": lambda text: neutral(block_of({"type": "text", "text": text}).raw),
+        "secrets": redact,
+        "ledger: words": lambda text: Index().take(Message.of("user", text)),
+        "ledger: answer": lambda text: Index().take(Message.of("assistant", text)),
+        "ledger: Bash": exchange("Bash", command="pytest -q"),
+        "ledger: command": exchange("Bash", command=None),
+        "ledger: Read": exchange("Read", file_path="/a/b.py"),
+        "ledger: Edit": exchange("Edit", file_path="/a/b.py", old_string=None, new_string=None),
+        "ledger: Write": exchange("Write", file_path="/a/b.py", content=None),
+        "ledger: Grep": exchange("Grep", pattern="x"),
+        "ledger: todos": exchange("update_plan", plan=None, todos=None),
+        "restore: edit": lambda text: Known.whole(text + "\nend\n").edited([(text, text + "b", False)]),
+        "restore: part": lambda text: Known(Known.whole(text + "\nend\n").runs).edited([(text, text + "b", False)]),
+        "restore: lines": lambda text: (numbered(text), numbered_runs(text)),
+        "summary": lambda text: fault_of(reply(text), facts),
+        "chatter": is_chatter,
+        "remembering": wishes,
+        "search": lambda text: [words_of(piece.text) for piece in said.pieces(Message.of("user", text), {})],
+    }
+
+
+def growth(small: int = 200_000, times: int = 10) -> None:
+    """The worst shape of each piece."""
+    print(f"{'CPU ms of one message':20}{'0.2 MB':>10}{'2 MB':>10}{'ratio':>8}  shape of the highest ratio")
+    for name, piece in pieces().items():
+        rows = []
+        for shape, unit in SHAPES.items():
+            text = unit * (small // len(unit))
+            least = min(_cpu_ms(piece, text) for _ in range(2))
+            most = _cpu_ms(piece, text * times)
+            rows.append((most / max(least, 0.2), least, most, shape))
+        ratio, least, most, shape = max(rows)
+        print(f"{name:20}{least:>10.1f}{most:>10.1f}{ratio:>8.1f}  {shape}", flush=True)
+
+
+def _cpu_ms(piece: Callable[[str], Any], text: str) -> float:
+    began = time.process_time()
+    piece(text)
+    return (time.process_time() - began) * 1e3
+
+
+# --- ways off the loop ----------------------------------------------------------------------------------------------
+
+
+def planned(messages: list[tuple[Any, ...]], facts: Any) -> Any:
+    """The work, where messages have to be sent to another process."""
+    from holdfast.context.view import project
+
+    view = project(Message(id=i, role=r, content=c, origin=o, at=1.0) for i, r, c, o in messages)
+    return ledger_plan(view, facts, len(view.items) - 3)
+
+
+def resident_mb(_: Any = None) -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+async def ways() -> None:
+    loop, messages = asyncio.get_running_loop(), up_to(made(TOKENS), TOKENS)
+    await anyio.to_thread.run_sync(int)
+
+    async def row(name: str, work: Callable[[Any, Any], Awaitable[Any]]) -> None:
+        session = await session_of(messages)
+        session.view.index, facts, wakings, is_over = None, session.facts(), 0, False
+
+        async def wake() -> None:
+            nonlocal wakings
+            while not is_over:
+                await asyncio.sleep(TICK_SECONDS)
+                wakings += 1
+
+        gc.collect()
+        task, began = asyncio.create_task(wake()), time.perf_counter()
+        async with watched() as held:
+            await work(session.view, facts)
+        took, is_over = time.perf_counter() - began, True
+        await task
+        share = wakings * TICK_SECONDS / took
+        print(f"{name:34}{held.cpu:>9.1f}{held.wall:>9.1f}{took * 1e3:>9.0f}{share:>9.0%}", flush=True)
+
+    async def here(view: Any, facts: Any) -> None:
+        ledger_plan(view, facts, len(view.items) - 3)
+
+    async def in_a_thread(view: Any, facts: Any) -> None:
+        copy = snapshot(view)
+        await anyio.to_thread.run_sync(lambda: ledger_plan(copy, facts, len(copy.items) - 3))
+
+    print(f"{'longest hold, ms':34}{'CPU':>9}{'clock':>9}{'whole':>9}{'wakings':>9}")
+    await row("on the loop", here)
+    for switch_ms in (5.0, 1.0):
+        sys.setswitchinterval(switch_ms / 1e3)
+        await row(f"in a thread, switched each {switch_ms:g} ms", in_a_thread)
+    sys.setswitchinterval(0.005)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        began = time.perf_counter()
+        await loop.run_in_executor(pool, resident_mb, None)
+        start_ms = (time.perf_counter() - began) * 1e3
+
+        async def in_a_process(view: Any, facts: Any) -> None:
+            said = [(i.message.id, i.message.role, tuple(i.message.content), i.message.origin) for i in view.items]
+            await loop.run_in_executor(pool, planned, said, facts)
+
+        await row("in a process, the first time", in_a_process)
+        await row("in a process", in_a_process)
+        print(
+            f"a process starts in {start_ms:.0f} ms and takes {await loop.run_in_executor(pool, resident_mb, None)} MB"
+        )
+
+
 async def holds(mb: int) -> None:
     await anyio.to_thread.run_sync(int)  # what is imported with the first thread is nobody's hold
     print(f"{'longest hold of the loop, ms':44}{'CPU':>9}{'clock':>9}{'idle: CPU':>11}{'clock':>9}{'whole':>11}")
@@ -312,14 +517,20 @@ async def holds(mb: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--only", choices=("holds", "growth", "ways"))
     parser.add_argument("--mb", type=int, default=20)
     given = parser.parse_args()
     if given.peer:
         asyncio.run(peer(given.mb))
         return
-    asyncio.run(holds(given.mb))
+    if given.only in (None, "holds"):
+        asyncio.run(holds(given.mb))
+    if given.only in (None, "growth"):
+        growth()
+    if given.only in (None, "ways"):
+        asyncio.run(ways())
 
 
 if __name__ == "__main__":

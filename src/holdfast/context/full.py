@@ -36,9 +36,10 @@ _ASKED_SHARE = 0.5  # models write more than they are asked for
 _BULK_UNITS = 2_400  # pasted, rather than typed: goes in after what was typed
 _QUOTED_CHARS = 160
 _CUT_MARK = " […] "  # an earlier boundary shortened it, so it is nobody's words any more
-_ANALYSIS = re.compile(r"<analysis>.*?</analysis>", re.S | re.I)
-_SUMMARY = re.compile(r"<summary>(.*)</summary>", re.S | re.I)
+_ANALYSIS_BEGINS = re.compile(r"<analysis>", re.I)
+_ANALYSIS_ENDS = re.compile(r"</analysis>", re.I)
 _OPEN_SUMMARY = re.compile(r"<summary>", re.I)
+_CLOSE_SUMMARY = re.compile(r"</summary>", re.I)
 _TITLES = (
     "primary request",
     "key technical concepts",
@@ -96,12 +97,29 @@ def _quoted(view: View, position: int) -> str:
     return f"“{text[:_QUOTED_CHARS]}”"
 
 
+def _without_analysis(text: str) -> str:
+    """The text without its whole analyses, found tag by tag: one that never ends isn't looked for twice (SPD-8)."""
+    kept: list[str] = []
+    at = 0
+    while (opened := _ANALYSIS_BEGINS.search(text, at)) and (closed := _ANALYSIS_ENDS.search(text, opened.end())):
+        kept.append(text[at : opened.start()])
+        at = closed.end()
+    return "".join((*kept, text[at:]))
+
+
+def _tagged(text: str) -> str | None:
+    """What stands between the first tag that opens a summary and the last that closes one; None when there is none."""
+    opened = _OPEN_SUMMARY.search(text)
+    closed = None if opened is None else next(reversed([*_CLOSE_SUMMARY.finditer(text, opened.end())]), None)
+    return None if opened is None or closed is None else text[opened.end() : closed.start()]
+
+
 def summary_in(reply: Reply) -> str | None:
     """The summary in an answer, without its analysis; None when there is none. Tags may be missing, titles not."""
-    text = _ANALYSIS.sub("", reply.text)
-    found = _SUMMARY.search(text)
-    if found is not None:
-        return found[1].strip() or None
+    text = _without_analysis(reply.text)
+    whole = _tagged(text)
+    if whole is not None:
+        return whole.strip() or None
     opened = _OPEN_SUMMARY.search(text)
     if opened is not None:
         return text[opened.end() :].strip() or None
@@ -131,7 +149,7 @@ def fault_of(reply: Reply, facts: Facts) -> str | None:
         return CUT_OFF
     if reply.stop_reason == "refusal":
         return f"refused: {FAILED}: the model refused"
-    has_tags = _SUMMARY.search(reply.text) is not None
+    has_tags = _tagged(reply.text) is not None
     if any(block.kind == "tool_use" for block in reply.blocks) and not has_tags:
         return CALLED_TOOL
     text = summary_in(reply)

@@ -59,7 +59,7 @@ _NOTHING = re.compile(
     re.IGNORECASE,
 )
 _FENCE = re.compile(r"^(?:```|~~~).*?^(?:```|~~~)\s*$", re.MULTILINE | re.DOTALL)
-_QUOTED = re.compile(r"^\s*>.*$", re.MULTILINE)
+_QUOTED = re.compile(r"^[^\S\n]*>.*$", re.MULTILINE)
 _CORRECTS = re.compile(
     r"\b(?:always|never|don['’]t|do not|instead|rather than|must|should|avoid|immer|nie(?:mals)?|toujours|jamais"
     r"|siempre|nunca)\b|不要|总是|必须",

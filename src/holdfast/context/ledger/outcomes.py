@@ -174,7 +174,7 @@ def _line(lines: list[str], errors: tuple[str, ...], *, ok: bool) -> str:
     """The line that says best how it went: a summary, else for a failure its first error, else the last line."""
     told = [" ".join(line.split()) for line in lines[-40:] if line.strip() and not line.startswith("</")]
     for line in reversed(told):
-        if _SUMMARY.search(line) and len(line) < 200:
+        if len(line) < 200 and _SUMMARY.search(line):  # in this order: a long line of digits is dear to search
             return line.strip("= ")[:120]
     if not ok and errors:
         return errors[0][:120]

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 _DONE = frozenset({"completed", "complete", "done", "cancelled", "canceled", "closed", "deleted", "x"})
 _TEXTS = ("content", "step", "title", "subject", "text", "description", "task", "name")
-_BOX = re.compile(r"^\s*(?:[-*]|\d+[.)])?\s*\[([ xX~/-]?)\]\s*(.+?)\s*$", re.MULTILINE)
+_BOX = re.compile(
+    r"^[^\S\n]*(?:(?:[-*]|\d{1,9}[.)])[^\S\n]*)?\[([ xX~/-]?)\][^\S\n]*(\S|\S.*\S)[^\S\n]*$", re.MULTILINE
+)
 _CREATED = re.compile(r"[Tt]ask #?(\w+) (?:created|added)")
 
 

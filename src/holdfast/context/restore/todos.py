@@ -24,7 +24,7 @@ _STATES: Final = {
     "not-started": "pending", "in-progress": "in_progress",
 }  # fmt: skip
 _CREATED = re.compile(r"Task #(\S+) created")
-_ROW = re.compile(r"^\s*(?:[-*] |\d+[.)] )?\[(?P<mark>[ xX~-]?)\] +(?P<text>.+)$", re.MULTILINE)
+_ROW = re.compile(r"^[^\S\n]*(?:[-*] |\d{1,9}[.)] )?\[(?P<mark>[ xX~-]?)\] +(?P<text>.+)$", re.MULTILINE)
 _TASK_ROW = re.compile(r"^#(?P<id>\S+) \[(?P<state>\w+)\] (?P<text>.+)$", re.MULTILINE)
 
 

@@ -1,0 +1,88 @@
+"""SPD-8: work on one message never grows with the square of its size, whatever stands in it.
+
+A bound of seconds, where a square would take minutes and a line takes milliseconds; ratios are shown by
+`python bench/holds.py --only growth`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.context.making import UNBOUND
+
+from holdfast import Message, Settings
+from holdfast.context.full import NO_TEXT, ONLY_ANALYSIS, fault_of, summary_in
+from holdfast.context.ledger.index import Index
+from holdfast.context.ledger.outcomes import outcome
+from holdfast.context.ledger.todos import todo_change
+from holdfast.context.policy import Facts, thresholds
+from holdfast.context.replies import Reply
+from holdfast.context.restore.known import Known
+from holdfast.context.restore.todos import _rows
+from holdfast.memory.spoken import wishes
+from holdfast.transcript.blocks import text_block
+from holdfast.transcript.limits import depth
+from holdfast.transcript.messages import ResponseId
+
+pytestmark = pytest.mark.unit
+SIZE = 400_000
+SECONDS = 5.0  # of CPU
+
+
+def reply(text: str) -> Reply:
+    return Reply(response=ResponseId("r"), model="m", blocks=(text_block(text),), stop_reason="end_turn")
+
+
+def facts() -> Facts:
+    return Facts(settings=Settings(), limits=thresholds(Settings(), UNBOUND, 200_000, "flag"), model=UNBOUND, now=0.0)
+
+
+CASES: dict[str, tuple[Callable[[str], Any], str]] = {
+    "a line of digits from a command": (lambda text: outcome(text, is_error=False, is_run=True), "0123456789"),
+    "digits on lines from a command": (lambda text: outcome(text, is_error=True, is_run=True), "1" * 190 + "\n"),
+    "analyses that never end": (lambda text: fault_of(reply(text), facts()), "<analysis>"),
+    "summaries that never end": (lambda text: summary_in(reply(text)), "<summary>"),
+    "summaries that end only": (lambda text: summary_in(reply(text)), "</summary>"),
+    "notices without a status": (lambda text: Index().take(Message.of("user", text)), "<task-id>a</task-id>"),
+    "blank boxes": (lambda text: todo_change("todo_write", {"plan": text, "todos": text}), " "),
+    "boxes of blanks": (lambda text: todo_change("todo_write", {"plan": "[ ] a" + text + "\n", "todos": ""}), " "),
+    "empty lines for todos": (_rows, "\n"),
+    "empty lines that may be quoted": (wishes, "\n"),
+    "texts that never end": (lambda text: depth(text.encode()), '\\"'),
+    "an edit of one letter": (
+        lambda text: Known(Known.whole(text + "b\nend\n").runs).edited([(text + "b", "c", False)]),
+        "a",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_large_message_takes_no_longer_than_its_size(name: str) -> None:
+    work, unit = CASES[name]
+    text = unit * (SIZE // len(unit))
+    began = time.process_time()
+    work(text)
+    assert time.process_time() - began < SECONDS
+
+
+@pytest.mark.parametrize(
+    ("text", "summary"),
+    [
+        ("<analysis>a</analysis><summary>s</summary>", "s"),
+        ("<ANALYSIS>a<analysis>b</Analysis>x<summary> s </SUMMARY> t </summary> u", "s </SUMMARY> t"),
+        ("<analysis>a</analysis>b<analysis>c</analysis><summary>only begun", "only begun"),
+        ("<summary></summary>", None),
+        ("</summary><summary>after its end", "after its end"),
+    ],
+)
+def test_tags_are_found_as_before(text: str, summary: str | None) -> None:
+    assert summary_in(reply(text)) == summary
+
+
+def test_faults_of_tags_stay_what_they_were() -> None:
+    """CMP-4."""
+    assert fault_of(reply("<analysis>begun"), facts()) == ONLY_ANALYSIS
+    assert fault_of(reply("<summary> </summary>"), facts()) == NO_TEXT
