@@ -206,7 +206,7 @@ def test_what_was_let_through_is_shown_as_data(place: Place) -> None:
         await store.approve((await store.propose(Save(name="staging.md", text=text), stamp, "a tool")).id)
         one = await place.bench("On zz9.")
         await one.agent.say("Where does the staging cluster run?")
-        assert "(project memory, from the result of a tool; saved " in shown(one)
+        assert "(memory of the type project, from the result of a tool; saved " in shown(one)
         said, _ = await one.call("memory", command="create", path="/memories/copy.md", file_text="Staging: zz9.\n")
         assert "waits for approval" in said
         await one.agent.close()

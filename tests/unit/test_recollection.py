@@ -195,7 +195,7 @@ def test_what_matters_is_shown_behind_what_was_said_once_with_age_and_source(fol
     async def do(session: Session, sink: ListSink) -> None:
         await say(session, "when do we deploy?")
         (text,) = reminders(session, "memory")
-        assert "## project_deploy.md\n(project memory; saved " in text
+        assert "## project_deploy.md\n(memory of the type project, it isn't recorded who wrote it; saved " in text
         assert "saved today" in text
         assert "Anna deploys to staging." in text
         assert "No mocks" not in text

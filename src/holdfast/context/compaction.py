@@ -24,7 +24,7 @@ from holdfast.context.ledger.memory import Memory, Spoken
 from holdfast.context.ledger.tail import NO_TAIL, Tail, raw_tail
 from holdfast.context.policy import Facts
 from holdfast.context.quoting import fenced, indented, quoted
-from holdfast.context.reminders import without_tags
+from holdfast.context.reminders import without_tags, without_tokens
 from holdfast.context.restore.play import NOTHING_BACK, Back
 from holdfast.context.state import State, to_checkpoint
 from holdfast.context.trusted import least_trust
@@ -190,10 +190,14 @@ def _summary_text(view: View, plan: Plan, kept: Sequence[Item], where: str) -> s
 def without_secrets(view: View, plan: Plan, facts: Facts) -> tuple[Plan, tuple[str, ...]]:
     """The plan as it may be written: with the latest request in it, and no secrets; and their families (SEC-5).
 
-    Pins stay as they are: they are the user's word on what stands there, byte for byte.
+    Nor has it special tokens, where the model's server may read them out of it (SEC-11). Pins stay as they are: they
+    are the user's word on what stands there, byte for byte.
     """
     done = redact_record(_with_request(view, plan), plan.promised, facts.secret_key)
-    return replace(plan, record=done.text, promised=done.promised), done.families
+    text, promised = done.text, done.promised
+    if facts.model.reads_tokens:
+        text, promised = without_tokens(text), tuple(map(without_tokens, promised))
+    return replace(plan, record=text, promised=promised), done.families
 
 
 def _with_request(view: View, plan: Plan) -> str:

@@ -35,6 +35,9 @@ class ModelFacts:
     many_images: int = 20  # with more images than this …
     many_image_edge_pixels: int = 2_000  # … the longest edge allowed is this
     provider: str = "anthropic"
+    reads_tokens: bool = (
+        True  # SEC-11: special tokens of its chat template may be read out of any text, as local servers do
+    )
 
     def input_price(self) -> float:
         """Dollars for one uncached input token; 0 when unknown."""
@@ -50,6 +53,7 @@ def _million(prefix: str, usd: float, out: float, **more: float | bool | int) ->
         output_usd=out,
         max_images=600,
         image_cap_tokens=4_784,
+        reads_tokens=False,
         **more,  # type: ignore[arg-type]
     )
 
@@ -61,6 +65,7 @@ def _openai(prefix: str, window: int) -> ModelFacts:
         max_output_tokens=128_000,
         write_factor=1.25,
         max_image_edge_pixels=None,  # larger ones are scaled there
+        reads_tokens=False,
         provider="openai",
     )
 
@@ -82,18 +87,26 @@ TABLE: tuple[ModelFacts, ...] = (
     # The 1M window of 4.6 has to be asked for in the agent that most logs come from, so the table says 200k (PRS-8).
     ModelFacts(
         prefix="claude-opus-4-6",
+        reads_tokens=False,
         tokens_ratio=1.2,
         max_output_tokens=128_000,
         input_usd=5,
         output_usd=25,
         cache_minimum_tokens=4_096,
     ),
-    ModelFacts(prefix="claude-sonnet-4-6", max_output_tokens=128_000, input_usd=3, output_usd=15),
-    ModelFacts(prefix="claude-opus-4-5", tokens_ratio=1.17, input_usd=5, output_usd=25, cache_minimum_tokens=4_096),
-    ModelFacts(prefix="claude-opus-4", max_output_tokens=32_000, input_usd=15, output_usd=75),
-    ModelFacts(prefix="claude-sonnet-4-5", input_usd=3, output_usd=15),
-    ModelFacts(prefix="claude-sonnet-4", input_usd=3, output_usd=15),
-    ModelFacts(prefix="claude-haiku-4-5", input_usd=1, output_usd=5, cache_minimum_tokens=4_096),
+    ModelFacts(prefix="claude-sonnet-4-6", max_output_tokens=128_000, input_usd=3, output_usd=15, reads_tokens=False),
+    ModelFacts(
+        prefix="claude-opus-4-5",
+        tokens_ratio=1.17,
+        input_usd=5,
+        output_usd=25,
+        cache_minimum_tokens=4_096,
+        reads_tokens=False,
+    ),
+    ModelFacts(prefix="claude-opus-4", max_output_tokens=32_000, input_usd=15, output_usd=75, reads_tokens=False),
+    ModelFacts(prefix="claude-sonnet-4-5", input_usd=3, output_usd=15, reads_tokens=False),
+    ModelFacts(prefix="claude-sonnet-4", input_usd=3, output_usd=15, reads_tokens=False),
+    ModelFacts(prefix="claude-haiku-4-5", input_usd=1, output_usd=5, cache_minimum_tokens=4_096, reads_tokens=False),
     _openai("gpt-6", 1_050_000),
     _openai("gpt-5.6", 1_050_000),
     _openai("gpt-5.5", 1_050_000),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import msgspec
 
@@ -28,10 +30,38 @@ CONTROL_TAGS = (
     "task-notification",
     "user-prompt-submit-hook",
 )
-# An opening or closing tag, also with blanks in it; the underscores are those that neutralising put there.
-_TAG_NAMES = tuple(tag.encode() for tag in CONTROL_TAGS)
-_TAG = re.compile(r"<([\s/]{0,8})(_*)(?=" + "|".join(map(re.escape, CONTROL_TAGS)) + ")", re.IGNORECASE)
-_BARE = re.compile(r"<([\s/]{0,8})(?=" + "|".join(map(re.escape, CONTROL_TAGS)) + ")", re.IGNORECASE)
+# What models were taught to call tools with, and to be answered in (SEC-11).
+CALL_TAGS = ("function_calls", "function_results", "tool_call", "tool_response")
+# What servers that apply a chat template themselves may read as tokens, wherever it stands (SEC-11): ChatML, Llama,
+# DeepSeek (whose bars and blanks are wide ones), Phi, GLM and gpt-oss; Gemma; Llama 2 and Mistral, whose have no `<`.
+_BARRED = r"[|\uff5c][^|\uff5c<>\n]{1,40}[|\uff5c]>"
+_TEMPLATE_TAGS = ("start_of_turn>", "end_of_turn>", "bos>", "eos>", "s>", "<SYS>>", "</SYS>>")
+_BRACKETED = r"/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]"
+# Turns as older models were given them, at the beginning of a paragraph.
+_TURNS = r"(?:Human|Assistant):(?=\s|\Z)"
+
+
+def _tag(*names: str, also: str = "") -> str:
+    """A pattern of an opening or closing tag, also with blanks in it; its group `u` is where an underscore is added."""
+    return rf"<[\s/]{{0,8}}(?P<u>_*)(?={'|'.join(map(re.escape, names))}{also})"
+
+
+def _any_of(*patterns: str) -> re.Pattern[str]:
+    numbered = (pattern.replace("?P<u>", f"?P<u{number}>") for number, pattern in enumerate(patterns))
+    return re.compile("|".join(numbered), re.IGNORECASE)
+
+
+_TURN = rf"(?:\A|\n[ \t]*\n)(?P<u>_*)(?-i:(?={_TURNS}))"
+_TAGS = _any_of(_tag(*CONTROL_TAGS, *CALL_TAGS), _TURN)
+_TOKENS = _any_of(
+    _tag(*CONTROL_TAGS, *CALL_TAGS, *_TEMPLATE_TAGS, also=f"|{_BARRED}"), _TURN, rf"\[(?P<u>_*)(?-i:(?={_BRACKETED}))"
+)
+_ONLY_TOKENS = _any_of(
+    rf"<(?P<u>_*)(?={'|'.join(map(re.escape, _TEMPLATE_TAGS))}|{_BARRED})", rf"\[(?P<u>_*)(?-i:(?={_BRACKETED}))"
+)
+_OLD_NAMES = tuple(tag.encode() for tag in CONTROL_TAGS)
+_OLD_TAG = re.compile(_tag(*CONTROL_TAGS), re.IGNORECASE)
+_BARE = re.compile(r"<([\s/]{0,8})(?=" + "|".join(map(re.escape, (*CONTROL_TAGS, *CALL_TAGS))) + ")", re.IGNORECASE)
 
 
 def prepend_context(messages: Sequence[Message], context: Mapping[str, str]) -> tuple[Message, ...]:
@@ -55,12 +85,29 @@ def prepend_context(messages: Sequence[Message], context: Mapping[str, str]) -> 
     return (front, *messages)
 
 
-def neutralised(text: str) -> str:
+def neutralised(text: str, *, tokens: bool = False) -> str:
     """Text whose control tags are plain text: `<system-reminder>` reads `<_system-reminder>` (and that one more).
 
-    Every such tag gains one underscore, so `restored` gives back exactly what came; other text stays as it is.
+    Every such tag, every imitated turn (`Human:`) and, with `tokens`, every special token of a chat template gains one
+    underscore, so `restored` gives back exactly what came; other text stays as it is.
     """
-    return _TAG.sub(r"<\1_\2", text) if "<" in text else text
+    return "".join(neutralised_parts((text,), tokens=tokens))
+
+
+def neutralised_parts(texts: Sequence[str], *, tokens: bool = False) -> list[str]:
+    """As `neutralised`, of texts that a model reads as one: what is split over two of them is seen too (SEC-11)."""
+    done, whole = list(texts), "".join(texts)
+    ends = list(accumulate(map(len, texts)))
+    for at in reversed([_underscore(found) for found in (_TOKENS if tokens else _TAGS).finditer(whole)]):
+        part = bisect_left(ends, at)
+        inside = at - (ends[part] - len(texts[part]))
+        done[part] = f"{done[part][:inside]}_{done[part][inside:]}"
+    return done
+
+
+def _underscore(found: re.Match[str]) -> int:
+    """Where the underscore of a match goes: behind those that stand there."""
+    return next(end for end in (found.end(name) for name in found.re.groupindex) if end >= 0)
 
 
 def without_tags(text: str) -> str:
@@ -68,24 +115,34 @@ def without_tags(text: str) -> str:
     return _BARE.sub(r"<\1_", text) if "<" in text else text
 
 
-def restored(text: str) -> str:
-    """What `neutralised` was given: every control tag loses one underscore."""
-    return _TAG.sub(lambda found: f"<{found[1]}{found[2][1:]}", text) if "<" in text else text
+def without_tokens(text: str) -> str:
+    """Text of ours without special tokens of chat templates; what is plain already stays as it is (SEC-11)."""
+    return _ONLY_TOKENS.sub(lambda found: found[0] if found[0].endswith("_") else f"{found[0]}_", text)
+
+
+def restored(text: str, *, tokens: bool = False) -> str:
+    """What `neutralised` was given: everything that gained an underscore loses it."""
+
+    def less(found: re.Match[str]) -> str:
+        end = _underscore(found) - found.start()
+        return f"{found[0][: end - 1]}{found[0][end:]}" if found[0][end - 1 : end] == "_" else found[0]
+
+    return (_TOKENS if tokens else _TAGS).sub(less, text)
 
 
 def neutralised_result(raw: bytes) -> bytes:
     """The raw JSON of a tool result whose text imitates no control tag; the very same bytes when none does.
 
-    For results that no edit froze: those of journals from before neutralising was recorded, and of views that are
-    flattened without the passes. It says the same as `context.neutralise` did then, so their prefix stays (REL-6).
+    It knows the tags that version 0.1 knew, for results that no edit froze: those of journals from before neutralising
+    was recorded, and of views that are flattened without the passes. So their prefix stays (REL-6).
     """
     low = raw.lower()
-    if not any(tag in low for tag in _TAG_NAMES) and b"\\u00" not in low:
+    if not any(tag in low for tag in _OLD_NAMES) and b"\\u00" not in low:
         return raw
     fields = msgspec.json.decode(raw)
     content = fields.get("content")
     if isinstance(content, str):
-        clean: object = neutralised(content)
+        clean: object = _with_old_tags(content)
     elif isinstance(content, list):
         clean = [_neutralised_part(part) for part in content]
     else:
@@ -97,5 +154,9 @@ def neutralised_result(raw: bytes) -> bytes:
 
 def _neutralised_part(part: object) -> object:
     if isinstance(part, dict) and isinstance(part.get("text"), str):
-        return {**part, "text": neutralised(part["text"])}
+        return {**part, "text": _with_old_tags(part["text"])}
     return part
+
+
+def _with_old_tags(text: str) -> str:
+    return _OLD_TAG.sub(lambda found: f"{found[0]}_", text)

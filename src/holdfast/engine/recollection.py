@@ -39,6 +39,7 @@ NAME = "memory"
 INDEX_NAME = "memory_index"
 FEW_TERMS = 2  # a question of fewer, such as "yes, do that", means what was said before it
 ANSWER_TOKENS = 400
+_NOT_RECORDED = "it isn't recorded who wrote it"
 _FROM = {"tool": "from the result of a tool", "web": "from the web"}
 
 
@@ -132,9 +133,12 @@ class MemoryRecall:
         return None
 
     async def _sources(self, session: Session) -> Mapping[str, str]:
-        """What is said of memories that derive from outside: they are data, whoever let them in (MEM-10)."""
+        """What is said of where memories come from: those from outside are data, whoever let them in (MEM-10).
+
+        A file that no writer of ours put there has nobody's word, whatever it says of itself (SEC-11).
+        """
         known = await session.memories.known() if session.memories is not None else {}
-        return {path: _FROM[origin] for path, origin in known.items() if origin in _FROM}
+        return {path: _FROM.get(origin, "") for path, origin in known.items()}
 
     async def _texts(self, session: Session, cards: Sequence[Card], now: float) -> list[str]:
         if not cards:
@@ -148,7 +152,7 @@ class MemoryRecall:
                 Recalled(by_file[card.file], card.modified),
                 now=now,
                 budget_tokens=budget,
-                source=sources.get(f"{ROOT}/{card.file}", ""),
+                source=sources.get(f"{ROOT}/{card.file}", _NOT_RECORDED),
             )
             for card in cards
             if card.file in by_file

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import msgspec
 
-from holdfast.context.reminders import prepend_context
+from holdfast.context.reminders import prepend_context, without_tokens
 from holdfast.events import ReminderFailed
-from holdfast.transcript.messages import Message, MessageId
+from holdfast.transcript.blocks import Text, text_block
+from holdfast.transcript.messages import Message, MessageId, content_of
 
 if TYPE_CHECKING:
     from holdfast.engine.session import Session
@@ -55,8 +56,19 @@ async def remind(session: Session, moment: Moment) -> None:
             said += await source.remind(session, moment)
         except Exception as e:  # a named boundary: a reminder is a help, and never ends a turn
             session.world.sink.emit(ReminderFailed(source.name, type(e).__name__))
+    if session.model.reads_tokens:
+        said = [_without_tokens(message) for message in said]
     if said:
         await session.append(*said)
+
+
+def _without_tokens(message: Message) -> Message:
+    """A reminder whose texts (files, memories) hold no special token of a chat template (SEC-11)."""
+    blocks = [
+        text_block(without_tokens(block.value.text)) if isinstance(block.value, Text) else block
+        for block in message.blocks
+    ]
+    return msgspec.structs.replace(message, content=content_of(blocks))
 
 
 @dataclass(slots=True)

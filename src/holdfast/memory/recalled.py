@@ -34,7 +34,7 @@ class Recalled:
 def recalled_text(one: Recalled, *, now: float, budget_tokens: int, source: str = "") -> str:
     """A memory with where it is from and how old it is, its body within so many tokens (MEM-5)."""
     topic = one.topic
-    kind = f"{topic.type} memory" if topic.type else "memory"
+    kind = f"memory of the type {topic.type}" if topic.type else "memory"  # what it is about, not whose word it is
     where = f", {source}" if source else ""
     head = f"## {_one_line(topic.file)}\n({kind}{where}; saved {_iso(one.modified)}: {age(now - one.modified)})"
     lead = "\n".join(text for text in (topic.name, topic.description if topic.has_front_matter else "") if text)

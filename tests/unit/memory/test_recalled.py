@@ -19,7 +19,7 @@ def body(text: str) -> Topic:
 
 def test_a_memory_comes_with_its_source_and_age() -> None:
     text = recalled_text(Recalled(body("Fact."), 1_000_000.0), now=1_000_000.0 + 47 * DAY_SECONDS, budget_tokens=100)
-    assert "## project_x.md\n(project memory; saved 1970-01-12T13:46:40Z: saved 47 days ago; check" in text
+    assert "## project_x.md\n(memory of the type project; saved 1970-01-12T13:46:40Z: saved 47 days ago; check" in text
     assert text.endswith("Fact.")
 
 

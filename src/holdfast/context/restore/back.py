@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast import prompts
 from holdfast.context.policy import Facts
 from holdfast.context.quoting import inline
+from holdfast.context.reminders import without_tokens
 from holdfast.context.restore.play import NAME_CHARS, Back, InPlay, Place
 from holdfast.context.restore.registry import Cost, Entry, Registry, Restored, Restorer, Room, Scene
 from holdfast.context.restore.scene import Looked
 from holdfast.context.view import View
+from holdfast.memory.trust.secrets import redact
 from holdfast.transcript.blocks import text_block
 from holdfast.transcript.edits import Returned
 from holdfast.transcript.messages import Message, MessageId, content_of
@@ -91,7 +93,7 @@ def _one(restorer: Restorer, scene: Scene, left: int, cost: Cost, identity: str)
     given = restorer.restore(scene, Room(min(scaled(each), total), total, cost))
     if given is None or not (given.entries or given.left_out):
         return None, 0
-    fitted = _fitted(given, Room(min(scaled(each), total), total, cost))
+    fitted = _fitted(_harmless(given, scene.facts), Room(min(scaled(each), total), total, cost))
     spent = sum(cost(entry.text) for entry in fitted.entries) + (lead if fitted.entries else 0)
     said = _notice(restorer.kind, fitted.left_out, min(left - spent, NOTICE_TOKENS), cost)
     texts = [restorer.lead, *(entry.text for entry in fitted.entries)] if fitted.entries else []
@@ -109,6 +111,16 @@ def _one(restorer: Restorer, scene: Scene, left: int, cost: Cost, identity: str)
         short = tuple(name[:NAME_CHARS] for name in fitted.left_out[:NAMES_RECORDED])
         rows.append(Returned(restorer.kind, tokens=text_size(said).base if said else 0, left_out=short))
     return _Put(message, fitted.entries, tuple(rows)), spent + (cost(said) if said else 0)
+
+
+def _harmless(given: Restored, facts: Facts) -> Restored:
+    """What comes back without secrets, and without special tokens where a server may read them (SEC-5, SEC-11)."""
+
+    def text(entry: Entry) -> str:
+        clean = redact(entry.text, facts.secret_key).text
+        return without_tokens(clean) if facts.model.reads_tokens else clean
+
+    return replace(given, entries=tuple(replace(entry, text=text(entry)) for entry in given.entries))
 
 
 def _fitted(given: Restored, room: Room) -> Restored:

@@ -154,7 +154,7 @@ def _is_shown(scene: Scene, used: Used, deed: Deed) -> bool:
     block = item.shown[used.block] if item is not None and not item.is_hidden else None
     value = block.value if block is not None else None
     said = used.result.text()
-    return isinstance(value, ToolResult) and value.text() in (said, neutralised(said))
+    return isinstance(value, ToolResult) and value.text() in (said, neutralised(said), neutralised(said, tokens=True))
 
 
 def candidates(scene: Scene) -> list[str]:
