@@ -122,6 +122,19 @@ def test_run_goes_on_with_nothing_but_text_and_says_so_in_one_line(folder: Path,
         assert "trusted" in ran(*words, cwd=folder, env=env).stderr, "--trust is for one run"
 
 
+def test_trust_in_one_folder_is_none_in_that_of_a_session(folder: Path, env: dict[str, str]) -> None:
+    """SEC-8: --trust is said of the folder where one stands; a session may work in another."""
+    other = folder.parent.parent / "other"
+    other.mkdir()
+    with served(["Hello."] * 3) as server:
+        words = ("run", "say hi", "--model", server.name, "--set", "extractor_models=offline", "--trust")
+        done = ran(*words, "--json", cwd=folder, env=env)
+        session = json.loads(done.stdout.splitlines()[-1])["session"]
+        assert "tidying" in server.bodies[0].decode()
+        assert ran(*words, "--resume", session, cwd=other, env=env).returncode == 0
+        assert "tidying" not in server.bodies[-1].decode(), "its skills would be said of it again"
+
+
 def test_trust_is_given_listed_and_taken_back(folder: Path, env: dict[str, str]) -> None:
     told = config(folder, env)["folder"]
     assert told["root"] == str(folder.parent) and not told["is_trusted"]

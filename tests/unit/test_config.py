@@ -129,6 +129,15 @@ def test_a_project_that_says_more_does_not_keep_its_user_from_working(place: Pat
     assert said in f"{one.name} {one.reason}" and str(theirs) in one.reason
 
 
+def test_however_much_is_wrong_with_a_projects_file_what_is_told_stays_readable(place: Path) -> None:
+    """SEC-8, SEC-6: neither many settings nor long ones hold anybody up."""
+    many = "".join(f"unknown_{n} = 1\n" for n in range(5_000)) + "x" * 50_000 + " = 1\n"
+    write(place / "project" / ".holdfast" / "config.toml", many + f'preview_chars = "{"9" * 50_000}x"\n')
+    told = read(place).warnings
+    assert len(told) == 201 and "4,802 more" in told[-1].reason
+    assert all(len(one.name) + len(one.reason) < 1_000 for one in told)
+
+
 def test_later_sources_win_and_are_named(place: Path) -> None:
     user = write(
         place / "home" / "config.toml", "snip = false\npreview_chars = 100\nkeep_min_texts = 1\ncollapse = true"

@@ -51,6 +51,8 @@ SWITCHES: dict[str, str] = {
 }
 # Lists that grow from scope to scope (INS-5, LIB-1): one scope can't take back what another forbids.
 MERGED = frozenset({"instructions_excludes", "permission_allow", "permission_ask", "permission_deny"})
+_MOST_TOLD = 200  # of one project's file; there are fewer settings than that
+_SHOWN_CHARS = 200  # of a name or a value that can't be used
 _TABLES = frozenset({"models", "gateway"})  # of the user's file
 _NOT_SETTINGS = frozenset({"HOLDFAST_HOME"})
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -149,7 +151,7 @@ def _layers(
     if project is not None:
         before = len(layers.warnings)
         layers.take_project(*project, own=user)
-        layers.theirs = layers.warnings[before:]
+        layers.shorten(before, settings=project[0])
     layers.take_environment(environ)
     for flag in flags:
         layers.take_flag(flag)
@@ -208,7 +210,7 @@ class _Layers:
                 why = f"a project may not set it, so it isn't used; if you want it, put it into {own}"
                 self._warn(name, f"{path}: {why}")
             else:
-                self._warn(name, f"{path}: not a setting{nearest(name, NAMES)}")
+                self._warn(name, f"{path}: not a setting{nearest(name[:_SHOWN_CHARS], NAMES)}")
         self._take_seen(path, {name: value for name, value in content.items() if name in SEEN}, folder)
 
     def _take_seen(self, path: Path, given: Mapping[str, Any], folder: Standing) -> None:
@@ -218,7 +220,7 @@ class _Layers:
             try:
                 wanted[name] = parsed(name, value, ())
             except Unusable as e:
-                self._warn(name, f"{path}: {value!r} is ignored: {e}")
+                self._warn(name, f"{path}: {repr(value)[:_SHOWN_CHARS]} is ignored: {e}")
         wanted = {name: commands for name, commands in wanted.items() if commands}
         if not wanted:
             return
@@ -238,8 +240,16 @@ class _Layers:
             before = self.values[name]
             self._put(name, (*before.value, *commands), f"{before.source}, {PROJECT} {path}", where=None)
 
+    def shorten(self, start: int, *, settings: Path) -> None:
+        """Keep what is told of a project's file readable, however much there is; `start` is its first warning."""
+        theirs = self.warnings[start:]
+        if len(theirs) > _MOST_TOLD:
+            left = f"{settings}: {len(theirs) - _MOST_TOLD:,} more of its settings aren't used"
+            theirs = [*theirs[:_MOST_TOLD], SettingIgnored("project file", left)]
+        self.warnings[start:] = self.theirs = theirs
+
     def _warn(self, name: str, reason: str) -> None:
-        self.warnings.append(SettingIgnored(name, reason))
+        self.warnings.append(SettingIgnored(name[:_SHOWN_CHARS], reason))
 
     def _model(self, path: Path, name: str, entry: object) -> None:
         place = f'{path}: models."{name}"'
@@ -299,7 +309,7 @@ class _Layers:
             value = parsed(name, given, self.values[name].value)
         except Unusable as e:
             if where is None or name in MAY_BE_IGNORED:
-                shown = given if isinstance(given, str) else repr(given)
+                shown = (given if isinstance(given, str) else repr(given))[:_SHOWN_CHARS]
                 self.warnings.append(SettingIgnored(name, f"{shown} from {source} is ignored: {e}"))
                 return False
             raise BadSetting(f"{where}{name} = {given!r}: {e}") from None

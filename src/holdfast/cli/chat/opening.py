@@ -15,6 +15,7 @@ from holdfast.adapters.demonstration import DemonstrationModel
 from holdfast.adapters.files import SessionStore
 from holdfast.adapters.files.listing import describe
 from holdfast.adapters.files.store import JOURNAL
+from holdfast.adapters.folders import ground_of
 from holdfast.agent.loop import Agent, Options
 from holdfast.cli.door import configured
 from holdfast.context.models import ModelFacts, model_facts
@@ -59,7 +60,7 @@ class Place:
     config: Config
     project: Path
     models: Models
-    is_trusted: bool | None = None  # None: as was said earlier
+    is_trusted: bool | None = None  # of `project`; None, and of any other folder: as was said earlier
     told: tuple[str, ...] = ()  # what a person should know before they begin
     ask: Ask | None = None
     on_progress: OnProgress | None = None
@@ -71,19 +72,19 @@ class Place:
 
     async def agent(self, *, resume: Path | None = None, fork: bool = False) -> Agent:
         """An agent on a new session, or on an earlier one. Raises what `wiring.agent` raises."""
-        main = self.models.main[0]
+        main, project = self.models.main[0], self.project
+        if resume is not None:
+            project = project_of(resume) or project
+            if not await anyio.to_thread.run_sync(project.is_dir):
+                raise SessionNotFound(f"{project}: the folder of this session is gone; make it, or start a new session")
+        is_here = ground_of(project) == ground_of(self.project)  # --trust was said of one folder
         parts = Parts(
             settings=self.config.settings,
             model=known_facts(main, self.config.models),
             also=self.also,
             models=self.models,
-            is_trusted=self.is_trusted,
+            is_trusted=self.is_trusted if is_here else None,
         )
-        project = self.project
-        if resume is not None:
-            project = project_of(resume) or project
-            if not await anyio.to_thread.run_sync(project.is_dir):
-                raise SessionNotFound(f"{project}: the folder of this session is gone; make it, or start a new session")
         if resume is not None and fork:
             forked = await fork_session(self.home, resume, parts=parts)
             await forked.close()
