@@ -18,6 +18,7 @@ from pathlib import Path
 import anyio
 
 from holdfast.cli.replaying import found_files
+from holdfast.context.models import model_facts
 from holdfast.errors import HoldfastError
 from holdfast.ports import Model
 from holdfast.replay.options import ReplayOptions
@@ -57,7 +58,7 @@ def measured(name: str, files: Sequence[Path], settings: Settings, *, asks: bool
 def stand_in(name: str) -> ScriptedModel:
     """A model that writes a record whenever it is asked."""
     rules = ModelRules(window_tokens=10_000_000, max_output_tokens=10**9, allow_unknown=True)
-    upstream = FakeUpstream(rules=rules, binding="on_request")
+    upstream = FakeUpstream(rules=rules, binding="error" if model_facts(name).thinking_is_bound else "off")
     return ScriptedModel([SUMMARY] * 200, upstream=upstream, id=name, window_tokens=60_000)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from holdfast.context.models import model_facts
 from holdfast.errors import HoldfastError
 from holdfast.replay.options import ReplayOptions
 from holdfast.replay.run import replay_recording
@@ -23,9 +24,8 @@ SUMMARY = "<analysis>what happened</analysis><summary>1. Primary request: see th
 def stand_in(name: str) -> ScriptedModel:
     """A model that always writes a record, and refuses what breaks a rule; of an age with the recordings."""
     rules = ModelRules(window_tokens=10_000_000, max_output_tokens=10**9, allow_unknown=True)
-    return ScriptedModel(
-        [SUMMARY] * 200, upstream=FakeUpstream(rules=rules, binding="on_request"), id=name, window_tokens=WINDOW
-    )
+    upstream = FakeUpstream(rules=rules, binding="error" if model_facts(name).thinking_is_bound else "off")
+    return ScriptedModel([SUMMARY] * 200, upstream=upstream, id=name, window_tokens=WINDOW)
 
 
 def test_what_the_summariser_is_asked_is_valid(session_file: Path) -> None:

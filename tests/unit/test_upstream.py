@@ -419,6 +419,28 @@ def test_a_loop_of_many_steps_needs_all_its_thinking() -> None:
     )
 
 
+def test_all_thinking_of_a_message_comes_back_in_its_order() -> None:
+    """TURN-15: with what is redacted, and with blocks whose text is empty."""
+    server = FakeUpstream()
+    hidden = {"type": "redacted_thinking", "data": "xyz"}
+    first = server.respond(body(user(t("go"))), reply=say(thinking(), hidden, tool_use("Read", id="a")))
+    said = first.as_param["content"]
+    server.respond(body(user(t("go")), first.as_param, user(result("a"))))
+    for fewer in (said[1:], [said[0], said[2]], [said[1], said[0], said[2]]):
+        messages = [user(t("go")), {"role": "assistant", "content": fewer}, user(result("a"))]
+        assert refusal(server, body(*messages)).violations[0].rule == "open_loop_thinking"
+
+
+def test_thinking_from_elsewhere_comes_back_too() -> None:
+    """TURN-15: of a recorded loop, from the first request on that showed it."""
+    server = FakeUpstream(binding="off")
+    recorded = {"type": "thinking", "thinking": "plan", "signature": "theirs"}
+    call = {"type": "tool_use", "id": "a", "name": "Read", "input": {}}
+    shown = [user(t("go")), {"role": "assistant", "content": [recorded, call]}, user(result("a"))]
+    server.respond(body(*shown))
+    assert refusal(server, body(*changed(shown, 1, call))).violations[0].rule == "open_loop_thinking"
+
+
 def test_a_paused_turn_goes_on_in_the_same_message() -> None:
     """TURN-9: the two answers are merged into one assistant message; the thinking of both is there."""
     server = FakeUpstream()

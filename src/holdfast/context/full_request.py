@@ -54,15 +54,14 @@ def summary_ask(view: View, facts: Facts, about: About, instruction: str, droppe
     starts = round_starts(groups)
     sizes = _round_sizes(view, groups, starts)
     dropped = min(dropped, len(starts) - 1)
+    loses_thinking = own and dropped > 0 and facts.model.thinking_is_bound
     if not own:
         groups = [plain(group) for group in groups]
         facts = facts_of(facts, about)
-    is_bare = not own
     if dropped:
-        is_bare = is_bare or facts.model.thinking_is_bound
-        groups = _without(groups[starts[dropped] :], dropped, is_bound=own and is_bare)
+        groups = _without(groups[starts[dropped] :], dropped, is_bound=loses_thinking)
     if about.protocol == "anthropic":
-        groups = closed(view, groups, len(view.items), is_bare=is_bare)
+        groups = closed(view, groups, len(view.items), is_bare=not own or loses_thinking)
     groups = with_words(groups, instruction, about.protocol)
     model = None if own else about.id
     request = to_request(view, facts, protocol=about.protocol, stream=True, model=model, groups=groups)

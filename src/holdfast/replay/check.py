@@ -1,4 +1,5 @@
-"""The replay's own checks of every request: is it valid, and is each move of the prefix explained?
+"""The replay's own checks of every request: is it valid, does an open loop bring its thinking back, and is each move of
+the prefix explained?
 
 Independent of the engine: validity is the shipped rule checker's word, and prefixes are compared as bytes. Checking
 the whole body at every call would cost more than the engine itself, so a request that extends the one before is checked
@@ -7,8 +8,10 @@ from the last exchange they share (the rules look at neighbours), and whole at e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from holdfast.context.items import THINKING
 from holdfast.context.requests import Request
 from holdfast.context.wire import Group
 from holdfast.testing import check_anthropic
@@ -27,6 +30,7 @@ class RequestCheck:
     invalid: int = 0
     unexplained: int = 0
     first_violation: str | None = None
+    _thoughts: dict[str, tuple[bytes, ...]] = field(default_factory=dict)  # by call, as they were first sent beside it
     _last: list[tuple[str, bytes]] = field(default_factory=list)
     _groups: int = 0  # of the last request
     _unchecked: Request | None = None  # the last request, when only its end was checked
@@ -43,6 +47,7 @@ class RequestCheck:
         else:
             self._judge(self._end(request.groups))
             self._unchecked = request
+        self._judge_loop(request.groups)
         self._last, self._groups = parts, len(request.groups)
         self.calls += 1
 
@@ -62,9 +67,27 @@ class RequestCheck:
     def _judge(self, body: bytes) -> None:
         found = check_anthropic(body, model_rules=self.rules)
         if found:
-            self.invalid += 1
-            if self.first_violation is None:
-                self.first_violation = f"{found[0].rule}: {found[0].text}"
+            self._violated(f"{found[0].rule}: {found[0].text}")
+
+    def _judge_loop(self, groups: Sequence[Group]) -> None:
+        """The thinking of the loop that the request continues stands there as it was first sent (TURN-15)."""
+        has_results = False
+        for number in range(len(groups) - 1, -1, -1):
+            group = groups[number]
+            if group.role == "user":
+                has_results = has_results or bool(group.results)
+                continue
+            if not has_results:
+                return
+            has_results = False
+            thoughts = tuple(part.raw for part in group.blocks if part.kind in THINKING)
+            if any(self._thoughts.setdefault(call, thoughts) != thoughts for call in group.calls):
+                self._violated(f"open_loop_thinking: messages.{number}: thinking of an open loop isn't as it was sent")
+                return
+
+    def _violated(self, what: str) -> None:
+        self.invalid += 1
+        self.first_violation = self.first_violation or what
 
 
 def _message(group: Group) -> bytes:

@@ -58,7 +58,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         ("break", "the stream of this answer brings an error"),
     ):
         parser.add_argument(f"--{name}-every", type=int, default=0, metavar="N", help=what)
-    parser.add_argument("--lenient", action="store_true", help="don't check thinking signatures")
+    parser.add_argument("--lenient", action="store_true", help="don't check what comes back of thinking")
     return parser.parse_args(arguments)
 
 

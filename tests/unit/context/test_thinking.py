@@ -11,9 +11,11 @@ from tests.unit.context.making import UNBOUND, Talk, call, facts, text, thinking
 
 from holdfast.context.cuts import open_loop
 from holdfast.context.passes import with_thinking
+from holdfast.context.remedies import without_refused_thinking
 from holdfast.context.requests import to_request
-from holdfast.context.thinking import dropped_thinking, is_postponed
-from holdfast.transcript.edits import Change, Snipped
+from holdfast.context.thinking import closed, closing_lines, dropped_thinking, is_broken, is_postponed, wanted_back
+from holdfast.context.wire import flatten
+from holdfast.transcript.edits import Change, Snipped, ThinkingDropped
 from holdfast.transcript.messages import MessageId
 
 pytestmark = pytest.mark.unit
@@ -34,6 +36,10 @@ def talk(*, is_open: bool) -> Talk:
     if not is_open:
         some.model(text("done"))
     return some
+
+
+def gone(message: str) -> ThinkingDropped:
+    return ThinkingDropped(changes=(Change(message=MessageId(message), block=0),))
 
 
 def dropped(view: Any, position: int, **more: Any) -> list[str]:
@@ -110,3 +116,80 @@ def test_an_open_call_is_an_open_loop() -> None:
     some.model(thinking(), call("a"))
     assert open_loop(some.view) == 1
     assert open_loop(Talk().view) is None
+
+
+def test_a_loop_is_broken_by_what_it_lost() -> None:
+    """TURN-15: signed thinking that was said in the open loop and isn't shown; not in finished turns, not unsigned."""
+    some = talk(is_open=True)
+    assert not is_broken(some.view, "said")
+    some.records.append(gone("m2"))
+    assert not is_broken(some.view, "said"), "of a finished turn"
+    some.records.append(gone("m6"))
+    assert is_broken(some.view, "said") and is_broken(some.view, "first")
+    assert not is_broken(some.view, "none"), "the request carries no thinking"
+    some.records += [msgspec.structs.replace(line, id=f"c{n}") for n, line in enumerate(closing_lines())]
+    assert not is_broken(some.view, "said")
+    assert open_loop(some.view) is None
+
+    other = Talk()
+    other.user()
+    other.model({"type": "thinking", "thinking": "hm", "signature": ""}, call("a"))
+    other.result("a", "y")
+    other.records.append(gone("m2"))
+    assert not is_broken(other.view, "said"), "no provider takes back what it didn't sign"
+
+
+def test_an_answer_in_several_messages_is_one() -> None:
+    """TURN-15: its thinking may stand in a message of its own, which shows nothing any more."""
+    some = Talk()
+    some.user()
+    some.model(thinking("one"), response="r")
+    some.model(call("a"), response="r")
+    some.result("a", "y")
+    assert not is_broken(some.view, "said")
+    some.records.append(gone("m2"))
+    assert is_broken(some.view, "said")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "head", "wanted"),
+    [
+        ("anthropic", None, "said"),
+        ("anthropic", {"thinking": {"type": "adaptive"}}, "said"),
+        ("anthropic", {"thinking": {"type": "enabled", "budget_tokens": 2_000}}, "first"),
+        ("anthropic", {"thinking": msgspec.Raw(b'{"type":"enabled"}')}, "first"),
+        ("anthropic", {"thinking": {"type": "disabled"}}, "none"),
+        ("anthropic", {"thinking": None}, "said"),
+        ("openai", None, "none"),
+    ],
+)
+def test_what_a_request_has_to_bring_back(protocol: str, head: Any, wanted: str) -> None:
+    """TURN-15: by the protocol, and by the fields of whoever asks."""
+    assert wanted_back(protocol, head) == wanted
+
+
+def test_a_request_that_is_made_once_is_closed_without_a_record() -> None:
+    """TURN-15, SM-3: for another model, which gets no thinking, as for a loop that is broken; words of ours follow."""
+    some = talk(is_open=True)
+    groups = flatten(some.view)
+    assert closed(some.view, groups, len(some.view.items), is_bare=False) == groups
+    bare = closed(some.view, groups, len(some.view.items), is_bare=True)
+    assert bare[:-1] == groups and bare[-1].role == "assistant"
+    some.records.append(gone("m6"))
+    groups = flatten(some.view)
+    assert len(closed(some.view, groups, len(some.view.items), is_bare=False)) == len(groups) + 1
+    done = talk(is_open=False)
+    assert closed(done.view, flatten(done.view), len(done.view.items), is_bare=True) == flatten(done.view)
+
+
+def test_what_a_refusal_of_thinking_takes() -> None:
+    """TURN-11, TURN-15: a named block and all behind it; nothing where another block of an open loop is named."""
+    view = talk(is_open=True).view
+    groups = flatten(view)
+
+    def taken(path: str | None) -> list[str]:
+        return [change.message for edit in without_refused_thinking(view, groups, path) for change in edit.changes]
+
+    assert taken("messages.3.content.0") == ["m4", "m6"]
+    assert taken("messages.5.content.1") == [], "thinking is missing there"
+    assert taken(None) == ["m2", "m4", "m6"]
