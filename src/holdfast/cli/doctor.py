@@ -14,20 +14,24 @@ from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from holdfast.adapters.files import SessionStore, read_holder, verify
-from holdfast.adapters.files.disk import DISK
+from holdfast.adapters.files import FileBlobs, SessionStore, blob_troubles, examined, read_holder
 from holdfast.adapters.files.forking import DRAFT
-from holdfast.adapters.files.reading import reading
+from holdfast.adapters.files.reading import SET_ASIDE, Scan
+from holdfast.adapters.files.store import AGENTS, GATEWAY, TENANTS
 from holdfast.cli.door import EXIT_FAILED, EXIT_OK, clean, configured, home, out, out_json
 from holdfast.cli.mending import Finding, repaired
 from holdfast.cli.tables import plural
 from holdfast.errors import BadSetting, HoldfastError, SessionNotFound
-from holdfast.transcript.codec import decode_line
 from holdfast.transcript.records import OBSERVER_FAILED, Noted
 
 JOURNAL = "journal.jsonl"
 PACKAGES = ("holdfast", "msgspec", "anyio", "typer", "rich", "anthropic", "openai")
 _SHOWN = 3
+_BESIDE = {
+    ".new-": "a draft that was never finished; it can be deleted",
+    ".refused-": "what an append left that failed, as its caller was told",
+    ".before-": "the journal before it was written anew; it can be deleted when nothing is missed",
+}
 
 
 def doctor_command(paths: Sequence[Path], *, repairs: bool, is_json: bool) -> int:
@@ -53,9 +57,17 @@ def _of_all(place: Path, repairs: bool) -> Iterator[Finding]:
     yield from _home(place)
     if place.is_dir():
         yield _storage(place)
-    journals = [info.directory / JOURNAL for info in SessionStore(place).list()]
-    yield from _sessions(journals, repairs)
+    yield from _sessions(list(_journals(place)), repairs)
     yield from _leftovers(place / "projects")
+
+
+def _journals(place: Path) -> Iterator[Path]:
+    """Every journal at home: the sessions, those of their sub-agents, and those that the gateway keeps."""
+    tenants = sorted((place / GATEWAY / TENANTS).glob("*/"))
+    for home_of_some in (place, *tenants):
+        for info in SessionStore(home_of_some).list():
+            yield info.directory / JOURNAL
+            yield from sorted((info.directory / AGENTS).glob(f"*/{JOURNAL}"))
 
 
 def _of_paths(paths: Sequence[Path], repairs: bool) -> Iterator[Finding]:
@@ -171,8 +183,8 @@ def _sessions(journals: Sequence[Path], repairs: bool) -> Iterator[Finding]:
 
 def _session(journal: Path) -> Iterator[Finding]:
     name = journal.parent.name
-    problems = verify(journal)
-    fresh = [p for p in problems if not p.what.endswith("(set aside and recorded)")]
+    problems, scan = examined(journal)
+    fresh = [p for p in problems if not p.what.endswith(SET_ASIDE)]
     for problem in fresh[:_SHOWN]:
         place = f"line {problem.line}: " if problem.line else ""
         yield Finding(f"session {name}", "problem", f"{place}{problem.what}")
@@ -181,18 +193,36 @@ def _session(journal: Path) -> Iterator[Finding]:
     if len(problems) > len(fresh):
         count = plural(len(problems) - len(fresh), "damaged piece")
         yield Finding(f"session {name}", "note", f"{count} set aside earlier")
+    if scan is not None:
+        yield from _blobs(journal.parent, scan)
+        yield from _observers(journal.parent, scan)
     yield from _checkpoints(journal.parent)
-    yield from _observers(journal)
     try:
         if (trouble := _too_open(journal)) is not None:
             yield Finding(f"session {name}", "problem", trouble)
     except OSError as e:
         yield Finding(f"session {name}", "problem", f"{journal}: {e.strerror or e}")
     for beside in sorted(journal.parent.glob(f"{journal.name}.*")):
-        what = "a draft that was never finished; it can be deleted" if ".new-" in beside.name else "damage set aside"
+        what = next((said for part, said in _BESIDE.items() if part in beside.name), "damage set aside")
         yield Finding(f"session {name}", "note", f"{beside.name}: {what}")
     if (held := _held(journal.parent)) is not None:
         yield Finding(f"session {name}", "note", held)
+
+
+def _blobs(directory: Path, scan: Scan) -> Iterator[Finding]:
+    """Whether what left the view can be had back byte for byte (ENG-9, RCL-2)."""
+    name = f"session {directory.name}"
+    try:
+        troubles = blob_troubles(FileBlobs(directory / "blobs"), scan)
+    except HoldfastError as e:
+        yield Finding(name, "problem", str(e))
+        return
+    for trouble in troubles[:_SHOWN]:
+        yield Finding(name, "problem", str(trouble))
+    if len(troubles) > _SHOWN:
+        yield Finding(name, "problem", f"and {len(troubles) - _SHOWN} more blobs")
+    if aside := len(list((directory / "blobs").glob("*.damaged-*"))):
+        yield Finding(name, "note", f"{plural(aside, 'damaged blob')} set aside in {directory / 'blobs'}")
 
 
 def _checkpoints(directory: Path) -> Iterator[Finding]:
@@ -213,26 +243,15 @@ def _checkpoints(directory: Path) -> Iterator[Finding]:
         yield Finding(f"session {directory.name}", "problem", what)
 
 
-def _observers(journal: Path) -> Iterator[Finding]:
+def _observers(directory: Path, scan: Scan) -> Iterator[Finding]:
     """What watches an agent's tools and failed, as the journal has it (CKP-7)."""
     failed: Counter[str] = Counter()
-    try:
-        with reading(DISK, journal) as reader:
-            for _, line, _ in reader.lines(reader.body):
-                if OBSERVER_FAILED.encode() not in line:
-                    continue
-                try:
-                    records = decode_line(line, reader.header.version).records
-                except HoldfastError:
-                    continue  # damage is told of above
-                for record in records:
-                    if isinstance(record, Noted) and record.kind == OBSERVER_FAILED:
-                        failed[f"{record.data.get('observer')} failed: {record.data.get('reason')}"] += 1
-    except HoldfastError:
-        return
+    for placed in scan.placed:
+        if isinstance(record := placed.record, Noted) and record.kind == OBSERVER_FAILED:
+            failed[f"{record.data.get('observer')} failed: {record.data.get('reason')}"] += 1
     for what, count in failed.items():
         about = f"{what} (for {plural(count, 'prompt')}); a rewind to before these names what it misses"
-        yield Finding(f"session {journal.parent.name}", "note", about)
+        yield Finding(f"session {directory.name}", "note", about)
 
 
 def _held(directory: Path) -> str | None:

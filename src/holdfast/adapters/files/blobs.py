@@ -1,7 +1,8 @@
 """Content-addressed blobs in a directory: what left the view can be had back byte for byte (RCL-2).
 
 A file's name is the SHA-256 of its contents; its first byte says how they stand in it. A blob is published by a rename
-after its bytes are on stable storage, so a name that is there has all its bytes, and one that is there isn't rewritten.
+after its bytes are on stable storage, so a name that is there has all its bytes, and one that is there isn't rewritten,
+unless its bytes are no longer those that were stored: such a file is set aside as `<name>.damaged-N` (ENG-9).
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class FileBlobs:
             try:
                 for blob, content in wanted.items():
                     path = self._path(blob)
+                    if path.exists() and not self._is_whole(blob):
+                        self._set_aside(path)
                     if not path.exists():
                         draft = path.with_name(f".new-{os.getpid()}-{secrets.token_hex(8)}")
                         write_new(self._disk, draft, _packed(content))
@@ -66,6 +69,40 @@ class FileBlobs:
         except OSError as e:
             raise refused(self._directory, e) from e
         return tuple(BlobId(hashlib.sha256(content).hexdigest()) for content in contents)
+
+    def damaged(self) -> tuple[BlobId, ...]:
+        """The blobs that are there and whose bytes aren't those that were stored. Reads all of them; blocks."""
+        try:
+            names = sorted(entry.name for entry in os.scandir(self._directory) if _NAME.fullmatch(entry.name))
+        except FileNotFoundError:
+            return ()
+        except OSError as e:
+            raise JournalError(f"{self._directory}: {e.strerror or e}: the blobs can't be read") from e
+        return tuple(BlobId(name) for name in names if not self._is_whole(BlobId(name)))
+
+    def has(self, blob: BlobId) -> bool:
+        """Whether there is a file of this name. Blocks."""
+        return self._path(blob).exists()
+
+    def set_aside(self, blob: BlobId) -> Path:
+        """Put a damaged blob aside, so that its name is free; where its bytes are now. Raises `OSError`. Blocks."""
+        beside = self._set_aside(self._path(blob))
+        self._disk.sync_directory(self._directory)
+        return beside
+
+    def _is_whole(self, blob: BlobId) -> bool:
+        try:
+            self._get(blob)
+        except JournalError:
+            return False
+        return True
+
+    def _set_aside(self, path: Path) -> Path:
+        number = 1
+        while (beside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+            number += 1
+        self._disk.rename(path, beside)
+        return beside
 
     def _get(self, blob: BlobId) -> bytes:
         path = self._path(blob)

@@ -573,15 +573,20 @@ def verify(path: Path, *, disk: Disk = DISK) -> tuple[Problem, ...]:
 
     What was set aside and recorded before says so.
     """
+    return examined(path, disk=disk)[0]
+
+
+def examined(path: Path, *, disk: Disk = DISK) -> tuple[tuple[Problem, ...], Scan | None]:
+    """What `verify` finds, and what was read; None of a file that can't be read as a journal."""
     try:
         with reading(disk, path) as reader:
             scan = reader.scan(reader.body)
     except JournalError as e:
-        return (Problem(1 if isinstance(e, DamagedLine) else 0, str(e)),)
+        return (Problem(1 if isinstance(e, DamagedLine) else 0, str(e)),), None
     problems = [Problem(d.line, d.what + ("" if d.is_news else SET_ASIDE)) for d in scan.damage]
     is_known = bool(scan.damage) and not scan.news  # then it is known as well why a message isn't there
     problems += [*pointing_wrong(scan), *_keeping_nothing(scan, SET_ASIDE if is_known else "")]
-    return tuple(sorted(problems, key=lambda problem: problem.line))
+    return tuple(sorted(problems, key=lambda problem: problem.line)), scan
 
 
 def pointing_wrong(scan: Scan) -> Iterator[Problem]:

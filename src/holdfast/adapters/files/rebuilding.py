@@ -44,6 +44,8 @@ def set_aside(path: Path, scan: Scan) -> tuple[Returned, ...]:
     different ones of one number, since nothing says which was the journal's.
     """
     gaps = [gap for d in scan.damage if (gap := gap_of(d.what)) is not None]
+    if not gaps:
+        return ()
     refused = {
         placed.record.quarantine
         for placed in scan.placed

@@ -63,6 +63,8 @@ def _of_rarer(event: Event) -> tuple[str, str] | None:
             return _of_observer(event), _WARN
         case CheckpointSkipped():
             return f"checkpoints: {event.reason}", _WARN
+        case JournalRepaired(line=0):
+            return f"the journal was repaired: {event.what}", _WARN
         case JournalRepaired():
             return f"the journal was repaired at line {event.line}: {event.what}", _WARN
         case _:

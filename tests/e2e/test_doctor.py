@@ -1,0 +1,135 @@
+"""`holdfast doctor`, and what it brings back: blobs, cut journals, lines that were put aside (D5, ENG-9)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from holdfast.adapters.files import FileBlobs, SessionStore
+from holdfast.cli import main
+from holdfast.context.replacements import blob_id
+from holdfast.transcript.blocks import text_block
+from holdfast.transcript.edits import Offloaded, Stored
+from holdfast.transcript.messages import BlobId, Message, MessageId, ToolUseId, content_of
+from holdfast.transcript.records import Noted
+
+pytestmark = pytest.mark.e2e
+
+RESULT = msgspec.Raw(b'{"type":"tool_result","tool_use_id":"t1","content":"' + b"line\\n" * 900 + b'"}')
+LOST = b"nobody else has these bytes"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def doctor(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
+    capsys.readouterr()
+    code = main(["doctor", *args])
+    return code, capsys.readouterr().out
+
+
+def said(name: str, *content: Any) -> Message:
+    blocks = content or content_of([text_block(name)])
+    return Message(id=MessageId(name), role="user", content=blocks, origin="user")
+
+
+def made(home: Path) -> tuple[Path, BlobId, BlobId]:
+    """A session with a result that left the view, whose bytes its journal holds, and a blob that nothing else has."""
+
+    async def body() -> tuple[Path, BlobId, BlobId]:
+        files = await SessionStore(home).create("s1", project=home, created=1.0)
+        stored, alone = await files.blobs.put((bytes(RESULT), LOST))
+        await files.journal.append((said("m1", RESULT),))
+        edit = Offloaded(stored=(Stored(ToolUseId("t1"), stored, len(bytes(RESULT))),))
+        await files.journal.append((edit, Noted(kind="other", data={"blob": alone})))
+        await files.journal.append((said("m2"),))
+        await files.journal.close()
+        return files.directory, stored, alone
+
+    return anyio.run(body)
+
+
+def get(directory: Path, blob: BlobId) -> bytes:
+    return anyio.run(FileBlobs(directory / "blobs").get, blob)
+
+
+def test_damaged_and_missing_blobs(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """D5, ENG-9: named with what uses them; what the journal holds comes back, and a damaged one is kept aside."""
+    directory, stored, alone = made(home)
+    assert doctor(capsys)[0] == 0
+    for harm in ("flip", "remove"):
+        for blob in (stored, alone):
+            path = directory / "blobs" / blob
+            raw = bytearray(path.read_bytes())
+            raw[len(raw) // 2] ^= 1
+            path.write_bytes(raw) if harm == "flip" else path.unlink()
+        code, out = doctor(capsys)
+        how = "is damaged" if harm == "flip" else "is gone"
+        assert code == 1 and f"blob {stored[:12]} {how}" in out and "(result t1, offloaded in line 3)" in out
+        assert f"blob {alone[:12]} {how}" in out and "(noted in line 3)" in out and "all is well" not in out
+        code, out = doctor(capsys, "--repair")
+        assert code == 1 and f"blob {stored[:12]}: restored" in out and f"blob {alone[:12]} is gone" in out
+        assert get(directory, stored) == bytes(RESULT)
+        assert len(list((directory / "blobs").glob("*.damaged-*"))) == 2
+        anyio.run(FileBlobs(directory / "blobs").put, (LOST,))
+        assert doctor(capsys)[0] == 0
+
+
+def test_a_damaged_blob_is_stored_again(tmp_path: Path) -> None:
+    """RCL-2, ENG-9: whoever puts the same bytes is told that they are there, so they have to be."""
+    blobs = FileBlobs(tmp_path / "blobs")
+    (blob,) = anyio.run(blobs.put, (LOST,))
+    (tmp_path / "blobs" / blob).write_bytes(b"=other")
+    assert anyio.run(blobs.put, (LOST,)) == (blob,) == (blob_id(LOST),)
+    assert anyio.run(blobs.get, blob) == LOST
+    assert (tmp_path / "blobs" / f"{blob}.damaged-1").read_bytes() == b"=other"
+
+
+def test_a_cut_journal(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """D5, ENG-9: by whole lines, so that nothing in it tells."""
+    directory, _, _ = made(home)
+    journal = directory / "journal.jsonl"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
+    code, out = doctor(capsys)
+    assert code == 1 and "the last line that was acknowledged is missing" in out
+    assert doctor(capsys, "--repair")[0] == 0
+    code, out = doctor(capsys)
+    assert code == 0 and "1 damaged piece set aside earlier" in out
+
+
+def test_a_damaged_header_and_a_repeated_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """D5, ENG-9: said, mended, and everything is there again."""
+    directory, _, _ = made(home)
+    journal = directory / "journal.jsonl"
+    whole = journal.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    damaged = lines[0].replace(b"journal", b"jounral") + lines[3] + b"".join(lines[1:])
+    journal.write_bytes(damaged)
+    code, out = doctor(capsys)
+    assert code == 1 and "the header is damaged" in out and "repeated" in out
+    assert doctor(capsys, "--repair")[0] == 0 and journal.read_bytes().startswith(whole)
+    assert (directory / "journal.jsonl.before-1").read_bytes() == damaged
+    code, out = doctor(capsys)
+    assert code == 0 and "journal.jsonl.before-1: the journal before it was written anew" in out
+
+
+def test_journals_of_sub_agents_and_of_the_gateway(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """ENG-9: every journal at home is looked at, not only those that are listed."""
+    directory, _, _ = made(home)
+    raw = bytearray((directory / "journal.jsonl").read_bytes())
+    raw[-30] ^= 1
+    child = directory / "agents" / "a1"
+    tenant = home / "gateway" / "tenants" / "t1" / "projects" / "p" / "s9"
+    for place in (child, tenant):
+        place.mkdir(parents=True, mode=0o700)
+        (place / "journal.jsonl").write_bytes(raw)
+        (place / "journal.jsonl").chmod(0o600)
+    code, out = doctor(capsys)
+    assert code == 1 and "session a1: line 4" in out and "session s9: line 4" in out and "1 of 3 are sound" in out
