@@ -6,6 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 ARGS   ?=
+TIMES  ?= 20
 
 BENCHES := $(sort $(filter-out bench/_%,$(wildcard bench/*.py)))
 
@@ -36,6 +37,10 @@ crossing: $(STAMP) ## 3,000 requests through the gateway, 40 % cancelled: no ans
 
 attack: $(STAMP) ## a hostile folder is opened, observed by strace; skipped with a reason where that can't be done
 	$(BIN)/python -m pytest -rs tests/e2e/test_hostile_folder.py $(ARGS)
+
+chaos: $(STAMP) ## kills, cuts of power and damage, TIMES as long as in CI (20); the cuts need root
+	HOLDFAST_CHAOS=$(TIMES) HOLDFAST_KILLS=1000 HOLDFAST_FLIPS=20000 $(BIN)/python -m pytest -rs \
+		tests/faults/test_chaos.py tests/faults/test_every_byte.py tests/faults/test_journal_faults.py $(ARGS)
 
 lint: $(STAMP) ## style: ruff check and ruff format --check
 	$(BIN)/ruff check .
