@@ -249,6 +249,9 @@ class Failing(Disk):
     def write(self, fd: int, data: memoryview) -> int:
         return int(self._step(lambda: os.write(fd, data), lambda: os.write(fd, data[: max(1, len(data) // 2)])))
 
+    def write_at(self, fd: int, data: bytes, offset: int) -> int:
+        return int(self._step(lambda: os.pwrite(fd, data, offset), lambda: os.pwrite(fd, data[:60], offset)))
+
     def sync_data(self, fd: int) -> None:
         def really() -> None:
             about = os.fstat(fd)

@@ -11,10 +11,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.files import DISK, Disk, FileJournal, verify
+from holdfast import Settings
+from holdfast.adapters.files import DISK, Disk, FileJournal, SessionStore, verify
 from holdfast.adapters.files.mark import mark_path, remembered
+from holdfast.adapters.sinks import ListSink
+from holdfast.engine.turn import run_turn
+from holdfast.events import JournalRepaired
+from holdfast.testing import ScriptedModel
 from holdfast.transcript.codec import encode_line
 from holdfast.transcript.records import Noted, Repaired
+from holdfast.wiring import Parts
+from holdfast.wiring.sessions import background, open_session
 
 from .test_journal_faults import HEADER, Full, Once, boundary, damage_line, load, names, run, said, written
 
@@ -107,7 +114,7 @@ def test_an_older_mark_is_no_damage(path: Path, durability: Any) -> None:
 
     async def body() -> None:
         journal = await FileJournal.create(path, HEADER, durability=durability)
-        marks = [b"", b"\0" * 128, b" " * 128]
+        marks = [b"", b"\0" * 128, b" " * 128, b'{"bytes":12']
         for number in range(8):
             marks.append(mark_path(path).read_bytes())
             await journal.append((said(f"m{number}"),))
@@ -200,6 +207,82 @@ def test_a_full_disk_opens_a_disordered_journal(path: Path) -> None:
         assert names(await journal.load()) == ["m1", "m2", "m3", "m4", "m5"]
         await journal.close()
         assert not (await load(path)).repairs
+
+    run(body)
+
+
+# --- what an opening at a boundary doesn't read ----------------------------------------------------------------------
+
+
+async def past_boundary(path: Path) -> None:
+    journal = await written(path, 4)
+    await journal.append((boundary("b"),))
+    await journal.append((said("m6"),))
+    await journal.close()
+
+
+def test_looking_back_sets_aside_what_the_opening_did_not_read(path: Path) -> None:
+    """ENG-3, ENG-9: verified once, beside the appends; a second look finds what is known already."""
+
+    async def body() -> None:
+        await past_boundary(path)
+        journal = await FileJournal.open(path)
+        assert journal.has_past and await journal.look_back() == () and not journal.has_past
+        await journal.close()
+        damage_line(path, 3)
+        for found in ([3], []):
+            journal = await FileJournal.open(path)
+            assert not journal.repairs and journal.has_past
+            assert [r.line for r in await journal.look_back()] == found
+            await journal.append((said(f"after {found}"),))
+            await journal.close()
+        assert all("recorded" in problem.what for problem in verify(path))
+        reader = await FileJournal.open(path, read_only=True)
+        assert not reader.has_past
+
+    run(body)
+
+
+def test_looking_back_names_lines_out_of_order(path: Path) -> None:
+    """ENG-9: the file isn't replaced under a session that is open; a repair does it."""
+
+    async def body() -> None:
+        await past_boundary(path)
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join([lines[0], lines[2], lines[1], *lines[3:]]))
+        journal = await FileJournal.open(path)
+        assert any("out of order" in r.what for r in await journal.look_back())
+        await journal.append((said("m7"),))
+        await journal.close()
+        journal = await FileJournal.open(path, mend=True)
+        assert names(await journal.load(whole=True)) == ["m1", "m2", "m3", "m4", "b", "m6", "m7"]
+        await journal.close()
+        assert all("recorded" in problem.what for problem in verify(path))
+
+    run(body)
+
+
+def test_a_resumed_session_looks_back_after_its_first_answer(tmp_path: Path) -> None:
+    """ENG-3: in the background; the turn doesn't wait for it, and what is found is told."""
+
+    async def body() -> None:
+        files = await SessionStore(tmp_path).create("s1", project=tmp_path, created=1.0)
+        await files.journal.close()
+        path = files.directory / "journal.jsonl"
+        header = path.read_bytes().splitlines()[0]
+        await past_boundary(tmp_path / "journal.jsonl")
+        lines = (tmp_path / "journal.jsonl").read_bytes().splitlines(keepends=True)
+        path.write_bytes(header + b"\n" + b"".join(lines[1:]))
+        mark_path(path).unlink()
+        damage_line(path, 3)
+        sink = ListSink()
+        session = await open_session(tmp_path, "s1", parts=Parts(sink=sink, settings=Settings(notes=False)))
+        keepers = background(session)
+        await run_turn(session, "Go on.", ScriptedModel(), keepers)
+        await keepers.settle(session)
+        assert [e.line for e in sink.events if isinstance(e, JournalRepaired)] == [3]
+        await keepers.close(session)
+        await session.close()
 
     run(body)
 

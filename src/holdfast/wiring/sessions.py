@@ -38,6 +38,7 @@ from holdfast.engine.dreaming import Dreaming
 from holdfast.engine.extraction import Extraction
 from holdfast.engine.instructions import with_instructions
 from holdfast.engine.keepers import Keepers
+from holdfast.engine.looking_back import LookingBack
 from holdfast.engine.models import Models
 from holdfast.engine.mounts import access
 from holdfast.engine.notes import SessionNotes, offer_notes
@@ -172,6 +173,8 @@ async def session_of(
     if parts.settings.instructions and not read_only:
         with_instructions(opened, DiskInstructions(parts.places or _places(files, parts)))
     search = _with_memories(opened, files, parts) if parts.settings.memory and not read_only and notes else None
+    if not read_only and files.journal.has_past:
+        opened.keepers = (*opened.keepers, LookingBack(files.journal, world.sink))
     if notes:
         with_notes(opened, FileNotes(files.directory, home_beside(files)))
         if search is not None:

@@ -87,6 +87,7 @@ class FileJournal:
         self._one_thread = anyio.CapacityLimiter(1)
         self._is_closed = False
         self._opened: Loaded | None = self._repaired(scan)
+        self._has_past = not self._opened.whole
 
     @classmethod
     async def create(
@@ -165,6 +166,27 @@ class FileJournal:
                 return opened
             work = partial(self._load, whole, is_first=opened is not None)
             return await anyio.to_thread.run_sync(work, limiter=self._one_thread)
+
+    @property
+    def has_past(self) -> bool:
+        """Whether it was opened for writing at a boundary, and what lies before wasn't looked at since."""
+        return self._has_past and self._tape is not None and not self._is_closed
+
+    async def look_back(self) -> tuple[Repaired, ...]:
+        """Verify what the opening didn't read, in a thread; what was found is set aside as by a whole `load` (ENG-3).
+
+        Appends go on meanwhile, unless there is damage. Returns what is said of it.
+        """
+        size, self._has_past = self._tape.size if self._tape else None, False
+        if await anyio.to_thread.run_sync(self._is_sound, size):
+            return ()
+        before = self._made
+        loaded = await self.load(whole=True)
+        return tuple(repaired for repaired in loaded.repairs if repaired not in before)
+
+    def _is_sound(self, size: int | None) -> bool:
+        with reading(self._disk, self._path, size) as reader:
+            return reader.is_sound()
 
     def _load(self, whole: bool, *, is_first: bool) -> Loaded:
         if self._tape is None or self._is_to_rebuild:

@@ -72,7 +72,7 @@ def remembered(disk: Disk, journal: Path) -> Remembered:
     finally:
         disk.close(fd)
     first, header = raw[:_MARK_BYTES], raw[_MARK_BYTES:].rstrip(b"\n")
-    if not first.strip(b"\0 \n"):  # made, and not written yet when the power went
+    if len(first) < _MARK_BYTES or not first.strip(b"\0 \n"):  # made, and not written yet when the power went
         return Remembered(None, header)
     try:
         return Remembered(_DECODER.decode(unseal(first.rstrip(b" \n"))), header)

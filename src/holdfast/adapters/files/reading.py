@@ -23,7 +23,7 @@ from holdfast.adapters.files.header import Found, header_of
 from holdfast.adapters.files.mark import NOTHING, Remembered, last_of, remembered
 from holdfast.errors import DamagedLine, JournalError, NewerFormat
 from holdfast.ports import Placed
-from holdfast.transcript.codec import decode_header, decode_line, encode_header
+from holdfast.transcript.codec import decode_header, decode_line, encode_header, unseal
 from holdfast.transcript.edits import Compacted
 from holdfast.transcript.foreign.recording import Problem
 from holdfast.transcript.messages import Message
@@ -33,6 +33,7 @@ CHUNK_BYTES = 256 * 1024  # read backwards in steps of this size
 STEP_BYTES = 1024 * 1024  # and forwards of this
 HEADER_BYTES = 64 * 1024
 _BOUNDARY = b'{"type":"compacted"'
+_REPAIRED = b'{"type":"repaired"'
 _SEQ = re.compile(rb'\{"seq":(\d{1,18}),')
 _STARTS = re.compile(rb'\{"(?:seq|format)":')
 _ENDS = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
@@ -501,6 +502,33 @@ class Reader:
         known = _Known(scan.lines)
         scan.damage = [*fresh, *(replace(d, is_news=not known.has(d)) for d in damage)]
         scan.damage.sort(key=lambda d: (d.line, d.length == 0))
+
+    def is_sound(self) -> bool:
+        """Whether all lines are as they were written and in order, but for what repair records speak of.
+
+        Only checksums and numbers are looked at, which is quick and lets other threads run.
+        """
+        found: list[Damage] = []
+        repairs: list[Line] = []
+        last = hidden = 0
+        for index, (offset, line, is_complete) in enumerate(self.lines(self.body)):
+            number = _SEQ.match(line)
+            try:
+                unseal(line)
+            except DamagedLine:
+                number = None
+            if number is None or not is_complete:
+                found.append(Damage(index + 2, "", offset, len(line), crc=f"{zlib.crc32(line):08x}"))
+                hidden += 1
+                continue
+            seq = int(number.group(1))
+            if not last < seq <= last + 1 + hidden:
+                found.append(Damage(index + 2, f"sequence jumps from {last} to {seq}", offset, 0))
+            last, hidden = seq, 0
+            if _REPAIRED in line:
+                repairs.append(Line(seq, offset, len(line), decode_line(line, self.header.version).records, index))
+        known = _Known(repairs)
+        return self._found.problem is None and all(known.has(damage) for damage in found)
 
     def since_boundary(self) -> Scan:
         """What an opened session needs: from the last boundary that still holds, or everything.
