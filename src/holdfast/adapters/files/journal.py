@@ -234,8 +234,7 @@ class FileJournal:
                 scan = reader.scan(reader.body)
                 returned, pointers = set_aside(self._path, scan), tuple(pointing_wrong(scan))
                 if scan.is_disordered or returned or pointers:  # else it was done, and only the last sync failed
-                    disk, path, mark = self._disk, self._path, self._mark
-                    self._made += rebuild(disk, path, reader, scan, mark, returned, pointers)
+                    self._made += rebuild(self._disk, self._path, reader, scan, returned, pointers)
         except OSError as e:
             raise refused(self._path, e) from e
         with reading(self._disk, self._path) as reader:
@@ -243,6 +242,8 @@ class FileJournal:
         tape.let_go()
         self._tape = Tape(self._disk, self._path, scan.end, identity=reader.identity, is_synced=tape.is_synced)
         self._seq, self._last = scan.seq, scan.last
+        self._mark.close(is_synced=False)
+        self._mark = MarkFile(self._disk, self._path, scan.header_line)
         self._is_to_rebuild = False
         self._tail, self._damage = None, []
 

@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 
 from holdfast.adapters.files.disk import Disk, discard, write_new
-from holdfast.adapters.files.mark import MarkFile
 from holdfast.adapters.files.reading import REBUILT, Line, Reader, Scan, between, gap_of, pieces, what_of
 from holdfast.errors import DamagedLine, JournalError, NewerFormat
 from holdfast.transcript.codec import VERSION, decode_line, encode_header, encode_line
@@ -79,7 +78,6 @@ def rebuild(
     path: Path,
     reader: Reader,
     scan: Scan,
-    mark: MarkFile,
     returned: Sequence[Returned] = (),
     pointers: Sequence[Problem] = (),
 ) -> tuple[Repaired, ...]:
@@ -115,7 +113,6 @@ def rebuild(
     try:
         write_new(disk, aside, reader.everything())
         disk.sync_directory(path.parent)
-        mark.forget()  # it speaks of the old file
         disk.rename(draft, path)
     except OSError:
         discard(disk, draft)
