@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from holdfast import Settings
@@ -16,6 +17,7 @@ from holdfast.adapters.files import DISK, Disk, FileJournal, SessionStore, verif
 from holdfast.adapters.files.mark import mark_path, remembered
 from holdfast.adapters.sinks import ListSink
 from holdfast.engine.turn import run_turn
+from holdfast.errors import JournalError
 from holdfast.events import JournalRepaired
 from holdfast.testing import ScriptedModel
 from holdfast.transcript.codec import encode_line
@@ -23,7 +25,20 @@ from holdfast.transcript.records import Noted, Repaired
 from holdfast.wiring import Parts
 from holdfast.wiring.sessions import background, open_session
 
-from .test_journal_faults import HEADER, Full, Once, boundary, damage_line, load, names, run, said, written
+from .test_journal_faults import (
+    HEADER,
+    Died,
+    Failing,
+    Full,
+    Once,
+    boundary,
+    damage_line,
+    load,
+    names,
+    run,
+    said,
+    written,
+)
 
 pytestmark = pytest.mark.faults
 
@@ -209,6 +224,62 @@ def test_a_full_disk_opens_a_disordered_journal(path: Path) -> None:
         assert not (await load(path)).repairs
 
     run(body)
+
+
+@pytest.mark.parametrize("kind", ["EIO", "ENOSPC", "part, then ENOSPC", "part, then death", "death after it", "power"])
+def test_whichever_call_fails_while_it_is_written_anew(tmp_path: Path, kind: str) -> None:
+    """ENG-9, REL-1, REL-10: a damaged header, a misplaced line and the end cut off, at each step of mending."""
+    base = tmp_path / "base"
+    base.mkdir()
+
+    async def begin() -> None:
+        await (await written(base / "journal.jsonl", 6)).close()
+
+    run(begin)
+    lines = (base / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    damaged = b"".join([lines[0].replace(b"s1", b"sl"), lines[1], lines[4], lines[2], lines[3]])
+    (base / "journal.jsonl").write_bytes(damaged)
+    nth, has_fired = 0, True
+    while has_fired:
+        nth += 1
+        home, disk = tmp_path / f"run{nth}", Failing(nth, kind)
+        shutil.copytree(base, home)
+        path = home / "journal.jsonl"
+
+        async def go_on(path: Path = path, disk: Failing = disk) -> bool:
+            try:
+                journal = await FileJournal.open(path, disk=disk)
+                for _ in range(2):
+                    try:
+                        await journal.append((said("after"),))
+                        return True
+                    except JournalError:
+                        continue
+                await journal.close()
+            except (Died, JournalError):
+                pass
+            return False
+
+        acknowledged = anyio.run(go_on)
+
+        async def check(path: Path = path, acknowledged: bool = acknowledged, nth: int = nth) -> None:
+            where = f"{kind} at call {nth}"
+            loaded = await load(path, whole=True)
+            assert loaded.header == HEADER, where
+            found = names(loaded)
+            assert found[:4] == ["m1", "m2", "m3", "m4"] and set(found[4:]) <= {"after"}, where
+            assert not acknowledged or "after" in found, where
+            repairs = [p.record.what for p in loaded.records if isinstance(p.record, Repaired)]
+            assert any("header is damaged" in what for what in repairs), where
+            assert any("out of order" in what for what in repairs), where
+            assert any("2 lines that were acknowledged are missing" in what for what in repairs), where
+            assert damaged in [p.read_bytes() for p in path.parent.glob("journal.jsonl.before-*")], where
+            assert not (await load(path, whole=True)).repairs, where
+
+        run(check)
+        shutil.rmtree(home)
+        has_fired = disk.has_fired
+    assert nth > 8, "it touches the disk more often than that"
 
 
 # --- what an opening at a boundary doesn't read ----------------------------------------------------------------------
