@@ -67,6 +67,8 @@ def _jumps(messages: list[Message]) -> Iterator[Anomaly]:
                 elif gained < -_JUMP_TOKENS:
                     down.append(message.id)
             last_total, since, response = usage.total_tokens, 0, message.response_id
+        elif is_repeat and usage is not None and last_total is not None:
+            last_total = max(last_total, usage.total_tokens)  # the last record of a response states all of it
         elif not is_repeat:
             since += sum(block_size(block).live for block in message.blocks)
     yield _anomaly("usage_jumps", "rises of the reported size beyond what was said", up)

@@ -20,7 +20,7 @@ from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.memory.trust.secrets import redact
 from holdfast.report.page import About, Price, page
-from holdfast.report.timeline import Timeline, timeline
+from holdfast.report.timeline import Timeline, timeline, understated
 from holdfast.transcript.messages import Usage
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def _made() -> str:
 
 def _own(one: Opened, reference: str, config: Config) -> tuple[About, Timeline]:
     told = timeline(one.records, lambda view: facts_of(view, config))
-    price = (_paid("paid", told.usage, told.usd),) if told.usage != Usage() else ()
+    note = understated(told.usage.output_tokens, told.written)
+    price = (_paid("paid", told.usage, told.usd, note),) if told.usage != Usage() else ()
     about = About(
         session=one.session,
         title=one.title,
@@ -85,7 +86,7 @@ def _own(one: Opened, reference: str, config: Config) -> tuple[About, Timeline]:
     return about, told
 
 
-def _paid(who: str, usage: Usage, usd: float | None) -> Price:
+def _paid(who: str, usage: Usage, usd: float | None, note: str) -> Price:
     return Price(
         who,
         usage.input_tokens,
@@ -93,6 +94,7 @@ def _paid(who: str, usage: Usage, usd: float | None) -> Price:
         usage.cache_read_input_tokens,
         usage.output_tokens,
         usd,
+        note,
     )
 
 
@@ -120,7 +122,7 @@ def _foreign(reference: str, config: Config, session: str | None) -> tuple[About
         how=f"{recording.format} log, as Holdfast would have managed it",
         is_kept=False,
         made=_made(),
-        prices=tuple(_prices(result)),
+        prices=tuple(_prices(result, told.written)),
         logged=tuple(_logged(result["logged"])),
         problems=tuple(f"line {p['line']}: {p['what']}" for p in result["problems"][:100]),
     )
@@ -142,7 +144,7 @@ def _recording(reference: str, session: str | None) -> Recording:
     return found[0]
 
 
-def _prices(result: dict[str, Any]) -> list[Price]:
+def _prices(result: dict[str, Any], written: int) -> list[Price]:
     from holdfast.cli.replay_report import uncached_usd
 
     ours, logged = result["cost"], result["logged"]["cost"]
@@ -150,7 +152,8 @@ def _prices(result: dict[str, Any]) -> list[Price]:
     bare = Price("the same without a cache", prompt, 0, 0, ours["output"], uncached_usd(result))
     prices = [_price("with Holdfast", ours), bare]
     if logged["output"] or logged["cache_read"]:
-        prices.append(_price("what the log itself paid", logged))
+        note = understated(logged["output"], written)
+        prices.append(replace(_price("what the log itself paid", logged), note=note))
     return prices
 
 

@@ -48,8 +48,11 @@ def file_name(kind: Type, title: str, digest: str) -> str:
 
 
 def with_entry(index: str | None, file: str, title: str, hook: str) -> str:
-    """The index with a line for a file: the line it has is replaced, else one is added at the end of the last list."""
-    line = _entry(file, title, hook)
+    """The index with a line for a file: the line it has is replaced, else one is added at the end of the last list.
+
+    A new index is that line alone, whoever writes it.
+    """
+    line = entry_line(file, title, hook)
     text = index or ""
     found = {entry.text for entry in entries(normalised(text)) if entry.file == file}
     if not found:
@@ -78,7 +81,8 @@ def without_entry(index: str, file: str) -> str:
     return "\n".join(line for line in index.split("\n") if line.rstrip() not in gone)
 
 
-def _entry(file: str, title: str, hook: str) -> str:
+def entry_line(file: str, title: str, hook: str) -> str:
+    """The line of a memory in `MEMORY.md`: its title, its file, and what it is about."""
     name = title_of(title).replace("[", "(").replace("]", ")") or file
     about = title_of(hook, HOOK_CHARS - min(len(name), TITLE_CHARS) // 2)
     return f"- [{name}]({file})" + (f" — {about}" if about and about != name else "")

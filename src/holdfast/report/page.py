@@ -47,6 +47,7 @@ class Price:
     cache_read: int
     output: int
     usd: float | None
+    note: str = ""  # what makes it doubtful
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +205,7 @@ def _prices(about: About) -> Iterator[str]:
         for p in about.prices
     ]
     yield _table(head, rows)
+    yield from (f"<p>{escape(note)}</p>" for note in dict.fromkeys(p.note for p in about.prices if p.note))
 
 
 def _usd(amount: float | None) -> str:

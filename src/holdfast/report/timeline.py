@@ -6,7 +6,8 @@ A turn is one answer of the model; its categories are those of the request that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from holdfast.context.accounting import CATEGORIES, account
 from holdfast.context.economics import usage_usd
@@ -27,9 +28,21 @@ from holdfast.transcript.edits import (
 )
 from holdfast.transcript.messages import Message, Usage
 from holdfast.transcript.records import CompactionFailed, Pinned, Record
+from holdfast.transcript.sizes import block_size
 
 MOST_TURNS = 400  # a longer session is drawn with so many of its turns
 _LINE_CHARS = 160
+_LEAST_WRITTEN = 1_000  # of fewer tokens an estimate says too little
+
+
+class _Paid(NamedTuple):
+    """What the response that is being read stated last, and what that costs."""
+
+    usage: Usage
+    usd: float
+
+
+_NOTHING = _Paid(Usage(), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +104,7 @@ class Timeline:
     compactions: list[Compaction] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     usd: float | None = None
+    written: int = 0  # base tokens of all answers, to hold what their usage states against
     view: View = field(default_factory=View)
 
     @property
@@ -102,15 +116,18 @@ class Timeline:
 def timeline(records: Sequence[Record], facts_of: Callable[[View], Facts]) -> Timeline:
     """Fold the records once, looking at every request on the way."""
     wanted = _drawn(sum(_is_answer(record) for record in records))
-    told, view = Timeline(facts_of(View())), View()
+    told, view, paid = Timeline(facts_of(View())), View(), _NOTHING
     for record in records:
         if isinstance(record, Message) and _is_answer(record):
-            if is_new_response(view.items, record, len(view.items)):
+            told.written += sum(block_size(block).base for block in record.blocks)
+            is_new = is_new_response(view.items, record, len(view.items))
+            if is_new:
                 told.all_turns += 1
                 told.facts = facts_of(view)
-                _paid(told, record, view)
-                if told.all_turns in wanted:
-                    _looked(told, view, record)
+                paid = _NOTHING
+            paid = _paid(told, record, view, paid)
+            if is_new and told.all_turns in wanted:
+                _looked(told, view, record)
         elif isinstance(record, Compacted):
             told.compactions.append(_compaction(told.all_turns + 1, view, record))
         told.happenings += [Happening(told.all_turns + 1, *one) for one in _happened(view, record)]
@@ -136,13 +153,32 @@ def _looked(told: Timeline, view: View, answer: Message) -> None:
     told.turns.append(Turn(told.all_turns, answer.at, found.size, tokens, told.usd))
 
 
-def _paid(told: Timeline, answer: Message, view: View) -> None:
-    usage = answer.usage
+def _paid(told: Timeline, answer: Message, view: View, before: _Paid) -> _Paid:
+    """Add what a response states of its usage, in the place of what an earlier record of it stated (`before`).
+
+    A response spans several records, each stating its usage anew: it grows, and only the last is what was paid.
+    """
+    usage, old = answer.usage, before.usage
     if usage is None:
-        return
-    told.usage = Usage(*(getattr(told.usage, n) + getattr(usage, n) for n in Usage.__struct_fields__))
-    if told.facts.model.input_usd is not None:
-        told.usd = (told.usd or 0.0) + usage_usd(usage, told.facts.model, told.facts.held_ttl(view))
+        return before
+    told.usage = Usage(*(getattr(told.usage, n) + getattr(usage, n) - getattr(old, n) for n in Usage.__struct_fields__))
+    if told.facts.model.input_usd is None:
+        return _Paid(usage, 0.0)
+    now = usage_usd(usage, told.facts.model, told.facts.held_ttl(view))
+    told.usd = (told.usd or 0.0) + now - before.usd
+    if told.turns and told.turns[-1].number == told.all_turns:
+        told.turns[-1] = replace(told.turns[-1], usd=told.usd)
+    return _Paid(usage, now)
+
+
+def understated(stated: int, written: int) -> str:
+    """What to say beside a price when a log states far less output than it holds; else nothing."""
+    if written < _LEAST_WRITTEN or stated * 2 >= written:
+        return ""
+    return (
+        f"The log states {stated:,} output tokens, and the answers in it come to about {written:,}: "
+        "more was paid than is shown."
+    )
 
 
 def _happened(view: View, record: Record) -> Iterator[tuple[str, str, int]]:

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.memory.contents import Limits
+from holdfast.memory.entries import with_entry
 from holdfast.memory.topics import topic
 from holdfast.memory.upkeep.dates import absolute
+from holdfast.memory.upkeep.order import Kept, ordered
 from holdfast.memory.upkeep.origins import Voices
 from holdfast.memory.upkeep.permit import MemoryPermit
 from holdfast.memory.upkeep.reading import answered
@@ -195,6 +198,25 @@ def test_reads_are_answered_from_the_texts(tool: str, arguments: dict[str, Any],
 def test_reads_of_what_isnt_there() -> None:
     assert answered("Read", {"file_path": "zz.md"}, TEXTS, PERMIT)[1]
     assert answered("Bash", {"command": "cat zz.md"}, TEXTS, PERMIT)[1]
+
+
+def test_the_line_of_a_memory_that_changed_is_replaced() -> None:
+    """MEM-2: no stale line stays, and every writer begins and writes an index the same way."""
+    old = topic("t/x.md", memory_text(name="Tabs", description="use tabs", type="feedback", body="b"))
+    new = topic("t/x.md", memory_text(name="Blanks", description="use blanks", type="feedback", body="b"))
+    index = with_line("# Mine\n\n- [Other](y.md)\n\nA note.\n", old)
+    assert index == "# Mine\n\n- [Other](y.md)\n\nA note.\n\n- [Tabs](x.md) — use tabs\n"
+    assert with_line(index, new) == index.replace("[Tabs](x.md) — use tabs", "[Blanks](x.md) — use blanks")
+    assert with_line(None, new) == "- [Blanks](x.md) — use blanks\n"
+    for before in (None, "", index):
+        assert with_line(before, new) == with_entry(before, "x.md", "Blanks", "use blanks")
+
+
+def test_a_new_index_is_its_lines_whoever_writes_it() -> None:
+    """MEM-2: putting a directory in order writes the same index as saving its only memory does."""
+    text = memory_text(name="Tabs", description="use tabs", type="feedback", body="b")
+    order = ordered({"x.md": Kept(name="x.md", text=text, at=0.0)}, Limits())
+    assert order.texts["MEMORY.md"] == with_line(None, topic("x.md", text)) == "- [Tabs](x.md) — use tabs\n"
 
 
 def test_a_memory_and_its_line() -> None:

@@ -12,9 +12,9 @@ from holdfast.context.accounting import account
 from holdfast.context.compaction import ledger_plan, made
 from holdfast.context.view import View, project
 from holdfast.report.page import About, Price, page
-from holdfast.report.timeline import MOST_TURNS, Timeline, timeline, totals
+from holdfast.report.timeline import MOST_TURNS, Timeline, timeline, totals, understated
 from holdfast.transcript.edits import Undone
-from holdfast.transcript.messages import Usage
+from holdfast.transcript.messages import Message, MessageId, ResponseId, Usage
 from holdfast.transcript.records import Front, Pinned
 
 pytestmark = pytest.mark.unit
@@ -128,3 +128,35 @@ def test_a_page_is_made_of_any_session(talk: Talk) -> None:
 def test_the_view_at_the_end_is_the_fold() -> None:
     talk = compacted(busy())
     assert told(talk).view == project(talk.records) and isinstance(told(talk).view, View)
+
+
+def answers(*stated: tuple[str, int]) -> list[Message]:
+    """Records of responses: the response, and the output tokens that this record of it states."""
+    return [
+        Message.of(
+            "assistant",
+            f"part {number}",
+            id=MessageId(f"a{number}"),
+            response_id=ResponseId(response),
+            usage=Usage(input_tokens=1_000, output_tokens=output),
+        )
+        for number, (response, output) in enumerate(stated)
+    ]
+
+
+def test_of_a_response_that_spans_records_the_last_usage_is_what_was_paid() -> None:
+    """CLI-4: each record of a response states its usage anew, and it grows; only the last counts."""
+    records = [Message.of("user", "go", id=MessageId("u")), *answers(("r1", 2), ("r1", 40), ("r1", 900), ("r2", 50))]
+    found = timeline(records, lambda view: facts(model=PRICED))
+    assert found.all_turns == 2 and found.usage == Usage(input_tokens=2_000, output_tokens=950)
+    assert found.usd == pytest.approx((2_000 * 10 + 950 * 50) / 1e6)
+    assert [turn.usd for turn in found.turns] == pytest.approx([(1_000 * 10 + 900 * 50) / 1e6, found.usd])
+
+
+def test_a_log_that_states_too_little_output_says_so_beside_its_price() -> None:
+    """CLI-4: a price to the cent of a usage that stopped counting isn't one."""
+    said = understated(410, 32_765)
+    assert "410" in said and "32,765" in said
+    assert not understated(19_174, 23_811) and not understated(1, 900)
+    price = Price("paid", 1, 2, 3, 410, 14.32, said)
+    assert said in page(about(prices=(price,)), told(busy()))

@@ -211,13 +211,13 @@ def indexed(files: Mapping[str, Kept], order: Order, limits: Limits) -> Order:
 
 def _index(folder: str, now: Mapping[str, Kept], order: Order, limits: Limits) -> Order:
     name, older = (f"{folder}/{one}" if folder else one for one in (INDEX, OLDER))
-    old = now[name].text if name in now else "# Memory\n"
+    old = now[name].text if name in now else ""
     lines, dropped = list[str](), list(order.dropped)
     known: set[str] = {_in(older, entry.file) for entry in entries(now[older].text)} if older in now else set()
     known.add(older)
     has_older = older in now
     dead = _dead(name, old, now, order)
-    for line in old.rstrip().split("\n"):
+    for line in old.rstrip().split("\n") if old else ():
         named = [_in(name, entry.file) for entry in entries(line)]
         gone = [one for one in named if one in dead]
         again = [one for one in named if one in known and one != older and (line in lines or _hookless(line))]
@@ -240,7 +240,7 @@ def _index(folder: str, now: Mapping[str, Kept], order: Order, limits: Limits) -
     if moved:
         before = now[older].text if has_older else _OLDER_HEAD
         texts[older] = f"{before.rstrip()}\n" + "\n".join(moved) + "\n"
-    if (text != old and len(lines) > 1) or (name in now and text != old):
+    if text != old and (lines or name in now):
         texts[name] = text
     return replace(order, texts=texts, dropped=tuple(dropped))
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from holdfast.memory.contents import entries, normalised
+from holdfast.memory.entries import entry_line, with_entry
 from holdfast.memory.retrieval.words import terms
 from holdfast.memory.topics import Topic, Type
 
 KNOWN_SHARE = 0.85  # of what a sentence tells, in a memory: then it is known
-HOOK_CHARS = 100
 _PLAIN = re.compile(r"[A-Za-z0-9][^:#\n\"'\[\]{}&*!|>%@`]*")
 
 
@@ -36,20 +35,12 @@ def free_name(stem: str, taken: Collection[str]) -> str:
 
 def index_line(topic: Topic) -> str:
     """The line of a memory in `MEMORY.md`."""
-    title = topic.name.replace("[", "(").replace("]", ")")
-    hook = topic.description if topic.description != topic.name else ""
-    hook = hook if len(hook) <= HOOK_CHARS else hook[: HOOK_CHARS - 1].rsplit(" ", 1)[0] + " …"
-    return f"- [{title}]({topic.file.rpartition('/')[2]})" + (f" — {hook}" if hook else "")
+    return entry_line(topic.file.rpartition("/")[2], topic.name, topic.description)
 
 
 def with_line(index: str | None, topic: Topic) -> str:
-    """The index with a line for a memory: in place of its own when there is one, else at the end."""
-    file, line = topic.file.rpartition("/")[2], index_line(topic)
-    if not index or not normalised(index):
-        return f"{(index or '').rstrip()}\n# Memory\n\n{line}\n".lstrip()
-    if any(entry.file == file for entry in entries(index)):
-        return index
-    return f"{index.rstrip()}\n{line}\n"
+    """The index with a line for a memory: in place of its own when there is one, else at the end of the last list."""
+    return with_entry(index, topic.file.rpartition("/")[2], topic.name, topic.description)
 
 
 def is_known(sentence: str, topic: Topic) -> bool:
