@@ -209,6 +209,8 @@ class Settings:
     permission_allow: tuple[str, ...] = ()
     permission_ask: tuple[str, ...] = ()
     permission_deny: tuple[str, ...] = ()
+    sandbox: Literal["auto", "on", "off"] = "auto"  # SEC-10: of commands that nobody is asked about
+    sandbox_network: bool = False  # SEC-10: whether they reach the network in it
 
     # Trust in folders (SEC-8): beside those that a person was asked about; FOLDER/** is all that lies in one
     trusted_folders: tuple[str, ...] = ()

@@ -60,6 +60,7 @@ def other(name: str) -> object:
         "compact_timing": "boundary",
         "policy": "thrifty",
         "permission_mode": "bypass",
+        "sandbox": "off",
         "memory_directory": "/elsewhere",
     }
     if name in words:
@@ -98,7 +99,7 @@ def test_of_all_settings_a_project_sets_those_on_the_list_and_no_other(place: Pa
 NEVER = (
     "model address key url path director event permission_allow permission_mode durability redact checkpoint memory "
 )
-NEVER += "exclude hook neutralise instructions_local trust limit_bytes disk per_hour"
+NEVER += "sandbox exclude hook neutralise instructions_local trust limit_bytes disk per_hour"
 
 
 def test_the_list_is_short_and_names_nothing_that_guards_or_leads_elsewhere() -> None:
@@ -172,6 +173,7 @@ def test_every_field_can_come_from_the_environment(place: Path) -> None:
             "compact_timing": "boundary",
             "policy": "thrifty",
             "permission_mode": "plan",
+            "sandbox": "on",
         }.get(name, text)
         config = read(place, **{f"HOLDFAST_{name.upper()}": text})
         assert config.values[name].source == f"environment HOLDFAST_{name.upper()}", (name, config.warnings)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT
 
@@ -22,12 +23,11 @@ import anyio.to_thread
 
 from holdfast.adapters.files.disk import make_private
 from holdfast.adapters.repositories import outside, overruling
+from holdfast.adapters.sandbox import Sandbox, launched
 from holdfast.ports import Ended, Let
 
-_SCRIPT = (
-    'trap \'_hf=$?; { builtin echo "$_hf"; builtin pwd -P; } >"$0.end.new" 2>/dev/null && '
-    'command mv -f -- "$0.end.new" "$0.end"\' EXIT\neval "$1"'
-)
+# The end is written to an open file, since the folder that it is in can't be written in a sandbox.
+_SCRIPT = """trap '_hf=$?; { builtin echo "$_hf"; builtin pwd -P; } >&'"$2"' 2>/dev/null' EXIT\neval "$1\""""
 _ENVIRONMENT = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "TERM": "dumb", "GIT_EDITOR": "true"}
 _GRACE_SECONDS = 2.0
 _GONE_SECONDS = 0.5  # an init that reaps nobody must not hold us up
@@ -36,20 +36,51 @@ _ENDINGS = (".output", ".end", ".end.new", ".process")
 
 
 class LocalShell:
-    """Commands whose files stand in one private folder. `root` is the project's folder."""
+    """Commands whose files stand in one private folder. `root` is the project's folder; `sandbox` is for commands that
+    nobody was asked about, None for none.
+    """
 
-    def __init__(self, folder: Path, root: str = "/") -> None:
-        self._folder, self._root = folder, root
+    def __init__(self, folder: Path, root: str = "/", sandbox: Sandbox | None = None) -> None:
+        self._folder, self._root, self._sandbox = folder, root, sandbox
+        self.notice = sandbox.notice if sandbox is not None else ""
+        self._life: tuple[int, int] | None = None
 
-    async def start(self, name: str, command: str, *, cwd: str, let: Let = "approved") -> _Started:
+    async def start(
+        self,
+        name: str,
+        command: str,
+        *,
+        cwd: str,
+        let: Let = "approved",
+        hidden: Sequence[str] = (),
+        outlives: bool = False,
+    ) -> _Started:
         environ = {**os.environ, **_ENVIRONMENT}
         if let != "approved":
             environ = overruling(environ, only_looks=let == "looks")
         if let == "looks":
             environ["PATH"] = outside(environ.get("PATH", os.defpath), self._root)
+        life = None if outlives else self._alive()
+        sandbox = self._sandbox if let != "approved" else None
+        if sandbox is not None:
+            environ = sandbox.environment(environ)
+
+        def line(words: list[str]) -> list[str]:
+            if sandbox is None:
+                return words if life is None else launched(words, life=life)
+            return sandbox.confined(words, cwd=cwd, only_looks=let == "looks", hidden=hidden, life=life)
+
         with anyio.CancelScope(shield=True):  # a cancelled start must not leave a command that nobody knows of
-            started = await _start(self._base(name), command, cwd, environ)
+            started = await _start(self._base(name), command, cwd, environ, line, life)
+        started.shell = self  # while the command is known, what keeps it alive is open
         return started
+
+    def _alive(self) -> int:
+        """A pipe that closes with this process, however that ends."""
+        if self._life is None:
+            self._life = os.pipe()
+            weakref.finalize(self, _close, self._life)
+        return self._life[0]
 
     async def find(self, name: str) -> _Found | None:
         return await anyio.to_thread.run_sync(_found, self._base(name))
@@ -73,21 +104,37 @@ class LocalShell:
         return path
 
 
-async def _start(base: Path, command: str, cwd: str, environ: Mapping[str, str]) -> _Started:
+def _close(pipe: tuple[int, int]) -> None:
+    for fd in pipe:
+        os.close(fd)
+
+
+async def _start(
+    base: Path,
+    command: str,
+    cwd: str,
+    environ: Mapping[str, str],
+    line: Callable[[list[str]], list[str]],
+    life: int | None,
+) -> _Started:
     make_private(base.parent)
     fd = os.open(f"{base}.output", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    end = os.open(f"{base}.end", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
+        words = await anyio.to_thread.run_sync(line, ["/bin/bash", "-c", _SCRIPT, "bash", command, str(end)])
         process = await anyio.open_process(
-            ["/bin/bash", "-c", _SCRIPT, str(base), command],
+            words,
             stdin=DEVNULL,
             stdout=fd,
             stderr=STDOUT,
             cwd=cwd,
             env=environ,
             start_new_session=True,
+            pass_fds=(end,) if life is None else (end, life),
         )
     finally:
         os.close(fd)
+        os.close(end)
     await anyio.to_thread.run_sync(_mark, base, process.pid)
     return _Started(base, process)
 
@@ -119,6 +166,7 @@ class _Started(_Files):
     def __init__(self, base: Path, process: anyio.abc.Process) -> None:
         super().__init__(base)
         self._process = process
+        self.shell: LocalShell | None = None
 
     async def wait(self) -> Ended:
         code = await self._process.wait()

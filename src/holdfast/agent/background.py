@@ -6,7 +6,7 @@ way waits here until the session's owner records it (`settle`), since one task a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 import anyio
@@ -55,12 +55,14 @@ class Background:
         """Whether something ended that the model wasn't told of."""
         return any(work.state != "running" and not work.is_told for work in self.works)
 
-    async def start_command(self, command: str, cwd: str, what: str = "", let: Let = "approved") -> InFlight:
+    async def start_command(
+        self, command: str, cwd: str, what: str = "", let: Let = "approved", hidden: Sequence[str] = ()
+    ) -> InFlight:
         """Start a command that somebody let run, and record it; one that can't be recorded is stopped again."""
         self._admit()
         ids, clock = self._session.world.ids, self._session.world.clock
         identity = ids.new("command")
-        running = await self._shell.start(identity, command, cwd=cwd, let=let)
+        running = await self._shell.start(identity, command, cwd=cwd, let=let, hidden=hidden, outlives=True)
         label = what or " ".join(command.split())
         work = InFlight(id=identity, kind="command", what=label[:_WHAT_CHARS], where=running.output, began=clock.now())
         try:

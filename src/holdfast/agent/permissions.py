@@ -103,7 +103,7 @@ class Touch:
 
     Of a command: `cwd` is the folder that it runs in ("": the project's); `leads` are the real paths of what it names,
     with the forbidden ones below folders that it goes through, if those were looked for (`is_walked`). `git` says why
-    git may run a program of a repository's choice there, empty when it can't.
+    git may run a program of a repository's choice there, empty when it can't. `is_unboxed`: it would leave the sandbox.
     """
 
     tool: str
@@ -114,6 +114,7 @@ class Touch:
     leads: tuple[str, ...] = ()
     is_walked: bool = False
     git: str = ""
+    is_unboxed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,8 @@ def permitted(touch: Touch, policy: Policy) -> Verdict:
     unsure = _unsure(touch, policy)
     if unsure is not None:
         return unsure
+    if touch.is_unboxed:
+        return Verdict("ask", "sandbox", "it would run outside of the sandbox")
     if policy.mode == "bypass":
         return Verdict("allow", "mode bypass", "")
     return _protects(touch, policy) or _by_rule_or_mode(touch, policy)
@@ -354,6 +357,13 @@ def speaks_of(rules: Iterable[Rule], path: str, policy: Policy) -> bool:
     """Whether one of these rules for files, which deny or ask, is about a path."""
     some = (rule for rule in rules if rule.tool in OF_FILES and rule.pattern is not None)
     return any(_speaks_of(rule.pattern or "", Named(path), policy) for rule in some)
+
+
+def folders_of(rule: Rule, policy: Policy) -> tuple[str, ...]:
+    """The paths that a rule for files names without any wildcard: files, or folders with all that is in them."""
+    found = (re.sub(r"/\*\*\Z|/\Z", "", one) for one in _patterns(rule.pattern or "", policy))
+    plain = (one for one in found if not re.search(r"(?<!\\)[*?\[]", one))
+    return tuple(re.sub(r"\\(.)", r"\1", one) for one in plain if one)
 
 
 def _speaks_of(pattern: str, named: Named, policy: Policy) -> bool:

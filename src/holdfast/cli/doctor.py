@@ -54,6 +54,7 @@ def _of_all(place: Path, repairs: bool) -> Iterator[Finding]:
     yield _python()
     yield Finding("packages", "ok", ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
     yield from _settings()
+    yield _sandbox()
     yield from _home(place)
     if place.is_dir():
         yield _storage(place)
@@ -114,6 +115,16 @@ def _settings() -> Iterator[Finding]:
     what = f"{folder.root}: {'trusted' if folder.is_trusted else 'not trusted'} ({folder.why})"
     held = f", so it isn't used: {', '.join(config.held)}" if config.held else ""
     yield Finding("folder", "note" if held else "ok", what + held)
+
+
+def _sandbox() -> Finding:
+    """SEC-10: what commands run in that nobody was asked about."""
+    from holdfast.adapters.sandbox import WORDS, found
+
+    here = found()
+    if here.kind == "none":
+        return Finding("sandbox", "note", f"none: {here.why}; commands run without one")
+    return Finding("sandbox", "ok" if here.kind == "bubblewrap" else "note", f"{WORDS[here.kind]}, {here.why}")
 
 
 def _home(place: Path) -> Iterator[Finding]:

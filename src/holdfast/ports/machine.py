@@ -133,11 +133,24 @@ class Shell(Protocol):
     `start` begins one in a folder, under a name that is unique in the session; cancelled, it ends only once the command
     is known, so none is lost. `let` says who let it run: nobody had to, since it only looks; rules or a mode; or a
     person who was asked. What nobody was asked about runs in surroundings in which a repository's own configuration
-    can't make it run more (SEC-9). `find` gives one that an earlier process started, None when nothing is known of it.
+    can't make it run more (SEC-9), and in the sandbox, if there is one (SEC-10): `notice` says then what it can't do
+    there, and is empty without one; `hidden` are more files that it may not read. A command ends with this process,
+    unless it `outlives` it. `find` gives one that an earlier process started, None when nothing is known of it.
     `read` gives a part of an output as it was written; a negative offset counts from the end.
     """
 
-    async def start(self, name: str, command: str, *, cwd: str, let: Let = "approved") -> Command: ...
+    notice: str
+
+    async def start(
+        self,
+        name: str,
+        command: str,
+        *,
+        cwd: str,
+        let: Let = "approved",
+        hidden: Sequence[str] = (),
+        outlives: bool = False,
+    ) -> Command: ...
 
     async def find(self, name: str) -> Command | None: ...
 

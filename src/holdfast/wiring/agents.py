@@ -21,7 +21,7 @@ from holdfast.adapters.jobs import TaskJobs
 from holdfast.adapters.trust import CLAUDE
 from holdfast.engine.session import Session
 from holdfast.memory.directory import Rights
-from holdfast.ports import Clock, Journal, Model
+from holdfast.ports import Journal, Model
 from holdfast.wiring.sessions import (
     Parts,
     background,
@@ -35,6 +35,7 @@ from holdfast.wiring.sessions import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.adapters.sandbox import Found
     from holdfast.adapters.shadow.checkpoints import ShadowFiles
     from holdfast.agent.desk import Machine
     from holdfast.agent.loop import Agent, Options
@@ -55,10 +56,12 @@ async def agent(
     Without a home the session lives in this process only. `offers_notes` is as for `open_session`. Close the agent when
     it is done; the model is yours to close. Raises what `open_session` raises.
     """
+    from holdfast.adapters.sandbox import chosen
     from holdfast.agent.checkpoints import Checkpointing
     from holdfast.agent.loop import Agent, Crew, Options
 
     parts = parts or Parts()
+    box = await to_thread.run_sync(chosen, parts.settings.sandbox)  # before anything is made
     cleanup: Callable[[], object] = _nothing
     if home is None:
         folder = Path(mkdtemp(prefix="holdfast-"))
@@ -84,7 +87,7 @@ async def agent(
         cleanup = partial(_both, saved.close, cleanup)
     crew = Crew(jobs=TaskJobs, open_session=children, where=where, files=saved, cleanup=cleanup, remember=remembers)
     is_trusted = trusts(parts, home or home_of(os.environ), project)
-    machine = await to_thread.run_sync(_machine, project, folder, parts.clock, is_trusted)
+    machine = await to_thread.run_sync(_machine, project, folder, parts, home, is_trusted, box)
     return Agent(session, model, machine, crew, options=options, keepers=background(session))
 
 
@@ -127,19 +130,29 @@ def _journal_of(folder: Path, name: str) -> str:
     return str(folder / AGENTS / name / JOURNAL)
 
 
-def _machine(project: str | Path, folder: Path, clock: Clock, is_trusted: bool) -> Machine:
+def _machine(
+    project: str | Path, folder: Path, parts: Parts, home: Path | None, is_trusted: bool, box: Found | None
+) -> Machine:
     """This machine, as an agent in a project sees it; `folder` is where its session keeps its own.
 
     Skills and kinds of agents of a project give orders, so they wait until its folder is trusted (SEC-8).
     """
     from holdfast.adapters.finding import LocalFinder
+    from holdfast.adapters.sandbox import Sandbox
     from holdfast.adapters.shell import LocalShell
     from holdfast.adapters.workspace import LocalWorkspace, documents, surroundings
     from holdfast.agent.desk import Machine
 
     workspace, user = LocalWorkspace(project), Path.home()
     root = Path(workspace.root)
-    today = datetime.fromtimestamp(clock.now(), UTC).date().isoformat()
+    today = datetime.fromtimestamp(parts.clock.now(), UTC).date().isoformat()
+
+    commands, settings = folder.resolve() / COMMANDS, parts.settings
+    sandbox = None
+    if box is not None:
+        own = tuple({str(one.resolve()) for one in (home or folder, home_of(os.environ))})
+        network, shown = settings.sandbox_network, (str(commands),)
+        sandbox = Sandbox(box, root=workspace.root, user=str(user.resolve()), own=own, network=network, shown=shown)
 
     def files(name: str, pattern: str) -> Mapping[str, str]:
         theirs = documents(root / CLAUDE / name, pattern, within=root) if is_trusted else {}
@@ -148,7 +161,7 @@ def _machine(project: str | Path, folder: Path, clock: Clock, is_trusted: bool) 
     return Machine(
         workspace=workspace,
         finder=LocalFinder(root=workspace.root),
-        shell=LocalShell(folder.resolve() / COMMANDS, workspace.root),
+        shell=LocalShell(commands, workspace.root, sandbox),
         plan_file=str(folder.resolve() / "plan.md"),
         home=str(user.resolve()),
         facts={**surroundings(root), "Today": today},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import anyio
@@ -10,12 +11,17 @@ from msgspec import Meta
 from holdfast.agent.commands import parsed, peeks
 from holdfast.agent.desk import Desk
 from holdfast.agent.named import names
-from holdfast.agent.permissions import OF_FILES, Rule, Touch, speaks_of
+from holdfast.agent.permissions import OF_FILES, Rule, Touch, folders_of, speaks_of
 from holdfast.agent.tools.tool import Input, Outcome, Refused, Tool, Use, shown
 from holdfast.ports import Command, Ended, Let
 
 _LOOKS_EVERY_SECONDS = 0.2
 _RULE_WORDS = 2
+_MOST_HIDDEN = 1_000
+_REFUSED = re.compile(
+    "(?i)read-only file system|permission denied|operation not permitted|could not resolve|network is unreachable"
+    "|name resolution|EROFS|EACCES|EPERM|ENETUNREACH|EAI_AGAIN|getaddrinfo|no such file"
+)
 _MOST_BELOW = 50_000  # files that are looked at below the folders which a command goes through
 _TWO_WORDS = frozenset("git npm pnpm yarn cargo go docker kubectl make uv pip poetry gh".split())
 
@@ -24,6 +30,9 @@ class BashInput(Input, frozen=True):
     command: Annotated[str, Meta(description="The command line, for bash.", min_length=1)]
     description: Annotated[str, Meta(description="What it does, in a few words.")] = ""
     timeout: Annotated[float, Meta(description="Milliseconds after which it is ended.", gt=0)] | None = None
+    outside_sandbox: Annotated[
+        bool, Meta(description="Run it outside of the sandbox, which a person is asked about.")
+    ] = False
     run_in_background: Annotated[bool, Meta(description="Go on while it runs; see BashOutput.")] = False
 
 
@@ -41,15 +50,16 @@ async def bash(desk: Desk, use: Use, given: BashInput) -> Outcome:
     if "\0" in given.command:
         raise Refused("the command holds a NUL character")
     let: Let = "looks" if use.let == "allowed" and peeks(given.command) else use.let
+    hidden = await _hidden(desk) if let != "approved" and desk.machine.shell.notice else ()
     if given.run_in_background:
-        work = await desk.background.start_command(given.command, desk.cwd, given.description, let)
+        work = await desk.background.start_command(given.command, desk.cwd, given.description, let, hidden)
         return Outcome(f"Command running in background with ID: {work.id}. Output is being written to: {work.where}")
     name = desk.session.world.ids.new("command")
-    command = await desk.machine.shell.start(name, given.command, cwd=desk.cwd, let=let)
-    return await _to_its_end(desk, use, given, command)
+    command = await desk.machine.shell.start(name, given.command, cwd=desk.cwd, let=let, hidden=hidden)
+    return await _to_its_end(desk, use, given, command, desk.machine.shell.notice if let != "approved" else "")
 
 
-async def _to_its_end(desk: Desk, use: Use, given: BashInput, command: Command) -> Outcome:
+async def _to_its_end(desk: Desk, use: Use, given: BashInput, command: Command, notice: str) -> Outcome:
     settings = desk.session.settings
     seconds = min((given.timeout or settings.command_seconds * 1_000) / 1_000, settings.command_most_seconds)
     ended: Ended | None = None
@@ -63,7 +73,8 @@ async def _to_its_end(desk: Desk, use: Use, given: BashInput, command: Command) 
         size = command.size_bytes()
         text, keeps_output = await _output(desk, command)  # before it is stopped: shells speak of that, too
         if ended is not None:
-            return _outcome(text, ended.code, await _followed(desk, ended.cwd))
+            note = _sandboxed(text, notice) if ended.code != 0 else ""
+            return _outcome(text, ended.code, note + await _followed(desk, ended.cwd))
         why = f"timed out after {seconds:g} s"
         if size > settings.command_output_bytes:
             why = f"wrote more than {settings.command_output_bytes:,} bytes"
@@ -116,6 +127,26 @@ def _outcome(text: str, code: int | None, note: str) -> Outcome:
     return Outcome(f"{said}\n{text}{note}", is_error=True)
 
 
+def _sandboxed(text: str, notice: str) -> str:
+    """Why a command may have failed: what a sandbox refuses looks like a fault of the machine."""
+    return f"\n[{notice}; outside_sandbox asks a person to run it without]" if notice and _REFUSED.search(text) else ""
+
+
+async def _hidden(desk: Desk) -> tuple[str, ...]:
+    """The files that rules forbid to read, as they are now; the sandbox hides them from whatever a command runs."""
+    policy, workspace = desk.policy, desk.machine.workspace
+    forbidden = [rule for rule in policy.rules.deny if rule.tool == "Read" and rule.pattern is not None]
+    if not forbidden:
+        return ()
+    named = await workspace.leads([path for rule in forbidden for path in folders_of(rule, policy)])
+    below = await workspace.below([policy.root], limit=_MOST_BELOW)
+    inside = tuple(f"{path}/" for path in named)
+    more = [p for p in below or () if not p.startswith(inside) and speaks_of(forbidden, p, policy)]
+    if below is None or len(more) > _MOST_HIDDEN:
+        raise Refused("rules forbid more files than the sandbox can hide one by one: forbid folders, or ask to run it")
+    return tuple(dict.fromkeys((*named, *more)))
+
+
 async def bash_output(desk: Desk, use: Use, given: BashOutputInput) -> Outcome:
     """What a background command wrote since the last look, and how it stands."""
     return Outcome(await desk.background.look(given.bash_id, min(given.wait, 600.0)))
@@ -138,7 +169,16 @@ async def _touches(desk: Desk, given: BashInput) -> Touch:
         found = await workspace.below(named.below, limit=_MOST_BELOW)
     more = tuple(path for path in found or () if speaks_of(limiting, path, policy))
     git = await workspace.git_doubt((desk.cwd, *leads)) if "git" in command else ""
-    return Touch("Bash", "command", (), command, desk.cwd, (*leads, *more), found is not None, git)
+    return Touch(
+        "Bash",
+        "command",
+        command=command,
+        cwd=desk.cwd,
+        leads=(*leads, *more),
+        is_walked=found is not None,
+        git=git,
+        is_unboxed=given.outside_sandbox and bool(desk.machine.shell.notice),
+    )
 
 
 def _rule(given: BashInput) -> Rule | None:

@@ -123,8 +123,19 @@ async def place_of(wanted: Wanted) -> Place:
     config = configured(_flags(wanted), trusts=wanted.trust)
     if config.values["instructions"].source == "default":  # a program for people reads their instructions (INS-1)
         config = replace(config, settings=replace(config.settings, instructions=True))
+    unboxed = await anyio.to_thread.run_sync(_unboxed, config.settings.sandbox)
     models, told = await _models(config)
+    told = (*unboxed, *told)
     return Place(config=config, project=Path.cwd(), models=models, told=told, is_trusted=True if wanted.trust else None)
+
+
+def _unboxed(setting: str) -> tuple[str, ...]:
+    """SEC-10: where commands run without a sandbox though one was wanted, that is said. Raises `BadSetting`."""
+    from holdfast.adapters.sandbox import chosen, found
+
+    if setting == "off" or chosen(setting) is not None:
+        return ()
+    return (f"commands run without a sandbox: {found().why} (sandbox = off says no more of it)",)
 
 
 def settled(wanted: Wanted) -> None:
