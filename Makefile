@@ -11,7 +11,7 @@ TIMES  ?= 20
 BENCHES := $(sort $(filter-out bench/_%,$(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser check bench crossing attack lint format types imports golden clean
+.PHONY: help demo test browser check bench fuzz crossing attack lint format types imports golden clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ browser: $(STAMP) ## the tests in a real browser (Chromium); skipped with a reas
 	$(BIN)/python -m pytest -rs tests/browser $(ARGS)
 
 check: lint types imports test ## everything CI runs: style, types, import contracts, tests
+
+fuzz: $(STAMP) ## mutants of everything that is read, 20,000 of them: no internal error, no invalid request
+	$(BIN)/python bench/fuzz.py --mutants 20000 $(ARGS)
 
 bench: $(STAMP) ## run every benchmark under bench/
 	@set -e; for script in $(BENCHES); do \

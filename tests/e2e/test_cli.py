@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -483,6 +484,21 @@ def test_a_report_holds_no_secrets(run: Any, place: Path) -> None:
     assert run("compact", info["session"]).code in (0, 1)
     assert run("report", info["session"], "-o", "page.html").code == 0
     assert key not in (place / "page.html").read_text()
+
+
+@pytest.mark.parametrize("command", ["report", "export"])
+def test_a_full_disk_names_the_file(
+    run: Any, log: Path, place: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """CLI-5: what -o couldn't write is named, not the standard output; and nothing is left of it."""
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    ran = run(command, log, "-o", "out.file")
+    assert ran.code == 1 and "out.file: No space left" in ran.err and "standard output" not in ran.err
+    assert not [p for p in place.iterdir() if "out.file" in p.name]
 
 
 # --- every way to end

@@ -167,8 +167,8 @@ def write_whole(target: Path, data: bytes, *, force: bool) -> None:
     """
     target = target.resolve() if force else target
     draft = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     try:
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
         with os.fdopen(fd, "wb") as file:
             file.write(data)
             file.flush()
@@ -179,5 +179,7 @@ def write_whole(target: Path, data: bytes, *, force: bool) -> None:
             os.link(draft, target)
     except FileExistsError:
         raise BadSetting(f"{target}: is there already; --force writes over it") from None
+    except OSError as e:  # of the draft, or of no file at all: what nobody asked for says nothing
+        raise OSError(e.errno, e.strerror or str(e), str(target)) from e
     finally:
         draft.unlink(missing_ok=True)

@@ -198,7 +198,10 @@ def _edited(record: str) -> str:
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         path = Path(folder) / "record.md"
-        path.write_text(record, encoding="utf-8")
+        try:
+            path.write_text(record, encoding="utf-8")
+        except OSError as e:
+            raise OSError(e.errno, e.strerror or str(e), str(path)) from e
         try:
             code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
         except (OSError, ValueError) as e:

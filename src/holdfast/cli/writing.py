@@ -127,7 +127,11 @@ def edit_command(file: str, place: Place) -> int:
     name, base = there
     folder = Path(tempfile.mkdtemp(prefix="holdfast-"))
     draft = folder / Path(name).name
-    draft.write_bytes(base.encode("utf-8", "surrogateescape"))
+    try:
+        draft.write_bytes(base.encode("utf-8", "surrogateescape"))
+    except OSError as e:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise OSError(e.errno, e.strerror or str(e), str(draft)) from e
     try:
         _edit(draft)
     except BadSetting:

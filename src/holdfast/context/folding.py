@@ -134,7 +134,7 @@ def change(view: View, changes: tuple[Change, ...]) -> None:
 def results_at(view: View, position: int, blocks: Iterable[int] | None = None) -> list[ToolUseId]:
     found = []
     for block in range(len(view.items[position].message.blocks)) if blocks is None else blocks:
-        if block < len(view.items[position].message.blocks):
+        if 0 <= block < len(view.items[position].message.blocks):
             value = view.items[position].message.blocks[block].value
             if isinstance(value, ToolResult):
                 result = view.results.get(ToolUseId(value.tool_use_id))

@@ -25,7 +25,7 @@ from holdfast.context.restore.registry import Registry
 from holdfast.context.restore.standard import STANDARD
 from holdfast.context.state import from_checkpoint
 from holdfast.context.thinking import dropped_thinking
-from holdfast.context.view import View, advance, leaves_memory, project, reaches_back
+from holdfast.context.view import View, advance, leaves_memory, reaches_back
 from holdfast.engine.aside import aside
 from holdfast.engine.caching import Cached
 from holdfast.errors import HoldfastError, RecordRefused
@@ -44,6 +44,8 @@ from holdfast.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Jour
 from holdfast.settings import Settings
 from holdfast.transcript.checking import check_record, check_shape, readable
 from holdfast.transcript.edits import Cleared, Compacted, Edit, Offloaded, Rewound
+from holdfast.transcript.foreign.mending import mended_front, mended_message
+from holdfast.transcript.foreign.reading import Problems
 from holdfast.transcript.limits import Limits, check_limits
 from holdfast.transcript.messages import Message, MessageId, Role, ToolUseId
 from holdfast.transcript.plain import is_system, message_of, system_text
@@ -130,7 +132,9 @@ class Session:
         Without `whole`, reading starts at what the last boundary keeps, so time follows the live view (SPD-3).
         """
         loaded = await world.journal.load(whole=whole)
-        view = await _view_of(loaded)
+        view, mended = await _view_of(loaded)
+        for one in mended:
+            world.sink.emit(JournalRepaired(one.line, one.what))
         for repair in loaded.repairs:
             world.sink.emit(JournalRepaired(repair.line, repair.what))
         session = cls(world, settings or Settings(), view, model, window, is_read_only, offsets=_offsets(loaded))
@@ -186,17 +190,11 @@ class Session:
         """The records as they will be read back. Raises for what can't be, or can't be sent (ENG-7)."""
         back = readable(records)
         for record in back:
-            check_record(record, self._role_of)
-            if isinstance(record, Compacted):
-                try:
-                    from_checkpoint(record.state)
-                except msgspec.MsgspecError as e:
-                    raise RecordRefused(f"boundary {record.id!r:.60}: its state can't be read: {e}") from None
+            if isinstance(record, Edit | Compacted):
+                _refuse_unreadable(record, self.view)
+            else:
+                check_record(record, lambda _: None)
         return back
-
-    def _role_of(self, message: MessageId) -> Role | None:
-        item = self.view.item(message)
-        return None if item is None else item.message.role
 
     async def append(self, *messages: Message | Mapping[str, Any] | str, also: tuple[Record, ...] = ()) -> None:
         """Say something: durable when this returns, in the view, and counted.
@@ -432,7 +430,7 @@ class Session:
     async def _read_back(self) -> None:
         """Fold the journal anew, from as far back as it needs: a record reached behind the last boundary (CMP-11)."""
         loaded = await self.world.journal.load()
-        self.view = await _view_of(loaded)
+        self.view, _ = await _view_of(loaded)
         self.changes += 1
         self.offsets = _offsets(loaded)
         self._prune_offsets()
@@ -482,13 +480,39 @@ def _read(messages: Sequence[Message], settings: Settings, limits: Limits, key: 
     return _Read(complete, tuple(secrets))
 
 
-def _folded(loaded: Loaded) -> View:
-    view = project(placed.record for placed in loaded.records)
+def _folded(loaded: Loaded) -> tuple[View, Problems]:
+    """The view of a journal, and what in it no request could hold: written before records were checked, or by others.
+
+    Messages and fronts are shown as they can be sent, always in the same way; an edit that can't be is refused.
+    """
+    problems, view = Problems(), View()
+    for placed in loaded.records:
+        record = placed.record
+        if isinstance(record, Message) and record.agent_id is None:
+            record = mended_message(record, placed.seq + 1, problems, summary=True)
+        elif isinstance(record, Front):
+            record = mended_front(record, problems)
+        elif isinstance(record, Edit | Compacted):
+            _refuse_unreadable(record, view)
+        advance(view, record)
     view.forget()
-    return view
+    return view, problems
 
 
-async def _view_of(loaded: Loaded) -> View:
+def _refuse_unreadable(record: Edit | Compacted, view: View) -> None:
+    def role_of(message: MessageId) -> Role | None:
+        item = view.item(message)
+        return None if item is None else item.message.role
+
+    check_record(cast("Record", record), role_of)
+    if isinstance(record, Compacted):
+        try:
+            from_checkpoint(record.state)
+        except (msgspec.MsgspecError, RecursionError) as e:
+            raise RecordRefused(f"boundary {record.id!r:.60}: its state can't be read: {e}") from None
+
+
+async def _view_of(loaded: Loaded) -> tuple[View, Problems]:
     """The fold of what a journal gave; nobody else has its records yet."""
     size = _bytes(placed.record for placed in loaded.records if isinstance(placed.record, Message))
     return await aside(size, lambda: _folded(loaded))

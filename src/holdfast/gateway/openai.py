@@ -61,7 +61,10 @@ class OpenAISide:
         system: list[msgspec.Raw] = []
         for raw in incoming.lead:
             fields = _fields(bytes(raw))
-            system += [msgspec.Raw(block.raw) for block in _parts(fields.get("content")) if block.kind == "text"]
+            try:
+                system += [msgspec.Raw(block.raw) for block in _parts(fields.get("content")) if block.kind == "text"]
+            except (MalformedBlock, *UNREADABLE, AttributeError, TypeError, KeyError):
+                raise Unmanageable("malformed_message") from None
         tools = incoming.fields.get("tools")
         raws = list_of(tools) if tools is not None and bytes(tools) != b"null" else []
         return Front(model=incoming.model, system=tuple(system), tools=tuple(msgspec.Raw(bytes(raw)) for raw in raws))

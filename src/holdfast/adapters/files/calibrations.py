@@ -43,6 +43,6 @@ class Calibrations:
     def _read(self) -> dict[str, object]:
         try:
             known = json.loads(self._path.read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return known if isinstance(known, dict) else {}

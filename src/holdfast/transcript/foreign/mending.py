@@ -20,12 +20,17 @@ from holdfast.transcript.sendable import NAME_CHARACTERS, TOOL_ID, check_sendabl
 _AS_TEXT = "[A block of type {kind} that no request can hold]\n{text}"
 
 
-def mended(content: Sequence[Block], role: str, number: int, problems: Problems) -> list[Block]:
-    """The blocks as a message of this role can send them; each repair, and each block left out, is a problem."""
+def mended(
+    content: Sequence[Block], role: str, number: int, problems: Problems, *, summary: bool = False
+) -> list[Block]:
+    """The blocks as a message of this role can send them; each repair, and each block left out, is a problem.
+
+    Summaries of a provider's own (`compaction`) become text, but for `summary`: where it goes on itself.
+    """
     good = []
     for index, block in enumerate(content):
         try:
-            if block.kind != "compaction":  # only the provider that made it reads it, and only where it compacts
+            if block.kind != "compaction" or summary:  # only its provider reads one, and only where it compacts
                 check_sendable(_answering(block), role)
                 good.append(_answering(block))
                 continue
@@ -44,10 +49,10 @@ def mended(content: Sequence[Block], role: str, number: int, problems: Problems)
     return good
 
 
-def mended_message(message: Message, number: int, problems: Problems) -> Message:
+def mended_message(message: Message, number: int, problems: Problems, *, summary: bool = False) -> Message:
     """The message with blocks that can be sent; itself when all can."""
     role: Role = message.role
-    content = mended(message.blocks, role, number, problems)
+    content = mended(message.blocks, role, number, problems, summary=summary)
     return message if content == list(message.blocks) else msgspec.structs.replace(message, content=content_of(content))
 
 
