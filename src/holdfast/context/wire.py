@@ -246,6 +246,8 @@ def _add_assistant(groups: list[Group], item: Item, position: int) -> None:
         group.blocks.append(_part(block, position, index))
         if isinstance(block.value, ToolUse):
             group.calls.append(ToolUseId(block.value.id))
+    if groups[-1] is not group and groups[-1].blocks:
+        _interrupt(groups)  # more of an answer that the user had spoken behind already
 
 
 def _is_stray(groups: list[Group], item: Item, block: Block) -> bool:
