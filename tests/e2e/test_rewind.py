@@ -11,6 +11,7 @@ import anyio
 import pytest
 from tests.agents import bench
 
+from holdfast import wiring
 from holdfast.adapters.config import load
 from holdfast.adapters.shadow.names import read
 from holdfast.cli import main
@@ -22,7 +23,7 @@ from holdfast.engine.compaction import Done, compact
 from holdfast.engine.undo import uncompact
 from holdfast.errors import HoldfastError, RewindRefused
 from holdfast.events import CheckpointTaken, ObserverFailed
-from holdfast.testing import say, tool_use
+from holdfast.testing import ScriptedModel, say, tool_use
 from holdfast.transcript.messages import MessageId
 
 pytestmark = pytest.mark.e2e
@@ -370,3 +371,37 @@ async def test_undoing_a_rewind_brings_the_compaction_back(tmp_path: Path) -> No
     await uncompact(opened)
     assert opened.view.boundary is None
     await again.agent.close()
+
+
+@pytest.mark.anyio
+async def test_tools_in_a_folder_of_odd_names(tmp_path: Path) -> None:
+    """CKP-7: nothing fails over a name: what can't be said is counted, and a command's output isn't lost over it."""
+    script = [
+        say(tool_use("Glob", {"pattern": "**/*.txt"}), tool_use("Grep", {"pattern": "needle"})),
+        say(tool_use("Bash", {"command": "echo before; cd d*"})),
+        say(tool_use("Bash", {"command": "pwd"})),
+        "done",
+    ]
+    project = tmp_path / "project"
+    made = await bench(project, script)
+    made.write("plain.txt", "needle\n")
+    odd = os.path.join(os.fsencode(project), b"d\xe9")
+    os.mkdir(odd)
+    (Path(os.fsdecode(odd)) / "in.txt").write_text("needle\n")
+    await made.agent.say("Look around.")
+    glob, grep, moved, there = [result.text() for result in made.results()]
+    assert "plain.txt" in glob and "left out: 1 with names that aren't UTF-8" in glob
+    assert "plain.txt" in grep
+    assert "before" in moved and "can't be worked in" in moved
+    assert there.strip() == str(project)
+    await made.agent.close()
+
+
+@pytest.mark.anyio
+async def test_a_project_whose_own_name_is_no_text_is_refused_in_one_line(tmp_path: Path) -> None:
+    """CKP-7, CLI-5: before anything is made."""
+    project = tmp_path / os.fsdecode(b"d\xe9")
+    project.mkdir()
+    with pytest.raises(HoldfastError, match="isn't UTF-8: rename it") as refused:
+        await wiring.agent(project, model=ScriptedModel([]), home=tmp_path / "home")
+    assert str(refused.value).isprintable() and not list((tmp_path / "home").rglob("session-*"))

@@ -102,16 +102,22 @@ def _walked(folder: str) -> tuple[list[str], bool]:
 def _newest(folder: str, pattern: str, names: list[str], is_all: bool, limit: int) -> Listed:
     at_any_depth = pattern if "/" in pattern else f"**/{pattern}"
     found: list[tuple[float, str]] = []
+    unsaid = 0
     for name in names:
         path = os.path.join(folder, name)
-        if not fits(at_any_depth, name) or not _is_text(path):
+        if not fits(at_any_depth, name):
+            continue
+        if not _is_text(path):
+            unsaid += 1
             continue
         try:
             found.append((-os.lstat(path).st_mtime, path))
         except OSError:  # in git's index, and no longer there
             continue
     found.sort()
-    note = "" if is_all else f"only the first {_MOST_FILES:,} files were looked at"
+    notes = [] if is_all else [f"only the first {_MOST_FILES:,} files were looked at"]
+    notes += [f"left out: {unsaid:,} with names that aren't UTF-8, which only commands reach"] if unsaid else []
+    note = "; ".join(notes)
     return Listed(tuple(path for _, path in found[:limit]), len(found) > limit, note)
 
 

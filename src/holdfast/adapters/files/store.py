@@ -32,6 +32,7 @@ from holdfast.adapters.files.listing import SessionInfo, describe
 from holdfast.adapters.files.lock import LOCK, SessionLock
 from holdfast.errors import JournalError, SessionNotFound
 from holdfast.memory.directory import MEMORY
+from holdfast.memory.names import shown
 from holdfast.transcript.codec import FORMAT, VERSION
 from holdfast.transcript.records import Header
 
@@ -86,6 +87,8 @@ class SessionStore:
     ) -> SessionFiles:
         """A new session of a project, locked for writing."""
         real = await anyio.to_thread.run_sync(os.path.realpath, project)
+        if not _is_text(real):
+            raise JournalError(f"{shown(real)}: the folder's name isn't UTF-8: rename it, or work in another one")
         directory = self.directory(session, project=real)
         header = Header(
             format=FORMAT,
@@ -206,6 +209,14 @@ class SessionStore:
         projects = _folders(self._projects) if slug is None else [self._projects / slug]
         for folder in projects:
             yield from (d for d in _folders(folder) if _is_session(d.name))
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 async def open_beside(

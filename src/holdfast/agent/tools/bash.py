@@ -13,6 +13,7 @@ from holdfast.agent.desk import Desk
 from holdfast.agent.named import names
 from holdfast.agent.permissions import OF_FILES, Rule, Touch, folders_of, speaks_of
 from holdfast.agent.tools.tool import Input, Outcome, Refused, Tool, Use, shown
+from holdfast.memory.names import shown as one_line
 from holdfast.ports import Command, Ended, Let
 
 _LOOKS_EVERY_SECONDS = 0.2
@@ -113,7 +114,10 @@ async def _followed(desk: Desk, cwd: str | None) -> str:
     """The next command starts where this one ended, as long as that is in the project."""
     if cwd is None or cwd == desk.cwd:
         return ""
-    spot = await desk.machine.workspace.look(cwd)
+    try:
+        spot = await desk.machine.workspace.look(cwd)
+    except OSError:  # a name that is no text (CKP-7), or a folder that nobody may look into
+        return f"\n[the current folder is {desk.cwd} again: {one_line(cwd)} can't be worked in]"
     if spot.kind == "folder" and spot.is_inside:
         desk.cwd = spot.path
         return ""
