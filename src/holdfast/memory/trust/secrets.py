@@ -15,6 +15,7 @@ import hashlib
 import hmac
 import math
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -120,6 +121,8 @@ class _Engine:
     of_word: tuple[tuple[int, ...], ...]  # the families of each word
     always: tuple[int, ...]
     patterns: tuple[Any, ...]
+    marks: Any  # the words of families with a mark of their own
+    seam: Any
 
 
 @functools.cache
@@ -138,30 +141,111 @@ def _engine() -> _Engine:
     for word in families:
         words.Add(word)
     words.Compile()
+    marks = re2.Set.SearchSet(options)
+    for word in {word for family in FAMILIES if family.is_marked for word in family.words}:
+        marks.Add(word)
+    marks.Compile()
     return _Engine(
         words,
         tuple(tuple(numbers) for numbers in families.values()),
         tuple(number for number, family in enumerate(FAMILIES) if not family.words),
         tuple(re2.compile(family.pattern.encode(), options) for family in FAMILIES),
+        marks,
+        re2.compile(_SEAM, options),
     )
 
 
 def _spans(data: bytes) -> list[tuple[int, int, str]]:
     """Where secrets stand, in bytes; earlier families first come, first served."""
     engine = _engine()
-    numbers = set(engine.always)
-    for word in engine.words.Match(data) or ():
-        numbers.update(engine.of_word[word])
     taken: list[tuple[int, int, str]] = []
     is_taken = bytearray()
-    for number in sorted(numbers):
+    for number in sorted({*engine.always, *_worth_a_try(engine, data)}):
         family = FAMILIES[number]
         for start, end in _matches(engine.patterns[number], data):
             if is_taken.find(1, start, end) < 0 and _fits(family, data, start, end):
                 is_taken = is_taken or bytearray(len(data))
                 is_taken[start:end] = b"\1" * (end - start)
                 taken.append((start, end, family.name))
+    for start, end, name in _split(engine, data):
+        if is_taken.find(1, start, end) < 0:
+            is_taken = is_taken or bytearray(len(data))
+            is_taken[start:end] = b"\1" * (end - start)
+            taken.append((start, end, name))
     return taken
+
+
+def _worth_a_try(engine: _Engine, data: bytes) -> set[int]:
+    """The families of which a word is there."""
+    return {number for word in engine.words.Match(data) or () for number in engine.of_word[word]}
+
+
+# --- what something splits ------------------------------------------------------------------------------------------
+
+# What may stand within a value without being part of it: colours, characters without a width, and a line break with
+# what ends and begins a line there (also as an escape, and of a text in several quotes).
+_SEAM = (
+    rb"(?:\x1b(?:\[[0-9;:?]{0,32}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\))|\xe2(?:\x80[\x8b-\x8f]|\x81\xa0)|\xef\xbb\xbf|"
+    rb"\xc2\xad|(?:[\"'][ \t]{0,8}[+\\]?[ \t]{0,8}|[ \t]{0,2}\\)?(?:\r?\n|(?:\\r)?\\n)[ \t>|+]{0,40}[\"']?)+"
+)
+_SEAM_BYTES = b"\r\n\t \">|+'\\\xe2\x80\x8b\x8c\x8d\x8e\x8f\x81\xa0\xef\xbb\xbf\xc2\xad"
+_ESCAPE = re.compile(rb"\\u00([2-7][0-9a-fA-F])|%([2-7][0-9a-fA-F])|\\(/)")
+_PIECE = re.compile(_SEAM + rb"|" + _ESCAPE.pattern)
+
+
+def _split(engine: _Engine, data: bytes) -> Iterator[tuple[int, int, str]]:
+    """Secrets with a mark of their own that something splits, or that stand there in escapes (SEC-11)."""
+    is_coloured = b"\x1b" in data
+    if not (is_coloured or engine.marks.Match(_crude(data))):
+        return  # most texts: nothing is there that such a value begins with, whatever splits it
+    plain = engine.seam.sub(b"", data)
+    if b"\\u00" in plain or b"%" in plain or b"\\/" in plain:
+        plain = _ESCAPE.sub(_unescaped, plain)
+    if len(plain) == len(data):
+        return
+    ends: list[tuple[int, int]] = []
+    for number in sorted(_worth_a_try(engine, plain)):
+        family = FAMILIES[number]
+        if not family.is_marked:
+            continue
+        for start, end in _matches(engine.patterns[number], plain):
+            ends = ends or _places(data)
+            yield _place(ends, start, is_end=False), _place(ends, end, is_end=True), family.name
+
+
+def _crude(data: bytes) -> bytes:
+    """A text without any byte that splits something: fast, and good for a first look only."""
+    has_escapes = b"\\u00" in data or b"%" in data
+    return (_ESCAPE.sub(_unescaped, data) if has_escapes else data).translate(None, _SEAM_BYTES)
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    return bytes((int(found[1] or found[2], 16),)) if found[1] or found[2] else found[3]
+
+
+def _places(data: bytes) -> list[tuple[int, int]]:
+    """For each stretch of the plain text where it ends there, and in the data."""
+    ends: list[tuple[int, int]] = []
+    plain = at = 0
+    for found in _PIECE.finditer(data):
+        plain += found.start() - at
+        ends.append((plain, found.start()))
+        if found.lastindex:
+            plain += 1
+            ends.append((plain, found.end()))
+        else:
+            ends.append((plain, found.end()))
+        at = found.end()
+    ends.append((plain + len(data) - at, len(data)))
+    return ends
+
+
+def _place(ends: list[tuple[int, int]], at: int, *, is_end: bool) -> int:
+    """Where a place of the plain text stands in the data: behind what is before it, or before what follows."""
+    side = bisect_left if is_end else bisect_right
+    number = side(ends, at, key=lambda one: one[0])
+    plain, place = ends[number] if number < len(ends) else ends[-1]
+    return place - (plain - at)
 
 
 def _matches(pattern: Any, data: bytes) -> Iterator[tuple[int, int]]:
