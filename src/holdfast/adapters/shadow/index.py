@@ -27,10 +27,14 @@ class Saved(msgspec.Struct, array_like=True):
 
 def save_index(own: Rooted, tree: Tree) -> None:
     """Survives the process, and not a power cut."""
-    known = {written(name): _with_target(known, written) for name, known in tree.known.items()}
-    unkept = {written(name): about for name, about in tree.unkept.items()}
-    saved = Saved(written(tree.ground.path), known, unkept)
-    own.write(INDEX, msgspec.msgpack.encode(saved), is_durable=False)
+    saved = Saved(tree.ground.path, tree.known, tree.unkept)
+    try:
+        data = msgspec.msgpack.encode(saved)
+    except UnicodeEncodeError:  # a name that isn't UTF-8 (CKP-7)
+        known = {written(name): _with_target(known, written) for name, known in tree.known.items()}
+        unkept = {written(name): about for name, about in tree.unkept.items()}
+        data = msgspec.msgpack.encode(Saved(written(tree.ground.path), known, unkept))
+    own.write(INDEX, data, is_durable=False)
 
 
 def load_index(own: Rooted, tree: Tree, objects: Objects) -> None:
