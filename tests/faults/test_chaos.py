@@ -34,9 +34,9 @@ from holdfast.transcript.records import Cursor, Repaired
 
 from .chaos import answer_of, memory_of, prompt_of
 
-pytestmark = pytest.mark.faults
-
 TIMES = int(os.environ.get("HOLDFAST_CHAOS", "1"))
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(180 * TIMES)]
+
 SESSION = "s1"
 _SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN: the file system stops at once
 _NO_FLUSH = 2  # and nothing that it holds back is written
@@ -86,6 +86,7 @@ def lived(running: subprocess.Popen[bytes], order: str, seconds: float, end: obj
         if said == "gone":
             if timer is not None:
                 timer.cancel()
+                timer.join()  # it may be at it: nothing of this life reaches into the next
             return
         if said.startswith("pid "):
             pid = int(said[4:])
@@ -203,10 +204,12 @@ def cut_power(place: Path) -> None:
 
 
 def power_returns(image: Path, place: Path) -> None:
-    for _ in range(100):
-        if subprocess.run(["umount", str(place)], check=False, capture_output=True).returncode == 0:
+    for _ in range(600):
+        gone = subprocess.run(["umount", str(place)], check=False, capture_output=True)
+        if gone.returncode == 0:
             break
         time.sleep(0.05)
+    assert gone.returncode == 0, gone.stderr.decode()
     assert mounted(image, place)
 
 

@@ -30,10 +30,9 @@ from holdfast.transcript.records import Header, Noted, Record, Repaired
 
 from .test_journal_faults import Unsynced
 
-pytestmark = pytest.mark.faults
-
 SAMPLE = Path(__file__).parent.parent / "golden" / "journals" / "v1" / "every-record-and-neutralised.jsonl"
 LONG = int(os.environ.get("HOLDFAST_CHAOS", "1"))  # 1 in CI; `make chaos` does every bit, and more orders
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(240 * LONG)]
 DISK = Unsynced()
 Mutant = tuple[str, bytes, frozenset[int]]  # what was done, the bytes, which lines (from 0: the header) were touched
 
