@@ -45,7 +45,7 @@ class RequestCheck:
             self._judge(request.body)
             self._unchecked = None
         else:
-            self._judge(self._end(request.groups))
+            self._judge(self._end(request.groups) or request.body)
             self._unchecked = request
         self._judge_loop(request.groups)
         self._last, self._groups = parts, len(request.groups)
@@ -57,12 +57,12 @@ class RequestCheck:
             self._judge(self._unchecked.body)
 
     def _end(self, groups: tuple[Group, ...]) -> bytes:
-        """A request of the groups that are new, from the assistant's last one before them."""
+        """A request of the groups that are new, from the assistant's last one before them; empty when nothing is."""
         start = max(0, self._groups - 2)
         while start > 0 and groups[start].role != "assistant":
             start -= 1
         tail = groups[start:] if groups[start].role == "assistant" else groups[start + 1 :]
-        return _STUB % b",".join(_message(group) for group in tail)
+        return _STUB % b",".join(_message(group) for group in tail) if tail else b""
 
     def _judge(self, body: bytes) -> None:
         found = check_anthropic(body, model_rules=self.rules)
