@@ -288,6 +288,58 @@ def test_what_others_execute_is_asked_about(path: str, mode: Mode) -> None:
     assert permitted(Touch("Write", "edit", (Where(path, f"/p/{path}", True),)), bypass).decision == "allow"
 
 
+def test_a_rule_for_much_is_not_one_for_what_others_execute() -> None:
+    """SEC-9: `Edit(**)` doesn't mean hooks."""
+    for pattern in ("**", "src/**", "*", "//p/**"):
+        policy = Policy(rules=Rules.of(allow=[f"Edit({pattern})"]), mode="accept_edits", root="/p", home="/h")
+        for path in ("/p/src/.husky/pre-commit", "/p/src/CLAUDE.md"):
+            assert permitted(Touch("Write", "edit", (Where(path, path, True),)), policy).decision == "ask"
+
+
+BUILTINS = st.sampled_from(
+    [
+        "evil", "'evil'", "e''vil", "ev*", "[e]vil", "command", "builtin", "exec", "eval", "trap", "EXIT",
+        "hash -p /bin/x y", "alias x=evil", "x", "y", "source ./evil", ".", "cd", "-p", "-a", "-c", "--", "coproc",
+        "time", "!", "&&", "||", ";", "|", "&", "\n", "$(", ")", "`", '"', "'", "\\", "{", "}", "(", "X=evil", "$X",
+        "printf -v X evil", "<<<", "<(", "if", "then", "fi", "2>&1", "/dev/stdin", "echo evil |", "read X",
+        "set -- evil", "$1", "declare -n", "type", "enable", "function f", "f()", "~", "~+/evil", "./evil",
+        "../stubs/evil", "bash -c", "bash", "env", "xargs", "git", "--", "-x", "shopt -s expand_aliases", "PATH=.",
+        "export PATH=.",
+    ]
+)  # fmt: skip
+
+
+@given(st.lists(BUILTINS, min_size=1, max_size=6).map(" ".join))
+@example("trap 'evil' EXIT")
+@example("hash -p ./evil x && x")
+@example("command -p evil")
+@example("exec -a x evil")
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_what_is_denied_does_not_run_in_the_real_shell(denying: Path, command: str) -> None:
+    """SEC-9: what `bypass` lets through beside a rule that denies doesn't run what is denied."""
+    policy = Policy(rules=Rules.of(deny=["Bash(evil:*)"]), mode="bypass", root="/p", home="/h")
+    if permitted(Touch("Bash", "command", command=command), policy).decision != "allow":
+        return
+    called = denying / "called"
+    called.unlink(missing_ok=True)
+    environment = {"PATH": f"{denying}:/usr/bin:/bin", "CALLED": str(called)}
+    subprocess.run(
+        ["/bin/bash", "-c", command], cwd=denying, env=environment, capture_output=True, timeout=20, check=False,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert not called.exists(), command
+
+
+@pytest.fixture(scope="module")
+def denying(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the program that is denied, which leaves a mark."""
+    folder = tmp_path_factory.mktemp("stubs")
+    program = folder / "evil"
+    program.write_text('#!/bin/sh\necho x >> "$CALLED"\n')
+    program.chmod(0o755)
+    return folder
+
+
 def test_what_people_run_by_name_is_ordinary_work() -> None:
     policy = Policy(mode="accept_edits", root="/p", home="/h")
     for path in (

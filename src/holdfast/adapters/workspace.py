@@ -7,6 +7,7 @@ import os
 import platform
 import secrets
 import stat
+from collections import deque
 from collections.abc import Mapping, Sequence
 from glob import iglob
 from itertools import islice
@@ -21,6 +22,7 @@ from holdfast.ports import Spot
 
 _CHUNK = 1 << 20
 _DOCUMENT_BYTES = 200_000
+_MOST_WILD = 3  # wildcards in one path that are filled in; a rule meets the others as patterns
 _MOST_FILLED_IN = 1_000  # names that one wildcard stands for
 _NEW_MODE = 0o666  # less what the umask takes away, as for any program
 
@@ -43,7 +45,7 @@ class LocalWorkspace:
     async def leads(self, paths: Sequence[str]) -> tuple[str, ...]:
         return await anyio.to_thread.run_sync(_leads, paths)
 
-    async def below(self, folders: Sequence[str], *, limit: int) -> tuple[str, ...] | None:
+    async def below(self, folders: Sequence[str], *, limit: int) -> tuple[tuple[str, ...], bool]:
         return await anyio.to_thread.run_sync(_below, folders, limit)
 
     async def git_doubt(self, folders: Sequence[str]) -> str:
@@ -72,21 +74,30 @@ def _leads(paths: Sequence[str]) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for path in paths:
         try:
-            several = islice(iglob(path), _MOST_FILLED_IN) if set(path) & set("*?[") else (path,)
+            wild = sum(bool(set(name) & set("*?[")) for name in path.split("/"))
+            several = islice(iglob(path), _MOST_FILLED_IN) if 0 < wild <= _MOST_WILD else ()
             found.update((os.path.realpath(one), None) for one in (path, *several) if os.path.lexists(one))
         except (OSError, ValueError):  # too long a name, a NUL: no path at all
             continue
     return tuple(found)
 
 
-def _below(folders: Sequence[str], limit: int) -> tuple[str, ...] | None:
+def _below(folders: Sequence[str], limit: int) -> tuple[tuple[str, ...], bool]:
     found: dict[str, None] = {}
-    for folder in folders:
-        for place, _, files in os.walk(folder):
-            found.update((os.path.realpath(os.path.join(place, name)), None) for name in files)
-            if len(found) > limit:
-                return None
-    return tuple(found)
+    todo = deque(folders)
+    while todo:
+        try:
+            entries = sorted(os.scandir(todo.popleft()), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                todo.append(entry.path)
+            else:
+                found[os.path.realpath(entry.path)] = None
+        if len(found) > limit:
+            return tuple(found)[:limit], False
+    return tuple(found), True
 
 
 def _read(path: str, limit_bytes: int) -> bytes:

@@ -146,6 +146,7 @@ _INLINE = {  # the letters of options that take code, of programs that run what 
     "expect": "c", "osascript": "e", "guile": "ce", "irb": "e", "ghci": "e", "iex": "e", "elixir": "e", "scala": "e",
 }  # fmt: skip
 _INLINE_LONG = ("--eval", "--print", "--exec", "--command", "--execute", "--run", "--import", "--require")
+_MOST_LETTERS = 10  # of options of one letter that stand together
 _CODE_MODULES = frozenset({"timeit", "pdb", "code", "trace", "cProfile", "profile", "runpy"})
 _PROGRAMMABLE = frozenset(  # their arguments are programs, or they take what they run from elsewhere
     "awk gawk mawk nawk xargs parallel vi vim nvim view ex ed emacs gdb lldb sqlite3 m4 bc dc socat nc ncat at batch "
@@ -398,7 +399,7 @@ def _hides_code(name: str, words: tuple[str, ...], depth: int, is_sure: bool) ->
 
 def _runs_code(letters: str, rest: tuple[str, ...], operands: list[str], is_sure: bool) -> bool:
     for word in rest:
-        if word.startswith(_INLINE_LONG) or (re.match(r"-[^-]", word) and set(word[1:4]) & set(letters)):
+        if word.startswith(_INLINE_LONG) or (re.match(r"-[^-]", word) and set(word[1:_MOST_LETTERS]) & set(letters)):
             return True
     if any(word in _CODE_MODULES for word in operands[:1]) or any(re.match(r"/+(?:dev|proc)/", w) for w in operands):
         return True
@@ -461,6 +462,8 @@ _REACH: dict[str, frozenset[str]] = {
         "docker podman": "-v -H",
         "node": "-e -p -r --require --import",
         "python python3": "-c",
+        "perl ruby lua": "-e -E",
+        "php": "-r -B -R -E -F",
     }.items()
     for name in names.split()
 }

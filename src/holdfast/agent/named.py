@@ -11,6 +11,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import unquote
 
 from holdfast.agent.commands import Plain, name_of, parsed
@@ -58,6 +59,7 @@ class Names:
     doubt: str = ""
 
 
+@lru_cache(maxsize=64)
 def names(command: str, cwd: str, home: str) -> Names:
     """The files that a command line may name.
 

@@ -45,6 +45,7 @@ OF_FILES = _EDITS | _LOOKS  # rules for these hold for commands that name such f
 _READERS = frozenset(
     "cat head tail wc grep egrep fgrep rg ls stat file diff cmp du test [ nl od tree find sort sed cut uniq".split()
 )
+_MOST_WILD = 200
 _GIT_READS = frozenset("add status diff log show blame ls-files grep check-ignore rev-parse rm".split())
 
 
@@ -194,6 +195,8 @@ def _protects(touch: Touch, policy: Policy) -> Verdict | None:
                 return Verdict("ask", "protected file", f"{where.real}: {why}")
     if touch.command is not None and not only_looks(touch.command) and not _only_reads(touch.command):
         named = _named(touch, policy)
+        if sum(path.is_wild for path in named.paths) > _MOST_WILD:
+            return Verdict("ask", "unclear command", "it names too many files by wildcards to be certain of")
         for path in named.paths:
             why = may_be_protected(path.lexical) if path.is_wild else protected(path.lexical)
             if why:
@@ -216,8 +219,14 @@ def _reads(one: Plain) -> bool:
 
 
 def _is_granted(touch: Touch, policy: Policy) -> bool:
-    """Whether a rule with a pattern, so one that was meant for these files, allows them all."""
-    return any(rule.pattern is not None and _allows(rule, touch, policy) for rule in policy.rules.allow)
+    """Whether a rule that names these files, and not only many more, allows them all."""
+    return any(_is_meant(rule.pattern) and _allows(rule, touch, policy) for rule in policy.rules.allow)
+
+
+def _is_meant(pattern: str | None) -> bool:
+    """Whether a pattern speaks of protected files, whatever its wildcards stand for."""
+    plain = [re.sub(r"\*+|\?", "x", one) for one in expanded(pattern or "")]
+    return bool(pattern) and all(protected(f"/{one}") for one in plain)
 
 
 def _refused_in_plan(touch: Touch, policy: Policy) -> Verdict | None:

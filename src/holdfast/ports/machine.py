@@ -42,8 +42,8 @@ class Workspace(Protocol):
         """Where absolute paths really lead, wildcards filled in; those that lead nowhere are left out."""
         ...
 
-    async def below(self, folders: Sequence[str], *, limit: int) -> tuple[str, ...] | None:
-        """The files below folders, as real paths; None when there are more than `limit`."""
+    async def below(self, folders: Sequence[str], *, limit: int) -> tuple[tuple[str, ...], bool]:
+        """The files below folders, as real paths, those nearest to them first; and whether these are all."""
         ...
 
     async def git_doubt(self, folders: Sequence[str]) -> str:

@@ -143,10 +143,10 @@ async def _hidden(desk: Desk) -> tuple[str, ...]:
     if not forbidden:
         return ()
     named = await workspace.leads([path for rule in forbidden for path in folders_of(rule, policy)])
-    below = await workspace.below([policy.root], limit=_MOST_BELOW)
+    below, _ = await workspace.below([policy.root], limit=_MOST_BELOW)  # the nearest: docs/security.md says so
     inside = tuple(f"{path}/" for path in named)
-    more = [p for p in below or () if not p.startswith(inside) and speaks_of(forbidden, p, policy)]
-    if below is None or len(more) > _MOST_HIDDEN:
+    more = [p for p in below if not p.startswith(inside) and speaks_of(forbidden, p, policy)]
+    if len(more) > _MOST_HIDDEN:
         raise Refused("rules forbid more files than the sandbox can hide one by one: forbid folders, or ask to run it")
     return tuple(dict.fromkeys((*named, *more)))
 
@@ -168,10 +168,11 @@ async def _touches(desk: Desk, given: BashInput) -> Touch:
     named = names(command, desk.cwd, policy.home)
     leads = await workspace.leads([one.path for one in named.paths])
     limiting = (*policy.rules.deny, *policy.rules.ask)
-    found: tuple[str, ...] | None = ()
+    found: tuple[str, ...] = ()
+    is_all = True
     if named.below and any(rule.tool in OF_FILES for rule in limiting):
-        found = await workspace.below(named.below, limit=_MOST_BELOW)
-    more = tuple(path for path in found or () if speaks_of(limiting, path, policy))
+        found, is_all = await workspace.below(named.below, limit=_MOST_BELOW)
+    more = tuple(path for path in found if speaks_of(limiting, path, policy))
     git = await workspace.git_doubt((desk.cwd, *leads)) if "git" in command else ""
     return Touch(
         "Bash",
@@ -179,7 +180,7 @@ async def _touches(desk: Desk, given: BashInput) -> Touch:
         command=command,
         cwd=desk.cwd,
         leads=(*leads, *more),
-        is_walked=found is not None,
+        is_walked=is_all,
         git=git,
         is_unboxed=given.outside_sandbox and bool(desk.machine.shell.notice),
     )
