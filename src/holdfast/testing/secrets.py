@@ -652,7 +652,7 @@ MORE_HARMLESS: tuple[Make, ...] = (
         "", "git -p log -3", "mkdir -p build/lib", "cp -pr a b", "ssh -p 2222 box", "grep -a -w -u x", "tar -cpzf a.tgz", "pytest -p no:cacheprovider",
         "ss -tlnp |", "nmap -p 1-65535", "docker run -p 8080:80 -v a:/b", "sed -n -u -e p", "lsof -a -p 4242 -u", "chmod -w",
     ),
-    lambda c: f"bcrypt hashes begin with $2b$12$ and are {c.randrange(60, 61)} characters long; $6$ is SHA-512 crypt, as {_word(c)} says",
+    lambda c: f"bcrypt hashes begin with $2b$12$ and are 60 characters long at a cost of {c.randrange(4, 31)} too; $6$ is SHA-512 crypt, as {_word(c)} says",
     lambda c: f"machine {_word(c)} is down; login and password of {_word(c)} are in the vault",
     lambda c: f"//registry.npmjs.org/:_authToken=${{NPM_TOKEN}} # {_word(c)}",
     _line('"auth": ', *(f'"{one}",' for one in ("oauth2", "basic", "none", "bearer", "required", "client_credentials"))),
