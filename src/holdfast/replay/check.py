@@ -16,6 +16,7 @@ from holdfast.context.requests import Request
 from holdfast.context.wire import Group
 from holdfast.testing import check_anthropic
 from holdfast.testing.model_rules import ModelRules
+from holdfast.transcript.sendable import SERVER_RESULTS
 
 _WHOLE_EVERY = 50
 _STUB = b'{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"-"},%b]}'
@@ -57,12 +58,14 @@ class RequestCheck:
             self._judge(self._unchecked.body)
 
     def _end(self, groups: tuple[Group, ...]) -> bytes:
-        """A request of the groups that are new, from the assistant's last one before them; empty when nothing is."""
+        """A request of the new groups, from the assistant's last one before them; empty where only all of it tells."""
         start = max(0, self._groups - 2)
         while start > 0 and groups[start].role != "assistant":
             start -= 1
         tail = groups[start:] if groups[start].role == "assistant" else groups[start + 1 :]
-        return _STUB % b",".join(_message(group) for group in tail) if tail else b""
+        if not tail or any(part.kind in SERVER_RESULTS for group in tail for part in group.blocks):
+            return b""  # the call of such a result may stand anywhere before
+        return _STUB % b",".join(_message(group) for group in tail)
 
     def _judge(self, body: bytes) -> None:
         found = check_anthropic(body, model_rules=self.rules)
