@@ -38,6 +38,23 @@ def recall(samples: int, chance: Random) -> float:
     return total
 
 
+def obfuscated(samples: int, chance: Random) -> float:
+    """The share that is found whole where something splits a secret, or stands in its place; by the way it does."""
+    found, tried = Counter[str](), Counter[str]()
+    for way in made.WAYS:
+        for family in made.MARKED:
+            for _ in range(max(1, samples // 20)):
+                one = made.obfuscated(family, chance, way)
+                start, end = one.text.index(one.form), one.text.index(one.form) + len(one.form)
+                tried[way] += 1
+                found[way] += any(hit.start <= start and hit.end >= end for hit in find_secrets(one.text))
+    for way in made.WAYS:
+        print(f"  {way:28} found {found[way] / tried[way]:7.1%}")
+    total = found.total() / tried.total()
+    print(f"split, escaped or glued: {total:.2%} over {len(made.MARKED)} families with a mark of their own")
+    return total
+
+
 def false_positives(lines: int, chance: Random) -> float:
     flagged = 0
     for _ in range(lines):
@@ -79,7 +96,9 @@ def main() -> int:
     options = parser.parse_args()
     chance = Random(options.seed)
     find_secrets("warm")
-    total, false = recall(options.samples, chance), false_positives(20_000, chance)
+    total = recall(options.samples, chance)
+    obfuscated(options.samples, chance)
+    false = false_positives(20_000, chance)
     given = [f for p in options.paths for f in (sorted(p.rglob("*")) if p.is_dir() else [p]) if f.is_file()]
     rate, among = 0.0, speed(chance)
     print(f"speed {among:.0f} MB/s where every line is a near miss")

@@ -218,9 +218,6 @@ FAMILIES: dict[str, Make] = {
     "auth-header": drawn(ALNUM + "-._~", 40, "a", "b"),
     "password": _password,
     "generic": drawn(ALNUM, 32),
-}
-
-MORE_FAMILIES: dict[str, Make] = {
     "langfuse-key": _after("sk-lf-", _uuid),
     "deepseek-key": drawn(HEX, 32, "sk-"),
     "nvidia-key": drawn(URL64, 63, "nvapi-", "a"),
@@ -397,14 +394,10 @@ _OWN: dict[str, tuple[str, ...]] = {
 
 def sample(family: str, chance: Random) -> tuple[str, str]:
     """A text with one secret of the family in it, and the secret."""
-    value = _made(family, chance)
+    value = FAMILIES[family](chance)
     place = chance.choice(_OWN.get(family, _PLACES))
     before, after = (" ".join(chance.choices(_WORDS, k=chance.randint(0, 12))) for _ in range(2))
     return f"{before}\n{place.format(value, lines=value.count(chr(10)) + 1)}\n{after}", value
-
-
-def _made(family: str, chance: Random) -> str:
-    return (FAMILIES.get(family) or MORE_FAMILIES[family])(chance)
 
 
 MARKED = (
@@ -552,7 +545,7 @@ def obfuscated(family: str, chance: Random, way: str | None = None) -> Obfuscate
     Returns:
         The text, the secret, what stands for it, and the way.
     """
-    value = _made(family, chance)
+    value = FAMILIES[family](chance)
     ways = [way] if way else [one for one in WAYS if one not in ("json", "url") or not value.isalnum()]
     way = chance.choice(ways)
     form, place = WAYS[way](value, chance)
@@ -560,7 +553,15 @@ def obfuscated(family: str, chance: Random, way: str | None = None) -> Obfuscate
     return Obfuscated(f"{before}\n{place.format(form)}\n{after}", value, form, way)
 
 
-_HARMLESS: tuple[Make, ...] = (
+def _word(chance: Random) -> str:
+    return chance.choice(_WORDS)
+
+
+def _line(before: str, *texts: str) -> Make:
+    return lambda chance: f"{before}{chance.choice(texts)} {_word(chance)} {chance.randrange(99)}"
+
+
+HARMLESS: tuple[Make, ...] = (
     lambda c: f"commit {drawn(HEX, 40)(c)}",
     lambda c: f'"integrity": "sha512-{drawn(B64, 86)(c)}=="',
     lambda c: f"token_id: {uuid.UUID(int=c.getrandbits(128))}",
@@ -580,18 +581,6 @@ _HARMLESS: tuple[Make, ...] = (
     lambda c: f"/var/lib/{c.choice(_WORDS)}/{drawn(HEX, 12)(c)}/secret_{c.choice(_WORDS)}.txt",
     lambda c: f"token = parse_{c.choice(_WORDS)}_token2(source)[{c.randrange(9)}]",
     lambda c: f"the password reset of {c.choice(_WORDS)} is in step {c.randrange(99)}: ask for it",
-)
-
-
-def _word(chance: Random) -> str:
-    return chance.choice(_WORDS)
-
-
-def _line(before: str, *texts: str) -> Make:
-    return lambda chance: f"{before}{chance.choice(texts)} {_word(chance)} {chance.randrange(99)}"
-
-
-MORE_HARMLESS: tuple[Make, ...] = (
     lambda c: f"* {drawn(HEX, 7)(c)} (origin/{_word(c)}) {_word(c)} the {_word(c)}",
     lambda c: f"index {drawn(HEX, 10)(c)}..{drawn(HEX, 10)(c)} 100644\n--- a/{_word(c)}.py\n+++ b/{_word(c)}.py",
     lambda c: f'{_word(c)} = {{ git = "https://github.com/x/{_word(c)}", rev = "{drawn(HEX, 40)(c)}" }}',
@@ -670,10 +659,5 @@ MORE_HARMLESS: tuple[Make, ...] = (
 
 
 def harmless(chance: Random) -> str:
-    """A line without any secret."""
-    return chance.choice(_HARMLESS)(chance)
-
-
-def more_harmless(chance: Random) -> str:
-    """A line, or two or three, without any secret: of the kinds in `MORE_HARMLESS`."""
-    return chance.choice(MORE_HARMLESS)(chance)
+    """A line, or two or three, without any secret."""
+    return chance.choice(HARMLESS)(chance)

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Check = Literal["none", "password", "random"]
+Check = Literal["none", "given", "spoken", "password", "random"]
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`check`: what the value has to look like besides: chosen by somebody, or drawn by chance.
+    """`check`: what the value has to look like besides: no stand-in for one where its place tells what it is (`given`), with
+    a letter and a digit where people talk (`spoken`), chosen by somebody, or drawn by chance.
 
     `is_marked`: the value tells by a mark of its own what it is, so it is known also where something splits it (SEC-11).
     """
@@ -66,7 +67,7 @@ CLOUDS = (
         "AKIA ASIA",
         "(?:AKIA|ASIA)[A-Z0-9]{16}",
     ),
-    _token("google-api-key", "https://cloud.google.com/docs/authentication/api-keys", "AIza", f"AIza{_WIDE}{{35}}"),
+    _marked("google-api-key", "https://cloud.google.com/docs/authentication/api-keys", "AIza", f"AIza{_WIDE}{{35}}"),
     _token(
         "google-oauth-token", "https://cloud.google.com/docs/authentication/token-types", r"ya29\.", rf"ya29\.{_WIDE}{{20,}}"
     ),
@@ -122,13 +123,13 @@ CLOUDS = (
     _token("databricks-token", "https://docs.databricks.com/aws/en/dev-tools/auth/pat", "dapi", "dapi[0-9a-f]{32}(?:-[0-9])?"),
     _marked("tailscale-key", "https://tailscale.com/kb/1277/key-prefixes", "tskey-",
            "tskey-[a-z]{3,10}-[A-Za-z0-9]{8,20}-[A-Za-z0-9]{20,40}"),
-    _token("vault-token", "https://developer.hashicorp.com/vault/docs/concepts/tokens", r"hv[sbr]\.",
+    _marked("vault-token", "https://developer.hashicorp.com/vault/docs/concepts/tokens", r"hv[sbr]\.",
            rf"hv[sbr]\.{_WIDE}{{24,}}"),
     _token("terraform-token", "https://developer.hashicorp.com/terraform/cloud-docs/users-teams-organizations/api-tokens",
            r"\.atlasv1\.", rf"[A-Za-z0-9]{{14}}\.atlasv1\.{_WIDE}{{60,70}}"),
     _token("pulumi-token", "https://www.pulumi.com/docs/pulumi-cloud/access-management/access-tokens/", "pul-",
            "pul-[0-9a-f]{40}"),
-    _token("doppler-token", "https://docs.doppler.com/docs/service-tokens", r"dp\.[a-z]{2,5}\.",
+    _marked("doppler-token", "https://docs.doppler.com/docs/service-tokens", r"dp\.[a-z]{2,5}\.",
            r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}"),
     _marked("1password-token", "https://developer.1password.com/docs/service-accounts/", "ops_eyJ", f"ops_eyJ{_WIDE}{{100,}}=*"),
 )  # fmt: skip
@@ -174,8 +175,9 @@ CODE = (
 MODELS = (
     _marked("anthropic-key", "https://docs.anthropic.com/en/api/overview", "sk-ant-", f"sk-ant-[a-z]{{2,10}}[0-9]{{2}}-{_WIDE}{{40,}}"),
     _marked("openrouter-key", "https://openrouter.ai/docs/api-reference/authentication", "sk-or-v1-", "sk-or-v1-[0-9a-f]{64}"),
-    _token("openai-key", "https://platform.openai.com/docs/api-reference/authentication", "sk-(?:proj|svcacct|admin|None)- sk-[A-Za-z0-9]{20}",
-           f"(?:sk-(?:proj|svcacct|admin|None)-{_WIDE}{{40,}}|sk-[A-Za-z0-9]{{20}}T3BlbkFJ[A-Za-z0-9]{{20}}|sk-[A-Za-z0-9]{{48}})"),
+    _marked("openai-key", "https://platform.openai.com/docs/api-reference/authentication", "sk-(?:proj|svcacct|admin|None)- T3BlbkFJ",
+           f"(?:sk-(?:proj|svcacct|admin|None)-{_WIDE}{{40,}}|sk-[A-Za-z0-9]{{20}}T3BlbkFJ[A-Za-z0-9]{{20}})"),
+    _token("sk-key", "https://platform.openai.com/docs/api-reference/authentication", "sk-[A-Za-z0-9]{20}", "sk-[A-Za-z0-9]{48}"),
     _marked("huggingface-token", "https://huggingface.co/docs/hub/security-tokens", "hf_", "hf_[A-Za-z0-9]{34,40}"),
     _marked("groq-key", "https://console.groq.com/docs/quickstart", "gsk_", "gsk_[A-Za-z0-9]{52}"),
     _marked("perplexity-key", "https://docs.perplexity.ai/guides/api-key-management", "pplx-", "pplx-[A-Za-z0-9]{40,56}"),
@@ -188,7 +190,7 @@ SERVICES = (
            "(?:xox[abeoprs](?:\\.xox[a-z])?-[A-Za-z0-9-]{20,}|xapp-[0-9]-[A-Z0-9]{8,14}-[0-9]{8,16}-[a-f0-9]{32,80})"),
     Family("slack-webhook", "https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks/", (r"hooks\.slack\.com",),
            r"hooks\.slack\.com/(?:services|workflows)/([A-Z0-9]{8,14}/[A-Z0-9]{8,14}/[A-Za-z0-9]{20,40})"),
-    _token("stripe-key", "https://docs.stripe.com/keys", "_live_ _test_ whsec_",
+    _marked("stripe-key", "https://docs.stripe.com/keys", "[sr]k_live_ [sr]k_test_ whsec_",
            "(?:[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/=]{32,64})"),
     _token("square-token", "https://developer.squareup.com/docs/build-basics/access-tokens", "EAAA[lE] sq0[ac]",
            f"(?:sq0(?:atp|csp)-{_WIDE}{{22,43}}|EAAA[lE]{_WIDE}{{59,60}})"),
@@ -257,7 +259,7 @@ MORE = (
     _marked("easypost-key", "https://docs.easypost.com/docs/authentication", "EZ[AT]K", "EZ[AT]K[A-Za-z0-9]{54}"),
     _marked("shippo-token", "https://docs.goshippo.com/docs/guides_general/authentication/", "shippo_", "shippo_(?:live|test)_[0-9a-f]{40}"),
     _marked("duffel-token", "https://duffel.com/docs/api/overview/making-requests", "duffel_", f"duffel_(?:live|test)_{_WIDE}{{40,48}}"),
-    _marked("flutterwave-key", "https://developer.flutterwave.com/v3.0/docs/authentication", "FLWSECK", "FLWSECK(?:_TEST)?-[0-9a-zA-Z]{32}-X"),
+    _marked("flutterwave-key", "https://developer.flutterwave.com/v3.0/docs/authentication", "FLWSECK", "FLWSECK(?:_TEST)?-[0-9a-zA-Z]{32}(?:-[0-9a-z]{8,20})?-X"),
     _marked("braintree-token", "https://developer.paypal.com/braintree/docs/guides/authorization/overview", r"access_token\$", r"access_token\$(?:production|sandbox)\$[0-9a-z]{16}\$[0-9a-f]{32}"),
     _token("dropbox-token", "https://www.dropbox.com/developers/documentation/http/documentation", r"sl\.", rf"sl\.(?:u\.)?{_WIDE}{{120,}}"),
     _token("facebook-token", "https://developers.facebook.com/docs/facebook-login/guides/access-tokens", "EAA[A-Z]", "EAA[A-Z][A-Za-z0-9]{80,}"),
@@ -265,30 +267,47 @@ MORE = (
     _marked("maxmind-key", "https://dev.maxmind.com/geoip/updating-databases", "_mmk", "[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk"),
 )  # fmt: skip
 
-# What stands in the files and commands that programs keep or are given their passwords in.
+# What stands in the files and commands that programs keep or are given their passwords in, and what people say.
+_COMMANDS = (
+    r"\bsshpass\s{1,3}-p\s{0,3}",
+    r"\b(?:mysql|mariadb|mysqldump|mysqladmin)\b[^\n|;&]{0,200}?\s(?:-p|--password=)",
+    r"\b(?:mongosh|mongo)\b[^\n|;&]{0,200}?\s(?:-p|--password)\s{1,3}",
+    r"\bsqlcmd\b[^\n|;&]{0,200}?\s-P\s{0,3}",
+    r"\bredis-cli\b[^\n|;&]{0,200}?\s-a\s{1,3}",
+    r"\b(?:curl|wget)\b[^\n|;&]{0,300}?\s(?:-u|--user)\s{0,3}=?[\"']?[^\s:\"'$]{1,64}:",
+    r"\bldapsearch\b[^\n|;&]{0,200}?\s-w\s{1,3}",
+    r"\b(?:docker|podman|buildah|helm registry|oras)\s{1,3}login\b[^\n|;&]{0,200}?\s(?:-p\s{1,3}|--password[= ]\s{0,3})",
+    r"\bsmbclient\b[^\n|;&]{0,200}?%",
+    r"-pass(?:in|out)?\s{1,3}[\"']?pass:",
+    r"\bhtpasswd\b[^\n|;&]{0,40}?\s-[a-zA-Z]{0,4}b[a-zA-Z]{0,4}\s{1,3}\S{1,100}\s{1,3}\S{1,64}\s{1,3}",
+)
+_WORD = r"(?:password|passphrase|passcode|passwd|pw|kennwort|passwort|mot de passe|contraseña|senha)"
+_SAYS = r"(?:\b(?:is|was|ist|lautet|est|es|to)\b(?: now| jetzt)?:?|:|=|, type)"
+_SAID = r"[\"'`“]?([^\s\"'`,;<>()“”]{6,})"
 FILES = (
-    Family("npmrc", "https://docs.npmjs.com/cli/configuring-npm/npmrc", ("_auth", "_password"),
-           r"(?m)_(?:authToken|auth|password)\s{0,3}=\s{0,3}[\"']?([^\s\"'$]{16,})"),
-    Family("docker-auth", "https://docs.docker.com/reference/cli/docker/login/", ("auth",),
-           r"\\?\"(?:auth|identitytoken)\\?\"\s{0,3}:\s{0,3}\\?\"([A-Za-z0-9+/=_.-]{12,})\\?\""),
+    Family("npmrc", "https://docs.npmjs.com/cli/configuring-npm/npmrc", ("_auth", "_password", "npmAuth"),
+           r"(?:_authToken|_auth|_password|npmAuthToken|npmAuthIdent)(?:[\"']?\s{0,3}[=:]\s{0,3}|\s{1,3})[\"']?([^\s\"'$=]{16,}={0,2})", "given"),
+    Family("docker-auth", "https://docs.docker.com/reference/cli/docker/login/", ("auth", "identitytoken"),
+           r"\\?\"(?:auth|identitytoken)\\?\"\s{0,3}:\s{0,3}\\?\"([A-Za-z0-9+/]{16,}={0,2}|[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_.-]{20,})\\?\"", "given"),
     Family("netrc", "https://everything.curl.dev/usingcurl/netrc.html", ("login",),
-           r"(?:login|user)\s{1,8}\S{1,80}\s{1,8}(?:password|account)\s{1,8}(\S{3,})"),
-    Family("pgpass", "https://www.postgresql.org/docs/current/libpq-pgpass.html", (r":(?:[0-9]{2,5}|\*):",),
-           r"(?m)^[A-Za-z0-9.*_/-]{1,80}:(?:[0-9]{2,5}|\*):[A-Za-z0-9*_-]{1,64}:[A-Za-z0-9*_.-]{1,64}:([^\s:]{4,})$"),
+           r"login\s{1,8}\S{1,80}\s{1,8}(?:account\s{1,8}\S{1,80}\s{1,8})?password\s{1,8}(\S{3,})", "given"),
+    Family("pgpass", "https://www.postgresql.org/docs/current/libpq-pgpass.html", (r":(?:[0-9]{4,5}|\*):",),
+           r"(?m)(?:^|[\"'])(?:\[[0-9a-fA-F:]{2,40}\]|[A-Za-z0-9.*_/-]{1,80}):(?:[0-9]{4,5}|\*):[A-Za-z*_][A-Za-z0-9*_-]{0,63}:[A-Za-z*_][A-Za-z0-9*_.-]{0,63}:"
+           r"([^\s:\"']{4,})(?:$|[\"'])", "given"),
     Family("password-hash", "https://www.man7.org/linux/man-pages/man5/crypt.5.html", (r"\$(?:1|2[aby]|5|6|7|y|gy|apr1|argon2)",),
            r"(\$(?:1|2[aby]|5|6|7|y|gy|apr1|argon2id?|argon2i)\$[A-Za-z0-9./,=+$]{20,})"),
-    Family("command-password", "https://man.openbsd.org/ssh_config", ("sshpass", "mysql", "mariadb", "redis-cli", "curl", "ldapsearch", "smbclient", "docker"),
-           r"(?:\bsshpass\s{1,3}-p\s{0,3}|\b(?:mysql|mariadb|mysqldump|mysqladmin)\b[^\n|;&]{0,200}?\s-p|\bredis-cli\b[^\n|;&]{0,200}?\s-a\s{1,3}|"
-           r"\bcurl\b[^\n|;&]{0,300}?\s(?:-u|--user)\s{0,3}=?[\"']?[^\s:\"']{1,64}:|\bldapsearch\b[^\n|;&]{0,200}?\s-w\s{1,3}|"
-           r"\bdocker\s{1,3}login\b[^\n|;&]{0,200}?\s-p\s{1,3}|\bsmbclient\b[^\n|;&]{0,200}?%)[\"']?([^\s\"'|;&<>]{4,})", "password"),
-    Family("spoken-password", "https://owasp.org/www-community/vulnerabilities/Use_of_hard-coded_password", ("(?i)password", "(?i)passphrase", "(?i)passcode"),
-           r"(?i)\b(?:my|the|our|your|its|his|her|root|admin|user|db|database|wifi|wi-fi|login)\s{1,2}(?:[a-z]{2,12}\s){0,2}(?:password|passphrase|passcode)\s{1,2}(?:is|was|=)\s{1,2}(?:now\s)?[\"'`]?([^\s\"'`,;]{6,})", "password"),
+    Family("command-password", "https://owasp.org/www-community/vulnerabilities/Use_of_hard-coded_password",
+           ("sshpass", "mysql", "mariadb", "mongo", "sqlcmd", "redis-cli", "curl", "wget", "ldapsearch", "login", "smbclient", "-pass", "htpasswd"),
+           rf"(?:{'|'.join(_COMMANDS)})[\"']?([^\s\"'|;&<>$-][^\s\"'|;&<>]{{3,}})", "given"),
+    Family("piped-password", "https://docs.docker.com/reference/cli/docker/login/", ("--password-stdin", "sudo"),
+           r"\b(?:echo|printf)\s{1,3}(?:-n\s{1,3})?[\"']?([^\s\"'|;&<>$]{4,})[\"']?\s{0,3}\|\s{0,3}(?:[a-z ]{1,40}login[^\n|;&]{0,100}?--password-stdin|sudo\s[^\n|;&]{0,40}?-S)", "given"),
     Family("kube-key", "https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/", ("client-key-data",),
-           r"client-key-data\s{0,3}:\s{0,3}[\"']?([A-Za-z0-9+/=]{40,})"),
-    Family("wireguard-key", "https://www.wireguard.com/quickstart/", ("PrivateKey", "PresharedKey"),
-           r"(?:PrivateKey|PresharedKey)\s{0,3}=\s{0,3}([A-Za-z0-9+/]{43}=)"),
+           r"client-key-data\\?[\"']?(?:\s{0,3}[:=]\s{0,3}|\s{1,3})\\?[\"']?([A-Za-z0-9+/=]{40,})"),
+    Family("wireguard-key", "https://www.wireguard.com/quickstart/", ("PrivateKey", "PresharedKey", "echo"),
+           r"(?:(?:PrivateKey|PresharedKey)\s{0,3}=\s{0,3}|\becho\s{1,3}[\"']?)([A-Za-z0-9+/]{43}=)"),
     Family("putty-key", "https://the.earth.li/~sgtatham/putty/0.81/htmldoc/AppendixC.html", ("Private-Lines",),
            r"Private-Lines: [0-9]{1,4}\r?\n((?:[A-Za-z0-9+/=]{1,64}\r?\n)+)"),
+    Family("wandb-login", "https://docs.wandb.ai/guides/track/environment-variables", ("(?i)wandb",), r"(?i)wandb[^\n]{0,40}?\b([0-9a-f]{40})\b"),
 )  # fmt: skip
 
 _KEYS = (
@@ -310,4 +329,12 @@ GENERAL = (
            rf"(?i)(?:{_KEYS})[a-z0-9_-]{{0,20}}{_OPEN}([A-Za-z0-9_+/=.~!@#$%^&*-]{{12,}})", "random"),
 )  # fmt: skip
 
-FAMILIES = (*CLOUDS, *CODE, *MODELS, *SERVICES, *MORE, *FILES, *GENERAL)
+# What people say of a password; behind what programs write.
+SAID = (
+    Family("spoken-password", "https://owasp.org/www-community/vulnerabilities/Use_of_hard-coded_password", (f"(?i){_WORD}", "(?i)my pass"),
+           rf"(?i)(?:\b(?:{_WORD}|my pass)\b[^\n\"'`:=“]{{0,48}}?{_SAYS}\s{{1,3}}{_SAID}|\bwith (?:the )?{_WORD}\s{{1,3}}{_SAID}|\b{_WORD}\b[^\n\"'`:=“]{{0,48}}?,? type\s{{1,3}}{_SAID})", "spoken"),
+    Family("named-password", "https://owasp.org/www-community/vulnerabilities/Use_of_hard-coded_password", (f"(?i)as (?:the |my |its )?{_WORD}",),
+           rf"(?i)\buse\s{{1,3}}{_SAID}[\"'`”]?\s{{1,3}}as (?:the |my |its )?{_WORD}", "spoken"),
+)  # fmt: skip
+
+FAMILIES = (*CLOUDS, *CODE, *MODELS, *SERVICES, *MORE, *FILES, *GENERAL, *SAID)

@@ -32,6 +32,11 @@ _STAND_IN = re.compile(
     r"process\.env|os\.environ|getenv|import\.meta|secrets?\.|settings\.|config\.|self\.|this\.|https?://|\.\./",
     re.IGNORECASE,
 )
+_REPEATED = re.compile(r"(.)\1{9}")  # nobody's key: `ghp_xxxxxxxxxx…`
+_LONG = 200  # in a long key such a run is no wonder
+_NO_PASSWORD = re.compile(
+    r"(?i)(?:sha|md|base|utf|argon|aes|rsa|oauth|pbkdf|h|v|step|line|page|rev)[-_]?[\d.]+[a-z]?\W*"
+)
 _JOINTS = re.compile(r"[._/-]")
 _CODE = re.compile(r"[A-Za-z_][\w.]*[\[(]|[A-Za-z][a-z]*(?:[A-Z][a-z]+)+|[A-Z][A-Z_]+")
 _PLAIN = frozenset("password passwd passphrase postgres secret admin root user guest mysql token test pass".split())
@@ -168,11 +173,26 @@ def _spans(data: bytes) -> list[tuple[int, int, str]]:
                 is_taken[start:end] = b"\1" * (end - start)
                 taken.append((start, end, family.name))
     for start, end, name in _split(engine, data):
-        if is_taken.find(1, start, end) < 0:
+        known = [one for one in taken if one[0] < end and start < one[1]] if is_taken.find(1, start, end) >= 0 else []
+        if known:  # perhaps the beginning of a longer value, which goes on behind a break
+            end = _goes_on(data, known[0][1], end) if len(known) == 1 and known[0][0] == start else start
+        if end > max((one[1] for one in known), default=start):
+            taken = [one for one in taken if one not in known]
             is_taken = is_taken or bytearray(len(data))
             is_taken[start:end] = b"\1" * (end - start)
             taken.append((start, end, name))
     return taken
+
+
+def _goes_on(data: bytes, at: int, end: int) -> int:
+    """Up to where what stands behind breaks goes on with a value, rather than with other words."""
+    reached = at
+    for found in (*_BREAK.finditer(data, at, end), None):
+        piece = data[at : found.start() if found else end]
+        if piece and not (len(piece) >= 4 and (not piece.islower() or len(piece) > 24 or _DIGIT.search(piece))):
+            break
+        reached, at = at + len(piece), found.end() if found else end
+    return reached
 
 
 def _worth_a_try(engine: _Engine, data: bytes) -> set[int]:
@@ -186,9 +206,11 @@ def _worth_a_try(engine: _Engine, data: bytes) -> set[int]:
 # what ends and begins a line there (also as an escape, and of a text in several quotes).
 _SEAM = (
     rb"(?:\x1b(?:\[[0-9;:?]{0,32}[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\))|\xe2(?:\x80[\x8b-\x8f]|\x81\xa0)|\xef\xbb\xbf|"
-    rb"\xc2\xad|(?:[\"'][ \t]{0,8}[+\\]?[ \t]{0,8}|[ \t]{0,2}\\)?(?:\r?\n|(?:\\r)?\\n)[ \t>|+]{0,40}[\"']?)+"
+    rb"\xc2\xad|(?:[\"'][ \t]{0,8}(?:[+\\&]|\.{1,2})?[ \t]{0,8}|[ \t]{0,2}\\)?"
+    rb"(?:\r?\n|(?:\\{1,2}r)?\\{1,2}n)[ \t>|+#/*]{0,40}[\"']?)+"
 )
 _SEAM_BYTES = b"\r\n\t \">|+'\\\xe2\x80\x8b\x8c\x8d\x8e\x8f\x81\xa0\xef\xbb\xbf\xc2\xad"
+_BREAK, _DIGIT = re.compile(_SEAM), re.compile(rb"[0-9]")
 _ESCAPE = re.compile(rb"\\u00([2-7][0-9a-fA-F])|%([2-7][0-9a-fA-F])|\\(/)")
 _PIECE = re.compile(_SEAM + rb"|" + _ESCAPE.pattern)
 
@@ -210,13 +232,19 @@ def _split(engine: _Engine, data: bytes) -> Iterator[tuple[int, int, str]]:
             continue
         for start, end in _matches(engine.patterns[number], plain):
             ends = ends or _places(data)
-            yield _place(ends, start, is_end=False), _place(ends, end, is_end=True), family.name
+            first, last = _place(ends, start, is_end=False), _place(ends, end, is_end=True)
+            found = _BREAK.search(data, first, last)
+            whole = _goes_on(data, found.start(), last) if found else last
+            if whole < last and not engine.patterns[number].search(engine.seam.sub(b"", data[first:whole])):
+                whole = last  # what would be cut off is needed to make it a value at all
+            yield first, whole, family.name
 
 
 def _crude(data: bytes) -> bytes:
     """A text without any byte that splits something: fast, and good for a first look only."""
     has_escapes = b"\\u00" in data or b"%" in data
-    return (_ESCAPE.sub(_unescaped, data) if has_escapes else data).translate(None, _SEAM_BYTES)
+    plain = _ESCAPE.sub(_unescaped, data) if has_escapes else data
+    return plain.replace(b"\\n", b"").replace(b"\\r", b"").translate(None, _SEAM_BYTES)
 
 
 def _unescaped(found: re.Match[bytes]) -> bytes:
@@ -261,13 +289,18 @@ def _matches(pattern: Any, data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _fits(family: Family, data: bytes, start: int, end: int) -> bool:
-    if family.check == "none":
-        return True
     value = data[start:end].decode("utf-8", "replace")
+    if family.check == "none":
+        return len(value) > _LONG or not _REPEATED.search(value)
     if _STAND_IN.search(value) or value.lower().strip("_-!.1234567890") in _PLAIN:
         return False
     if family.check == "random":
         return is_random(value)
+    if family.check == "given":
+        return not _REPEATED.search(value)
+    if family.check == "spoken":
+        has_both = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
+        return has_both and _NO_PASSWORD.fullmatch(value) is None
     if family.name == "url-password":
         user = data[:start].rpartition(b"//")[2].rstrip(b":").decode("utf-8", "replace")
         return value != user
