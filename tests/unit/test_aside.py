@@ -14,11 +14,14 @@ import pytest
 from holdfast import Message, Settings, compact, memory_session
 from holdfast.adapters.files import journal
 from holdfast.context import compaction as deciding
+from holdfast.context.indexing import index_of
+from holdfast.context.view import View
 from holdfast.engine import aside as leaving
 from holdfast.engine import compaction, restoring, strategies, turn
 from holdfast.engine import session as sessions
 from holdfast.engine.aside import LARGE_BYTES, aside
 from holdfast.engine.compaction import Done, Failed
+from holdfast.engine.rewinding import rewind_to
 from holdfast.engine.session import Session
 from holdfast.engine.turn import prepare
 from holdfast.testing import ScriptedModel
@@ -160,5 +163,28 @@ def test_a_turn_rests_beside_the_loop(threads: dict[str, set[int]], monkeypatch:
         await turn.run_turn(session, LARGE, ScriptedModel(["fine"]))
         assert threading.get_ident() not in threads["index_of"]
         assert len(session.view.index) == 2  # type: ignore[arg-type]
+
+    asyncio.run(run())
+
+
+def test_what_was_read_of_other_messages_is_no_index() -> None:
+    """SPD-8: a view that holds as many messages as before, but others, doesn't take over what was read of those."""
+
+    async def run() -> None:
+        session = await talked(await memory_session(parts=WIDE))
+        view, loop = session.view, asyncio.get_running_loop()
+
+        async def otherwise() -> None:
+            await rewind_to(session, view.items[3].message.id)
+            await session.append(Message.of("user", "no"), Message.of("assistant", "fine"))
+
+        def meanwhile(seen: View) -> None:
+            index_of(seen, session.settings)
+            asyncio.run_coroutine_threadsafe(otherwise(), loop).result(10)
+
+        count = len(view.items)
+        await leaving.aside_of(view, meanwhile)
+        assert session.view is view and len(view.items) == count
+        assert view.index is None
 
     asyncio.run(run())

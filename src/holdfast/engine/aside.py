@@ -50,20 +50,18 @@ async def aside(size_bytes: int, work: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(work, limiter=limiter)
 
 
-def snapshot(view: View) -> View:
-    """A copy of a view for work that is done aside. What the ledger read is shared: one piece at a time adds to it."""
-    copy = view.copy()
-    copy.index = view.index
-    return copy
+async def aside_of(view: View, work: Callable[[View], T], *, size_bytes: int | None = None) -> T:
+    """Do something pure with a view as it is now (as `aside`); in a thread `work` gets a copy of it.
 
-
-async def aside_of(view: View, work: Callable[[View], T]) -> T:
-    """Do something pure with a view as it is now (as `aside`); in a thread `work` gets a copy of it."""
-    size = unread_bytes(view) + view.size.base * UNITS_PER_TOKEN
+    Without `size_bytes` all that the view shows is looked through. What the ledger read is shared with the copy: one
+    piece of work at a time adds to it, and what was read needn't be read again.
+    """
+    size = unread_bytes(view) + view.size.base * UNITS_PER_TOKEN if size_bytes is None else size_bytes
     if size <= LARGE_BYTES:
         return work(view)
-    copy = snapshot(view)
+    copy = view.copy()
+    copy.index = view.index
     result = await aside(size, lambda: work(copy))
-    if len(copy.items) == len(view.items):
-        view.index = copy.index  # what was read needn't be read again
+    if copy.positions == view.positions:  # else it may have been of other messages
+        view.index = copy.index
     return result

@@ -17,7 +17,7 @@ from holdfast.context.state import REQUESTED
 from holdfast.context.thinking import Wanted, closing_lines, is_broken, wanted_back
 from holdfast.context.view import View
 from holdfast.context.wire import CONTINUES, lacks_turn, unencoded_bytes, unflattened_bytes
-from holdfast.engine.aside import LARGE_BYTES, aside, snapshot
+from holdfast.engine.aside import aside, aside_of
 from holdfast.engine.calling import Call, OnDelta, append_reply, apply, call, introduce
 from holdfast.engine.compaction import Blocked, Done, Failed, Outcome, compact
 from holdfast.engine.full import OFFLINE, summarizing
@@ -104,14 +104,8 @@ async def run_turn(
 
 async def rested(session: Session) -> None:
     """`Session.rest`, aside where there is much to read."""
-    view, settings = session.view, session.settings
-    size = unread_bytes(view)
-    if size <= LARGE_BYTES:
-        session.rest()
-        return
-    copy = snapshot(view)
-    await aside(size, lambda: index_of(copy, settings))
-    view.index = copy.index
+    settings = session.settings
+    await aside_of(session.view, lambda view: index_of(view, settings), size_bytes=unread_bytes(session.view))
 
 
 def _own_helpers(settings: Settings, model: Model) -> Models:
@@ -239,10 +233,7 @@ async def ready(session: Session, source: str = "user", *, wanted: Wanted = "sai
 async def _shrunk(view: View, facts: Facts, shrink: Pass) -> tuple[Edit, ...]:
     """What a pass says. Those that look at all bytes look at what is new; where that is much, they do it aside."""
     size = sum(len(raw) for item in view.items[view.sent :] for raw in item.message.content)
-    if size <= LARGE_BYTES:
-        return tuple(shrink(view, facts))
-    copy = snapshot(view)
-    return await aside(size, lambda: tuple(shrink(copy, facts)))
+    return await aside_of(view, lambda seen: tuple(shrink(seen, facts)), size_bytes=size)
 
 
 async def _pass_turn(session: Session) -> None:
