@@ -73,12 +73,7 @@ def move_price(tokens: int, model: ModelFacts, ttl: CacheTtl) -> float | None:
     """Dollars that a move costs above reading the same tokens from the cache; None without a price."""
     if model.input_usd is None:
         return None
-    return tokens * model.input_price() * (_write_factor(model, ttl) - model.read_factor)
-
-
-def _write_factor(model: ModelFacts, ttl: CacheTtl) -> float:
-    """What writing a token to a cache that lives for `ttl` costs, in prices of a plain input token."""
-    return model.write_1h_factor if ttl == "1h" else model.write_factor
+    return tokens * model.input_price() * (model.factor_to_write(ttl) - model.read_factor)
 
 
 def pays_back(view: View, edits: tuple[Edit, ...], saved_tokens: int, facts: Facts) -> bool:
@@ -92,7 +87,7 @@ def pays_back(view: View, edits: tuple[Edit, ...], saved_tokens: int, facts: Fac
         return True
     model = facts.model
     rewritten = max(0, move.tokens_rewritten - saved_tokens)
-    cost = rewritten * (_write_factor(model, facts.cache_ttl(view)) - model.read_factor)
+    cost = rewritten * (model.factor_to_write(facts.cache_ttl(view)) - model.read_factor)
     return saved_tokens * model.read_factor * expected_calls(view) >= cost
 
 
@@ -100,6 +95,6 @@ def usage_usd(usage: Usage, model: ModelFacts, ttl: CacheTtl = "5m") -> float:
     """What a response cost; 0 without a price. What the report doesn't say of the cache lives for `ttl`."""
     price, hours = model.input_price(), usage.cache_creation_1h_tokens
     prompt = usage.input_tokens + usage.cache_read_input_tokens * model.read_factor
-    prompt += (usage.cache_creation_input_tokens - hours) * _write_factor(model, "5m" if hours else ttl)
-    prompt += hours * model.write_1h_factor
+    prompt += (usage.cache_creation_input_tokens - hours) * model.factor_to_write("5m" if hours else ttl)
+    prompt += hours * model.factor_to_write("1h")
     return prompt * price + usage.output_tokens * (model.output_usd or 0.0) / 1e6

@@ -43,6 +43,10 @@ class ModelFacts:
         """Dollars for one uncached input token; 0 when unknown."""
         return (self.input_usd or 0.0) / 1e6
 
+    def factor_to_write(self, ttl: CacheTtl) -> float:
+        """What writing a token to a cache that lives for `ttl` costs, in prices of a plain input token."""
+        return self.write_1h_factor if ttl == "1h" else self.write_factor
+
 
 def _million(prefix: str, usd: float, out: float, **more: float | bool | int) -> ModelFacts:
     return ModelFacts(

@@ -139,8 +139,10 @@ class Facts:
         """How long what the next request writes is to be kept: what it says on its breakpoints.
 
         Left to us, five minutes, until a pause outlived them. Then everything has to be written again anyway, and it is
-        written for an hour, since whoever paused once pauses again (ADR 0033).
+        written for an hour, since whoever paused once pauses again (ADR 0033). Other providers sell no hour.
         """
+        if self.model.provider != "anthropic":
+            return "1h" if self.settings.cache_ttl == "1h" else "5m"
         is_changing = self.settings.cache_ttl == "auto" and self.is_cold(view)
         return "1h" if is_changing else self.held_ttl(view)
 
@@ -225,9 +227,9 @@ def _compaction_pays(view: View, size: int, facts: Facts) -> bool:
     spared = size - after
     if spared < limits.scaled(settings.thrifty_least_tokens):
         return False
-    write = model.write_1h_factor if facts.cache_ttl(view) == "1h" else model.write_factor
     if facts.is_cold(view):
         return True
+    write = model.factor_to_write(facts.cache_ttl(view))
     # What is spared grows again from nothing, so on the average half of it is read for nothing in each of these calls.
     return spared / 2 * model.read_factor * expected_calls(view) >= after * (write - model.read_factor)
 

@@ -117,6 +117,17 @@ def test_what_is_written_lives_for_an_hour_once_a_pause_outlived_five_minutes() 
     assert again.has_paused, "it travels in a boundary's checkpoint"
 
 
+def test_who_sells_no_hour_is_paid_for_none() -> None:
+    """TURN-16: others keep a prefix for up to an hour for nothing; a write costs there what a write costs."""
+    talk = long_talk()
+    edits = microcompact(talk.view, facts())
+    other = replace(PRICED, provider="openai")
+    theirs, ours = facts(model=other), facts(model=PRICED)
+    assert (theirs.held_ttl(talk.view), theirs.cache_ttl(talk.view)) == ("1h", "5m")
+    assert move_of(talk.view, edits, theirs) == move_of(talk.view, edits, ours)
+    assert facts(model=other, cache_ttl="1h").cache_ttl(talk.view) == "1h", "the setting's word is final"
+
+
 def test_a_thrifty_session_compacts_where_it_pays() -> None:
     """TURN-16: below the trigger, when what is spared in the calls to come is more than the new prefix costs."""
     talk = long_talk(100_000)
