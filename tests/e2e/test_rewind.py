@@ -20,11 +20,13 @@ from holdfast.cli.chat.tellings import telling
 from holdfast.cli.rewinding import rewind_files
 from holdfast.context.requests import to_request
 from holdfast.engine.compaction import Done, compact
+from holdfast.engine.session import Session
 from holdfast.engine.undo import uncompact
-from holdfast.errors import HoldfastError, RewindRefused
+from holdfast.errors import HoldfastError, JournalError, RewindRefused
 from holdfast.events import CheckpointTaken, ObserverFailed
 from holdfast.testing import ScriptedModel, say, tool_use
 from holdfast.transcript.messages import MessageId
+from holdfast.transcript.records import OBSERVER_FAILED, Noted, Record
 
 pytestmark = pytest.mark.e2e
 
@@ -267,6 +269,32 @@ def test_an_observer_that_fails_is_said_everywhere(
     assert ("what Bash did while checkpoints failed" in shown) is (name == "checkpoints")
     assert main(["rewind", session, "-1", "--code", "--json"]) == 0
     assert [m["path"] for m in json.loads(capsys.readouterr().out)["not_kept"]] == [None] * (name == "checkpoints")
+
+
+def test_an_observer_that_can_not_be_noted_stops_no_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CKP-7: a journal that can't be written when checkpoints fail doesn't end the call; it is noted the next time."""
+
+    async def work() -> None:
+        script = [say(tool_use("Bash", {"command": "rm a.txt"})), "done"]
+        made = await bench(tmp_path / "project", script, observers=(Failing("checkpoints", ValueError("x")),))
+        made.write("a.txt", "mine\n")
+        record, failed = Session.record, list[str]()
+
+        async def full(self: Session, *records: Record) -> None:
+            if not failed and any(isinstance(one, Noted) for one in records):
+                failed.append("once")
+                raise JournalError("the disk is full")
+            await record(self, *records)
+
+        monkeypatch.setattr(Session, "record", full)
+        await made.agent.say("Remove it.")
+        assert not (tmp_path / "project" / "a.txt").exists() and failed
+        loaded = await made.agent.session.world.journal.load(whole=True)
+        noted = [p.record.kind for p in loaded.records if isinstance(p.record, Noted)]
+        assert noted.count(OBSERVER_FAILED) == 1, "around the call's end"
+        await made.agent.close()
+
+    anyio.run(work)
 
 
 ODD = b"caf\xe9 \xe2\x80\xae\n\x1b[31m.txt"

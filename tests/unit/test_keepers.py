@@ -273,3 +273,29 @@ def test_one_record_that_is_refused_takes_no_other_along() -> None:
         await keepers.close(session)
 
     anyio.run(body)
+
+
+def test_a_full_disk_loses_no_record_that_stands_beside_a_refused_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TURN-12: the disk fails just as each is recorded by itself; the good one waits for the next time."""
+
+    async def body() -> None:
+        session, model = await memory_session(), ScriptedModel()
+        bad, good = Noted(kind="bad", data={"x": object()}), Noted(kind="good", data={})
+        keepers = Keepers(TaskJobs(), [Giving(good, "a"), Giving(bad, "b")])
+        await run_turn(session, "hi", model, keepers)
+        record = Session.record
+
+        async def full_for_one(self: Session, *records: Record) -> None:
+            if len(records) == 1:
+                raise JournalError("the disk is full")
+            await record(self, *records)
+
+        monkeypatch.setattr(Session, "record", full_for_one)
+        assert await keepers.settle(session)
+        monkeypatch.setattr(Session, "record", record)
+        assert await keepers.settle(session)
+        loaded = await session.world.journal.load(whole=True)
+        assert [p.record.kind for p in loaded.records if isinstance(p.record, Noted)] == ["good"]
+        await keepers.close(session)
+
+    anyio.run(body)

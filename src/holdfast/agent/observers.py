@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, JournalError
 from holdfast.events import ObserverFailed
 from holdfast.transcript.messages import MessageId
 from holdfast.transcript.records import OBSERVER_FAILED, Noted
@@ -49,7 +49,10 @@ async def tell(desk: Desk, tool: str, telling: Callable[[Observer], Awaitable[No
             failure = {"observer": observer.name, "reason": _reason(e), "tool": tool, "prompt": desk.prompt}
             if failure not in desk.failures:
                 desk.failures.append(failure)
-                await (desk.noting or desk.session).record(Noted(kind=OBSERVER_FAILED, data=failure))
+                try:
+                    await (desk.noting or desk.session).record(Noted(kind=OBSERVER_FAILED, data=failure))
+                except JournalError:
+                    desk.failures.remove(failure)  # noted when it fails again, and the call is not this one's to fail
 
 
 def _reason(e: Exception) -> str:

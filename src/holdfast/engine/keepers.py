@@ -8,7 +8,6 @@ owner commits at the next safe place (before a turn, or in `settle` and `close`)
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -128,18 +127,19 @@ class Keepers:
         It fails no turn (TURN-12): what the disk doesn't take now waits for the next time, and of what the session
         refuses, only that is lost, and said.
         """
+        most = len(self._records)
         while self._records:
-            batch = tuple(self._records)
+            batch = tuple(self._records[:most])
             try:
                 await session.record(*batch)
             except JournalError as e:
                 session.world.sink.emit(KeeperFailed("collect", type(e).__name__, 0.0))
                 return
-            except HoldfastError as e:  # one of them can't be recorded: each by itself
+            except HoldfastError as e:
+                if len(batch) > 1:
+                    most = 1  # one of them can't be recorded: each by itself
+                    continue
                 session.world.sink.emit(KeeperFailed("collect", type(e).__name__, 0.0))
-                batch = batch[:1]
-                with suppress(HoldfastError):
-                    await session.record(*batch)
             self._records = self._records[len(batch) :]
 
     async def settle(self, session: Session, seconds: float | None = None) -> bool:
