@@ -10,10 +10,14 @@ import anyio
 import msgspec
 import pytest
 
+from holdfast.adapters.config import load
 from holdfast.adapters.memory import MemoryJournal
+from holdfast.cli.opened import opened_one
 from holdfast.context.requests import to_request
+from holdfast.engine.rewinding import prompts, rewind_conversation
 from holdfast.engine.session import Session
 from holdfast.errors import HoldfastError, MalformedBlock, RecordRefused
+from holdfast.report.timeline import timeline
 from holdfast.testing import ModelRules, check_anthropic, check_openai
 from holdfast.transcript.blocks import text_block
 from holdfast.transcript.edits import Change, Collapsed, Compacted, Neutralised
@@ -252,6 +256,33 @@ def test_nothing_reaches_the_disk(name: str, tmp_path: Path) -> None:
         await again.close()
 
     anyio.run(main)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b'{"type":"text"}', b'{"type":"tool_use","name":"x"}', b'{"type":"tool_use","id":"a b","name":"","input":5}'],
+)
+def test_what_was_written_unchecked_is_no_trap(raw: bytes, tmp_path: Path) -> None:
+    """ENG-7, CKP-4: a journal of before records were checked is opened, rewound and reported like any other."""
+
+    async def main() -> None:
+        session = await create_session(tmp_path, project=tmp_path, session="s")
+        await session.append("hello")
+        old = Message(id=MessageId("a1"), role="assistant", content=(msgspec.Raw(raw),), origin="model", at=1.0)
+        await session.world.journal.append((old,))
+        await session.close()
+        again = await open_session(tmp_path, "s")
+        await again.append("and now?")
+        prompt = (await prompts(again))[-1]
+        assert (prompt.text, prompt.before) == ("and now?", "a1")
+        await rewind_conversation(again, prompt.message.id)
+        assert [item.message.id for item in again.view.items][1:] == ["a1"]
+        await again.close()
+
+    anyio.run(main)
+    told = opened_one("s", load({"HOLDFAST_HOME": str(tmp_path)}, cwd=tmp_path))
+    assert timeline(told.records, lambda view: told.facts).all_turns == 1
+    assert told.problems
 
 
 def test_plain_data_is_taken_everywhere() -> None:

@@ -124,13 +124,16 @@ async def _read_own(reference: str, config: Config) -> Opened:
     from holdfast.adapters.files import SessionStore
     from holdfast.context.view import project
     from holdfast.transcript.edits import Cleared
+    from holdfast.transcript.foreign.mending import mended_record
+    from holdfast.transcript.foreign.reading import Problems
 
     files = await SessionStore(config.home).open(reference_of(reference), read_only=True)
     try:
         loaded = await files.journal.load(whole=True)
     finally:
         await files.journal.close()
-    records = [placed.record for placed in loaded.records]
+    problems = Problems()
+    records = [mended_record(placed.record, placed.seq + 1, problems) for placed in loaded.records]
     view = project(records)
     messages, compactions, boundaries = [], [], []
     for record in records:
@@ -151,7 +154,7 @@ async def _read_own(reference: str, config: Config) -> Opened:
         facts=facts_of(view, config),
         boundaries=tuple(boundaries),
         microcompactions=sum(isinstance(record, Cleared) for record in records),
-        problems=tuple(Problem(repair.line, repair.what) for repair in loaded.repairs),
+        problems=(*(Problem(repair.line, repair.what) for repair in loaded.repairs), *problems),
         title=title.title,
         cwd=loaded.header.project,
         branch=title.branch,

@@ -10,6 +10,8 @@ from holdfast.engine.session import Session
 from holdfast.errors import CompactionRefused, HoldfastError
 from holdfast.transcript.blocks import Text, ToolResult
 from holdfast.transcript.edits import Rewound
+from holdfast.transcript.foreign.mending import mended_record
+from holdfast.transcript.foreign.reading import Problems
 from holdfast.transcript.messages import Message, MessageId
 from holdfast.transcript.records import Noted
 
@@ -26,7 +28,7 @@ class Prompt:
 async def prompts(session: Session) -> tuple[Prompt, ...]:
     """Everything that a person said on the way to the present view, oldest first, compacted away or not."""
     loaded = await session.world.journal.load(whole=True)
-    view = project(placed.record for placed in loaded.records)
+    view = project(mended_record(placed.record, placed.seq + 1, Problems()) for placed in loaded.records)
     found: list[Prompt] = []
     chain = _chain(view)
     for home, later in zip(chain, [*chain[1:], None], strict=True):

@@ -44,7 +44,7 @@ from holdfast.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Jour
 from holdfast.settings import Settings
 from holdfast.transcript.checking import check_record, check_shape, readable
 from holdfast.transcript.edits import Cleared, Compacted, Edit, Offloaded, Rewound
-from holdfast.transcript.foreign.mending import mended_front, mended_message
+from holdfast.transcript.foreign.mending import mended_record
 from holdfast.transcript.foreign.reading import Problems
 from holdfast.transcript.limits import Limits, check_limits
 from holdfast.transcript.messages import Message, MessageId, Role, ToolUseId
@@ -488,13 +488,9 @@ def _folded(loaded: Loaded) -> tuple[View, Problems]:
     problems, view = Problems(), View()
     for placed in loaded.records:
         record = placed.record
-        if isinstance(record, Message) and record.agent_id is None:
-            record = mended_message(record, placed.seq + 1, problems, summary=True)
-        elif isinstance(record, Front):
-            record = mended_front(record, problems)
-        elif isinstance(record, Edit | Compacted):
+        if isinstance(record, Edit | Compacted):
             _refuse_unreadable(record, view)
-        advance(view, record)
+        advance(view, mended_record(record, placed.seq + 1, problems))
     view.forget()
     return view, problems
 

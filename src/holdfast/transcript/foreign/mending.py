@@ -14,7 +14,7 @@ from holdfast.errors import MalformedBlock
 from holdfast.transcript.blocks import Block, block_of, text_block
 from holdfast.transcript.foreign.reading import BEYOND_READING, Problems
 from holdfast.transcript.messages import Message, Role, content_of
-from holdfast.transcript.records import Front
+from holdfast.transcript.records import Front, Record
 from holdfast.transcript.sendable import NAME_CHARACTERS, TOOL_ID, check_sendable, sendable_id, tool_problem
 
 _AS_TEXT = "[A block of type {kind} that no request can hold]\n{text}"
@@ -47,6 +47,16 @@ def mended(
         problems.add(number, f"content[{index}]: {wrong}: {shown}")
         good.append(better)
     return good
+
+
+def mended_record(record: Record, number: int, problems: Problems) -> Record:
+    """A record of a journal as it can be sent, always in the same way: whoever folds a journal takes it so.
+
+    It may have been written before records were checked, or by somebody else. Only messages and fronts are changed.
+    """
+    if isinstance(record, Message) and record.agent_id is None:
+        return mended_message(record, number, problems, summary=True)
+    return mended_front(record, problems) if isinstance(record, Front) else record
 
 
 def mended_message(message: Message, number: int, problems: Problems, *, summary: bool = False) -> Message:
