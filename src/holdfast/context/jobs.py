@@ -51,7 +51,7 @@ class Heard(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        return self.state not in _GOING_ON
+        return has_ended(self.state)
 
 
 def has_ended(state: str) -> bool:
