@@ -19,6 +19,7 @@ from holdfast.context.ledger.index import Index
 from holdfast.context.ledger.outcomes import outcome
 from holdfast.context.ledger.todos import todo_change
 from holdfast.context.policy import Facts, thresholds
+from holdfast.context.reminders import neutralised, restored
 from holdfast.context.replies import Reply
 from holdfast.context.restore.known import Known
 from holdfast.context.restore.todos import _rows
@@ -51,6 +52,9 @@ CASES: dict[str, tuple[Callable[[str], Any], str]] = {
     "boxes of blanks": (lambda text: todo_change("todo_write", {"plan": "[ ] a" + text + "\n", "todos": ""}), " "),
     "empty lines for todos": (_rows, "\n"),
     "empty lines that may be quoted": (wishes, "\n"),
+    "tags in a text": (lambda text: neutralised(text, tokens=True), "<s>"),
+    "tags that are plain": (lambda text: restored(text, tokens=True), "<_s>"),
+    "turns in a text": (neutralised, "\n\nHuman:"),
     "texts that never end": (lambda text: depth(text.encode()), '\\"'),
     "an edit of one letter": (
         lambda text: Known(Known.whole(text + "b\nend\n").runs).edited([(text + "b", "c", False)]),

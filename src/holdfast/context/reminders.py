@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import msgspec
 
@@ -96,12 +96,17 @@ def neutralised(text: str, *, tokens: bool = False) -> str:
 
 def neutralised_parts(texts: Sequence[str], *, tokens: bool = False) -> list[str]:
     """As `neutralised`, of texts that a model reads as one: what is split over two of them is seen too (SEC-11)."""
-    done, whole = list(texts), "".join(texts)
-    ends = list(accumulate(map(len, texts)))
-    for at in reversed([_underscore(found) for found in (_TOKENS if tokens else _TAGS).finditer(whole)]):
-        part = bisect_left(ends, at)
-        inside = at - (ends[part] - len(texts[part]))
-        done[part] = f"{done[part][:inside]}_{done[part][inside:]}"
+    whole = "".join(texts)
+    places = [_underscore(found) for found in (_TOKENS if tokens else _TAGS).finditer(whole)]
+    if not places:
+        return list(texts)
+    done: list[str] = []
+    start = 0
+    for end in accumulate(map(len, texts)):  # a place between two texts is at the end of the first
+        within = places[bisect_right(places, start) if done else 0 : bisect_right(places, end)]
+        edges = [start, *within, end]
+        done.append("_".join(whole[a:b] for a, b in pairwise(edges)))
+        start = end
     return done
 
 
