@@ -83,19 +83,26 @@ def _leads(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def _below(folders: Sequence[str], limit: int) -> tuple[tuple[str, ...], bool]:
+    """Where files really are, the nearest first; also those behind links to folders, which some programs follow."""
     found: dict[str, None] = {}
-    todo = deque(folders)
+    todo, seen = deque(folders), set(folders)
     while todo:
         try:
             entries = sorted(os.scandir(todo.popleft()), key=lambda entry: entry.name)
         except OSError:
             continue
         for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                todo.append(entry.path)
-            else:
-                found[os.path.realpath(entry.path)] = None
-        if len(found) > limit:
+            try:
+                is_link, is_folder = entry.is_symlink(), entry.is_dir()
+                place = os.path.realpath(entry.path) if is_link or not is_folder else entry.path
+            except OSError:  # a link that nobody may follow, as those to what other processes have open
+                continue
+            if is_link or not is_folder:
+                found[place] = None
+            if is_folder and place not in seen:
+                seen.add(place)
+                todo.append(place)
+        if len(found) + len(seen) > limit:
             return tuple(found)[:limit], False
     return tuple(found), True
 

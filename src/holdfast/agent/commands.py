@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.transcript.globs import fits
+from holdfast.transcript.globs import expanded, fits
 
 _OPERATORS = ("&&", "||", ";", "|", "\n")
 _NOWHERE = re.compile(r"(?:[012]?>>?[ \t]*/dev/null|2>&1|&>[ \t]*/dev/null|1>&2)(?=[\s;|&]|\Z)")
@@ -132,7 +132,19 @@ _WRAPPERS = frozenset(
     "unshare flock strace ltrace busybox toybox ssh script taskset setpriv prlimit chrt numactl systemd-run runuser su "
     "bwrap firejail nsenter fakeroot dbus-run-session runcon setarch linux32 linux64 trap coproc entr ".split()
 )
-_SHELLS = frozenset("sh bash zsh dash ksh mksh ash fish csh tcsh rbash eval trap".split())
+_SHELLS = frozenset(
+    "sh bash zsh dash ksh mksh ash fish csh tcsh rbash yash posh oksh loksh hush sash osh rc es nu xonsh elvish pwsh "
+    "powershell eval trap".split()
+)
+_FOREIGN = frozenset("fish csh tcsh rc es nu xonsh elvish pwsh powershell".split())  # with languages of their own
+# Start a shell, which takes its commands from what is piped in, when no command is named behind them.
+_OPENERS = frozenset(
+    "su runuser sg newgrp login script chroot unshare nsenter setarch linux32 linux64 i386 x86_64 ssh".split()
+)
+# Builtins of bash that calculate with their words: `a[$(rm x)]`, as the name of a variable, runs rm.
+_CALCULATE = frozenset(
+    "test [ unset declare typeset local readonly export wait let printf getopts shift exit return ulimit".split()
+)
 # Words behind these are data: names, texts, patterns. Behind any other program, a word may be a program again.
 _TELLERS = frozenset(
     "echo true false pwd cd pushd popd ls cat head tail wc grep egrep fgrep cut uniq tr tee rm mkdir rmdir touch chmod "
@@ -146,13 +158,25 @@ _INLINE = {  # the letters of options that take code, of programs that run what 
     "expect": "c", "osascript": "e", "guile": "ce", "irb": "e", "ghci": "e", "iex": "e", "elixir": "e", "scala": "e",
 }  # fmt: skip
 _INLINE_LONG = ("--eval", "--print", "--exec", "--command", "--execute", "--run", "--import", "--require")
-_MOST_LETTERS = 10  # of options of one letter that stand together
-_CODE_MODULES = frozenset({"timeit", "pdb", "code", "trace", "cProfile", "profile", "runpy"})
+_CODE_MODULES = frozenset(
+    "timeit pdb code codeop trace cProfile profile runpy idlelib IPython asyncio ptpython bpython pudb".split()
+)
+# Options of interpreters in front of a script that change nothing of what runs; those of `_TAKE` have a value.
+_FINE = re.compile(
+    r"-[bBEIOPqsSuvVwt?h]+|-[WX].+|--(?:version|help|test|watch|no-warnings|trace-[\w-]+|enable-source-maps"
+    r"|max-old-space-size=\d+|inspect[\w=:.-]*|experimental-(?:strip-types|transform-types|vm-modules)|vanilla"
+    r"|allow-[\w=,.:/-]+|no-\w+|silent|bun|hot)"
+)
+_TAKE = frozenset({"-W", "-X"})
 _PROGRAMMABLE = frozenset(  # their arguments are programs, or they take what they run from elsewhere
     "awk gawk mawk nawk xargs parallel vi vim nvim view ex ed emacs gdb lldb sqlite3 m4 bc dc socat nc ncat at batch "
-    "crontab screen tmux expect less more man".split()
+    "crontab screen tmux expect less more man psql mysql mariadb ftp lftp sftp telnet gnuplot octave r sbcl clisp "
+    "ocaml utop jshell racket erl kotlin kotlinc scheme gst maxima mutt mail mailx nano pico vimdiff gvim gvimdiff "
+    "rvim nvi ansible ansible-console nix-shell vagrant logrotate".split()
 )
 _RENAMES = frozenset("alias unalias shopt enable hash bind complete compopt fc source . mapfile readarray read".split())
+_MADE = re.compile(r"-\w*f-|--(?:file|makefile)=(?:-|/dev/)|--ev|-\Z|/dev/")  # rules for make that no file holds
+_SEDS = frozenset({"sed", "gsed", "ssed"})
 _SIMPLE_SED = re.compile(
     r"[\d,$ ]*(?:[pdq=]|s(?P<d>[/|#,:])(?:(?!(?P=d)).)*(?P=d)(?:(?!(?P=d)).)*(?P=d)[gIip\d]*)", re.S
 )
@@ -160,7 +184,7 @@ _TELLING_VARIABLES = re.compile(  # variables that change what runs, or where na
     r"(?:PATH|IFS|ENV|HOME|SHELL|SHELLOPTS|BASHOPTS|PS4|CDPATH|EDITOR|VISUAL|PAGER|BROWSER|[A-Z]*PAGER|PROMPT_COMMAND"
     r"|BASH_\w+|LD_\w+|DYLD_\w+|GIT_\w+|SSH_\w+|PYTHON\w+|PERL\w+|RUBY\w+|NODE_OPTIONS|NODE_PATH|JAVA_TOOL_OPTIONS"
     r"|MAKEFLAGS|MAKEFILES|LESS\w*|TAR_OPTIONS|GREP_OPTIONS|RIPGREP_CONFIG_PATH|npm_config_\w+|NPM_CONFIG_\w+|CARGO_\w+"
-    r"|RUSTC\w*|CC|CXX|LUA_\w+|MANPAGER|XDG_\w+)\+?=.*",
+    r"|RUSTC\w*|CC|CXX|LUA_\w+|MANPAGER|XDG_\w+|OLDPWD|PWD|DIRSTACK)\+?=.*",
     re.DOTALL,
 )
 _GIT_VALUES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--attr-source"})
@@ -170,9 +194,16 @@ _GIT_VERBS = frozenset(
     "merge-base mv notes pull push range-diff reflog remote reset restore rev-list rev-parse revert rm shortlog show "
     "show-ref sparse-checkout stash status switch tag version worktree whatchanged help rebase bisect submodule".split()
 )
-_GIT_RUNS = re.compile(
-    r"--(?:exec|upload-pack|receive-pack|ext-diff|textconv|open-files-in-pager|extcmd|template)|-x|foreach|run"
+_GIT_FINE = re.compile(  # in front of a verb
+    r"-C|-p|-P|--(?:paginate|no-pager|bare|literal-pathspecs|glob-pathspecs|noglob-pathspecs|icase-pathspecs"
+    r"|no-optional-locks|no-replace-objects|no-lazy-fetch|no-advice|version|help|(?:git-dir|work-tree|namespace)(?:=.*)?)",
+    re.DOTALL,
 )
+_GIT_RUNS = frozenset(  # behind it, also abbreviated, as git takes them
+    "--exec --upload-pack --receive-pack --ext-diff --textconv --open-files-in-pager --extcmd --template --config "
+    "--tool".split()
+)
+_GIT_SHORT = {"clone": "uc", "grep": "O", "rebase": "x", "difftool": "x"}  # the same by one letter
 _CODE = re.compile(r"[\s;|&'\"()\[\]{},$`!<>]")
 _MOST_WORDS = 200  # of a command that is looked into; one with more isn't certain
 
@@ -210,12 +241,27 @@ def tells(words: tuple[str, ...]) -> bool:
     """Whether the words behind a program are data to it, none of them a program to run."""
     name = name_of(words)
     if name == "git":
-        plain = _without_options(words)
-        is_simple = len(plain) > 1 and plain[1] in _GIT_VERBS and "-c" not in words[: words.index(plain[1])]
-        return is_simple and not any(_GIT_RUNS.match(word) for word in plain[2:])
+        return _git_tells(words)
     if name == "sort" or name == "rg":
         return not _options(words, frozenset({"--compress-program", "--pre", "--hostname-bin"}))
-    return name in _TELLERS
+    return name in _TELLERS or (name == "printf" and not any(word.startswith("-v") for word in words[1:2]))
+
+
+def _git_tells(words: tuple[str, ...]) -> bool:
+    """Whether git runs nothing that its words name: no configuration by hand, no program, no address of a helper."""
+    plain = _without_options(words)
+    before, rest = words[1 : len(words) - len(plain) + 1], plain[2:]
+    if len(plain) < 2 or plain[1] not in _GIT_VERBS:
+        return False
+    is_value = False
+    for word in before:
+        if not is_value and not _GIT_FINE.fullmatch(word):
+            return False
+        is_value = not is_value and word in _GIT_VALUES
+    letters = frozenset(f"-{letter}" for letter in _GIT_SHORT.get(plain[1], ""))
+    if _options(("", *rest), _GIT_RUNS | letters) or any(re.match(r"[\w+-]+::", word) for word in rest):
+        return False
+    return not (plain[1] in ("submodule", "bisect") and {"foreach", "run"} & set(rest))
 
 
 def _all(command: str, depth: int) -> Iterator[tuple[tuple[str, ...], bool]]:
@@ -250,13 +296,15 @@ def _inside(words: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...
 
 def _loose(text: str) -> Iterator[tuple[tuple[str, ...], bool]]:
     """Words of something that isn't the shell's language, wherever a command may begin in it."""
-    words = tuple(re.findall(r"[\w./+@%~*?-]+", text))
-    yield from ((words[n : n + _LONGEST], False) for n in range(min(len(words), _MOST_WORDS)))
+    unquoted = re.sub(r"[\\'\"]", "", text)  # a shell that gets it takes quotes from within words
+    for one in dict.fromkeys((text, *(each for each in (unquoted, *expanded(unquoted)[:_MOST_WORDS])))):
+        words = tuple(re.findall(r"[\w./+@%~*?-]+", one))
+        yield from ((words[n : n + _LONGEST], False) for n in range(min(len(words), _MOST_WORDS)))
 
 
 def _says(words: tuple[str, ...], wanted: tuple[str, ...], is_prefix: bool) -> Likelihood:
     """Whether words are a command that a rule's words name."""
-    if not words or not wanted or not (words[0] == wanted[0] or _may_be(name_of(words), wanted[0].lower())):
+    if not words or not wanted or not (words[0] == wanted[0] or _may_be(name_of(words), name_of(wanted))):
         return _says_dashed(words, wanted, is_prefix) if words and wanted else "no"
     given = _without_options(words)
     if not is_prefix:
@@ -336,6 +384,8 @@ def _hidden(words: tuple[str, ...], assigned: tuple[str, ...], depth: int, *, is
     """Why a plain command may run something that its words don't say."""
     if any(_TELLING_VARIABLES.fullmatch(word) for word in assigned):
         return f"{assigned[0].split('=', 1)[0]} may change what the command runs"
+    if any(set(word) & set("$`") for word in assigned):
+        return f"the value of {assigned[0].split('=', 1)[0]} holds what a shell fills in"
     if not words:
         return ""
     if len(words) > _MOST_WORDS or not depth:
@@ -351,17 +401,40 @@ def _hidden(words: tuple[str, ...], assigned: tuple[str, ...], depth: int, *, is
         return "env -S takes a command apart in its own way"
     if (why := _hides_code(name, words, depth, is_sure)) or tells(words):
         return why
-    is_wrapper = name in _WRAPPERS
+    if name not in _SEDS and (why := _filled_in(name, words)):
+        return why
     for n in range(1, len(words)):
-        if why := _hidden_behind(words[n:], depth, is_wrapper):
+        if why := _hidden_behind(words[n:], depth, name):
             return why
     return ""
 
 
-def _hidden_behind(words: tuple[str, ...], depth: int, is_wrapper: bool) -> str:
+def _filled_in(name: str, words: tuple[str, ...]) -> str:
+    """Why a word may be code, for whoever gets it, that doesn't say what it runs: `-x 'r\\m x'`, `-c '$a x'`."""
+    first = 1
+    if name == "find":  # what stands in front of its commands are patterns
+        first = next((n for n, word in enumerate(words) if re.match(r"-(?:exec|ok)", word)), len(words))
+    found = next((word for word in words[first:] if set(word) & set("$`\\")), None)
+    return "" if found is None else f"{found[:80]!r} may be code that {name} runs"
+
+
+def _hidden_behind(words: tuple[str, ...], depth: int, caller: str) -> str:
     name = name_of(words)
-    is_special = name in _SHELLS or name in _PROGRAMMABLE or _interpreter(name) or name == "env"
-    return _hidden(words, (), depth - 1, is_sure=is_wrapper) if is_special else ""
+    is_special = (
+        _is_shell(name)
+        or name in _PROGRAMMABLE
+        or (name in _RENAMES | _CALCULATE and caller in ("builtin", "command"))
+        or name in _SEDS
+        or name.endswith("awk")
+        or _interpreter(name)
+        or name in ("env", "git")
+    )
+    return _hidden(words, (), depth - 1, is_sure=caller in _WRAPPERS) if is_special else ""
+
+
+def _is_shell(name: str) -> bool:
+    """Whether a program is a shell, also one of another version or make: `bash5`, `bash-static`, `sh.distrib`."""
+    return name in _SHELLS or re.split(r"[-.\d]", name, maxsplit=1)[0] in _SHELLS
 
 
 def _interpreter(name: str) -> str:
@@ -376,36 +449,81 @@ def _hides_code(name: str, words: tuple[str, ...], depth: int, is_sure: bool) ->
     if name in ("eval", "trap"):
         text = " ".join(rest) if name == "eval" else (operands[0] if operands else "")
         return why if text and parsed(text) is None else _nested(text, depth)
-    if name in _SHELLS:
+    opens = name in ("sudo", "doas") and _options(words, frozenset({"-s", "-i", "--shell", "--login"}))
+    if name in _OPENERS or opens:
+        return f"{name} may start a shell, whose commands come from elsewhere"
+    if name in _CALCULATE and any(set(word) & set("$`") for word in rest):
+        return why
+    if name in ("declare", "typeset", "local") and any(re.match(r"[-+]\w*n", word) for word in rest):
+        return f"{name} -n lets one variable stand for another"
+    if name == "git" and any(re.match(r"--(?:config-env|exec-path)", word) for word in rest):
+        return "git is told here where its configuration or its programs are"
+    if name == "gh" and "alias" in operands[:1]:
+        return why
+    if name in ("make", "gmake") and any(_MADE.match(word) for word in rest):
+        return why
+    if _is_shell(name):
+        operands = _behind_options(rest)
+        if name in _FOREIGN and any(re.match(r"-\w*c", word, re.I) for word in rest):
+            return why
         if any(re.match(r"-\w*[cs]", word) for word in rest):
             reads_on = not any(re.match(r"-\w*c", word) for word in rest)
             return why if reads_on else next((found for word in operands if (found := _nested(word, depth))), "")
         is_elsewhere = any(re.match(r"/+(?:dev|proc)/", word) for word in operands)
         return why if is_elsewhere or (is_sure and not operands and rest[:1] != ("--version",)) else ""
-    if name in _PROGRAMMABLE:
+    if name in _PROGRAMMABLE or name.endswith("awk"):
         return why if is_sure or len(words) > 1 else ""
-    if name in ("sed", "gsed"):
+    if name in _SEDS:
         script = operands[0] if operands else ""
         is_simple = _SIMPLE_SED.fullmatch(script) and all(
             re.fullmatch(r"-[nErsi]+|--", w) for w in rest if w[:1] == "-"
         )
         return "" if is_simple else why
-    if name == "printf" and rest[:1] == ("-v",):
+    if name == "printf" and rest[:1] and rest[0].startswith("-v"):
         return why
     if letters := _interpreter(name):
-        return why if _runs_code(letters, rest, operands, is_sure) else ""
+        return why if _runs_code(letters, rest, is_sure) else ""
     return ""
 
 
-def _runs_code(letters: str, rest: tuple[str, ...], operands: list[str], is_sure: bool) -> bool:
-    for word in rest:
-        if word.startswith(_INLINE_LONG) or (re.match(r"-[^-]", word) and set(word[1:_MOST_LETTERS]) & set(letters)):
+def _behind_options(rest: tuple[str, ...]) -> list[str]:
+    """What stands behind a shell's options, some of which take the next word."""
+    found: list[str] = []
+    is_value = False
+    for n, word in enumerate(rest):
+        if is_value or word in ("-O", "+O", "-o", "+o", "--rcfile", "--init-file"):
+            is_value = not is_value
+        elif word[:1] not in ("-", "+"):
+            found += rest[n:]
+            break
+    return found
+
+
+def _runs_code(letters: str, rest: tuple[str, ...], is_sure: bool) -> bool:
+    """Whether an interpreter runs anything but a script that is named: code in its words, or from what is piped in."""
+    words = list(rest)
+    while words:
+        word = words.pop(0)
+        if word in _TAKE:
+            del words[:1]
+        elif word.startswith(_INLINE_LONG) or word == "-":
             return True
-    if any(word in _CODE_MODULES for word in operands[:1]) or any(re.match(r"/+(?:dev|proc)/", w) for w in operands):
-        return True
-    if operands[:1] == ["eval"]:
-        return True
-    return is_sure and not operands and not any(word in ("--version", "-V", "-v", "--help", "-h") for word in rest)
+        elif found := re.fullmatch(r"-([bBEIOPqsSuv]*)m(.*)", word, re.DOTALL):
+            module = found[2] or (words[0] if words else "")
+            return "m" in letters or not module or module.split(".")[0] in _CODE_MODULES
+        elif not word.startswith("-"):
+            is_strange = re.match(r"/+(?:dev|proc)/|data:|\w+://", word) is not None
+            return is_strange or word in ("eval", "repl", "inspect") or _is_strange_run(word, words)
+        elif set(word[1:]) <= set("Vvh") or word in ("--version", "--help", "--test"):
+            return False
+        elif not _FINE.fullmatch(word) or (word[1] != "-" and word[1] not in "WX" and set(word[1:]) & set(letters)):
+            return True
+    return is_sure
+
+
+def _is_strange_run(word: str, rest: list[str]) -> bool:
+    """`deno run data:…`, whose code isn't in a file."""
+    return word in ("run", "x", "exec", "test") and any(re.match(r"-\Z|data:|\w+://|/+dev/", one) for one in rest)
 
 
 def _nested(text: str, depth: int) -> str:
@@ -482,6 +600,8 @@ def reaches(one: Plain, size: int) -> str:
         if is_single_dash or (name not in ("find", "go") and _options(("", word), more)) or long in more:
             return word
         if name in ("make", "gmake") and "=" in word:
+            return word
+        if name == "git" and re.match(r"[\w+-]+::|-\w*[uc]" if one.words[1:2] == ("clone",) else r"[\w+-]+::", word):
             return word
         is_script = name in ("sed", "gsed") and word == next((w for w in rest if w[:1] != "-"), None)
         if is_script and not _SIMPLE_SED.fullmatch(word):

@@ -14,25 +14,39 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote
 
-from holdfast.agent.commands import Plain, name_of, parsed
+from holdfast.agent.commands import Plain, name_of, parsed, tells
 
 MOST_NAMES = 3_000  # of one command; one with more isn't certain
 _MOST_PLACES = 24  # folders that names may be relative to
 _MOST_LETTERS = 8  # options of one letter in front of a name in one word
 _MOST_VARIANTS = 64
+_MOST_INNER = 40  # words of a command that may begin another
+_MOST_DEPTH = 4
 _SPLITS = re.compile(r"[\s=@:,;'\"()\[\]{}<>|&$`\\!]+")
 _JOINS = re.compile(r"[=@:,]")
 _WILD = frozenset("*?[")
 _THROUGH_PROCESSES = re.compile(r"/+(?:proc/(?:self|thread-self|\d+|[^/]*[*?\[])(?:/|\Z)|dev/fd/)")
 _LISTERS = frozenset("ls cd pushd echo pwd du df stat mkdir test [ tree touch".split())
-_SEARCHES = frozenset("grep egrep fgrep rg ag ack ugrep diff".split())
+_SEARCHES = frozenset("grep egrep fgrep rgrep rg ripgrep ag ack ugrep diff".split())
+_TARS = frozenset("tar bsdtar gtar star".split())
+_HERE = frozenset("find fd fdfind npm pnpm yarn cargo hg stow".split())  # at work where they are called
+_LISTS = re.compile(r"--(?:files0?-from|arg-file|exclude-from|include-from)|--files-")  # files that name others
+_CLASS = re.compile(r"\[[^/]*\[[:.=]")  # `[[:alpha:]]`, which only a shell reads as it is meant
 _RECURSES: dict[str, re.Pattern[str] | None] = {  # that read or write what is below a folder; with which options
-    **dict.fromkeys(("grep", "egrep", "fgrep"), re.compile(r"-\w*[rR]|--(?:dereference-)?recursive|--directories")),
-    **dict.fromkeys(("cp", "scp", "chmod", "chown", "rm"), re.compile(r"-\w*[rRa]|--recursive|--archive")),
-    **dict.fromkeys("rg ag ack ugrep tar bsdtar rsync zip 7z 7za mv ln pax cpio rclone restic borg".split(), None),
+    **dict.fromkeys(("grep", "egrep", "fgrep"), re.compile(r"-\w*[rRd]|--(?:deref|rec|dir)")),
+    **dict.fromkeys(("cp", "scp", "chmod", "chown", "rm"), re.compile(r"-\w*[rRa]|--(?:rec|arc)")),
+    **dict.fromkeys(
+        "rg ripgrep ag ack ugrep rgrep tar bsdtar gtar star rsync zip 7z 7za mv ln pax cpio rclone restic borg jar "
+        "mksquashfs mkisofs genisoimage xorriso stow "
+        "unison meld kdiff3 zipfile tarfile icdiff difft difftastic".split(),
+        None,
+    ),
+    **dict.fromkeys(("fd", "fdfind"), re.compile(r"-[xX]|--exec")),
+    **dict.fromkeys(("npm", "pnpm", "yarn", "cargo"), re.compile(r"(?:pack|publish|package)\Z")),
+    **dict.fromkeys(("svn", "hg"), re.compile(r"(?:add|addremove|import)\Z")),
     "find": re.compile(r"-exec|-execdir|-ok|-okdir|-delete"),
-    "diff": re.compile(r"-\w*r|--recursive"),
-    "git": re.compile(r"(?:add|grep|archive|clean)\Z"),
+    **dict.fromkeys(("diff", "colordiff"), re.compile(r"-\w*r|--rec")),
+    "git": re.compile(r"(?:add|grep|archive|clean)\Z|--no-in|--no-index"),
     **dict.fromkeys(("docker", "podman"), re.compile(r"-v|--volume|--mount|build\Z|cp\Z")),
 }  # fmt: skip
 
@@ -78,6 +92,8 @@ def names(command: str, cwd: str, home: str) -> Names:
         operands: list[str] = []
         for number, word in enumerate((*one.words, *one.assigned)):
             doubt = doubt or _doubt(word)
+            if name_of(one.words) in _TARS and re.match(r"-\w*T", word):
+                doubt = doubt or "a file says which files are meant"
             for piece in _pieces(word):
                 is_wild = bool(_WILD & set(piece))
                 doubt = doubt or _doubt(piece)
@@ -90,16 +106,26 @@ def names(command: str, cwd: str, home: str) -> Names:
                         found.update((Named(each, True), None) for each in _filled_in(path, is_shells))
                         if _THROUGH_PROCESSES.match(path):
                             doubt = doubt or f"{piece[:80]} leads through /proc"
+                    if is_wild and number in one.wild and _CLASS.search(piece):
+                        doubt = doubt or f"{piece[:80]} stands for more names than can be told"
                 if number and not word.startswith("-"):
                     operands += (_joined(place, piece, home) for place in places)
-        if _recurses(one):
-            below.update(dict.fromkeys((*operands, *(places if _goes_through_here(one) else ()))))
+        for some in _inner(one):
+            if _recurses(some):
+                below.update(dict.fromkeys((*operands, *(places if _goes_through_here(some) else ()))))
         if len(found) > MOST_NAMES or len(places) > _MOST_PLACES:
             return Names(tuple(found)[:MOST_NAMES], tuple(below), "it names too much to be certain of")
     for each in found:
         if _THROUGH_PROCESSES.match(each.lexical):
             doubt = doubt or "it names files by way of a process (/proc, /dev/fd)"
     return Names(tuple(found), tuple(dict.fromkeys("/" + posixpath.normpath(p).lstrip("/") for p in below)), doubt)
+
+
+def _inner(one: Plain) -> Iterator[Plain]:
+    """A command, and those that it may run for another: `nice tar …`, `busybox cp -r …`."""
+    yield one
+    if not tells(one.words):
+        yield from (Plain(one.words[n:]) for n in range(1, min(len(one.words), _MOST_INNER)))
 
 
 def only_lists(command: str) -> bool:
@@ -115,21 +141,33 @@ def _placed(command: str, cwd: str, home: str) -> Iterator[tuple[Plain, Sequence
         words = tuple(re.split(r"[\s;&|<>(){}$`=]+", re.sub(r"[\\'\"]", "", command)))
         wild = frozenset(n for n, word in enumerate(words) if _WILD & set(word))
         plain = (Plain(words, wild=wild),)
-    been = [cwd]
+    yield from _walked(plain, [cwd], home, _MOST_DEPTH)
+
+
+def _walked(plain: Sequence[Plain], been: list[str], home: str, depth: int) -> Iterator[tuple[Plain, Sequence[str]]]:
+    """Each command with its places; `been` are the folders that the shell has gone to, and grows."""
     for one in plain:
         places = list(been)
         for before, word in zip(one.words, one.words[1:], strict=False):
             value = word.partition("=")[2] if word.startswith("-") else word if before.startswith("-") else ""
             attached = word[2:] if re.match(r"-[A-Za-z][/~.]", word) else ""
-            places += (_joined(cwd, folder, home) for folder in (value, attached) if folder and folder != ".")
+            places += (_joined(been[0], folder, home) for folder in (value, attached) if folder and folder != ".")
         yield one, tuple(dict.fromkeys(places))
-        if name_of(one.words) in ("cd", "pushd"):
-            to = next((word for word in one.words[1:] if not word.startswith("-")), "~")
-            been += [_joined(place, to, home) for place in been[:_MOST_PLACES]]
+        for n, word in enumerate(one.words):
+            if name_of((word,)) in ("cd", "pushd") and (n == 0 or not tells(one.words)):
+                to = next((word for word in one.words[n + 1 :] if not word.startswith("-")), "~")
+                been += [_joined(place, to, home) for place in been[:_MOST_PLACES]]
+        if depth and not tells(one.words):
+            texts = [" ".join(one.words[1:])] if name_of(one.words) == "eval" else one.words[1:]
+            for text in texts:
+                if re.search(r"\s", text) and (inner := parsed(text)) is not None:
+                    yield from _walked(inner, been, home, depth - 1)
 
 
 def _recurses(one: Plain) -> bool:
     name = name_of(one.words)
+    if one.words[:2] == ("git", "stash"):
+        return any(re.match(r"-\w*[ua]|--(?:all|inc)", word) for word in one.words[2:])
     if name not in _RECURSES:
         return False
     options = _RECURSES[name]
@@ -141,7 +179,7 @@ def _goes_through_here(one: Plain) -> bool:
     name, rest = name_of(one.words), one.words[1:]
     if name == "git":
         return len(rest) < 2 or rest[0] != "add" or any(re.match(r"-\w*[Au]|--all|--update", word) for word in rest[1:])
-    if name == "find":
+    if name in _HERE:
         return True
     if name not in _SEARCHES:
         return False
@@ -166,6 +204,8 @@ def _pieces(word: str) -> Iterator[str]:
 
 
 def _doubt(piece: str) -> str:
+    if _LISTS.match(piece):
+        return "a file says which files are meant"
     if re.match(r"~[^/]", piece):
         return f"{piece[:80]} is another user's home, or a folder of the shell's"
     if re.match(r"file:.*[\[{*?%]", piece, re.DOTALL):

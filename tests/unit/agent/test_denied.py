@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
 
 DENY = [
     "Bash(git push:*)", "Bash(rm:*)", "Bash(npm publish)", "Bash(docker compose up:*)", "Read(.env)",
-    "Read(~/.ssh/**)", "Read(secrets/**)", "Edit(ci/**)", "Read({conf,{private,keys}}/**)",
+    "Read(~/.ssh/**)", "Read(secrets/**)", "Edit(ci/**)", "Bash(./deploy.sh:*)", "Read({conf,{private,keys}}/**)",
 ]  # fmt: skip
 
 GIT_PUSH = [
@@ -126,6 +126,79 @@ WAYS = [
     "cat .env .env .env", "cat -- .env", "cat -n .env", "cat x .env", "cat .env > x", "cat .env|cat",
 ]  # fmt: skip
 
+# What a later attack found: code that programs take without looking like it, and commands behind others.
+CODE = [
+    "git --config-env=core.fsmonitor=V status", "V='x=r;${x}m f' git --config-env=core.fsmonitor=V status",
+    "V='r\\m f' git --config-env=core.fsmonitor=V status", "V=./h git --config-env=core.hooksPath=V commit -m x",
+    "git --exec-path=. bisect start", "git --exec-path=./x status", "git clone -u 'rm x' . y",
+    "git clone -u 'r\\m x;git-upload-pack' . y", "git clone --upload-pac 'rm x' . y", "git clone --upl='rm x' . y",
+    "git fetch --upload='rm x' . ", "git ls-remote --exec='r\\m x' .", "git ls-remote --exe='rm x' .",
+    "git ls-remote --upload-p='rm x' .", "git rebase -x \"r''m x\" HEAD", "git rebase -x 'r\\m x' HEAD",
+    "git rebase -x 'a=r;${a}m x' HEAD", "git rebase -ix 'rm x' HEAD", "git rebase --exe 'rm x' HEAD",
+    "git submodule foreach 'r\\m x'", "git -c core.pager='r\\m x' log", "git -c diff.external='r\\m x' diff",
+    "git fetch 'ext::r\\m x'", "test -v 'a[$(rm x)]'", "test -v 'a[$(r\\m x)]'", "unset 'a[$(rm x)]'",
+    "unset 'a[`rm x`]'", "declare 'a[$(rm x)]=1'", "declare -i 'x=a[$(rm x)]'", "typeset -i x='a[$(rm x)]'",
+    "local -i x='a[$(rm x)]'", "readonly -a 'a[$(rm x)]=1'", "export 'a[$(rm x)]=1'", "let 'x=a[$(r\\m x)]'",
+    "printf -v'a[$(r\\m x)]' y", "wait -p 'a[$(rm x)]' -n", "b='a[$(r\\m x)]'; declare -i c=b",
+    "RANDOM+='a[$(r\\m x)]' ls", "RANDOM+='a[$(r\\m x)]'", "getopts 'x' 'a[$(r\\m x)]'", "exit 'a[$(rm x)]'",
+    "shift 'a[$(r\\m x)]'", "python3 -mtimeit \"__import__('os').remove('x')\"",
+    "python3 -X dev -m timeit \"__import__('os').remove('x')\"",
+    "python3 -W ignore -m timeit \"__import__('os').remove('x')\"", "python3 -m idlelib -r x", "python3 -m asyncio",
+    "echo \"import os\" | python3 - x", "echo \"import os\" | python3 -W ignore",
+    "echo \"import os\" | python3 -X dev", "echo \"import os\" | python3 -u - a b",
+    "echo \"import os\" | python3 -i x.py", "python3 -i x.py", "python3 http://x",
+    "echo 'r\"\"m x' | bash -O extglob", "echo 'r\"\"m x' | bash -o posix", "echo 'r\"\"m x' | bash --rcfile x",
+    "echo 'r\"\"m x' | bash +x", "echo 'r\"\"m x' | bash +O extglob", "echo 'r\"\"m x' | env bash -O extglob",
+    "echo 'r\"\"m x' | sh -o errexit", "echo 'r\"\"m x' | yash", "echo 'r\"\"m x' | posh", "echo 'r\"\"m x' | bash5",
+    "echo 'r\"\"m x' | bash-static", "echo 'r\"\"m x' | sudo -s", "echo 'r\"\"m x' | sudo -i",
+    "echo 'r\"\"m x' | su", "echo 'r\"\"m x' | su root", "echo 'r\"\"m x' | chroot /",
+    "echo 'r\"\"m x' | unshare -r", "echo 'r\"\"m x' | nsenter -t 1", "echo 'r\"\"m x' | script -q",
+    "echo 'r\"\"m x' | runuser", "echo 'r\"\"m x' | login -f root", "echo 'r\"\"m x' | ssh localhost",
+    "echo 'r\"\"m x' | setarch x86_64", "echo 'r\"\"m x' | linux64", "echo 'r\"\"m x' | newgrp",
+    "echo 'r\"\"m x' | sg root", "sg root 'r\\m x'", "echo 'system r\"\"m x' | gnuplot",
+    "echo '\\! r\"\"m x' | psql", "echo '\\! r\"\"m x' | mysql", "echo '!r\\m x' | ftp",
+    "echo 'all:;r\"\"m x' | make -f -", "echo 'all:;r\"\"m x' | make -f-",
+    "echo 'all:;r\"\"m x' | make --file=/dev/stdin", "make --eval='$(shell r\\m x)'",
+    "make --eval '$(shell r\\m x)'", "make -f /dev/null --eval 'x:;r\\m x' x", "npx -c 'a=r; b=m; $a$b x'",
+    "npm exec -c \"r''m x\"", "npm exec -c 'r\\m x'", "npm x -c 'r\\m x'", "pnpm exec -c \"r''m x\"",
+    "yarn exec \"r''m x\"", "pwsh -c 'r\"\"m x'", "nu -c 'r\\m x'", "xonsh -c 'x'", "yash -c 'r\\m x'", "rc -c 'x'",
+    "octave --eval \"system('r'+'m')\"", "R -e \"system('x')\"", "R --vanilla -e \"system('x')\"",
+    "gnuplot -e \"system('x')\"", "sbcl --eval x", "ocaml -e x", "erl -eval x", "psql -c '\\! r\\m x'",
+    "mysql -e '\\! r\\m x'", "tcpdump -z 'r\\m' -G 1", "tar --use-compress-program='r\\m x' -cf y z",
+    "rsync -e 'r\\m' a b:", "perl -MO=Concise,x y", "perl '-Mvars;unlink\"x\"' y", "perl -x y", "ruby -r ./x y",
+    "node -r ./x y", "node --experimental-loader 'data:text/javascript,x' y",
+    "node --loader 'data:text/javascript,x' y", "node --test-reporter=./x y", "node - x", "echo x | node - x",
+    "echo x | perl - x", "echo x | ruby - x", "deno run data:text/javascript,x", "deno run https://x",
+    "php -d auto_prepend_file=x y", "lua -l x y", "lua - x", "java -XX:OnError='r\\m x' -version",
+    "vimdiff -c '!x' a b", "nano -R x", "mutt -e x", "mail -s x y", "original-awk 'BEGIN{system(\"r\" \"m x\")}'",
+    "goawk 'BEGIN{system(\"r\" \"m x\")}'", "ssed '1e r\\m x' f", "builtin . ./x", "builtin source ./x",
+    "command source ./x", "command . ./x", "command alias x=y", "builtin alias x=y", "builtin read x",
+    "command enable -f x y", "deploy.sh", "././deploy.sh", ".//deploy.sh", "./sub/../deploy.sh", "PROJ/deploy.sh",
+    "bash deploy.sh", "sh -x deploy.sh", "nix-shell --run 'r\\m x'", "vagrant ssh -c 'r\\m x'",
+    "gh alias set x '!r\\m x'", "ansible all -m shell -a 'r\\m x'", "logrotate -f x", "scl enable x 'r\\m x'",
+]  # fmt: skip
+BEHIND = [
+    "git clone -c core.sshCommand='r\\m x' ssh://h/x y", "git clone -c core.sshCommand='rm x' ssh://h/x y",
+    "git clone --config core.sshCommand='rm x' ssh://h/x y", "git clone --conf=core.sshCommand='rm x' ssh://h/x y",
+    "git -c core.sshCommand='r\\m' fetch ssh://x/y", "bash -c 'cd ~; cat .ssh/id_rsa'",
+    "bash -c 'cd && cat .ssh/id_rsa'", "bash -c 'cd ~ && cat .ssh/id_rsa'", "eval 'cd ~; cat .ssh/id_rsa'",
+    "eval 'cd ~' '; cat .ssh/id_rsa'", "eval cd '~' && cat .ssh/id_rsa", "sh -c 'cd .. && cat home/.ssh/id_rsa'",
+    "bash -c \"cd ../home; bash -c 'cat .ssh/id_rsa'\"", "builtin cd ~ && cat .ssh/id_rsa",
+    "command cd ~ && cat .ssh/id_rsa", "command cd ../home && cat .ssh/id_rsa", "grep -d recurse x .",
+    "grep --dir=recurse x .", "grep --recurs x .", "grep --recu x", "grep --dereference-rec x .", "rgrep x",
+    "rgrep x .", "rgrep x ~", "nice grep -r x .", "env cp -r . /tmp/x", "nice tar cf /tmp/x .",
+    "timeout 9 grep -r x .", "command cp -r . /tmp/x", "builtin command cp -a . /tmp/x", "busybox tar cf /tmp/x .",
+    "busybox cp -r . /tmp/x", "busybox grep -r x .", "uv run tar cf /tmp/x .", "sudo cp -a ~ /tmp/x",
+    "env ln -s ~ l && cat l/.ssh/id_rsa", "nice mv ~ l", "cp --arch . /tmp/x", "cp --recurs . /tmp/x",
+    "diff --recurs . /tmp/x", "diff -N --rec . /tmp/x", "git diff --no-index /dev/null .", "git diff --no-index x .",
+    "git diff --no-ind x .", "git stash -u", "git stash -a", "git stash push -u", "tar -T x -cf y",
+    "tar --files-from=x -cf y", "cat .[[:alpha:]]nv", "sort --files0-from=x", "wc --files0-from=x",
+    "du --files0-from=x", "ssh x", "jar cf x .", "star c .", "gtar cf x .", "mkisofs -o x .", "genisoimage -o x ~",
+    "mksquashfs . x", "svn add .", "hg add", "npm pack", "npm publish", "cargo package", "ripgrep x", "fd -x cat",
+    "fd -H . -x cat", "fd -H -X cat", "fdfind -H -x cat", "stow x", "unison . x", "meld . x", "kdiff3 . x",
+    "colordiff -r . x", "icdiff -r . x", "difft . x",
+]  # fmt: skip
+
 HARMLESS = [
     "ls", "ls -la", "ls src", "pwd", "echo hello", "echo 'git push is not run'", "cat README.md", "cat src/a.py",
     "head -n 5 README.md", "tail -f log.txt", "wc -l README.md", "grep -n foo README.md", "grep push README.md",
@@ -143,6 +216,16 @@ HARMLESS = [
     "timeout 60 make test", "nice make", "cd sub && ls", "cd sub && make test", "git log --grep=push",
     "cat README.md | grep foo", "make && make test", "which python", "jq . package.json", "tar tf a.tgz",
     "grep -rn foo src", "rg foo src", "cat /proc/cpuinfo", "ls /tmp", "black src", "eslint src",
+    "gh pr create --body \"it's fine\"", "npm run build -- --x=y", "make -j4 all", "python3 -m pytest -c x.cfg",
+    "python3 -W error -m pytest", "python3 -u src/a.py x", "node --test", "node --max-old-space-size=4096 src/a.js",
+    "find . -name '*.py' -type f", "git rebase main", "git clone http://h/x y", "git -C sub log",
+    "git checkout src/a.py", "git checkout .", "git apply src/x", "git stash", "git stash pop",
+    "tar xf a.tgz -C /tmp/x", "tar czf a.tgz src", "patch -p1 -i src/x", "test -f x", "export A=1", "python -V",
+    "ruby src/x.rb", "perl src/x.pl", "bash src/x.sh", "bash -e src/x.sh", "docker run --rm x ls",
+    "npm install -D x", "cargo run -- x", "pytest -k 'a and b'", "printf '%s\\n' x", "sed -n '$p' README.md",
+    "git log --format='%h %s'", "git commit -m 'costs $5'", "deno run src/x.ts", "bun test",
+    "uv run python src/a.py", "env A=1 make", "timeout 60 python3 -m pytest -x", "php src/x.php", "java -jar x.jar",
+    "kubectl get pods", "unzip -l a.zip",
 ]  # fmt: skip
 
 
@@ -150,7 +233,7 @@ def spellings() -> list[str]:
     """All of them, made of ways to run and to name."""
     made = [f"{wrapper} {run}" for wrapper in WRAPPERS for run in ("rm x", "git --no-pager push")]
     made += [read.format(path) for path in PATHS for read in READS]
-    return list(dict.fromkeys([*GIT_PUSH, *RM, *made, *WAYS]))
+    return list(dict.fromkeys([*GIT_PUSH, *RM, *made, *WAYS, *CODE, *BEHIND]))
 
 
 @pytest.fixture(scope="module")
@@ -207,3 +290,21 @@ def test_no_spelling_of_what_is_denied_runs(place: Path, command: str) -> None:
 def test_harmless_commands_still_run(place: Path, command: str) -> None:
     decision, why = decided(place, command, "bypass", deny=DENY)
     assert decision == "allow", (command, why)
+
+
+def test_programs_that_go_through_folders_follow_links(place: Path) -> None:
+    """SEC-9: a link in the project to a folder outside is walked as well, by us as by `grep -R`."""
+    link = place / "p" / "sub" / "home-link"
+    link.symlink_to(place / "home")
+    try:
+        for command in ("grep -R x sub", "cp -rL sub /tmp/x", "tar chf /tmp/x sub"):
+            decision, why = decided(place, command, "bypass", deny=["Read(~/.ssh/**)"])
+            assert decision == "deny", (command, why)
+    finally:
+        link.unlink()
+
+
+def test_what_can_not_be_followed_is_no_fault(place: Path) -> None:
+    """Links of processes that nobody may follow are passed over; too much to look at is asked about."""
+    decision, why = decided(place, "grep -r x /proc/self", "bypass", deny=["Read(~/.ssh/**)"])
+    assert decision in ("ask", "deny"), why
