@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -17,6 +18,7 @@ from tests.agents import bench
 
 from holdfast.adapters import sandbox
 from holdfast.adapters.sandbox import Found, Kind, Sandbox, chosen, confine, found
+from holdfast.adapters.shell import LocalShell
 from holdfast.agent.permissions import Rules
 from holdfast.agent.progress import No, Yes
 from holdfast.errors import BadSetting
@@ -226,6 +228,63 @@ def test_the_network_is_a_setting(kind: Kind, ground: Ground) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+@KINDS
+@USERS
+@pytest.mark.parametrize("network", [False, True])
+def test_nobody_outside_is_told_what_to_do(kind: Kind, uid: int | None, network: bool, ground: Ground) -> None:
+    """SEC-10: who listens on a local socket, as tmux and systemd do, may run what it is told to, outside of it."""
+    here = box(kind)
+    as_user(ground, uid)
+    temporary = Path(f"/tmp/{ground.base.name}.socket")
+    places = [ground.base / "socket", ground.user / "socket", temporary]
+    listening = [socket.socket(socket.AF_UNIX) for _ in places]
+    client = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print('CONNECTED')"
+    try:
+        for one, place in zip(listening, places, strict=True):
+            one.bind(str(place))
+            one.listen()
+            place.chmod(0o777)
+            done = ground.run(here, f'{THEIRS} -c "{client}" {place}', network=network, uid=uid)
+            assert done.returncode != 0 and "CONNECTED" not in done.stdout, (place, done)
+        pair = ground.run(here, f"{THEIRS} -c 'import socket; socket.socketpair()'", network=network, uid=uid)
+        assert pair.returncode == 0, pair
+    finally:
+        for one in listening:
+            one.close()
+        temporary.unlink(missing_ok=True)
+
+
+@KINDS
+@USERS
+def test_the_machine_is_not_configured(kind: Kind, uid: int | None, ground: Ground) -> None:
+    """SEC-10: what root writes in /proc/sys makes the kernel run programs outside."""
+    here = box(kind)
+    as_user(ground, uid)
+    pattern = Path("/proc/sys/kernel/core_pattern")
+    again = f"was=$(cat {pattern}); "
+    for command in (
+        f'echo "$was" > {pattern}',
+        f"unshare -Urmpf bash -c 'mount -t proc proc /proc && echo '\"$was\"' > {pattern}'",
+        "chmod u+s a.txt && chmod 4755 /bin/true",
+        f"chmod 4777 {ground.user}/notes.txt",
+    ):
+        done = ground.run(here, again + command, uid=uid)
+        assert done.returncode != 0, (command, done)
+    assert not (ground.user / "notes.txt").stat().st_mode & 0o6000
+
+
+@pytest.mark.parametrize("written", ["9" * 6_000, "7\n/" + "x" * 100_000, "-1\n/", "\u0661\n/", "", "7\n\0"])
+async def test_an_end_that_a_command_forges_is_no_fault(written: str, tmp_path: Path) -> None:
+    """A command has the file open in which its end stands, and may write there whatever it likes."""
+    (tmp_path / "said").write_text(written)
+    shell = LocalShell(tmp_path / "shell", str(tmp_path))
+    command = await shell.start("one", f"trap - EXIT; cat {tmp_path}/said >&$2; exit 7", cwd=str(tmp_path))
+    ended = await command.wait()
+    assert ended.code == 7 and len(ended.cwd or "") < 10_000
+    again = await shell.find("one")
+    assert again is not None and (await again.wait()).code in (None, 7)
 
 
 def test_where_none_can_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

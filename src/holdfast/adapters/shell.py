@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,9 @@ _ENVIRONMENT = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", 
 _GRACE_SECONDS = 2.0
 _GONE_SECONDS = 0.5  # an init that reaps nobody must not hold us up
 _POLL_SECONDS = 0.1
+_MOST_END = 8_192  # characters of the file of an end; a command has it open, and may write anything there
+_MOST_DIGITS = 5
+_CODE = re.compile(rf"[0-9]{{1,{_MOST_DIGITS}}}\s*")
 _ENDINGS = (".output", ".end", ".end.new", ".process")
 
 
@@ -154,10 +158,12 @@ class _Files:
 
     def _ended(self) -> tuple[int | None, str | None]:
         try:
-            code, _, rest = Path(f"{self._base}.end").read_text(errors="surrogateescape").partition("\n")
+            with open(f"{self._base}.end", errors="surrogateescape") as file:
+                code, _, rest = file.read(_MOST_END).partition("\n")
         except FileNotFoundError:
             return None, None
-        return (int(code) if code.strip().isdigit() else None), rest.removesuffix("\n") or None
+        is_folder = "\0" not in rest and len(rest) < _MOST_END - _MOST_DIGITS
+        return (int(code) if _CODE.fullmatch(code) else None), (rest.removesuffix("\n") or None) if is_folder else None
 
 
 class _Started(_Files):

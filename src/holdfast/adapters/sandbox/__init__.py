@@ -7,8 +7,9 @@ if a setting says so. A command that only looks may write nothing, and never rea
 |---|---|---|
 | needs | the program, and user namespaces (or root) | Linux 5.13 |
 | the project's files that deny rules name, `.git/hooks` and the like | hidden; can't be written | as outside |
-| processes and sockets of others | out of sight | can't be signalled or traced (Linux 6.12); sockets are open |
-| without network | an interface of its own, with a loopback | no socket but local ones: no loopback either |
+| processes of others | out of sight | can't be signalled or traced (Linux 6.12) |
+| sockets of others on the disk | hidden | there are none, but for pairs |
+| without network | an interface of its own, with a loopback | no loopback either |
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ _SECRET_VARIABLES = re.compile(
     r"|XDG_RUNTIME_DIR|AWS_\w+|AZURE_\w+|DATABASE_URL|KUBECONFIG"
 )
 _NOT_SECRET = frozenset({"TOKENIZERS_PARALLELISM", "GIT_TERMINAL_PROMPT"})
+# What root configures the machine with, and has it run programs: `core_pattern` for one.
+_OF_KERNEL = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi")
+_SOCKETS = "/proc/net/unix"
 # In the project: what git runs or obeys, as far as it is there; and what `protected` names at the top of it.
 _OF_GIT = ("config", "config.worktree", "hooks", "info/attributes", "modules")
 _KEPT = (
@@ -179,7 +183,7 @@ class Sandbox:
             words = self.bubblewrap(command, cwd=cwd, only_looks=only_looks, hidden=hidden)
             return launched(words, life=life, more=["--all"])
         ground = self._ground(only_looks, hidden)
-        more = ["--landlock", *(["--offline"] if only_looks or not self._network else [])]
+        more = ["--landlock", "--offline" if only_looks or not self._network else "--no-doors"]
         for option, paths in (("--write", ground.writable), ("--hide", ground.hidden)):
             more += [word for path in paths for word in (option, path)]
         return launched(command, life=life, more=more)
@@ -193,8 +197,9 @@ class Sandbox:
             words += [word for right in ("DAC_OVERRIDE", "FOWNER", "CHOWN") for word in ("--cap-add", f"CAP_{right}")]
         if only_looks or not self._network:
             words.append("--unshare-net")
-        inside = [path for path in ground.hidden if any(_is_in(path, folder) for folder in ground.writable)]
-        words += self._masked([path for path in ground.hidden if path not in inside])
+        hidden = [*ground.hidden, *self._doors(ground.hidden)]
+        inside = [path for path in hidden if any(_is_in(path, folder) for folder in ground.writable)]
+        words += self._masked([path for path in hidden if path not in inside])
         for path in ground.writable:
             words += ["--bind", path, path]
         words += self._masked(inside)
@@ -207,7 +212,29 @@ class Sandbox:
             words += ["--bind", path, path]
         for path in ground.kept:
             words += ["--ro-bind-try", path, path]
+        for path in _OF_KERNEL:  # root's by their owner, whatever powers are left to it
+            words += ["--ro-bind-try", path, path]
         return [*words, "--chdir", cwd, "--", *command]
+
+    def _doors(self, hidden: Sequence[str]) -> list[str]:
+        """The sockets of programs outside, many of which run what they are told to, as tmux and systemd do (SEC-10).
+
+        Those in the project are its own.
+        """
+        try:
+            lines = Path(_SOCKETS).read_bytes().decode(errors="surrogateescape").splitlines()
+        except OSError:
+            return []
+        named = (line.partition(" /")[2] for line in lines)  # in front of it stand numbers only
+        paths = {os.path.realpath(f"/{path}") for path in named if path}
+        return sorted(
+            path
+            for path in paths
+            if os.path.lexists(path)
+            and not os.path.isdir(path)
+            and not _is_in(path, self._root)
+            and not any(_is_in(path, folder) for folder in hidden)
+        )
 
     def _masked(self, paths: Sequence[str]) -> list[str]:
         """An empty folder, or a file that nobody may read, in the place of each."""

@@ -6,7 +6,8 @@ It runs as `python -I -S confine.py [OPTION…] -- COMMAND…`, and imports litt
                     command doesn't outlive an agent that was killed
     --all           nothing of the command is left once it has ended: wait until that is so
     --landlock      let it write below each `--write PATH` only, and not read what is below each `--hide PATH`
-    --offline       let it make no connection to a network
+    --offline       let it make no connection, neither to a network nor to programs on this machine
+    --no-doors      let it make none to programs on this machine by way of a file
 """
 
 from __future__ import annotations
@@ -159,31 +160,58 @@ def _no_new_privileges() -> None:
     _library().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
 
 
-def cut_off() -> None:
-    """Let this process, and all that it starts, make no socket of a network: local ones only. Raises `OSError`."""
+def cut_off(*, network: bool) -> None:
+    """Let this process, and all that it starts, reach no program outside of it: no socket but pairs. Raises `OSError`.
+
+    Landlock doesn't rule over local sockets, and who listens there often runs what it is told to, as tmux and systemd
+    do. With `network` those of networks are left. No file becomes one that gives its owner's rights to others, since
+    modes aren't Landlock's either.
+    """
     import ctypes
     import struct
 
-    known = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}.get(os.uname().machine)
-    if known is None:
-        raise OSError(errno.ENOSYS, f"no way to close the network on {os.uname().machine}")
-    architecture, socket = known
-    load, equal, greater, answer = 0x20, 0x15, 0x35, 0x06
-    refuse, allow = 0x00050000 | errno.EPERM, 0x7FFF0000
-    rows = [  # offsets count the rows that are passed over
-        (load, 0, 0, 4),
-        (equal, 0, 8, architecture),  # a program of another architecture could call by other numbers
-        (load, 0, 0, 0),
-        (greater, 6, 0, 0x40000000),  # so could one of x32
-        (equal, 5, 0, 425),  # io_uring makes sockets, too
-        (equal, 0, 3, socket),
-        (load, 0, 0, 16),
-        (equal, 1, 0, 1),  # AF_UNIX
-        (equal, 0, 1, 16),  # AF_NETLINK, which only tells of interfaces
-        (answer, 0, 0, allow),
-        (answer, 0, 0, refuse),
-    ]
-    code = b"".join(struct.pack("HBBI", *row) for row in rows)
+    known = {"x86_64": (0xC000003E, 41, (90, 91, 268, 452)), "aarch64": (0xC00000B7, 198, (52, 53, 452))}
+    if os.uname().machine not in known:
+        raise OSError(errno.ENOSYS, f"no way to close sockets on {os.uname().machine}")
+    architecture, socket, modes = known[os.uname().machine]
+    load, equal, greater, any_of, answer = 0x20, 0x15, 0x35, 0x45, 0x06
+    rows: list[tuple[int, int, int, int]] = []
+
+    def row(code: int, value: int, *, yes: int = 0, no: int = 0) -> None:
+        rows.append((code, yes, no, value))
+
+    def refused() -> None:
+        row(answer, 0x00050000 | errno.EPERM)
+
+    def allowed() -> None:
+        row(answer, 0x7FFF0000)
+
+    row(load, 4)
+    row(equal, architecture, yes=1)  # a program of another architecture could call by other numbers
+    refused()
+    row(load, 0)
+    row(greater, 0x40000000, no=1)  # so could one of x32
+    refused()
+    row(equal, 425, no=1)  # io_uring makes sockets, too
+    refused()
+    for number in modes:  # the mode is the second argument, or the third behind a folder
+        row(equal, number, no=4)
+        row(load, 24 if number in (90, 91, 52) else 32)
+        row(any_of, 0o6000, no=1)
+        refused()
+        allowed()
+    row(equal, socket, yes=1)
+    allowed()
+    row(load, 16)
+    if network:
+        row(equal, 1, no=1)  # AF_UNIX
+        refused()
+        allowed()
+    else:
+        row(equal, 16, no=1)  # AF_NETLINK, which only tells of interfaces
+        allowed()
+        refused()
+    code = b"".join(struct.pack("HBBI", *one) for one in rows)
     held = ctypes.create_string_buffer(code)
     program = struct.pack("HxxxxxxP", len(rows), ctypes.addressof(held))
     _no_new_privileges()
@@ -197,7 +225,7 @@ class _Options:
 
     def __init__(self, words: Sequence[str]) -> None:
         self.life: int | None = None
-        self.waits_for_all = self.is_confined = self.is_offline = False
+        self.waits_for_all = self.is_confined = self.is_offline = self.has_no_doors = False
         self.writable: list[str] = []
         self.hidden: list[str] = []
         rest = iter(words)
@@ -216,6 +244,8 @@ class _Options:
                 self.is_confined = True
             elif word == "--offline":
                 self.is_offline = True
+            elif word == "--no-doors":
+                self.has_no_doors = True
             else:
                 raise SystemExit(f"confine: {word!r} is no option")
         self.command = list(rest)
@@ -273,8 +303,8 @@ def _become(options: _Options) -> None:
         if options.is_confined:
             keep_few()
             restrict(options.writable, options.hidden)
-        if options.is_offline:
-            cut_off()
+        if options.is_offline or options.has_no_doors:
+            cut_off(network=not options.is_offline)
         os.execv(command[0], command)
     except OSError as e:
         os.write(2, f"{command[0]}: not started: {e}\n".encode())
