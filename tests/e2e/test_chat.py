@@ -463,13 +463,20 @@ def test_run_fails_with_one_when_the_model_gives_up_and_130_when_interrupted(fol
         name = f"{server.name}/nothing"
         done = ran("run", "x", "--model", name, *ALONE, cwd=folder, env=env)
         assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
-        server.upstream.script.append(calls(("Bash", {"command": "touch begun; sleep 40"})))
         common = ("--model", server.name, "--mode", "bypass", "--json", *ALONE)
-        process = subprocess.Popen([*HOLDFAST, "run", "wait", *common], cwd=folder, env=env, stdout=subprocess.PIPE)
-        wait_for(folder / "begun")
-        os.kill(process.pid, signal.SIGINT)
-        out, _ = process.communicate(timeout=20)
-        assert process.returncode == 130 and json.loads(out.splitlines()[-1])["stopped"] == "interrupted"
+        for is_json in (True, False):
+            words = [*HOLDFAST, "run", "wait", *(common if is_json else [word for word in common if word != "--json"])]
+            (folder / "begun").unlink(missing_ok=True)
+            server.upstream.script.clear()
+            server.upstream.script.append(calls(("Bash", {"command": "touch begun; sleep 40"})))
+            with subprocess.Popen(
+                words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ) as process:
+                wait_for(folder / "begun")
+                os.kill(process.pid, signal.SIGINT)
+                out, err = process.communicate(timeout=20)
+            assert process.returncode == 130 and err.count("interrupted") == 1, err
+            assert not is_json or json.loads(out.splitlines()[-1])["stopped"] == "interrupted"
 
 
 def test_a_second_model_takes_over_when_the_first_gives_up(folder: Path, env: dict[str, str]) -> None:

@@ -101,7 +101,16 @@ def test_a_cut_journal(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 1 and "the last line that was acknowledged is missing" in out
     assert doctor(capsys, "--repair")[0] == 0
     code, out = doctor(capsys)
-    assert code == 0 and "1 damaged piece set aside earlier" in out
+    assert code == 0 and "lines are missing before this one" in out, "what is gone for good isn't said any more"
+    assert "set aside" not in out, "nothing was: it was gone"
+
+
+def test_a_file_that_is_no_journal_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """CLI-3: one line, with the file and where to turn."""
+    other = tmp_path / "log.jsonl"
+    other.write_bytes(b'{"type":"user"}\n')
+    code, out = doctor(capsys, str(other))
+    assert code == 1 and out.count(str(other)) == 1 and "holdfast inspect" in out
 
 
 def test_a_damaged_header_and_a_repeated_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -239,6 +239,26 @@ def test_what_is_no_import_of_it_is_left_alone(run: Any, log: Path, place: Path)
     assert journal(place).read_bytes() == before
 
 
+def test_an_import_whose_end_is_missing_isnt_to_be_deleted_once_somebody_went_on(
+    run: Any, log: Path, place: Path
+) -> None:
+    """ENG-8: nothing that was said since is given up for an import."""
+    assert run("import", log).code == 0
+    path = journal(place)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:10]))
+    ran = run("import", log)
+    assert ran.code == 2 and "sessions delete s1" in ran.err and ran.err.count("\n") == 1
+
+    async def goes_on() -> None:
+        session = await open_session(place / "home", "s1")
+        await session.append("one thing more")
+        await session.close()
+
+    anyio.run(goes_on)
+    ran = run("import", log)
+    assert ran.code == 2 and "went on since" in ran.err and "delete" not in ran.err and "--as" in ran.err
+
+
 def test_an_export_of_an_import_is_the_log(run: Any, log: Path, place: Path) -> None:
     """ENG-6, ENG-8: what nobody changed has the same bytes, compacted or not."""
     assert run("import", log).code == 0

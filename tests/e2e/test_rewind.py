@@ -19,6 +19,7 @@ from holdfast.cli.chat.rewinding import told as rewound_lines
 from holdfast.cli.chat.tellings import telling
 from holdfast.cli.rewinding import rewind_files
 from holdfast.context.requests import to_request
+from holdfast.engine.checkpoints import Rewind
 from holdfast.engine.compaction import Done, compact
 from holdfast.engine.session import Session
 from holdfast.engine.undo import uncompact
@@ -433,3 +434,10 @@ async def test_a_project_whose_own_name_is_no_text_is_refused_in_one_line(tmp_pa
     with pytest.raises(HoldfastError, match="isn't UTF-8: rename it") as refused:
         await wiring.agent(project, model=ScriptedModel([]), home=tmp_path / "home")
     assert str(refused.value).isprintable() and not list((tmp_path / "home").rglob("session-*"))
+
+
+def test_a_chat_tells_an_undone_rewind_from_a_rewind() -> None:
+    """CKP-4, CLI-1: nothing went back, and nothing came after."""
+    done = Rewind(MessageId("m1"), "the prompt", None, is_conversation=True)
+    assert "is back there" in rewound_lines(done)[0]
+    assert rewound_lines(done, is_undone=True) == ["the conversation is what it was before the rewind"]

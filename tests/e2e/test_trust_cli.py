@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 import subprocess
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import Any
 
 import pytest
 from tests.terminals import HOLDFAST, environment, served, terminal
+
+from holdfast.cli import main
 
 pytestmark = pytest.mark.e2e
 
@@ -157,6 +161,25 @@ def test_trust_is_given_listed_and_taken_back(folder: Path, env: dict[str, str])
     Path(env["HOLDFAST_HOME"], "trusted.json").write_text("{")
     done = ran("trust", cwd=folder, env=env)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "delete it" in done.stderr
-    env["HOLDFAST_TRUSTED_FOLDERS"] = str(folder.parent)
     Path(env["HOLDFAST_HOME"], "trusted.json").unlink()
+    Path(folder.parent, ".holdfast", "config.toml").write_text('pre_compact_hooks = ["make notes"]\n')
+    lines = ran("trust", cwd=folder, env=env).stdout.splitlines()
+    assert lines[-2:] == ["  pre_compact_hooks: make notes", "it may, as it is now"]
+    Path(env["HOLDFAST_HOME"], "trusted.json").unlink()
+    env["HOLDFAST_TRUSTED_FOLDERS"] = str(folder.parent)
     assert config(folder, env)["folder"]["why"] == "trusted_folders"
+
+
+def test_an_answer_that_cant_be_kept_names_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SEC-8, CLI-1: on a full disk; not the draft, and not the standard output."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("holdfast.adapters.files.disk.write_new", full)
+    assert main(["trust", str(tmp_path)]) == 1
+    kept = tmp_path / "home" / "trusted.json"
+    assert capsys.readouterr().err == f"holdfast: {kept}: No space left on device: the answer can't be kept\n"

@@ -219,5 +219,8 @@ def _write(home: Path, known: Mapping[str, Any]) -> None:
     make_private(home)
     beside = home / f"{KNOWN}.{os.getpid()}.tmp"
     beside.unlink(missing_ok=True)
-    write_new(DISK, beside, json.dumps(known, indent=1, sort_keys=True).encode() + b"\n")
-    DISK.rename(beside, home / KNOWN)
+    try:
+        write_new(DISK, beside, json.dumps(known, indent=1, sort_keys=True).encode() + b"\n")
+        DISK.rename(beside, home / KNOWN)
+    except OSError as e:  # names the draft, or nothing at all
+        raise OSError(e.errno, f"{e.strerror}: the answer can't be kept", str(home / KNOWN)) from e

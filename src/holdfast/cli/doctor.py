@@ -195,15 +195,24 @@ def _sessions(journals: Sequence[Path], repairs: bool) -> Iterator[Finding]:
 def _session(journal: Path) -> Iterator[Finding]:
     name = journal.parent.name
     problems, scan = examined(journal)
+    if scan is None and journal.name != JOURNAL:  # a file of another kind, in all likelihood
+        told = "; ".join(problem.what for problem in problems)
+        yield Finding("session", "problem", f"{told}; logs of others are checked by `holdfast inspect`")
+        return
     fresh = [p for p in problems if not p.what.endswith(SET_ASIDE)]
     for problem in fresh[:_SHOWN]:
         place = f"line {problem.line}: " if problem.line else ""
         yield Finding(f"session {name}", "problem", f"{place}{problem.what}")
     if len(fresh) > _SHOWN:
         yield Finding(f"session {name}", "problem", f"and {len(fresh) - _SHOWN} more")
-    if len(problems) > len(fresh):
-        count = plural(len(problems) - len(fresh), "damaged piece")
-        yield Finding(f"session {name}", "note", f"{count} set aside earlier")
+    known = [p for p in problems if p.what.endswith(SET_ASIDE)]
+    gone = [p for p in known if p.what.startswith("sequence jumps")]  # there was nothing to set aside
+    if len(known) > len(gone):
+        yield Finding(f"session {name}", "note", f"{plural(len(known) - len(gone), 'damaged piece')} set aside earlier")
+    for problem in gone[:_SHOWN]:
+        yield Finding(f"session {name}", "note", f"line {problem.line}: {problem.what.removesuffix(SET_ASIDE)}")
+    if len(gone) > _SHOWN:
+        yield Finding(f"session {name}", "note", f"and {len(gone) - _SHOWN} more gaps")
     if scan is not None:
         yield from _blobs(journal.parent, scan)
         yield from _observers(journal.parent, scan)

@@ -97,9 +97,14 @@ async def _again(
     records = tuple(placed.record for placed in loaded.records)
     before, source = last_source(records), source_of(records)
     other = "--as gives the import another id"
+    said = {message.id for message in recording.messages}
+    is_more = any(isinstance(record, Message) and record.id.split("~")[0] not in said for record in records)
     if before is None and loaded.header.source is not None:
-        cut = f"an import that was cut off: `holdfast sessions delete {directory.name}`, and import again"
-        raise BadSetting(f"{file}: session {directory.name} holds {cut}; or {other}")
+        cut = "holds an import whose end is missing"
+        if is_more:  # deleting it would take what was said since
+            raise BadSetting(f"{file}: session {directory.name} {cut}, and went on since; {other}")
+        again = f"`holdfast sessions delete {directory.name}`, and import again"
+        raise BadSetting(f"{file}: session {directory.name} {cut}: {again}; or {other}")
     if before is None or (before.session, before.format) != (recording.session, recording.format):
         raise BadSetting(f"{file}: there is a session {directory.name} already; {other}")
     told = {"is_there": True, "restored": [one.line for one in restored]}
@@ -108,8 +113,7 @@ async def _again(
         return _told(file, recording, directory.name, Imported(0, before.blob, 0, ())) | told
     if source is None:
         raise BadSetting(f"{file}: session {directory.name} went on since it was imported; {other}")
-    said = {message.id for message in recording.messages}
-    if any(isinstance(record, Message) and record.id.split("~")[0] not in said for record in records):
+    if is_more:
         raise BadSetting(f"{file}: session {directory.name} holds another log of that name; {other}")
     opened = await open_session(config.home, directory, whole=True, parts=Parts(settings=settings))
     try:

@@ -45,7 +45,7 @@ def repaired(journal: Path) -> Iterator[Finding]:
         if scan is not None and (troubles := blob_troubles(FileBlobs(journal.parent / "blobs"), scan)):
             yield from anyio.run(_blobs, journal.parent, name, originals(scan, troubles), troubles)
         if closed := sum(map(_made_private, (journal.parent, *journal.parent.rglob("*")))):
-            yield Finding(name, "note", f"repaired: {plural(closed, 'name')} closed to others")
+            yield Finding(name, "note", f"repaired: {plural(closed, 'file')} closed to others")
     except SessionBusy as e:
         yield Finding(name, "note", f"not repaired: {e}")
     except HoldfastError as e:

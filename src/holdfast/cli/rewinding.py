@@ -124,7 +124,7 @@ def _show(done: Rewind, asked: Asked) -> None:
     if done.files is not None:
         _show_files(done.files, asked)
     if done.is_conversation:
-        out(f"the conversation {would} {'forth again' if asked.to is None else f'back to before {done.to}'}")
+        out(f"the conversation {would} {'forward again' if asked.to is None else f'back to before {done.to}'}")
     if done.prompt and done.is_conversation and asked.to is not None:
         out("\nthe prompt, to be edited:\n" + "\n".join(clean(line) for line in done.prompt.splitlines()))
     if asked.to is not None and not asked.is_dry:

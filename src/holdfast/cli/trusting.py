@@ -61,7 +61,7 @@ def trust_command(folder: Path, *, is_json: bool) -> int:
     out(f"{clean(str(root))} is trusted from now on")
     if why := is_no_project(str(root)):
         out(f"only the folder itself, and no other that lies in it: {why}")
-    for line in _running(root, unseen) if unseen is not None else ():
+    for line in [*_running(root, unseen), "it may, as it is now"] if unseen is not None else ():
         out(clean(line))
     return EXIT_OK
 

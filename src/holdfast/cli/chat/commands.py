@@ -62,7 +62,7 @@ async def resume_command(chat: Chat, argument: str) -> None:
 async def rewind_command(chat: Chat, argument: str) -> None:
     """Back to before an earlier prompt, with the files; its text is there to be edited (CKP-3, CKP-4)."""
     if argument == "undo":
-        for line in rewinding.told(await rewinding.forth(chat)):
+        for line in rewinding.told(await rewinding.forth(chat), is_undone=True):
             chat.screen.line(line)
         return
     found = await rewinding.places(chat)
@@ -73,9 +73,7 @@ async def rewind_command(chat: Chat, argument: str) -> None:
     if not number:
         rows = [(number, cut(one.text, 80)) for number, one in enumerate(found, 1)]
         table(("", "prompt"), rows[-_SHOWN:])
-        chat.screen.line(
-            "/rewind NUMBER [code|conversation|both] goes back to before it; /rewind undo goes forth again"
-        )
+        chat.screen.line("/rewind NUMBER [code|conversation|both] goes back to before it; /rewind undo takes that back")
         return
     if not number.isdecimal() or not 1 <= int(number) <= len(found):
         raise BadSetting(f"/rewind {number}: give a number from 1 to {len(found)}; /rewind lists them")

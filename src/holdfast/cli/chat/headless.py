@@ -30,7 +30,6 @@ _ENDS = {
     "turns": "stopped: --max-turns (the setting agent_turns) was reached; --resume goes on",
     "max_tokens": "the last answer was cut at its limit",
     "refused": "the model refused to go on",
-    "interrupted": "interrupted; what was recorded is kept, --resume goes on",
 }
 
 

@@ -35,11 +35,12 @@ async def forth(chat: Chat) -> Rewind:
     return await chat.agent.undo_rewind()
 
 
-def told(done: Rewind) -> list[str]:
-    """What was done, in lines for people."""
+def told(done: Rewind, *, is_undone: bool = False) -> list[str]:
+    """What was done, or undone, in lines for people."""
     lines = []
     if done.is_conversation:
-        lines.append("the conversation is back there; what came after it stays in the journal")
+        back = "the conversation is back there; what came after it stays in the journal"
+        lines.append("the conversation is what it was before the rewind" if is_undone else back)
     if done.files is not None:
         count = len(done.files.changes)
         missed = not_kept(done.files)
