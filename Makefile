@@ -11,7 +11,7 @@ TIMES  ?= 20
 BENCHES := $(sort $(filter-out bench/_%,$(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser check bench fuzz crossing attack lint format types imports golden clean
+.PHONY: help demo test browser check bench fuzz crossing attack chaos lint format types imports golden clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,7 +42,8 @@ attack: $(STAMP) ## a hostile folder is opened, observed by strace; skipped with
 	$(BIN)/python -m pytest -rs tests/e2e/test_hostile_folder.py $(ARGS)
 
 chaos: $(STAMP) ## kills, cuts of power and damage, TIMES as long as in CI (20); the cuts need root
-	HOLDFAST_CHAOS=$(TIMES) HOLDFAST_KILLS=1000 HOLDFAST_FLIPS=20000 $(BIN)/python -m pytest -rs \
+	HOLDFAST_CHAOS=$(TIMES) HOLDFAST_KILLS=$$((40 * $(TIMES))) HOLDFAST_FLIPS=$$((1000 * $(TIMES))) \
+		$(BIN)/python -m pytest -rs \
 		tests/faults/test_chaos.py tests/faults/test_every_byte.py tests/faults/test_journal_faults.py $(ARGS)
 
 lint: $(STAMP) ## style: ruff check and ruff format --check
