@@ -22,7 +22,7 @@ import anyio._backends._asyncio
 from holdfast import Settings, wiring
 from holdfast.adapters.files.disk import Disk
 from holdfast.adapters.files.memories import file_memories
-from holdfast.adapters.shadow import checkpoints as _  # noqa: F401 - likewise
+from holdfast.adapters.shadow import checkpoints as _  # noqa: F401 - likewise: imported once, before the forks
 from holdfast.agent.loop import Options
 from holdfast.engine.models import Models
 from holdfast.events import Event, JournalRepaired

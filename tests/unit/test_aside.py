@@ -112,7 +112,7 @@ def test_what_is_said_meanwhile_is_not_lost(monkeypatch: pytest.MonkeyPatch, tim
     judged, said = compaction._judged, list[str]()
 
     async def run() -> None:
-        session = await talked(await memory_session(parts=WIDE))
+        session = await talked(await memory_session(parts=WIDE), LARGE[:LARGE_BYTES])
         loop = asyncio.get_running_loop()
 
         def slow(*args: Any) -> Any:
