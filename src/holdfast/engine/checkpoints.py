@@ -7,13 +7,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from holdfast.engine.rewinding import Prompt, prompts, rewind_back, rewind_conversation, rewind_to
+from holdfast.engine.rewinding import Prompt, prompt_text, prompts, rewind_back, rewind_conversation, rewind_to
 from holdfast.engine.session import Session
 from holdfast.errors import HoldfastError, RewindRefused
 from holdfast.memory.checkpoints import Missed
 from holdfast.memory.names import shown
 from holdfast.ports import CHECKPOINTS, FileRewind, FileRewinder
-from holdfast.transcript.blocks import Text
 from holdfast.transcript.edits import Compacted
 from holdfast.transcript.messages import Message, MessageId
 from holdfast.transcript.records import OBSERVER_FAILED, Noted, Record
@@ -107,7 +106,7 @@ async def rewind(
         since = frozenset[str](ids[ids.index(message.id) :])
         done = await files.rewind(since, is_forced=is_forced, is_dry=is_dry)
         done = replace(done, missed=(*failures(records, since), *done.missed))
-    found = Rewind(message.id, _text(message), done, what != "code")
+    found = Rewind(message.id, prompt_text(message), done, what != "code")
     if is_dry:
         return found
     items = session.view.items
@@ -202,7 +201,3 @@ async def _tell(session: Session, done: FileRewind) -> None:
         some = ", ".join(paths[:20]) + (f" and {len(paths) - 20} more" if len(paths) > 20 else "")
         text = f"The user put files back to an earlier state. Read them again before you rely on them: {some}"
         await session.append(Message.of("user", text, origin="reminder"))
-
-
-def _text(message: Message) -> str:
-    return "\n".join(block.value.text for block in message.blocks if isinstance(block.value, Text))

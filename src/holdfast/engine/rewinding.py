@@ -39,7 +39,7 @@ async def prompts(session: Session) -> tuple[Prompt, ...]:
             message = item.message
             if _is_prompt(message) and message.id not in known:
                 before = home.items[position - 1].message.id if position else MessageId("")
-                found.append(Prompt(message, _text(message), before))
+                found.append(Prompt(message, prompt_text(message), before))
     return tuple(found)
 
 
@@ -107,5 +107,6 @@ def _is_prompt(message: Message) -> bool:
     return message.origin == "user" and not any(isinstance(block.value, ToolResult) for block in message.blocks)
 
 
-def _text(message: Message) -> str:
+def prompt_text(message: Message) -> str:
+    """The text of a prompt as it was typed, to be edited."""
     return "\n".join(block.value.text for block in message.blocks if isinstance(block.value, Text))

@@ -29,6 +29,7 @@ from typing import Literal
 from holdfast.adapters.folders import main_of
 from holdfast.adapters.sandbox import confine
 from holdfast.errors import BadSetting
+from holdfast.memory.instructions.places import is_below
 
 Kind = Literal["bubblewrap", "landlock", "none"]
 WORDS: dict[Kind, str] = {"bubblewrap": "bubblewrap", "landlock": "Landlock", "none": "none"}
@@ -198,7 +199,7 @@ class Sandbox:
         if only_looks or not self._network:
             words.append("--unshare-net")
         hidden = [*ground.hidden, *self._doors(ground.hidden)]
-        inside = [path for path in hidden if any(_is_in(path, folder) for folder in ground.writable)]
+        inside = [path for path in hidden if any(is_below(path, folder) for folder in ground.writable)]
         words += self._masked([path for path in hidden if path not in inside])
         for path in ground.writable:
             words += ["--bind", path, path]
@@ -206,7 +207,7 @@ class Sandbox:
         for path in self._shown:
             words += ["--ro-bind-try", path, path]
         if only_looks and os.path.isdir(self._root):
-            masked = self._masked([path for path in ground.hidden if _is_in(path, self._root)])
+            masked = self._masked([path for path in ground.hidden if is_below(path, self._root)])
             words += ["--ro-bind", self._root, self._root, *masked]
         for path in _above(ground.kept, ground.writable):  # a mount can't be renamed, so no other can take its place
             words += ["--bind", path, path]
@@ -232,8 +233,8 @@ class Sandbox:
             for path in paths
             if os.path.lexists(path)
             and not os.path.isdir(path)
-            and not _is_in(path, self._root)
-            and not any(_is_in(path, folder) for folder in hidden)
+            and not is_below(path, self._root)
+            and not any(is_below(path, folder) for folder in hidden)
         )
 
     def _masked(self, paths: Sequence[str]) -> list[str]:
@@ -247,7 +248,7 @@ class Sandbox:
         root = self._root
         hidden = [os.path.join(self._user, name) for name in _SECRETS] + [*_SYSTEM_SECRETS, *self._own, *more]
         real = sorted({os.path.realpath(path) for path in hidden if os.path.lexists(path)} - {root})
-        outer = [path for path in real if not any(path != other and _is_in(path, other) for other in real)]
+        outer = [path for path in real if not any(path != other and is_below(path, other) for other in real)]
         ground = _Ground(writable=(), hidden=tuple(outer), kept=())
         if only_looks:
             return ground
@@ -273,16 +274,12 @@ def launched(command: list[str], *, life: int | None, more: Sequence[str] = ()) 
     return [sys.executable, "-I", "-S", confine.__file__, *alive, *more, "--", *command]
 
 
-def _is_in(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
 def _above(paths: Sequence[str], folders: Sequence[str]) -> list[str]:
     """The folders between some folders and paths in them, from above."""
     found: set[str] = set()
     for path in paths:
         place = os.path.dirname(path)
-        while place not in folders and any(_is_in(place, folder) for folder in folders):
+        while place not in folders and any(is_below(place, folder) for folder in folders):
             found.add(place)
             place = os.path.dirname(place)
     return sorted(found)

@@ -153,14 +153,9 @@ def _touched(command: str) -> list[Touched]:
     head = command.split("<<", 1)[0][:_HEAD_CHARS]  # a here-document is text, not commands
     if not any(sign in head for sign in (">", "sed ", "rm ")):
         return []
-    quoted: list[str] = []
-
-    def away(found: re.Match[str]) -> str:
-        quoted.append(found[0][1:-1])
-        return f"\0{len(quoted) - 1}\0"
-
+    head, quoted = _put_away(head)
     found: list[Touched] = []
-    for part in re.split(r"[;|\n()]+|&&", _QUOTED.sub(away, head)):
+    for part in re.split(r"[;|\n()]+|&&", head):
         for redirect in _REDIRECT.finditer(part):
             found.append(Touched(_unquoted(redirect[1], quoted), "output"))
         words = [_unquoted(word, quoted) for word in _REDIRECT.sub("", part).split()]
@@ -189,15 +184,10 @@ def fates_of(command: str, cwd: str | None = None) -> list[Fate]:
     head = command.split("<<", 1)[0][:_HEAD_CHARS]  # a here-document is text, not commands
     if not _TAKES_AWAY.search(head):
         return []
-    quoted: list[str] = []
-
-    def away(found: re.Match[str]) -> str:
-        quoted.append(found[0][1:-1])
-        return f"\0{len(quoted) - 1}\0"
-
+    head, quoted = _put_away(head)
     found: list[Fate] = []
     where = cwd
-    for part in re.split(r"[;|&\n()]+", _QUOTED.sub(away, head)):
+    for part in re.split(r"[;|&\n()]+", head):
         words = [_unquoted(word, quoted) for word in _REDIRECT.sub("", part).split()]
         while words and ("=" in words[0] or words[0] in ("sudo", "then", "do", "else", "command")):
             words.pop(0)
@@ -237,6 +227,17 @@ def _fates(words: list[str]) -> list[Fate]:
         case "git stash" if not rest or rest[0] in ("push", "save", "-u", "-q", "-k", "--"):
             return [Fate("", "undone", by="git stash")]
     return []
+
+
+def _put_away(command: str) -> tuple[str, list[str]]:
+    """A command with a mark in the place of each quoted text, and these texts: `_unquoted` puts them back."""
+    quoted: list[str] = []
+
+    def away(found: re.Match[str]) -> str:
+        quoted.append(found[0][1:-1])
+        return f"\0{len(quoted) - 1}\0"
+
+    return _QUOTED.sub(away, command), quoted
 
 
 def _unquoted(word: str, quoted: list[str]) -> str:
