@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from tests.gateways import KEY, WINDOW, Running, fake, in_loop, serving
 
 from holdfast.events import CompactionDone, PrefixMoved, ResultOffloaded, ResultsCleared
+from holdfast.gateway import turns
 from holdfast.testing import FakeUpstream, ModelRules, say, text, thinking, tool_use
 
 pytestmark = pytest.mark.e2e
@@ -302,8 +304,18 @@ async def test_thinking_that_a_client_leaves_out_is_put_back(tmp_path: Path) -> 
 
 
 @in_loop
-async def test_counting_counts_the_view(tmp_path: Path) -> None:
-    """GW-1, GW-2: count_tokens of a history whose session was compacted is that of what would be sent."""
+async def test_counting_counts_the_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GW-1, GW-2: count_tokens of a history whose session was compacted is that of what would be sent.
+
+    SPD-8: that is made whole each time, so a large one is made beside the loop.
+    """
+    threads, make = list[int](), turns.to_request
+
+    def watched(*given: Any, **more: Any) -> Any:
+        threads.append(threading.get_ident())
+        return make(*given, **more)
+
+    monkeypatch.setattr(turns, "to_request", watched)
     upstream = FakeUpstream(rules=ModelRules(window_tokens=WINDOW), script=script_of(40))
     async with fake(upstream) as server, serving(tmp_path, server, usage="upstream") as at:
         client, messages = at.claude(), list[Any]()
@@ -323,6 +335,7 @@ async def test_counting_counts_the_view(tmp_path: Path) -> None:
             )
         )["input_tokens"]
         assert count.input_tokens < WINDOW < whole
+        assert threads and threading.get_ident() not in threads
 
 
 @in_loop

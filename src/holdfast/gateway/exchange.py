@@ -133,7 +133,7 @@ class Exchange:
             who, turns = self._who(), self._gateway.now.turns
             incoming = await turns.read(who, inquiry.side, inquiry.body)
             links = await turns.links(who, inquiry.side, incoming)
-            return shadow(who, inquiry.side, incoming, links)
+            return await shadow(who, inquiry.side, incoming, links)
         except Unmanageable:
             return None
         except Exception as e:  # the boundary of context management (REL-15)

@@ -17,7 +17,7 @@ from holdfast.context.anchor import PROVIDER_EDITED
 from holdfast.context.replies import About, Reply
 from holdfast.context.requests import Request, output_tokens, to_request
 from holdfast.context.thinking import Wanted, closing_lines, is_broken, wanted_back
-from holdfast.context.view import View, advance
+from holdfast.context.view import advance
 from holdfast.engine.aside import aside
 from holdfast.engine.calling import apply
 from holdfast.engine.ladder import Compact, Correct, DropMedia, DropThinking, Ladder, Rungs, step
@@ -197,22 +197,25 @@ def leave(turn: Turn) -> None:
     turn.held.users -= 1
 
 
-def shadow(who: Who, side: Side, incoming: Incoming, links: Sequence[bytes]) -> bytes | None:
+async def shadow(who: Who, side: Side, incoming: Incoming, links: Sequence[bytes]) -> bytes | None:
     """The body that a shaped session would send if nothing could be recorded, or just to be counted; None without one.
 
-    What was decided before holds; nothing is decided anew.
+    What was decided before holds; nothing is decided anew. It is made whole, so where that is much, aside (SPD-8).
     """
     held = who.sessions.known(links)
     if held is None or not held.is_shaped:
         return None
-    view: View = held.session.view.copy()
-    for number, message in enumerate(side.messages(incoming.history[held.head.count :])):
-        advance(view, msgspec.structs.replace(message, id=MessageId(f"shadow-{number}")))
-    if is_broken(view, wanted_of(side, incoming)):
-        for number, line in enumerate(closing_lines()):
-            advance(view, msgspec.structs.replace(line, id=MessageId(f"shadow-closed-{number}")))
-    head = side.head(incoming, None)
-    return to_request(view, held.session.facts(), protocol=side.protocol, head=head).body
+    view, facts, new = held.session.view.copy(), held.session.facts(), incoming.history[held.head.count :]
+
+    def made() -> bytes:
+        for number, message in enumerate(side.messages(new)):
+            advance(view, msgspec.structs.replace(message, id=MessageId(f"shadow-{number}")))
+        if is_broken(view, wanted_of(side, incoming)):
+            for number, line in enumerate(closing_lines()):
+                advance(view, msgspec.structs.replace(line, id=MessageId(f"shadow-closed-{number}")))
+        return to_request(view, facts, protocol=side.protocol, head=side.head(incoming, None)).body
+
+    return await aside(len(incoming.body), made)
 
 
 async def _settle(turn: Turn) -> None:
