@@ -14,6 +14,7 @@ import posixpath
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from holdfast.agent.commands import (
@@ -395,24 +396,29 @@ def _absolute(word: str, policy: Policy, cwd: str = "") -> str:
     return posixpath.normpath(posixpath.join(cwd or policy.root, word))
 
 
-def _patterns(pattern: str, policy: Policy, *, anywhere: bool = True) -> list[str]:
+def _patterns(pattern: str, policy: Policy, *, anywhere: bool = True) -> tuple[str, ...]:
     """The patterns of absolute paths that a rule's pattern stands for: `//x` is absolute, `~/x` in the user's home, `x`
     in the project, at any depth when it has no slash (and with `anywhere` outside of it, too).
     """
-    root = _quoted(policy.root.rstrip("/"))
+    return _absolute_patterns(pattern, _quoted(policy.root.rstrip("/")), _quoted(policy.home.rstrip("/")), anywhere)
+
+
+@lru_cache(maxsize=1_024)
+def _absolute_patterns(pattern: str, root: str, home: str, anywhere: bool) -> tuple[str, ...]:
     found = []
     for one in expanded(pattern):
         if one.startswith("//"):
             found.append(one[1:])
         elif one == "~" or one.startswith("~/"):
-            found.append(_quoted(policy.home.rstrip("/")) + one[1:])
+            found.append(home + one[1:])
         elif "/" not in one.rstrip("/"):
             found.append(f"/**/{one}" if anywhere else f"{root}/**/{one}")
         else:
             found.append(f"{root}/{one.removeprefix('./').removeprefix('/')}")
-    return found
+    return tuple(found)
 
 
+@lru_cache(maxsize=64)
 def _quoted(path: str) -> str:
     """A path as a pattern that fits it only."""
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)

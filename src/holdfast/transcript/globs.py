@@ -28,8 +28,11 @@ def fits(glob: str, path: str) -> bool:
     >>> fits("src/**/*.{py,pyi}", "src/a/b.py"), fits("*.py", "src/b.py"), fits("**/*.py", "src/b.py")
     (True, False, True)
     """
+    likely = [parts for parts, name in _with_names(glob) if name in path]
+    if not likely:  # nearly always, where a rule is held against all files of a project
+        return False
     names = path.split("/")
-    return any(_wild(parts, names, _is_deep, _name_fits) for parts in _parts(glob))
+    return any(_wild(parts, names, _is_deep, _name_fits) for parts in likely)
 
 
 def matches(path: str, globs: Iterable[str]) -> bool:
@@ -102,6 +105,13 @@ def _parts(glob: str) -> tuple[tuple[str, ...], ...]:
             names.append(_ANY)  # what is below a folder isn't the folder itself
         found.append(tuple(names))
     return tuple(found)
+
+
+@lru_cache(maxsize=1_024)
+def _with_names(glob: str) -> tuple[tuple[tuple[str, ...], str], ...]:
+    """The patterns of a glob, each with the longest name that a path has to hold as it is; empty when there is none."""
+    plain = ([part for part in parts if not set(part) & set("*?[\\")] for parts in _parts(glob))
+    return tuple(zip(_parts(glob), (max(names, key=len, default="") for names in plain), strict=True))
 
 
 def _is_deep(part: str) -> bool:
