@@ -273,3 +273,15 @@ def test_a_project_file_that_leads_elsewhere_is_not_read(place: Path) -> None:
     (told,) = config.warnings
     assert "leads out of the folder" in told.reason and "password" not in told.reason
     assert config.settings.preview_chars != 9
+
+
+def test_a_relative_folder_in_the_list_trusts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SEC-8: a link of the folder's own would say what it means."""
+    evil = tmp_path / "evil"
+    (evil / ".git").mkdir(parents=True)
+    (evil / "work").symlink_to(".")
+    (evil / "all").symlink_to("/")
+    monkeypatch.chdir(evil)
+    for listed in ("work", ".", "./work", "all/**", "work/**", "", "**"):
+        assert not standing(tmp_path / "home", evil, listed=[listed]).is_trusted, listed
+    assert standing(tmp_path / "home", evil, listed=[str(evil)]).is_trusted

@@ -50,7 +50,7 @@ def standing(home: Path, cwd: Path, *, listed: Iterable[str] = (), given: bool =
     Args:
         home: The home of Holdfast, which remembers the answers.
         cwd: Where somebody works.
-        listed: The setting trusted_folders: folders, and `FOLDER/**` for all that lies in one.
+        listed: The setting trusted_folders: folders, and `FOLDER/**` for all that lies in one; no relative ones.
         given: Whether the person said so for this process (`--trust`).
     """
     root = ground_of(cwd)
@@ -172,7 +172,10 @@ def _trusted_main(root: Path, known: Mapping[str, Any], listed: Iterable[str]) -
 
 def _is_listed(root: Path, listed: Iterable[str]) -> bool:
     for one in listed:
-        folder = os.path.realpath(os.path.expanduser(one.removesuffix(_ALL_BELOW) or "/"))
+        written = os.path.expanduser(one.removesuffix(_ALL_BELOW) or "/")
+        if not os.path.isabs(written):  # what it means would be for the folder to say where somebody works
+            continue
+        folder = os.path.realpath(written)
         if str(root) == folder or (one.endswith(_ALL_BELOW) and is_below(str(root), folder)):
             return True
     return False

@@ -37,13 +37,19 @@ CALL_TAGS = ("function_calls", "function_results", "tool_call", "tool_response")
 _BARRED = r"[|\uff5c][^|\uff5c<>\n]{1,40}[|\uff5c]>"
 _TEMPLATE_TAGS = ("start_of_turn>", "end_of_turn>", "bos>", "eos>", "s>", "<SYS>>", "</SYS>>")
 _BRACKETED = r"/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]"
+# What a model passes over between `<` and a name: blanks, slashes, controls, and characters that nobody sees.
+_UNSEEN = (
+    r"[\s/\x00-\x1f\x7f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]{0,32}"
+)
+_OLD_UNSEEN = r"[\s/]{0,8}"
 # Turns as older models were given them, at the beginning of a paragraph.
 _TURNS = r"(?:Human|Assistant):(?=\s|\Z)"
 
 
-def _tag(*names: str, also: str = "") -> str:
+def _tag(*names: str, also: str = "", unseen: str = _UNSEEN) -> str:
     """A pattern of an opening or closing tag, also with blanks in it; its group `u` is where an underscore is added."""
-    return rf"<[\s/]{{0,8}}(?P<u>_*)(?={'|'.join(map(re.escape, names))}{also})"
+    return rf"<{unseen}(?P<u>_*)(?={'|'.join(map(re.escape, names))}{also})"
 
 
 def _any_of(*patterns: str) -> re.Pattern[str]:
@@ -51,7 +57,7 @@ def _any_of(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(numbered), re.IGNORECASE)
 
 
-_TURN = rf"(?:\A|\n[ \t]*\n)(?P<u>_*)(?-i:(?={_TURNS}))"
+_TURN = rf"(?:\A|\n[^\S\n]*\n)(?P<u>_*)(?-i:(?={_TURNS}))"
 _TAGS = _any_of(_tag(*CONTROL_TAGS, *CALL_TAGS), _TURN)
 _TOKENS = _any_of(
     _tag(*CONTROL_TAGS, *CALL_TAGS, *_TEMPLATE_TAGS, also=f"|{_BARRED}"), _TURN, rf"\[(?P<u>_*)(?-i:(?={_BRACKETED}))"
@@ -60,8 +66,8 @@ _ONLY_TOKENS = _any_of(
     rf"<(?P<u>_*)(?={'|'.join(map(re.escape, _TEMPLATE_TAGS))}|{_BARRED})", rf"\[(?P<u>_*)(?-i:(?={_BRACKETED}))"
 )
 _OLD_NAMES = tuple(tag.encode() for tag in CONTROL_TAGS)
-_OLD_TAG = re.compile(_tag(*CONTROL_TAGS), re.IGNORECASE)
-_BARE = re.compile(r"<([\s/]{0,8})(?=" + "|".join(map(re.escape, (*CONTROL_TAGS, *CALL_TAGS))) + ")", re.IGNORECASE)
+_OLD_TAG = re.compile(_tag(*CONTROL_TAGS, unseen=_OLD_UNSEEN), re.IGNORECASE)
+_BARE = re.compile(rf"<({_UNSEEN})(?=" + "|".join(map(re.escape, (*CONTROL_TAGS, *CALL_TAGS))) + ")", re.IGNORECASE)
 
 
 def prepend_context(messages: Sequence[Message], context: Mapping[str, str]) -> tuple[Message, ...]:
