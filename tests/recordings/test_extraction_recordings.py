@@ -12,15 +12,15 @@ from tests.recordings.conftest import ABSENT, DATA
 from holdfast.adapters.files.memories import file_memories
 from holdfast.adapters.sinks import NullSink
 from holdfast.cli.compacting import said_before
-from holdfast.context.items import item_of
 from holdfast.context.view import project
-from holdfast.context.voices import said_by_person, voices
+from holdfast.context.voices import voices
 from holdfast.engine.consolidation import Consolidated, Consolidator
 from holdfast.engine.remembering import Memory
 from holdfast.memory.changes import Stamp
 from holdfast.memory.contents import Limits
 from holdfast.memory.upkeep.remarks import remarks
 from holdfast.transcript.foreign.detect import read_recordings
+from holdfast.transcript.spoken import spoken
 
 FILES = sorted(path for folder in ("claude_code", "codex") for path in (DATA / folder).rglob("*.json*"))
 FOLDERS = sorted(path for path in (DATA / "memdirs").glob("*/head") if path.is_dir())
@@ -32,7 +32,7 @@ def test_rules_save_little_of_what_is_said_for_the_moment(path: Path) -> None:
     """Whoever works on a task mostly says things for the moment: at most one message in ten holds a remark."""
     for recording in read_recordings(path.read_bytes(), path.name):
         messages = said_before(recording, 10**9)[0]
-        said = [(text, one.at or 0.0) for one in messages if (text := said_by_person(item_of(one)))]
+        said = [(text, one.at or 0.0) for one in messages if (text := spoken(one))]
         found = [one for text, at in said for one in remarks(text, at)]
         assert len(found) <= max(1, len(said) // 10), [one.text for one in found]
         view = project(messages)

@@ -29,8 +29,10 @@ async def prompts(session: Session) -> tuple[Prompt, ...]:
     """Everything that a person said on the way to the present view, oldest first, compacted away or not."""
     loaded = await session.world.journal.load(whole=True)
     view = project(mended_record(placed.record, placed.seq + 1, Problems()) for placed in loaded.records)
+    said = {placed.record.id for placed in loaded.records if isinstance(placed.record, Message)}
     found: list[Prompt] = []
     chain = _chain(view)
+    last = MessageId("")  # that was said, of what stands before
     for home, later in zip(chain, [*chain[1:], None], strict=True):
         known = {prompt.message.id for prompt in found}
         if later is not None and later.boundary is not None:  # what it kept, and a rewind left since
@@ -38,8 +40,10 @@ async def prompts(session: Session) -> tuple[Prompt, ...]:
         for position, item in enumerate(home.items):
             message = item.message
             if _is_prompt(message) and message.id not in known:
-                before = home.items[position - 1].message.id if position else MessageId("")
+                # A record counts while the view holds it; behind one that was replaced, the message before it does.
+                before = home.items[position - 1].message.id if later is None and position else last
                 found.append(Prompt(message, prompt_text(message), before))
+            last = message.id if message.id in said else last
     return tuple(found)
 
 

@@ -283,7 +283,7 @@ _COMMANDS = (
 )
 _WORD = r"(?:password|passphrase|passcode|passwd|pw|kennwort|passwort|mot de passe|contraseña|senha)"
 _SAYS = r"(?:\b(?:is|was|ist|lautet|est|es|to)\b(?: now| jetzt)?:?|:|=|, type)"
-_SAID = r"[\"'`“]?([^\s\"'`,;<>()“”]{6,})"
+_SAID = r"[\"'`“]?([^\s\"'`,;<>(){}“”\\]{6,})"
 FILES = (
     Family("npmrc", "https://docs.npmjs.com/cli/configuring-npm/npmrc", ("_auth", "_password", "npmAuth"),
            r"(?:_authToken|_auth|_password|npmAuthToken|npmAuthIdent)(?:[\"']?\s{0,3}[=:]\s{0,3}|\s{1,3})[\"']?([^\s\"'$=]{16,}={0,2})", "given"),
