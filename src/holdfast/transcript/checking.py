@@ -10,6 +10,7 @@ import msgspec
 from holdfast.errors import MalformedBlock, RecordRefused
 from holdfast.transcript.blocks import Block
 from holdfast.transcript.edits import Change, Collapsed, Compacted, Edit
+from holdfast.transcript.limits import is_deep
 from holdfast.transcript.messages import Message, MessageId, Role
 from holdfast.transcript.records import Front, Record
 from holdfast.transcript.sendable import check_sendable, not_json
@@ -17,6 +18,7 @@ from holdfast.transcript.sendable import check_sendable, not_json
 RoleOf = Callable[[MessageId], "Role | None"]  # of a message in the view
 
 _RECORDS: tuple[type, ...] = get_args(Record)
+_MOST_DEPTH = 900  # of JSON; a little deeper, the decoders of some versions of Python give up
 _ENCODE = msgspec.json.Encoder().encode
 _DECODE = msgspec.json.Decoder(tuple[Record, ...]).decode
 
@@ -80,7 +82,7 @@ def readable(records: tuple[Record, ...]) -> tuple[Record, ...]:
                 f"{_short(record)} is no record: give a Front, a Pinned or another of the package's own"
             )
     try:
-        back = _DECODE(_ENCODE(records))
+        back = _read_back(records)
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as e:
         raise RecordRefused(_why(records) or f"these records can't be written so that they can be read: {e}") from None
     if back == records:
@@ -90,6 +92,14 @@ def readable(records: tuple[Record, ...]) -> tuple[Record, ...]:
     return back
 
 
+def _read_back(records: tuple[Record, ...]) -> tuple[Record, ...]:
+    """The records from their own bytes. Raises `RecursionError` at the same depth in every version of Python."""
+    raw = _ENCODE(records)
+    if is_deep(raw, _MOST_DEPTH):
+        raise RecursionError
+    return _DECODE(raw)
+
+
 def _why(records: tuple[Record, ...]) -> str:
     """Which record holds something that JSON doesn't, and where; empty when that isn't it."""
     for record in records:
@@ -97,7 +107,7 @@ def _why(records: tuple[Record, ...]) -> str:
         try:
             wrong = not_json(record)
             if not wrong:
-                _DECODE(_ENCODE((record,)))
+                _read_back((record,))
                 continue
         except RecursionError:
             wrong = "nested too deeply to be written"

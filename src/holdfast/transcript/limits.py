@@ -43,14 +43,14 @@ def check_limits(message: Message, limits: Limits) -> None:
             "split it, or raise max_message_bytes"
         )
     for number, raw in enumerate(message.content):
-        if _is_deep(bytes(raw), limits.depth):
+        if is_deep(bytes(raw), limits.depth):
             raise OverLimit(
                 f"message {message.id or '(new)'}, block {number}: JSON nested deeper than {limits.depth:,}: "
                 "flatten it, or raise max_json_depth"
             )
 
 
-def _is_deep(raw: bytes, limit: int, peeled: int = 0) -> bool:
+def is_deep(raw: bytes, limit: int, peeled: int = 0) -> bool:
     """Whether JSON is nested deeper than that. The first levels are taken apart, which skips texts at full speed."""
     if raw.count(b"[") + raw.count(b"{") <= limit:
         return False
@@ -65,7 +65,7 @@ def _is_deep(raw: bytes, limit: int, peeled: int = 0) -> bool:
         return True
     except msgspec.MsgspecError:
         return depth(raw) > limit  # what is wrong with it is for the block's own check to say
-    return any(_is_deep(bytes(part), limit - 1, peeled + 1) for part in parts)
+    return any(is_deep(bytes(part), limit - 1, peeled + 1) for part in parts)
 
 
 def depth(raw: bytes) -> int:
