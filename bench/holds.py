@@ -39,7 +39,6 @@ import anyio.to_thread
 from holdfast import Message, Settings, compact
 from holdfast.adapters.files.notes import FileNotes
 from holdfast.context.compaction import ledger_plan
-from holdfast.engine.aside import snapshot
 from holdfast.engine.notes import SessionNotes
 from holdfast.engine.session import Session
 from holdfast.transcript.blocks import text_block
@@ -481,7 +480,8 @@ async def ways() -> None:
         ledger_plan(view, facts, len(view.items) - 3)
 
     async def in_a_thread(view: Any, facts: Any) -> None:
-        copy = snapshot(view)
+        copy = view.copy()
+        copy.index = view.index
         await anyio.to_thread.run_sync(lambda: ledger_plan(copy, facts, len(copy.items) - 3))
 
     print(f"{'longest hold, ms':34}{'CPU':>9}{'clock':>9}{'whole':>9}{'wakings':>9}")
