@@ -163,25 +163,25 @@ def _engine() -> _Engine:
 def _spans(data: bytes) -> list[tuple[int, int, str]]:
     """Where secrets stand, in bytes; earlier families first come, first served."""
     engine = _engine()
-    taken: list[tuple[int, int, str]] = []
-    is_taken = bytearray()
+    taken: dict[int, tuple[int, str]] = {}  # by its start: the end, and the family
+    is_taken = bytearray(len(data))
+
+    def take(start: int, end: int, name: str) -> None:
+        is_taken[start:end] = b"\1" * (end - start)
+        taken[start] = end, name
+
     for number in sorted({*engine.always, *_worth_a_try(engine, data)}):
         family = FAMILIES[number]
         for start, end in _matches(engine.patterns[number], data):
             if is_taken.find(1, start, end) < 0 and _fits(family, data, start, end):
-                is_taken = is_taken or bytearray(len(data))
-                is_taken[start:end] = b"\1" * (end - start)
-                taken.append((start, end, family.name))
+                take(start, end, family.name)
     for start, end, name in _split(engine, data):
-        known = [one for one in taken if one[0] < end and start < one[1]] if is_taken.find(1, start, end) >= 0 else []
-        if known:  # perhaps the beginning of a longer value, which goes on behind a break
-            end = _goes_on(data, known[0][1], end) if len(known) == 1 and known[0][0] == start else start
-        if end > max((one[1] for one in known), default=start):
-            taken = [one for one in taken if one not in known]
-            is_taken = is_taken or bytearray(len(data))
-            is_taken[start:end] = b"\1" * (end - start)
-            taken.append((start, end, name))
-    return taken
+        known = taken[start][0] if start in taken else start  # perhaps the beginning of a longer value
+        if is_taken.find(1, known, end) < 0:
+            reached = _goes_on(data, known, end) if known > start else end
+            if reached > known:
+                take(start, reached, name)
+    return [(start, end, name) for start, (end, name) in taken.items()]
 
 
 def _goes_on(data: bytes, at: int, end: int) -> int:
