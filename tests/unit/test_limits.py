@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import MalformedBlock, OverLimit
 from holdfast.settings import Settings
-from holdfast.transcript.limits import Limits, _is_deep, check_limits, depth
+from holdfast.transcript.limits import Limits, check_limits, depth, is_deep
 from holdfast.transcript.messages import Message
 from holdfast.wiring import Parts, memory_session
 
@@ -77,4 +77,4 @@ def _deep(value: object) -> int:
 def test_depth_is_that_of_the_value(value: object, is_ascii: bool) -> None:
     raw, deep = json.dumps(value, ensure_ascii=is_ascii).encode(), _deep(value)
     assert depth(raw) == deep
-    assert [_is_deep(raw, limit) for limit in (0, 1, 2, 3, 5, 8)] == [deep > limit for limit in (0, 1, 2, 3, 5, 8)]
+    assert [is_deep(raw, limit) for limit in (0, 1, 2, 3, 5, 8)] == [deep > limit for limit in (0, 1, 2, 3, 5, 8)]
