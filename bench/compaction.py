@@ -4,7 +4,8 @@
 
 Without files it makes a session of its own (that of `bench/ledger.py`). Prints milliseconds of CPU for the whole
 transaction (plan, test, restoration, commit to a journal in memory), the least of some runs, and of its parts:
-`notes` finds its work prepared by the keeper, `ledger` that the session read along (`Session.rest`), `cold` reads all.
+`notes` finds its work prepared by the keeper, `ledger` that the session read along (`LiveSession.rest`), and
+`cold` reads all.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from holdfast.engine import restoring
 from holdfast.engine.compaction import Done, compact
 from holdfast.engine.notes import SessionNotes
 from holdfast.engine.notes_compaction import from_notes
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.transcript.messages import Message
 from holdfast.wiring import Parts, memory_session
 from ledger import made, recorded, up_to
@@ -48,7 +49,7 @@ PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
 }
 
 
-async def opened(messages: list[Message], *, restore: bool) -> Session:
+async def opened(messages: list[Message], *, restore: bool) -> LiveSession:
     """A session in memory in which all of this was said."""
     session = await memory_session(parts=Parts(settings=Settings(window_tokens=1_000_000, restore=restore)))
     for message in messages:
@@ -57,7 +58,7 @@ async def opened(messages: list[Message], *, restore: bool) -> Session:
     return session
 
 
-async def noted_session(messages: list[Message], folder: Path, *, restore: bool) -> Session:
+async def noted_session(messages: list[Message], folder: Path, *, restore: bool) -> LiveSession:
     """The same with notes that are up to date, and what the keeper prepared."""
     session = await opened(messages, restore=restore)
     session.configure(Settings(window_tokens=220_000, restore=restore))

@@ -29,7 +29,7 @@ from holdfast.adapters.files.calibrations import Calibrations
 from holdfast.adapters.memory import MemoryJournal
 from holdfast.context.requests import to_request
 from holdfast.engine.imports import import_recording
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.engine.turn import prepare
 from holdfast.errors import ContextBlocked, HoldfastError
 from holdfast.gateway import anthropic, openai
@@ -280,7 +280,7 @@ Keep it.
 # --- the ways in ------------------------------------------------------------------------------------------------------
 
 
-def checked(session: Session) -> None:
+def checked(session: LiveSession) -> None:
     """Raise `Invalid` when the request of this moment breaks a rule of either protocol."""
     view, facts = session.view, session.facts()
     found = check_anthropic(to_request(view, facts, model="m").body, model_rules=RULES)
@@ -289,7 +289,7 @@ def checked(session: Session) -> None:
         raise Invalid(f"{found[0].rule} at {found[0].path}: {found[0].text}"[:300])
 
 
-async def _prepared(session: Session) -> None:
+async def _prepared(session: LiveSession) -> None:
     try:
         await prepare(session)
     except ContextBlocked:
@@ -307,7 +307,7 @@ async def _log(data: bytes, name: str) -> None:
         session = await memory_session(journal=MemoryJournal(HEADER, encode=True))
         await import_recording(session, recording, data, file=name)
         await _prepared(session)
-        again = await Session.open(session.world)
+        again = await LiveSession.open(session.world)
         if again.view != session.view:
             raise Invalid("a reopened import is another one")
         await session.append("and now?")

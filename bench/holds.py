@@ -40,7 +40,7 @@ from holdfast import Message, Settings, compact
 from holdfast.adapters.files.notes import FileNotes
 from holdfast.context.compaction import ledger_plan
 from holdfast.engine.notes import SessionNotes
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.transcript.blocks import text_block
 from holdfast.wiring import Parts, create_session, memory_session, open_session
 from ledger import made, up_to
@@ -97,7 +97,7 @@ async def shown(name: str, work: Callable[[], Awaitable[Any]]) -> None:
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 
-async def session_of(messages: list[Message], **settings: Any) -> Session:
+async def session_of(messages: list[Message], **settings: Any) -> LiveSession:
     session = await memory_session(parts=Parts(settings=Settings(window_tokens=1_000_000, **settings)))
     for message in messages:
         message.__dict__.clear()  # nothing is decoded yet

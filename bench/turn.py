@@ -24,7 +24,7 @@ import anyio
 import orjson
 
 from holdfast import Message, memory_session, prepare
-from holdfast.engine.session import Session, Window
+from holdfast.engine.session import LiveSession, Window
 from holdfast.wiring import Parts
 
 WIDTHS = (9, 8, 6, 7, 8, 7, 7, 14, 10)
@@ -81,7 +81,7 @@ class Spent:
         return Spent(self.append - other.append, self.prepare - other.prepare, rest, self.turns - other.turns)
 
 
-async def turn(session: Session, talk: Talk, spent: Spent) -> None:
+async def turn(session: LiveSession, talk: Talk, spent: Spent) -> None:
     """One turn: the prompt if there is one, the request, the model's answer, the results."""
     prompt, answer, results = talk.next()
     started = time.process_time()

@@ -18,7 +18,7 @@ from holdfast.context.models import UNKNOWN, ModelFacts
 from holdfast.context.requests import Request
 from holdfast.context.wire import Part
 from holdfast.engine.compaction import Outcome, compact
-from holdfast.engine.session import Session, Window
+from holdfast.engine.session import LiveSession, Window
 from holdfast.engine.session import World as Ports
 from holdfast.engine.turn import Prepared, prepare
 from holdfast.errors import CompactionRefused, ContextBlocked
@@ -127,12 +127,12 @@ class World:
     def ports(self, journal: Any) -> Ports:
         return Ports(journal=journal, blobs=self.blobs, clock=self.clock, ids=self.ids, sink=self.events)
 
-    def _open(self, *, whole: bool = False) -> Session:
+    def _open(self, *, whole: bool = False) -> LiveSession:
         ports = self.ports(self.journal)
         window = Window(self.window, "flag")
-        return done(Session.open(ports, self.settings, model=self.given, window=window, whole=whole))
+        return done(LiveSession.open(ports, self.settings, model=self.given, window=window, whole=whole))
 
-    def reopened(self, *, whole: bool = False) -> Session:
+    def reopened(self, *, whole: bool = False) -> LiveSession:
         """Another session over the same journal."""
         return self._open(whole=whole)
 

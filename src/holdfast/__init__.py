@@ -59,7 +59,7 @@ __all__ = sorted(_FACE)  # noqa: PLE0605 - the table above is the one list of pu
 def __getattr__(name: str) -> Any:
     if name not in _FACE:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    value = getattr(import_module(f"holdfast.{_FACE[name]}"), name)
+    value = getattr(import_module(f"holdfast.{_FACE[name]}"), "LiveSession" if name == "Session" else name)
     globals()[name] = value
     return value
 

@@ -10,7 +10,6 @@ from holdfast.context.requests import to_request as to_request
 from holdfast.context.view import View as View
 from holdfast.context.view import project as project
 from holdfast.engine.compaction import compact as compact
-from holdfast.engine.session import Session as Session
 from holdfast.engine.turn import prepare as prepare
 from holdfast.engine.turn import run_turn as run_turn
 from holdfast.errors import HoldfastError as HoldfastError

@@ -20,7 +20,7 @@ from holdfast.context.requests import to_request
 from holdfast.engine.compact_tool import ACCEPTED, OFF, WAITING, compact_tool
 from holdfast.engine.compaction import Done, Failed, compact
 from holdfast.engine.keepers import Keepers
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.engine.strategies import Strategy
 from holdfast.engine.turn import prepare
 from holdfast.errors import CompactionRefused, ContextBlocked, ModelGaveUp
@@ -55,7 +55,7 @@ def run(body: Callable[[], Awaitable[None]]) -> None:
 class Desk:
     """A session whose window is small, its model, and what it tells."""
 
-    session: Session
+    session: LiveSession
 
     def __init__(self) -> None:
         self.sink, self.model = ListSink(), ScriptedModel()
@@ -237,7 +237,7 @@ def test_what_no_longer_fits_is_dropped_with_a_reason(why: str) -> None:
     run(body)
 
 
-def snipped(session: Session) -> Any:
+def snipped(session: LiveSession) -> Any:
     message = session.view.items[1].message.id
     return Snipped(changes=(Change(message, 0, msgspec.Raw(text_block("short").raw)),), reason="test")
 
@@ -461,7 +461,7 @@ def test_every_fault_inside_a_compaction_ends(first: Fault) -> None:
 def test_with_nothing_to_compact_that_is_the_reason_and_not_that_there_are_no_notes() -> None:
     """CMP-8: an outcome names what the last strategy says, also where that has no proposal at all."""
 
-    async def no_notes(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
+    async def no_notes(session: LiveSession, facts: Facts) -> AsyncIterator[Plan | str]:
         yield "no_notes: none were written yet"
 
     async def body() -> None:

@@ -23,7 +23,7 @@ from holdfast.engine.compaction import Done, compact
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.models import Models
 from holdfast.engine.notes import OFFERED, SessionNotes, digest
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.events import ForkEnded, ModelFellBack, NotesFellBack, NotesUpdated
 from holdfast.memory.notes import MARK, template
 from holdfast.memory.spending import read
@@ -71,7 +71,7 @@ def settings_of(**more: Any) -> Settings:
 class Desk:
     """A session on files with its keepers, its model, and what it told."""
 
-    session: Session
+    session: LiveSession
     keepers: Keepers
     model: Model
     upstream: FakeUpstream

@@ -18,7 +18,7 @@ from holdfast.context.requests import Request
 from holdfast.engine.compaction import Done, compact
 from holdfast.engine.full import full
 from holdfast.engine.models import Models
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import ModelDown
 from holdfast.events import CompactionAttemptFailed, CompactionDone, ModelCalled, SummaryInputDropped
 from holdfast.testing import ChaosModel, Fault, FixedClock, ScriptedModel, check_anthropic, say, tool_use
@@ -73,7 +73,7 @@ class Desk:
         return [event.reason.split(":")[0] for event in self.events(CompactionAttemptFailed)]
 
 
-async def worked(session: Session, model: Any, turns: int = 8, words: int = 500, summarizer: Any = None) -> None:
+async def worked(session: LiveSession, model: Any, turns: int = 8, words: int = 500, summarizer: Any = None) -> None:
     """Some turns, each with a call and its result; the model's script is the caller's affair afterwards."""
     for n in range(turns):
         model.upstream.script.extend([say(f"Step {n}.", tool_use("Read", {"path": f"src/f{n}.py"})), f"Read {n}."])

@@ -17,7 +17,7 @@ from holdfast.adapters.hooks import shell_hook
 from holdfast.adapters.sinks import ListSink
 from holdfast.context.hooked import Answer, Hook, PostCompact, PreCompact, Told
 from holdfast.engine.compaction import Blocked, Done, compact
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import ModelGaveUp
 from holdfast.events import CompactionBlocked, HookFailed
 from holdfast.testing import ChaosModel, FixedClock, ScriptedModel
@@ -43,7 +43,7 @@ def hook(answer: Answer | None = None, *, told: list[Told] | None = None, fails:
     return Hook("mine", asked)
 
 
-async def worked(model: ScriptedModel, *hooks: Hook) -> tuple[Session, ListSink]:
+async def worked(model: ScriptedModel, *hooks: Hook) -> tuple[LiveSession, ListSink]:
     sink = ListSink()
     parts = Parts(settings=Settings(keep_min_tokens=500), sink=sink, clock=FixedClock())
     session = await memory_session(parts=parts)
@@ -54,7 +54,7 @@ async def worked(model: ScriptedModel, *hooks: Hook) -> tuple[Session, ListSink]
     return session, sink
 
 
-def shown(session: Session) -> str:
+def shown(session: LiveSession) -> str:
     return "\n".join(b.value.text for item in session.view.items for b in item.visible if b.kind == "text")
 
 

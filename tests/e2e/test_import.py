@@ -16,7 +16,7 @@ from holdfast.context.anchor import LOGGED, size_tokens
 from holdfast.context.logged import view_as_logged
 from holdfast.context.requests import to_request
 from holdfast.engine.imports import source_of
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.replay.logged import LogHistory
 from holdfast.settings import Settings
 from holdfast.testing import ModelRules, check_anthropic
@@ -81,7 +81,7 @@ def journal(place: Path) -> Path:
     return next((place / "home").rglob("journal.jsonl"))
 
 
-async def opened(place: Path, name: str = "s1") -> Session:
+async def opened(place: Path, name: str = "s1") -> LiveSession:
     session = await open_session(place / "home", name)
     await session.close()
     return session

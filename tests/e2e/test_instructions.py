@@ -29,7 +29,7 @@ from holdfast.context.instructions import start_message, wishes
 from holdfast.engine.compaction import Done, Wish, compact, proposal
 from holdfast.engine.instructions import with_instructions
 from holdfast.engine.reminding import HostText, ordered, remind
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.engine.turn import prepare, run_turn
 from holdfast.errors import BadSetting
 from holdfast.events import InstructionsChanged, InstructionsLoaded, ReminderFailed
@@ -56,7 +56,7 @@ def run(body: Callable[[], Awaitable[None]]) -> None:
     anyio.run(body)
 
 
-async def opened(table: Table, **more: Any) -> tuple[Session, ListSink]:
+async def opened(table: Table, **more: Any) -> tuple[LiveSession, ListSink]:
     sink = ListSink()
     session = await memory_session(parts=Parts(settings=Settings(**more), sink=sink))
     return with_instructions(session, TableFiles(table)), sink
@@ -66,7 +66,7 @@ def told(message: Message) -> str:
     return "".join(block.value.text for block in message.blocks if isinstance(block.value, Text))
 
 
-def reminders(session: Session) -> list[Message]:
+def reminders(session: LiveSession) -> list[Message]:
     return [item.message for item in session.view.items if item.message.note in ("instructions", "nested_instructions")]
 
 
@@ -74,7 +74,7 @@ def read(path: str) -> Any:
     return say(tool_use("Read", {"file_path": path}))
 
 
-def results(session: Session, text: str = "text") -> list[Message]:
+def results(session: LiveSession, text: str = "text") -> list[Message]:
     blocks = [{"type": "tool_result", "tool_use_id": i, "content": text} for i in session.view.open_calls]
     return [Message.of("user", blocks)]
 
@@ -255,7 +255,7 @@ def test_compact_instructions_reach_the_summariser() -> None:
         session, _ = await opened(Table(dict(TABLE)))
         seen: list[str] = []
 
-        async def propose(session: Session, facts: Any) -> Any:
+        async def propose(session: LiveSession, facts: Any) -> Any:
             seen.append(instruction(facts))
             yield "no_summary"
 

@@ -15,7 +15,7 @@ from holdfast.context.cuts import open_loop
 from holdfast.context.models import model_facts
 from holdfast.context.thinking import LOOP_CLOSED, is_broken
 from holdfast.engine.compaction import compact
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import ModelGaveUp
 from holdfast.events import LadderStepped
 from holdfast.testing import ModelRules, ScriptedModel, UpstreamError
@@ -94,7 +94,7 @@ class Loop:
         self.server.left = 10**6
         self.model = ScriptedModel(id=model, upstream=self.server)
         self.sink = ListSink()
-        self.session: Session
+        self.session: LiveSession
         self.results: list[Message] = []
 
     @classmethod
@@ -126,7 +126,7 @@ class Loop:
         return sum(message.note == LOOP_CLOSED and message.role == "assistant" for message in messages)
 
 
-def all_thinking(session: Session) -> ThinkingDropped:
+def all_thinking(session: LiveSession) -> ThinkingDropped:
     """The edit with which version 0.1 answered a refusal, and what it did before an edit of its own."""
     blocks = [
         Change(message=item.message.id, block=index)

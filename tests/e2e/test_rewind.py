@@ -21,7 +21,7 @@ from holdfast.cli.rewinding import rewind_files
 from holdfast.context.requests import to_request
 from holdfast.engine.checkpoints import Rewind
 from holdfast.engine.compaction import Done, compact
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.engine.undo import uncompact
 from holdfast.errors import HoldfastError, JournalError, RewindRefused
 from holdfast.events import CheckpointTaken, ObserverFailed
@@ -279,15 +279,15 @@ def test_an_observer_that_can_not_be_noted_stops_no_call(tmp_path: Path, monkeyp
         script = [say(tool_use("Bash", {"command": "rm a.txt"})), "done"]
         made = await bench(tmp_path / "project", script, observers=(Failing("checkpoints", ValueError("x")),))
         made.write("a.txt", "mine\n")
-        record, failed = Session.record, list[str]()
+        record, failed = LiveSession.record, list[str]()
 
-        async def full(self: Session, *records: Record) -> None:
+        async def full(self: LiveSession, *records: Record) -> None:
             if not failed and any(isinstance(one, Noted) for one in records):
                 failed.append("once")
                 raise JournalError("the disk is full")
             await record(self, *records)
 
-        monkeypatch.setattr(Session, "record", full)
+        monkeypatch.setattr(LiveSession, "record", full)
         await made.agent.say("Remove it.")
         assert not (tmp_path / "project" / "a.txt").exists() and failed
         loaded = await made.agent.session.world.journal.load(whole=True)

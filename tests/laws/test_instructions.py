@@ -15,7 +15,7 @@ from tests.worlds import World, done
 from holdfast.context.instructions import Told
 from holdfast.engine.instructions import with_instructions
 from holdfast.engine.reminding import remind
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.settings import Settings
 from holdfast.testing import strategies as plans
 
@@ -46,7 +46,7 @@ class Instructed(World):
         self.table = table
         super().__init__(settings)
 
-    def _open(self, *, whole: bool = False) -> Session:
+    def _open(self, *, whole: bool = False) -> LiveSession:
         return with_instructions(super()._open(whole=whole), TableFiles(self.table, replace(PLACES, managed=None)))
 
     def play(self, step: plans.Step) -> None:

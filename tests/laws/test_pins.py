@@ -18,7 +18,7 @@ from holdfast.context.pins import missing_pins, pin_budget
 from holdfast.context.policy import Facts
 from holdfast.engine.compaction import Done, compact
 from holdfast.engine.pins import pin, unpin
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.engine.strategies import Strategy
 from holdfast.errors import PinRefused
 from holdfast.events import CompactionAttemptFailed
@@ -36,13 +36,13 @@ PINS = (
 SPOKEN = "the port is 8123, and use tabs"
 
 
-def echo(session: Session) -> str:
+def echo(session: LiveSession) -> str:
     """Everything that was said, word for word."""
     blocks = [block for item in session.view.items for block in item.visible]
     return "\n".join(block.raw.decode() for block in blocks)
 
 
-RECORDS: dict[str, Callable[[Session], str]] = {
+RECORDS: dict[str, Callable[[LiveSession], str]] = {
     "empty": lambda session: "",
     "blank": lambda session: " \n\t\n",
     "garbage": lambda session: "\x00\ufffd\u202e %%% {{how}} ]]> \ud83d",
@@ -56,10 +56,10 @@ RECORDS: dict[str, Callable[[Session], str]] = {
 }
 
 
-def hostile(make: Callable[[Session], str], calls: list[int]) -> Strategy:
+def hostile(make: Callable[[LiveSession], str], calls: list[int]) -> Strategy:
     """A summariser that nobody should trust, in the place of a model's."""
 
-    async def propose(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
+    async def propose(session: LiveSession, facts: Facts) -> AsyncIterator[Plan | str]:
         calls.append(1)
         last = legal_cuts(session.view, loops=False)[-1]
         cut = min(keep_from(session.view, facts), last)

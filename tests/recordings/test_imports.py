@@ -12,7 +12,7 @@ from holdfast.context.anchor import size_tokens
 from holdfast.context.logged import view_as_logged
 from holdfast.context.requests import to_request
 from holdfast.engine.imports import import_recording
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.replay.logged import LogHistory
 from holdfast.settings import Settings
 from holdfast.testing import ModelRules, check_anthropic
@@ -44,4 +44,4 @@ async def _holds(recording: Recording) -> None:
         assert size_tokens(session.view, BASE) == history.tokens
     assert session.view.state.calibration.overhead_tokens is None
     assert not check_anthropic(to_request(session.view, session.facts(), model="m").body, model_rules=RULES)
-    assert (await Session.open(session.world)).view == session.view
+    assert (await LiveSession.open(session.world)).view == session.view

@@ -22,7 +22,7 @@ from holdfast.engine import session as sessions
 from holdfast.engine.aside import LARGE_BYTES, aside
 from holdfast.engine.compaction import Done, Failed
 from holdfast.engine.rewinding import rewind_to
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.engine.turn import prepare
 from holdfast.testing import ScriptedModel
 from holdfast.wiring import Parts, create_session, open_session
@@ -64,7 +64,7 @@ def _watch(monkeypatch: pytest.MonkeyPatch, seen: dict[str, set[int]], module: A
     monkeypatch.setattr(module, name, watched)
 
 
-async def talked(session: Session, text: str = LARGE) -> Session:
+async def talked(session: LiveSession, text: str = LARGE) -> LiveSession:
     for number in range(3):
         await session.append(Message.of("user", f"{number} {text}"), Message.of("assistant", f"so {number}"))
     return session

@@ -15,7 +15,7 @@ from holdfast.adapters.memory import MemoryJournal
 from holdfast.cli.opened import opened_one
 from holdfast.context.requests import to_request
 from holdfast.engine.rewinding import prompts, rewind_conversation
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import HoldfastError, MalformedBlock, RecordRefused
 from holdfast.report.timeline import timeline
 from holdfast.testing import ModelRules, check_anthropic, check_openai
@@ -45,7 +45,7 @@ def answer(identity: str, content: Any = "ok", **more: Any) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": identity, "content": content, **more}
 
 
-Act = Callable[[Session], Awaitable[Any]]
+Act = Callable[[LiveSession], Awaitable[Any]]
 
 
 def said(*messages: Any) -> Act:
@@ -53,7 +53,7 @@ def said(*messages: Any) -> Act:
 
 
 def recorded(make: Callable[[], Any]) -> Act:
-    async def act(session: Session) -> None:
+    async def act(session: LiveSession) -> None:
         await session.record(make())
 
     return act
@@ -207,7 +207,7 @@ MISTAKES: dict[str, tuple[Act, str]] = {
 }
 
 
-async def begun(session: Session) -> Session:
+async def begun(session: LiveSession) -> LiveSession:
     await session.record(Front(model="m", system="You are helpful.", tools=[{"name": "Read", "input_schema": SCHEMA}]))
     await session.append(Message.of("user", "hello", id=MessageId("first")))
     return session
@@ -358,7 +358,7 @@ def test_what_is_applied_is_what_is_read_back() -> None:
         session = await begun(await memory_session(journal=journal))
         await session.record(Titled(tags=["a", "b"]))  # type: ignore[arg-type]
         assert session.view.state.title.tags == ("a", "b")
-        again = await Session.open(session.world)
+        again = await LiveSession.open(session.world)
         assert again.view == session.view
 
     anyio.run(main)

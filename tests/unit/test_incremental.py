@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from holdfast import Message, compact, memory_session, prepare
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.transcript import messages
 from holdfast.transcript.blocks import Block
 from holdfast.transcript.sizes import Size
@@ -14,7 +14,7 @@ from holdfast.transcript.sizes import Size
 pytestmark = pytest.mark.unit
 
 
-async def grown(turns: int) -> Session:
+async def grown(turns: int) -> LiveSession:
     session = await memory_session()
     for turn in range(turns):
         call = {"type": "tool_use", "id": f"c{turn}", "name": "Bash", "input": {"command": "ls"}}

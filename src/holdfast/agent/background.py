@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from holdfast.agent.progress import BackgroundEnded, OnProgress
 from holdfast.agent.tools.tool import Refused, shown
 from holdfast.context.reminders import neutralised
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.events import BackgroundChanged
 from holdfast.ports import Command, Ended, Jobs, Let, Shell
 from holdfast.transcript.messages import Message
@@ -31,7 +31,7 @@ _NOTHING_NEW = "(no new output)"
 class Background:
     """The work of one agent. Ids are those of the journal's `in_flight` records."""
 
-    def __init__(self, session: Session, shell: Shell, jobs: Jobs, on_progress: OnProgress | None = None) -> None:
+    def __init__(self, session: LiveSession, shell: Shell, jobs: Jobs, on_progress: OnProgress | None = None) -> None:
         self._session, self._shell, self._jobs = session, shell, jobs
         self._on_progress = on_progress
         self._commands: dict[str, Command] = {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.agent.progress import Ask
     from holdfast.agent.skills import Skill
     from holdfast.agent.subagents import Subagents
-    from holdfast.engine.session import Session
+    from holdfast.engine.session import LiveSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Desk:
     """The state that tools share: folder, mode, what was read, what runs."""
 
     machine: Machine
-    session: Session
+    session: LiveSession
     background: Background
     rules: Rules
     mode: Mode
@@ -54,7 +54,7 @@ class Desk:
     observers: tuple[Observer, ...] = ()
     skills: Mapping[str, Skill] = field(default_factory=dict)
     subagents: Subagents | None = None  # None: this is one, and starts no others
-    noting: Session | None = None  # whose journal hears of observers that fail; None: this agent's own
+    noting: LiveSession | None = None  # whose journal hears of observers that fail; None: this agent's own
     failures: list[dict[str, str]] = field(default_factory=list)  # of observers, as they were noted
     prompt: MessageId = MessageId("")  # noqa: RUF009 - a NewType of str, immutable
 

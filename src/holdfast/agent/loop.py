@@ -32,7 +32,7 @@ from holdfast.context.worth import INTERRUPTED
 from holdfast.engine.checkpoints import Rewind, What, rewind, undo_rewind
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.models import Models
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.engine.turn import run_turn
 from holdfast.errors import HoldfastError
 from holdfast.memory.directory import Rights
@@ -79,11 +79,11 @@ class Crew:
     """
 
     jobs: Callable[[], Jobs]
-    open_session: Callable[[str, bool], Awaitable[Session]]
+    open_session: Callable[[str, bool], Awaitable[LiveSession]]
     where: Callable[[str], str] = str
     files: FileRewinder | None = None
     cleanup: Callable[[], object] = lambda: None
-    remember: Callable[[Session, Rights], object] = lambda session, rights: None
+    remember: Callable[[LiveSession, Rights], object] = lambda session, rights: None
 
 
 class Agent:
@@ -101,7 +101,7 @@ class Agent:
     """
 
     def __init__(
-        self, session: Session, model: Model, machine: Machine, crew: Crew, *, options: Options | None = None,
+        self, session: LiveSession, model: Model, machine: Machine, crew: Crew, *, options: Options | None = None,
         keepers: Keepers | None = None,
     ) -> None:  # fmt: skip
         self.session, self.model, self.options = session, model, options or Options()
@@ -322,7 +322,7 @@ class Agent:
         child.desk.noting, child.desk.failures = self.desk.noting or self.session, self.desk.failures
         return child
 
-    async def _remember(self, session: Session, scope: Scope) -> None:
+    async def _remember(self, session: LiveSession, scope: Scope) -> None:
         """Its memories. Whatever its task derives from, what it writes does, too: its prompt is this agent's words."""
         if self.session.memories is None:
             return

@@ -14,7 +14,7 @@ from typing import Literal
 from holdfast.context.restore.files import contents, same_file
 from holdfast.context.restore.happened import Hearing
 from holdfast.context.restore.registry import Scene
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.transcript.messages import ToolUseId
 
 Known = Literal["current", "changed", "unknown"]
@@ -24,7 +24,7 @@ Known = Literal["current", "changed", "unknown"]
 class ReadState:
     """Which files of the session were read, and how they were then."""
 
-    session: Session
+    session: LiveSession
     _seen: dict[str, tuple[str, ToolUseId]] = field(default_factory=dict)  # real path -> digest, and the call
 
     def saw(self, path: str, data: bytes, call: str) -> None:

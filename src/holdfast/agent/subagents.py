@@ -13,7 +13,7 @@ from holdfast.agent.background import RESULT_CHARS, Background, State
 from holdfast.agent.progress import Said
 from holdfast.agent.skills import Scope
 from holdfast.agent.tools.tool import Refused
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.transcript.records import InFlight
 
 _WHAT_CHARS = 200
@@ -22,7 +22,7 @@ _WHAT_CHARS = 200
 class Child(Protocol):
     """An agent, as its parent sees it."""
 
-    session: Session
+    session: LiveSession
 
     async def say(self, prompt: str) -> Said: ...
 
@@ -33,7 +33,7 @@ class Child(Protocol):
 class Subagents:
     """Starts sub-agents. `make` gives one of a scope with an id, its journal new or (`resumes`) taken up again."""
 
-    session: Session
+    session: LiveSession
     background: Background
     scopes: Mapping[str, Scope]
     make: Callable[[str, Scope, bool], Awaitable[Child]]

@@ -19,7 +19,7 @@ from holdfast.bench.utterances import shown_block
 from holdfast.context.view import View
 from holdfast.engine.compaction import Done, compact
 from holdfast.engine.keepers import Keepers
-from holdfast.engine.session import Session, Window
+from holdfast.engine.session import LiveSession, Window
 from holdfast.engine.turn import prepare
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
@@ -84,7 +84,7 @@ class Shape:
 class _Drive:
     """A session on its way to a place."""
 
-    session: Session
+    session: LiveSession
     clock: _Clock
     keepers: Keepers
     cpu_seconds: Callable[[], float] = time.process_time

@@ -16,7 +16,7 @@ from holdfast.cli.door import note, out, out_json
 from holdfast.cli.tables import plural
 from holdfast.context.replacements import blob_id
 from holdfast.engine.imports import Imported, import_recording, last_source, source_of
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import BadSetting, ForeignFormat, HoldfastError, SessionNotFound
 from holdfast.memory.trust.redaction import redact_log
 from holdfast.transcript.foreign.detect import read_recordings
@@ -125,7 +125,7 @@ async def _again(
     return _told(file, recording, directory.name, done) | told
 
 
-async def _synced(session: Session) -> None:
+async def _synced(session: LiveSession) -> None:
     journal = session.world.journal
     if isinstance(journal, FileJournal):
         await journal.sync()

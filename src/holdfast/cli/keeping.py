@@ -13,7 +13,7 @@ from holdfast.transcript.records import Titled
 from holdfast.wiring import Parts, fork_session, open_session
 
 if TYPE_CHECKING:
-    from holdfast.engine.session import Session
+    from holdfast.engine.session import LiveSession
 
 TITLE_CHARS = 200
 TAG_CHARS = 50
@@ -23,7 +23,7 @@ def rename_command(reference: str, title: str, *, is_json: bool) -> None:
     """Record another title."""
     told = _title(title)
 
-    async def rename(session: Session) -> dict[str, Any]:
+    async def rename(session: LiveSession) -> dict[str, Any]:
         await session.record(Titled(title=told))
         return {"title": told}
 
@@ -35,7 +35,7 @@ def tag_command(reference: str, add: Sequence[str], remove: Sequence[str], *, is
     """Record which tags there are now."""
     add, remove = [_tag(tag) for tag in add], [_tag(tag) for tag in remove]
 
-    async def retag(session: Session) -> dict[str, Any]:
+    async def retag(session: LiveSession) -> dict[str, Any]:
         before = session.view.state.title.tags or ()
         if unknown := [tag for tag in remove if tag not in before]:
             raise BadSetting(f"--remove: the session has no tag {unknown[0]!r}; it has: {', '.join(before) or 'none'}")
@@ -71,7 +71,7 @@ def fork_command(reference: str, title: str | None, *, is_json: bool) -> None:
     out_json(done) if is_json else out(f"{done['session']} goes on from {done['forked_from']}")
 
 
-async def _changed(reference: str, change: Callable[[Session], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+async def _changed(reference: str, change: Callable[[LiveSession], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
     config = configured()
     session = await open_session(config.home, reference_of(reference), parts=Parts(settings=config.settings))
     try:

@@ -164,7 +164,7 @@ async def _read_own(reference: str, config: Config) -> Opened:
 
 
 def facts_of(view: View, config: Config) -> Facts:
-    """As `Session.limits` has it: the user's window, else what a provider stated, else the model's (PRS-8)."""
+    """As `LiveSession.limits` has it: the user's window, else what a provider stated, else the model's (PRS-8)."""
     named = view.front.model if view.front else None
     model = model_facts(named or view.state.calibration.model, config.models)
     stated = view.state.calibration.window_tokens

@@ -11,7 +11,7 @@ from holdfast.errors import BadSetting
 
 if TYPE_CHECKING:
     from holdfast.adapters.config import Config
-    from holdfast.engine.session import Session
+    from holdfast.engine.session import LiveSession
 
 
 def pin_command(
@@ -52,7 +52,7 @@ async def _run(reference: str | Path, config: Config, text: str | None, remove: 
         await (session.world.journal.close() if is_reading else session.close())
 
 
-def pins_of(session: Session) -> dict[str, Any]:
+def pins_of(session: LiveSession) -> dict[str, Any]:
     """The pins of a session, and what they take of their budget."""
     from holdfast.context.pins import pin_budget
     from holdfast.transcript.tokens import base_tokens

@@ -21,7 +21,7 @@ from holdfast.cli.tables import plural, table
 from holdfast.context.parts import Part as Chosen
 from holdfast.engine.compaction import Done, Failed, compact
 from holdfast.engine.full import summarizing
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.engine.undo import Part, Preview, preview, uncompact
 from holdfast.errors import BadSetting, HoldfastError
 from holdfast.events import CompactionAttemptFailed, HookFailed
@@ -86,7 +86,7 @@ async def _compact(reference: str, config: Config, asked: Asked, record: str | N
         await session.world.journal.close()
 
 
-async def _compacted(session: Session, asked: Asked, record: str | None, *, is_json: bool) -> int:
+async def _compacted(session: LiveSession, asked: Asked, record: str | None, *, is_json: bool) -> int:
     """Preview, edit, commit, as asked."""
     if asked.is_dry or asked.edits:
         looked = await preview(session, record=record, focus=asked.focus, part=asked.part)
@@ -99,7 +99,7 @@ async def _compacted(session: Session, asked: Asked, record: str | None, *, is_j
     return await _commit(session, asked, record, is_json=is_json)
 
 
-async def _commit(session: Session, asked: Asked, record: str | None, *, is_json: bool) -> int:
+async def _commit(session: LiveSession, asked: Asked, record: str | None, *, is_json: bool) -> int:
     outcome = await compact(session, trigger="manual", record=record, focus=asked.focus, part=asked.part)
     if not isinstance(outcome, Done):
         return _failed(outcome, is_json=is_json)

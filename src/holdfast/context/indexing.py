@@ -17,7 +17,7 @@ def unread_bytes(view: View) -> int:
 def index_of(view: View, settings: Settings) -> Index:
     """The index of all messages of the view, by position, caught up.
 
-    `Session.rest` calls it while nobody waits, so that a compaction finds everything read; that calls it in any case.
+    `LiveSession.rest` calls it while nobody waits, so that a compaction finds everything read; that calls it anyway.
     The view keeps it until a boundary or a rewind gives it other messages.
     """
     tools = Tools.of(settings.ledger_tools)

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.adapters.machine import RandomIds
 from holdfast.demo import tools
 from holdfast.demo.script import Round, rounds
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.engine.turn import prepare
 from holdfast.events import Event
 from holdfast.testing import FakeUpstream, ModelRules, say, text, tool_use
@@ -45,7 +45,7 @@ class Fired:
 class Live:
     """A running session between the script and the fake server."""
 
-    session: Session
+    session: LiveSession
     fired: Fired
     upstream: FakeUpstream = field(default_factory=lambda: FakeUpstream(rules=ModelRules(window_tokens=WINDOW_TOKENS)))
     script: Iterator[Round] = field(default_factory=rounds)

@@ -18,7 +18,7 @@ from holdfast.adapters.machine import RandomIds
 from holdfast.context.accounting import account
 from holdfast.context.requests import Request, to_request
 from holdfast.demo.live import WINDOW_TOKENS, Fired, Live
-from holdfast.engine.session import Session, Window
+from holdfast.engine.session import LiveSession, Window
 from holdfast.events import CompactionDone, JournalRepaired, PrefixMoved, ResultOffloaded, ResultsCleared
 from holdfast.wiring import Parts, create_session, open_session
 
@@ -100,7 +100,7 @@ def _what_fired(live: Live, seconds: float) -> None:
     tell(f"   prompt cache: {statistics.read_tokens:,} tokens read, {statistics.written_tokens:,} written ({each})")
 
 
-def _accounting(session: Session) -> None:
+def _accounting(session: LiveSession) -> None:
     view = account(session.view, session.facts())
     for category in view.categories:
         if category.tokens:
@@ -110,7 +110,7 @@ def _accounting(session: Session) -> None:
     tell(f"   {'window':<36} {session.limits.window:>8,}")
 
 
-def _request(session: Session) -> Request:
+def _request(session: LiveSession) -> Request:
     return to_request(session.view, session.facts())
 
 

@@ -21,7 +21,7 @@ from holdfast.context.view import View, project
 from holdfast.engine.full import written
 from holdfast.engine.helping import helping
 from holdfast.engine.hooks import before
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.events import CompactionAttemptFailed, CompactionBlocked, SummaryHeld
 from holdfast.ports import Model
 from holdfast.transcript.edits import Rewound
@@ -36,7 +36,7 @@ class AheadOfTime:
 
     name = "precompute"
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: LiveSession) -> None:
         self._session = session
         self._tried: tuple[str, int] = ("", 0)  # since which boundary, and how often
         self._is_running = False

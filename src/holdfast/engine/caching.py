@@ -15,7 +15,7 @@ from holdfast.events import CacheDropped
 from holdfast.transcript.records import Front
 
 if TYPE_CHECKING:
-    from holdfast.engine.session import Session
+    from holdfast.engine.session import LiveSession
 
 _MOST_LOST = 0.5  # a breakpoint may fall short of the end of the prompt, but not by half of it
 
@@ -31,7 +31,7 @@ class Cached:
     boundary: str | None
 
 
-def watch(session: Session, reply: Reply) -> None:
+def watch(session: LiveSession, reply: Reply) -> None:
     """Look at an answer before it joins the conversation: whether its prompt was read from the cache as expected."""
     usage, before = reply.usage, session.cached
     if usage is None:

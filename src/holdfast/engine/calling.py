@@ -19,7 +19,7 @@ from holdfast.context.thinking import closing_lines
 from holdfast.engine.caching import watch
 from holdfast.engine.compaction import Failed, compact
 from holdfast.engine.ladder import Compact, Correct, DropMedia, DropThinking, Remedy, Retry
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import CompactionRefused, ModelError, OutputTooLong, PromptTooLong, PromptTruncated
 from holdfast.events import (
     AnswerInterrupted,
@@ -50,7 +50,7 @@ class Call:
     job: str = "main"
 
 
-async def introduce(session: Session, about: About) -> None:
+async def introduce(session: LiveSession, about: About) -> None:
     """Record which model is asked from now on, and the window it states of itself (PRS-8); nothing when both stand."""
     front = session.view.front
     if front is None or front.model != about.id:
@@ -73,7 +73,7 @@ async def introduce(session: Session, about: About) -> None:
         session.world.sink.emit(WindowLearned(about.id, window, limits.window, "the model states it"))
 
 
-async def call(session: Session, model: Model, asked: Call, on_delta: OnDelta | None = None) -> Reply | ModelError:
+async def call(session: LiveSession, model: Model, asked: Call, on_delta: OnDelta | None = None) -> Reply | ModelError:
     """Ask once. What the model says comes back, or the error it ended with; an interruption keeps whole blocks."""
     about, clock, sink = model.about, session.world.clock, session.world.sink
     began, partial = clock.now(), Partial()
@@ -124,7 +124,7 @@ async def _streamed(model: Model, request: Request, partial: Partial, on_delta: 
     return reply
 
 
-def _cut_by_server(session: Session, about: About, asked: Call, reply: Reply) -> PromptTruncated | None:
+def _cut_by_server(session: LiveSession, about: About, asked: Call, reply: Reply) -> PromptTruncated | None:
     """Whether a server left out the beginning of the prompt without a word (LIB-3). Media are counted too roughly."""
     if about.protocol != "openai" or session.view.media:
         return None
@@ -137,7 +137,7 @@ def _cut_by_server(session: Session, about: About, asked: Call, reply: Reply) ->
     return PromptTruncated(detail, tokens=asked.tokens, maximum=window)
 
 
-async def _keep(session: Session, about: About, partial: Partial) -> None:
+async def _keep(session: LiveSession, about: About, partial: Partial) -> None:
     """After an interruption: whole blocks stay as an answer, so that the session goes on from there (TURN-11)."""
     kept = partial.kept()
     dropped = len(partial.begun) - len(kept)
@@ -164,7 +164,7 @@ def _message(
     )
 
 
-async def append_reply(session: Session, about: About, reply: Reply, request: Request) -> None:
+async def append_reply(session: LiveSession, about: About, reply: Reply, request: Request) -> None:
     """The answer joins the conversation, with its usage and the id of its response (TURN-12)."""
     is_edited = bool(reply.edits) or b'"type":"compaction"' in request.body
     is_edited = is_edited or any(block.kind == "compaction" for block in reply.blocks)
@@ -173,7 +173,7 @@ async def append_reply(session: Session, about: About, reply: Reply, request: Re
     await session.append(_message(about, reply.blocks, reply, reply.stop_reason, note=note))
 
 
-async def apply(session: Session, about: About, remedy: Remedy, request: Request, source: str) -> str | None:
+async def apply(session: LiveSession, about: About, remedy: Remedy, request: Request, source: str) -> str | None:
     """Do what the ladder says. Returns why it changed nothing; None when it is worth asking again."""
     sink = session.world.sink
     if isinstance(remedy, Retry):
@@ -197,11 +197,11 @@ async def apply(session: Session, about: About, remedy: Remedy, request: Request
     return useless
 
 
-async def _committed(session: Session, edits: tuple[Edit, ...], source: str) -> str | None:
+async def _committed(session: LiveSession, edits: tuple[Edit, ...], source: str) -> str | None:
     return None if await session.commit(edits, session.facts(source)) else "there is nothing of the kind"
 
 
-async def _without_thinking(session: Session, request: Request, remedy: DropThinking, source: str) -> str | None:
+async def _without_thinking(session: LiveSession, request: Request, remedy: DropThinking, source: str) -> str | None:
     """Drop what was refused; where none that stands was, close the loop, so that nothing is missing (TURN-15)."""
     useless = await _committed(session, without_refused_thinking(session.view, request.groups, remedy.path), source)
     if useless is None or open_loop(session.view) is None:
@@ -210,7 +210,7 @@ async def _without_thinking(session: Session, request: Request, remedy: DropThin
     return None
 
 
-async def _compacted(session: Session, about: About, remedy: Compact, source: str) -> str | None:
+async def _compacted(session: LiveSession, about: About, remedy: Compact, source: str) -> str | None:
     if remedy.error is not None:
         await _learn(session, about, remedy.error)
     try:
@@ -220,7 +220,7 @@ async def _compacted(session: Session, about: About, remedy: Compact, source: st
     return outcome.reason if isinstance(outcome, Failed) else None
 
 
-async def _learn(session: Session, about: About, error: PromptTooLong | OutputTooLong) -> None:
+async def _learn(session: LiveSession, about: About, error: PromptTooLong | OutputTooLong) -> None:
     """Record what an error states of the window, of the size, and of answers (TOK-4, PRS-8)."""
     if isinstance(error, OutputTooLong):
         ratio = session.view.state.calibration.ratio

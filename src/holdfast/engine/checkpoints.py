@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from holdfast.engine.rewinding import Prompt, prompt_text, prompts, rewind_back, rewind_conversation, rewind_to
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import HoldfastError, RewindRefused
 from holdfast.memory.checkpoints import Missed
 from holdfast.memory.names import shown
@@ -33,7 +33,7 @@ class Rewind:
     is_conversation: bool
 
 
-async def records_of(session: Session) -> tuple[Record, ...]:
+async def records_of(session: LiveSession) -> tuple[Record, ...]:
     """Everything in the journal."""
     loaded = await session.world.journal.load(whole=True)
     return tuple(placed.record for placed in loaded.records)
@@ -80,7 +80,7 @@ def what_is(records: Iterable[Record], identity: str) -> str:
 
 
 async def rewind(
-    session: Session,
+    session: LiveSession,
     files: FileRewinder | None,
     to: str,
     *,
@@ -133,7 +133,7 @@ async def rewind(
 
 
 async def undo_rewind(
-    session: Session, files: FileRewinder | None, *, is_forced: bool = False, is_dry: bool = False
+    session: LiveSession, files: FileRewinder | None, *, is_forced: bool = False, is_dry: bool = False
 ) -> Rewind:
     """Take back the last rewind, files and conversation, as far as it went; `RewindRefused` when there is none."""
     last = _last_done(await records_of(session))
@@ -194,7 +194,7 @@ def _was_spoken_since(records: tuple[Record, ...]) -> bool:
     return False
 
 
-async def _tell(session: Session, done: FileRewind) -> None:
+async def _tell(session: LiveSession, done: FileRewind) -> None:
     """The model saw files that aren't so any more."""
     paths = [shown(step.path, limit=_SHOWN_CHARS) for step in done.changes]
     if paths:

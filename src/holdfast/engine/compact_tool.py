@@ -16,7 +16,7 @@ import msgspec
 from holdfast import prompts
 from holdfast.context.requested import is_too_early
 from holdfast.context.state import REQUESTED, Requested
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.events import CompactionRequested
 from holdfast.transcript.blocks import encode
 from holdfast.transcript.records import Noted
@@ -50,7 +50,7 @@ class CompactTool:
         """The same as bytes, for `Front.tools`."""
         return encode(self.definition)
 
-    async def run(self, session: Session, arguments: Mapping[str, Any]) -> str:
+    async def run(self, session: LiveSession, arguments: Mapping[str, Any]) -> str:
         """Answer a call. A request that comes too early is put off once; asked for again, it is accepted."""
         focus = arguments.get("focus") or ""
         if set(arguments) - {"focus"} or not isinstance(focus, str):

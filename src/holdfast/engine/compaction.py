@@ -20,7 +20,7 @@ from holdfast.context.view import View
 from holdfast.engine.aside import aside_of
 from holdfast.engine.hooks import after, before
 from holdfast.engine.restoring import with_restored
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.engine.strategies import AHEAD, focused, proposed, supplied
 from holdfast.errors import CompactionRefused
 from holdfast.events import (
@@ -85,7 +85,7 @@ class Wish:
 
 
 async def compact(
-    session: Session,
+    session: LiveSession,
     *,
     trigger: Trigger,
     source: str = "user",
@@ -120,7 +120,7 @@ async def compact(
         session.is_compacting = False
 
 
-async def _hooked(session: Session, wish: Wish) -> Proposal | Failed:
+async def _hooked(session: LiveSession, wish: Wish) -> Proposal | Failed:
     """The proposal that the hooks agree with. One that they supply and that fails the test isn't the last word."""
     hooked = await before(session, wish.trigger, wish.focus)
     if hooked.blocked is not None:
@@ -133,7 +133,7 @@ async def _hooked(session: Session, wish: Wish) -> Proposal | Failed:
     return await proposal(session, replace(wish, instructions=hooked.instructions))
 
 
-async def proposal(session: Session, wish: Wish) -> Proposal | Failed:
+async def proposal(session: LiveSession, wish: Wish) -> Proposal | Failed:
     """What `compact` would commit now. Changes nothing."""
     view, emit = session.view, session.world.sink.emit
     asked = wish.focus if wish.instructions is None else wish.instructions
@@ -152,7 +152,7 @@ async def proposal(session: Session, wish: Wish) -> Proposal | Failed:
     return Failed(reason)
 
 
-async def _found(session: Session, wish: Wish, facts: Facts, plan: Plan) -> tuple[Plan, Compacted] | str:
+async def _found(session: LiveSession, wish: Wish, facts: Facts, plan: Plan) -> tuple[Plan, Compacted] | str:
     """The boundary of a plan, with what comes back; or why it must not be committed.
 
     The work is done aside, so the session may have been changed meanwhile; then it is done again (CMP-8).
@@ -183,7 +183,7 @@ def _judged(
     return plan, families, bare, why
 
 
-async def _committed(session: Session, found: Proposal) -> Done:
+async def _committed(session: LiveSession, found: Proposal) -> Done:
     boundary, emit, held = found.boundary, session.world.sink.emit, session.view.state.held
     rewritten = _rewritten_tokens(session.view, boundary)
     boundary = await session.commit_boundary(boundary)

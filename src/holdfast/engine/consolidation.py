@@ -19,7 +19,7 @@ from holdfast.context.replies import About, Reply
 from holdfast.context.requests import Request
 from holdfast.engine.models import Models, ask_job
 from holdfast.engine.remembering import Memory
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import FileRefused, MemoryChanged
 from holdfast.events import MemoryConsolidated
 from holdfast.memory.changes import Proposal, Stamp, diff, least_trusted
@@ -60,7 +60,7 @@ class Consolidator:
     memory: Memory
     log: MemoryLog
     limits: Limits
-    session: Session | None = None
+    session: LiveSession | None = None
     models: Sequence[Model] = ()
 
     async def run(self, stamp: Stamp, *, dry_run: bool = False) -> Consolidated:

@@ -10,7 +10,7 @@ from holdfast.context.view import View
 from holdfast.engine.consolidation import Consolidator
 from holdfast.engine.helping import helping
 from holdfast.engine.remembering import Memory
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import FolderBusy
 from holdfast.memory.changes import Stamp
 from holdfast.memory.contents import Limits
@@ -26,7 +26,7 @@ MAIN = "user"
 class Dreaming:
     """It looks once an hour at the end of a turn, when nobody waits for anything. What agents may do, it may do."""
 
-    session: Session
+    session: LiveSession
     memory: Memory
     log: MemoryLog
     upkeep: MemoryUpkeep

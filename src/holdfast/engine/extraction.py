@@ -21,7 +21,7 @@ from holdfast.engine.extraction_fork import LISTED, by_model, listed
 from holdfast.engine.fork import Fork
 from holdfast.engine.helping import helping
 from holdfast.engine.remembering import Memory
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import HoldfastError, MemoryChanged, MemoryRefused
 from holdfast.events import ExtractionFellBack, ExtractionSkipped, MemoriesExtracted
 from holdfast.memory import pace as pacing
@@ -57,7 +57,7 @@ class Tally:
 class Extraction:
     """The keeper (`engine.keepers.Keeper`) of one session. It reads the session and never changes it."""
 
-    session: Session
+    session: LiveSession
     memory: Memory
     search: MemorySearch
     name: str = NAME

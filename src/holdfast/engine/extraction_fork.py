@@ -17,7 +17,7 @@ from holdfast import prompts
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.engine.fork import Answer, Errand, Fork, run_fork
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import FileRefused
 from holdfast.memory.changes import Save
 from holdfast.memory.retrieval.memories import Card
@@ -110,7 +110,11 @@ class Desk:
 
 
 async def by_model(
-    session: Session, seen: tuple[View, Facts], models: Sequence[Model], store: Memories, about: tuple[str, str, str]
+    session: LiveSession,
+    seen: tuple[View, Facts],
+    models: Sequence[Model],
+    store: Memories,
+    about: tuple[str, str, str],
 ) -> tuple[Fork, tuple[Save, ...]]:
     """Let a model say what is worth saving. `about`: the directory, its memories as a list, and since when to look.
 

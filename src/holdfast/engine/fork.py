@@ -20,7 +20,7 @@ from holdfast.context.replies import About, Reply
 from holdfast.context.requests import Request
 from holdfast.context.view import View
 from holdfast.engine.models import Job, Models, ask_job
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import ModelError
 from holdfast.events import ForkEnded, ModelFellBack
 from holdfast.memory.spending import Spent, added
@@ -106,7 +106,7 @@ class Fork:
         )
 
 
-async def run_fork(session: Session, view: View, facts: Facts, models: Sequence[Model], errand: Errand) -> Fork:
+async def run_fork(session: LiveSession, view: View, facts: Facts, models: Sequence[Model], errand: Errand) -> Fork:
     """Send a fork on its errand, to the first of these models that answers. Never raises for what a model does.
 
     `view` is the caller's copy; there has to be a model. One that fails before its first answer gives way to the next;
@@ -123,7 +123,7 @@ async def run_fork(session: Session, view: View, facts: Facts, models: Sequence[
         emit(ModelFellBack(errand.job, left[0].about.id, fork.reason))
 
 
-async def _forked(session: Session, view: View, facts: Facts, model: Model, errand: Errand) -> Fork:
+async def _forked(session: LiveSession, view: View, facts: Facts, model: Model, errand: Errand) -> Fork:
     about = model.about
     fork = Fork(errand.job, about)
     base = fork_base(view, facts, about)
@@ -148,7 +148,7 @@ async def _forked(session: Session, view: View, facts: Facts, model: Model, erra
 
 
 async def _asked(
-    session: Session, view: View, facts: Facts, model: Model, at: tuple[Base, Errand, Sequence[Exchange]]
+    session: LiveSession, view: View, facts: Facts, model: Model, at: tuple[Base, Errand, Sequence[Exchange]]
 ) -> Reply | ModelError | str:
     """The next answer, or why there is none: a request that can't fit isn't sent."""
     base, errand, exchanges = at

@@ -18,7 +18,7 @@ from holdfast.context.requests import Request
 from holdfast.context.view import View
 from holdfast.engine.aside import aside_of
 from holdfast.engine.models import Models, ask_job
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.engine.strategies import Strategy, tails
 from holdfast.errors import BodyTooLarge, ModelError, ModelGaveUp, PromptTooLong
 from holdfast.events import SummaryInputDropped
@@ -31,7 +31,7 @@ DROPS = 3  # CMP-4: how often a request may lose its oldest rounds
 def full(models: Sequence[Model]) -> Strategy:
     """The strategy that lets a model write the record; `models` in the order in which they are asked."""
 
-    async def propose(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
+    async def propose(session: LiveSession, facts: Facts) -> AsyncIterator[Plan | str]:
         starts = tails(session.view, facts)
         if not starts:
             return
@@ -59,7 +59,7 @@ def summarizing(models: Sequence[Model]) -> Strategy | None:
     return full(asked) if asked else None
 
 
-async def written(session: Session, view: View, facts: Facts, model: Model) -> Summary | str:
+async def written(session: LiveSession, view: View, facts: Facts, model: Model) -> Summary | str:
     """What a model writes of a view, or why it doesn't. One answer is asked for; only the request is made smaller."""
     about, text, dropped = model.about, instruction(facts, view), 0
     fitting = summary_ask(view, facts, about, text)
@@ -79,14 +79,14 @@ async def written(session: Session, view: View, facts: Facts, model: Model) -> S
     raise AssertionError("the last attempt returns")
 
 
-def _dropped(session: Session, about: About, ask: Ask, gap_tokens: int | None) -> int:
+def _dropped(session: LiveSession, about: About, ask: Ask, gap_tokens: int | None) -> int:
     dropped = rounds_to_drop(ask.rounds, ask.dropped, gap_tokens)
     if dropped > ask.dropped:
         session.world.sink.emit(SummaryInputDropped(about.id, dropped, len(ask.rounds), gap_tokens))
     return dropped
 
 
-async def _asked(session: Session, model: Model, ask: Ask) -> Reply | ModelError:
+async def _asked(session: LiveSession, model: Model, ask: Ask) -> Reply | ModelError:
     def asking(about: About) -> tuple[Request, int]:
         return ask.request, ask.tokens
 

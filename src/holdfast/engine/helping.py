@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.engine.models import Models
-    from holdfast.engine.session import Session
+    from holdfast.engine.session import LiveSession
     from holdfast.engine.strategies import Strategy
 
 
@@ -26,10 +26,10 @@ class Helping:
     is_given: bool = False
 
 
-_given: ContextVar[tuple[Session, Helping] | None] = ContextVar("holdfast-helping", default=None)
+_given: ContextVar[tuple[LiveSession, Helping] | None] = ContextVar("holdfast-helping", default=None)
 
 
-def helping(session: Session) -> Helping:
+def helping(session: LiveSession) -> Helping:
     """What helps now: what the turn was given that this is part of, or that started this work; else the session's."""
     given = _given.get()
     if given is not None and given[0] is session:
@@ -38,7 +38,7 @@ def helping(session: Session) -> Helping:
 
 
 @contextmanager
-def helped(session: Session, by: Helping) -> Iterator[None]:
+def helped(session: LiveSession, by: Helping) -> Iterator[None]:
     """Within the block this helps the session, and whatever is started there for it; the session's own stay."""
     token = _given.set((session, by))
     try:

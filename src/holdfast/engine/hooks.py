@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.context.hooked import Answer, Hook, PostCompact, PreCompact, Told
 from holdfast.context.reminders import prepend_context
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.events import HookFailed
 from holdfast.transcript.edits import Compacted
 from holdfast.transcript.messages import MessageId
@@ -24,7 +24,7 @@ class Hooked:
     summary: str | None = None
 
 
-async def before(session: Session, trigger: str, instructions: str) -> Hooked:
+async def before(session: LiveSession, trigger: str, instructions: str) -> Hooked:
     """Ask the hooks whether and how to compact. The first that blocks ends it."""
     hooked = Hooked(instructions)
     for hook in session.hooks:
@@ -46,7 +46,7 @@ async def before(session: Session, trigger: str, instructions: str) -> Hooked:
     return hooked
 
 
-async def after(session: Session, boundary: Compacted) -> None:
+async def after(session: LiveSession, boundary: Compacted) -> None:
     """Tell the hooks what was done; what they add joins the conversation as a reminder."""
     text = "".join(getattr(block.value, "text", "") for block in boundary.summary[0].blocks)
     told = PostCompact(
@@ -65,7 +65,7 @@ async def after(session: Session, boundary: Compacted) -> None:
         await session.append(msgspec.structs.replace(message, id=MessageId(""), at=None))
 
 
-async def _asked(session: Session, hook: Hook, told: Told) -> Answer:
+async def _asked(session: LiveSession, hook: Hook, told: Told) -> Answer:
     try:
         with anyio.fail_after(hook.timeout_seconds):
             return await hook.run(told) or Answer()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from holdfast.context.logged import front_of, steps_of
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.memory.trust.redaction import redact_log
 from holdfast.transcript.edits import Compacted, Edit
@@ -53,7 +53,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def import_recording(
-    session: Session,
+    session: LiveSession,
     recording: Recording,
     data: bytes,
     *,
@@ -103,7 +103,7 @@ class _Said:
     lines: dict[MessageId, int] = field(default_factory=dict)
 
 
-async def _said(session: Session, recording: Recording, at: float, known: Sequence[Record]) -> _Said:
+async def _said(session: LiveSession, recording: Recording, at: float, known: Sequence[Record]) -> _Said:
     """Fold a recording into the session, one message a line; what no limit lets in is left out and named."""
     told = _Said()
     there = {record.id for record in known if isinstance(record, Message | Compacted)}
@@ -134,7 +134,7 @@ async def _said(session: Session, recording: Recording, at: float, known: Sequen
     return told
 
 
-async def _say(session: Session, message: Message, told: _Said, lines: dict[MessageId, int]) -> None:
+async def _say(session: LiveSession, message: Message, told: _Said, lines: dict[MessageId, int]) -> None:
     identity, number = message.id, 2
     while identity in told.lines:
         identity, number = MessageId(f"{message.id}~{number}"), number + 1

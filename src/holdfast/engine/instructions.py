@@ -20,7 +20,7 @@ from holdfast.context.instructions import (
 )
 from holdfast.context.touched import touched_paths
 from holdfast.engine.reminding import Moment
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.events import InstructionsChanged, InstructionsLoaded
 from holdfast.memory.instructions.budget import Fitted, fit
 from holdfast.memory.instructions.places import Gathered, Instruction
@@ -37,12 +37,12 @@ class InstructionReminders:
 
     name = NAME
 
-    def __init__(self, session: Session, files: InstructionFiles) -> None:
+    def __init__(self, session: LiveSession, files: InstructionFiles) -> None:
         self._session = session
         self._files = files
         self._told = Told()
 
-    async def remind(self, session: Session, moment: Moment) -> Sequence[Message]:
+    async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]:
         told = self._told.follow(session.view)
         found = await (self._before(told) if moment == "before" else self._behind(told))
         return [message for message in found if message is not None]
@@ -108,7 +108,7 @@ class InstructionReminders:
             self._session.world.sink.emit(InstructionsLoaded(why, len(gathered.files), tokens))
 
 
-def with_instructions(session: Session, files: InstructionFiles) -> Session:
+def with_instructions(session: LiveSession, files: InstructionFiles) -> LiveSession:
     """The session with these instruction files: as reminders, and back after a compaction."""
     source = InstructionReminders(session, files)
     session.reminders = (*session.reminders, source)

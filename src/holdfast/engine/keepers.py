@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.engine.helping import Helping, helped, helping
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.events import KeeperDeferred, KeeperDone, KeeperFailed, KeeperStarted
 from holdfast.ports import Jobs
@@ -80,7 +80,7 @@ class Keepers:
         self._asked: dict[str, Helping] = {}  # what helped when each was asked for last
         self._records: list[Record] = []
 
-    def after_reply(self, session: Session, source: str = "user") -> None:
+    def after_reply(self, session: LiveSession, source: str = "user") -> None:
         """Start what is due after an answer to `source`. Returns at once."""
         facts = session.facts(source)
         for name, keeper in self._keepers.items():
@@ -88,14 +88,14 @@ class Keepers:
                 self._asked[name] = helping(session)
                 self._on(session, name, "asked")
 
-    def _is_due(self, session: Session, keeper: Keeper, facts: Facts) -> bool:
+    def _is_due(self, session: LiveSession, keeper: Keeper, facts: Facts) -> bool:
         try:
             return keeper.is_due(session.view, facts)
         except Exception as e:  # the boundary to keepers: they never fail a turn (TURN-12)
             session.world.sink.emit(KeeperFailed(keeper.name, type(e).__name__, 0.0))
             return False
 
-    def _on(self, session: Session, name: str, event: KeeperEvent) -> None:
+    def _on(self, session: LiveSession, name: str, event: KeeperEvent) -> None:
         self._states[name], action = step(self._states[name], event)
         if action == "wait":
             session.world.sink.emit(KeeperDeferred(name))
@@ -103,7 +103,7 @@ class Keepers:
             session.world.sink.emit(KeeperStarted(name))
             self._jobs.start(name, self._work(session, self._keepers[name]))
 
-    def _work(self, session: Session, keeper: Keeper) -> Callable[[], Awaitable[None]]:
+    def _work(self, session: LiveSession, keeper: Keeper) -> Callable[[], Awaitable[None]]:
         view, facts = session.view.copy(), session.facts()
         clock, sink, by = session.world.clock, session.world.sink, self._asked[keeper.name]
 
@@ -121,7 +121,7 @@ class Keepers:
 
         return work
 
-    async def collect(self, session: Session) -> None:
+    async def collect(self, session: LiveSession) -> None:
         """Commit what finished keepers gave. Only the session's owner calls this, between turns.
 
         It fails no turn (TURN-12): what the disk doesn't take now waits for the next time, and of what the session
@@ -142,13 +142,13 @@ class Keepers:
                 session.world.sink.emit(KeeperFailed("collect", type(e).__name__, 0.0))
             self._records = self._records[len(batch) :]
 
-    async def settle(self, session: Session, seconds: float | None = None) -> bool:
+    async def settle(self, session: LiveSession, seconds: float | None = None) -> bool:
         """Wait until no keeper runs, at most so long, and commit what they gave; False when one still runs."""
         is_quiet = await self._jobs.settle(seconds)
         await self.collect(session)
         return is_quiet
 
-    async def close(self, session: Session, seconds: float = 5.0) -> None:
+    async def close(self, session: LiveSession, seconds: float = 5.0) -> None:
         """No keeper starts any more; running ones get a moment to end, and are cancelled then."""
         for name in self._states:
             self._states[name], _ = step(self._states[name], "closed")

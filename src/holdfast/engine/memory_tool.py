@@ -16,7 +16,7 @@ from typing import Any
 from holdfast import prompts
 from holdfast.context.derived import TOOL
 from holdfast.engine.mounts import Access, Mount, Place
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import FileMissing, HoldfastError, MemoryChanged, MemoryRefused, NameTaken
 from holdfast.memory.changes import TRUST, Change, Delete, Proposal, Rename, Save, Written
 from holdfast.memory.contents import Limits, too_large
@@ -83,7 +83,7 @@ class MemoryTool:
         """The same as bytes, for `Front.tools`."""
         return encode(self.definition)
 
-    async def run(self, session: Session, arguments: Mapping[str, Any]) -> Answer:
+    async def run(self, session: LiveSession, arguments: Mapping[str, Any]) -> Answer:
         """Answer a call. What can't be done is said in the text: a model can only go on from what it reads."""
         access = session.memories
         if access is None:
@@ -121,7 +121,7 @@ def _checked(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    session: Session
+    session: LiveSession
     access: Access
     given: dict[str, Any]
 

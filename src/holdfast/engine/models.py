@@ -10,7 +10,7 @@ from holdfast.context.replies import About, Reply
 from holdfast.context.requests import Request
 from holdfast.engine.calling import Call, call
 from holdfast.engine.ladder import Answered, Blank, Deliver, GiveUp, Ladder, Retry, Rungs, step
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import ModelError, ModelGaveUp
 from holdfast.events import LadderGaveUp, ModelFellBack, RetryWaited
 from holdfast.ports import Model
@@ -43,7 +43,7 @@ class Models:
             await model.close()
 
 
-async def ask_job(session: Session, models: Models, job: Job, asking: Asking) -> Reply | ModelError:
+async def ask_job(session: LiveSession, models: Models, job: Job, asking: Asking) -> Reply | ModelError:
     """Ask the models of a job one after the other until one answers; else the last error, for the caller's own rung.
 
     Waits and cut streams are retried as in a turn; what would need another request (a prompt that is too long, a
@@ -62,7 +62,7 @@ async def ask_job(session: Session, models: Models, job: Job, asking: Asking) ->
     return last
 
 
-async def _ask_one(session: Session, model: Model, job: Job, asking: Asking) -> Reply | ModelError:
+async def _ask_one(session: LiveSession, model: Model, job: Job, asking: Asking) -> Reply | ModelError:
     request, tokens = asking(model.about)
     settings = session.settings
     rungs = Rungs(

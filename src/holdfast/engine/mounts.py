@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.context.derived import ROOT, added_lines, origin_of
 from holdfast.engine.remembering import Memory
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.memory.changes import Change, Origin, Proposal, Save, Stamp, Written, least_trusted
 from holdfast.memory.directory import Allowed, Right, Rights
 from holdfast.memory.names import refusal
@@ -73,18 +73,18 @@ class Access:
             found |= {mount.path(name): one.least for name, one in provenance.items()}
         return found
 
-    async def origin(self, session: Session, added: str = "") -> Origin:
+    async def origin(self, session: LiveSession, added: str = "") -> Origin:
         """Whose word it is that this session's model writes now (MEM-10)."""
         found = origin_of(session.view, added, memories=await self.known())
         return found if self.inherited is None else least_trusted((found, self.inherited))
 
-    async def change(self, session: Session, mount: Mount, change: Change) -> Written | Proposal:
+    async def change(self, session: LiveSession, mount: Mount, change: Change) -> Written | Proposal:
         """Make a change on the word of the session's model, stamped with where it comes from (MEM-10)."""
         origin = await self.origin(session, added_lines(change.base, change.text) if isinstance(change, Save) else "")
         return await mount.memory.change(change, stamp_of(session, origin))
 
 
-def stamp_of(session: Session, origin: Origin) -> Stamp:
+def stamp_of(session: LiveSession, origin: Origin) -> Stamp:
     """The stamp of a change that a session makes now: its message is the last that the user said."""
     asked = next((item.message.id for item in reversed(session.view.items) if spoken(item.message)), "")
     return Stamp(origin=origin, at=session.world.clock.now(), session=session.name, message=asked)

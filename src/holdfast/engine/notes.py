@@ -28,7 +28,7 @@ from holdfast.context.view import View
 from holdfast.engine.fork import Fork
 from holdfast.engine.helping import helping
 from holdfast.engine.notes_fork import by_model
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import HoldfastError
 from holdfast.events import NotesFailed, NotesFellBack, NotesMended, NotesSkipped, NotesStarted, NotesUpdated
 from holdfast.memory import pace as pacing
@@ -73,7 +73,7 @@ class SessionNotes:
 
     name = CURSOR
 
-    def __init__(self, session: Session, file: NotesFile) -> None:
+    def __init__(self, session: LiveSession, file: NotesFile) -> None:
         self.file = file
         self.pace: Pace | None = None
         self.cursor: Cursor | None = None  # of the last update here; in the journal a little later
@@ -283,7 +283,7 @@ class SessionNotes:
                 await self._done.wait()
 
 
-async def offer_notes(session: Session) -> Message | None:
+async def offer_notes(session: LiveSession) -> Message | None:
     """Say the notes in a session that is resumed, where they hold what the view doesn't; gives the message (SM-10).
 
     Without a boundary everything that they tell of is in the view, and behind one made from them they are; what was

@@ -9,7 +9,7 @@ from holdfast.context.noted import CURSOR, noted_plan
 from holdfast.context.policy import Facts
 from holdfast.engine.aside import aside_of
 from holdfast.engine.notes import SessionNotes
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.engine.strategies import Strategy
 from holdfast.memory.notes import Standing
 
@@ -17,7 +17,7 @@ from holdfast.memory.notes import Standing
 def from_notes(notes: SessionNotes) -> Strategy:
     """Compaction from the notes, before any other strategy (CMP-1, CMP-2)."""
 
-    async def propose(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
+    async def propose(session: LiveSession, facts: Facts) -> AsyncIterator[Plan | str]:
         if not facts.settings.notes:
             yield "off: session notes are switched off (the setting notes)"
             return

@@ -17,7 +17,7 @@ from holdfast.context.noted import budget_of
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.engine.fork import Answer, Errand, Fork, run_fork
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import BadSetting
 from holdfast.memory.budgets import update_prompt
 from holdfast.memory.notes import Notes, adopted, parse, render
@@ -85,7 +85,7 @@ class Written:
 
 
 async def by_model(
-    session: Session, seen: tuple[View, Facts], models: Sequence[Model], file: NotesFile, begin: tuple[Start, Notes]
+    session: LiveSession, seen: tuple[View, Facts], models: Sequence[Model], file: NotesFile, begin: tuple[Start, Notes]
 ) -> tuple[Fork | None, Written | str]:
     """Let a model bring the notes up to date. Gives the fork, if there was one, and what was written, or why not."""
     view, facts = seen

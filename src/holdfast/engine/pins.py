@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from holdfast.context.pins import pin_refusal
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import PinRefused
 from holdfast.transcript.records import Pinned
 
 
-async def pin(session: Session, text: str) -> Pinned:
+async def pin(session: LiveSession, text: str) -> Pinned:
     """Pin a text word for word; durable when this returns. Raises `PinRefused` when it is empty or doesn't fit."""
     why = pin_refusal(session.view, text, session.facts())
     if why is not None:
@@ -22,7 +22,7 @@ async def pin(session: Session, text: str) -> Pinned:
     return record
 
 
-async def unpin(session: Session, identity: str) -> Pinned:
+async def unpin(session: LiveSession, identity: str) -> Pinned:
     """Take a pin back, by its id or a beginning of it that only one has. Raises `PinRefused` when there is no such."""
     found = [one for one in session.view.state.pins if one.id == identity]
     found = found or [one for one in session.view.state.pins if identity and one.id.startswith(identity)]

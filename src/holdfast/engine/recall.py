@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.context.originals import Original, Originals, blob_original
 from holdfast.context.recall import BadRecall, Shown, Wanted, shown
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.ports import Blobs, Found, Loaded
 from holdfast.transcript.messages import BlobId
@@ -13,12 +13,12 @@ _BLOB_CHARS = 64
 _NAMED = 5
 
 
-async def recall(session: Session, wanted: Wanted, *, other: str | None = None) -> Shown:
+async def recall(session: LiveSession, wanted: Wanted, *, other: str | None = None) -> Shown:
     """What an id stands for, in this session or another of its project. Raises `BadRecall` when it is unknown."""
     return shown(await original(session, wanted.id, other=other), wanted)
 
 
-async def original(session: Session, identity: str, *, other: str | None = None) -> Original:
+async def original(session: LiveSession, identity: str, *, other: str | None = None) -> Original:
     """The exact original behind an id, or behind a beginning of one that no other id has."""
     if other is not None:
         if session.world.archive is None:
@@ -31,7 +31,7 @@ async def original(session: Session, identity: str, *, other: str | None = None)
     return await original_in(loaded, blobs, identity)
 
 
-def in_view(session: Session, identity: str) -> Original | None:
+def in_view(session: LiveSession, identity: str) -> Original | None:
     """The original of something that is in the view, as said, whatever is shown in its place."""
     view = session.view
     if identity not in view.positions and identity not in view.results:
@@ -60,7 +60,7 @@ async def original_in(loaded: Loaded, blobs: Blobs, identity: str) -> Original:
     raise BadRecall(f"nothing here has the id {identity[:80]!r}: search for what it says instead")
 
 
-async def search(session: Session, query: str, *, limit: int = 10, sessions: tuple[str, ...] = ()) -> Found:
+async def search(session: LiveSession, query: str, *, limit: int = 10, sessions: tuple[str, ...] = ()) -> Found:
     """Everything that fits a query, in this session and the others of its project, best first."""
     if session.world.archive is None:
         raise HoldfastError("nothing can be searched here: the session has no archive")

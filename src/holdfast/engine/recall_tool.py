@@ -13,7 +13,7 @@ from typing import Any
 from holdfast import prompts
 from holdfast.context.recall import TOOL, BadRecall, Wanted, range_of
 from holdfast.engine.recall import recall, search
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import HoldfastError
 from holdfast.ports import Found, Hit
 from holdfast.transcript.blocks import encode
@@ -51,7 +51,7 @@ class RecallTool:
         """The same as bytes, for `Front.tools`."""
         return encode(self.definition)
 
-    async def run(self, session: Session, arguments: Mapping[str, Any]) -> str:
+    async def run(self, session: LiveSession, arguments: Mapping[str, Any]) -> str:
         """Answer a call. What can't be done is said in the text: a model can only go on from what it reads."""
         try:
             return await _answered(session, _checked(arguments))
@@ -78,7 +78,7 @@ def _checked(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-async def _answered(session: Session, given: dict[str, Any]) -> str:
+async def _answered(session: LiveSession, given: dict[str, Any]) -> str:
     other = given.get("session")
     if "query" in given:
         limit = max(1, min(given.get("limit", _HITS), _MOST_HITS))

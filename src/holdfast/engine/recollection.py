@@ -21,7 +21,7 @@ from holdfast.context.requests import Request
 from holdfast.engine.helping import helping
 from holdfast.engine.models import Models, ask_job
 from holdfast.engine.reminding import Moment
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.events import MemoriesRecalled, MemoryIndexShown, MemorySelectionFailed
 from holdfast.memory.contents import Limits, changed, shown
 from holdfast.memory.directory import TEAM
@@ -53,7 +53,7 @@ class MemoryRecall:
         self._models = models or Models()
         self._asked: MessageId | None = None
 
-    async def remind(self, session: Session, moment: Moment) -> Sequence[Message]:
+    async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]:
         if moment != "behind" or not session.settings.memory:
             return ()
         said = last_said(session)
@@ -73,7 +73,7 @@ class MemoryRecall:
             return ()
         return (_reminder("\n\n".join((prompts.source("memory_recalled"), *texts)), NAME, "Memories"),)
 
-    def _wanted(self, session: Session, now: float) -> Wanted:
+    def _wanted(self, session: LiveSession, now: float) -> Wanted:
         settings = session.settings
         texts = [text for item in session.view.items if (text := user_text(item))]
         query = texts[-1]
@@ -88,7 +88,7 @@ class MemoryRecall:
             now=now,
         )
 
-    async def _chosen(self, session: Session, wanted: Wanted) -> tuple[tuple[Card, ...], str, int]:
+    async def _chosen(self, session: LiveSession, wanted: Wanted) -> tuple[tuple[Card, ...], str, int]:
         """The cards to show, who chose them, and among how many."""
         found = await self._memories.find(wanted)
         ranking = tuple(one.card for one in found.chosen)
@@ -102,14 +102,14 @@ class MemoryRecall:
             return ranking, "ranking", found.scanned
         return tuple(cards[file] for file in files), "model", found.scanned
 
-    def _selectors(self, session: Session) -> Models:
+    def _selectors(self, session: LiveSession) -> Models:
         """Who chooses: whoever the turn was given; else whom the session's helpers name, else whom this has."""
         by = helping(session)
         has_own = by.helpers is not None and (by.is_given or by.helpers.selector)
         return by.helpers if has_own and by.helpers is not None else self._models
 
     async def _selected(
-        self, session: Session, models: Models, wanted: Wanted, cards: dict[str, Card]
+        self, session: LiveSession, models: Models, wanted: Wanted, cards: dict[str, Card]
     ) -> tuple[str, ...] | None:
         """What a model chose; None when it didn't answer in time, or not so that it can be read (MEM-4)."""
         system = prompts.render("memory_select_system", limit=str(wanted.limit))
@@ -132,7 +132,7 @@ class MemoryRecall:
         session.world.sink.emit(MemorySelectionFailed(reason, len(cards)))
         return None
 
-    async def _sources(self, session: Session) -> Mapping[str, str]:
+    async def _sources(self, session: LiveSession) -> Mapping[str, str]:
         """What is said of where memories come from: those from outside are data, whoever let them in (MEM-10).
 
         A file that no writer of ours put there has nobody's word, whatever it says of itself (SEC-11).
@@ -140,7 +140,7 @@ class MemoryRecall:
         known = await session.memories.known() if session.memories is not None else {}
         return {path: _FROM.get(origin, "") for path, origin in known.items()}
 
-    async def _texts(self, session: Session, cards: Sequence[Card], now: float) -> list[str]:
+    async def _texts(self, session: LiveSession, cards: Sequence[Card], now: float) -> list[str]:
         if not cards:
             return []
         budget = session.limits.scaled(session.settings.memory_body_tokens)
@@ -167,13 +167,13 @@ class MemoryIndexReminder:
 
     name = INDEX_NAME
 
-    def __init__(self, session: Session, memories: MemorySearch | None) -> None:
+    def __init__(self, session: LiveSession, memories: MemorySearch | None) -> None:
         self._session = session
         self._memories = memories
         self._uses: Mapping[str, int] | None = None  # as when the session began: the order stays (MEM-2)
         self._put_back: str | None = None  # by the last compaction here, whole, however much of it had room
 
-    async def remind(self, session: Session, moment: Moment) -> Sequence[Message]:
+    async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]:
         if moment != "before" or not session.settings.memory:
             return ()
         now = await self._text() or ""
@@ -183,7 +183,7 @@ class MemoryIndexReminder:
         changes = changed(told, now)
         return (self._said("change", changes, changes=changes),) if changes else ()
 
-    def _told(self, session: Session) -> str | None:
+    def _told(self, session: LiveSession) -> str | None:
         """The index as the view tells it; what a compaction of ours had no room for counts as told."""
         notes = [
             _texts_of(item) for item in session.view.items if item.message.note == INDEX_NAME and not item.is_hidden
@@ -231,7 +231,7 @@ class MemoryIndexReminder:
         return self._memories.where if self._memories is not None else ROOT
 
 
-def with_memory(session: Session, memories: MemorySearch | None, models: Models | None = None) -> Session:
+def with_memory(session: LiveSession, memories: MemorySearch | None, models: Models | None = None) -> LiveSession:
     """The session with these memories: the index as a reminder and back after a compaction, and what matters.
 
     None: nothing of the project is shown, only the indexes of other directories that `session.memories` opens.
@@ -260,7 +260,7 @@ def user_text(item: Item) -> str:
     return "" if item.is_hidden else spoken(item.message)
 
 
-def last_said(session: Session) -> Item | None:
+def last_said(session: LiveSession) -> Item | None:
     """What the user said since the last answer; None when it was something else, such as results of tools."""
     for item in reversed(session.view.items):
         if item.message.role == "assistant":
@@ -270,7 +270,7 @@ def last_said(session: Session) -> Item | None:
     return None
 
 
-def _shown(session: Session) -> dict[str, float]:
+def _shown(session: LiveSession) -> dict[str, float]:
     found: dict[str, float] = {}
     for item in session.view.items:
         if item.message.note == NAME and item.message.origin == "reminder" and not item.is_hidden:
@@ -282,7 +282,7 @@ def _kept(text: str, limits: Limits) -> str:
     return shown(text, limits, modified={}, uses={}).text
 
 
-def _tools(session: Session, turns: int) -> tuple[str, ...]:
+def _tools(session: LiveSession, turns: int) -> tuple[str, ...]:
     """The tools used in the last turns of the user."""
     names: list[str] = []
     for item in reversed(session.view.items):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from holdfast.engine.imports import Source, import_recording
-from holdfast.engine.session import Session, World
+from holdfast.engine.session import LiveSession, World
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.ports import Journal
 from holdfast.settings import Settings
@@ -35,7 +35,7 @@ async def lines_again(
         found = [one for one in read_recordings(data, source.file) if one.session == source.session and one.messages]
         if not found:
             return None
-        session = await Session.open(replace(world, journal=journal, calibrations=None), settings)
+        session = await LiveSession.open(replace(world, journal=journal, calibrations=None), settings)
         await import_recording(
             session, found[0], data, file=source.file, is_whole=source.is_whole, at=source.at or header.created
         )

@@ -16,7 +16,7 @@ from holdfast.context.reminders import prepend_context
 from holdfast.engine.mounts import Mount, stamp_of
 from holdfast.engine.recollection import last_said, user_text
 from holdfast.engine.reminding import Moment
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import HoldfastError
 from holdfast.events import MemoryAsked
 from holdfast.memory.changes import Change, Delete, Proposal, Save, Stamp, Written
@@ -41,7 +41,7 @@ class OnTheUsersWord:
     def __init__(self) -> None:
         self._asked: MessageId | None = None
 
-    async def remind(self, session: Session, moment: Moment) -> Sequence[Message]:
+    async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]:
         mount = _writable(session)
         if moment != "behind" or mount is None or not session.settings.memory:
             return ()
@@ -60,7 +60,7 @@ class OnTheUsersWord:
         (message,) = prepend_context((), {"Memory": text})
         return (Message.of("user", list(message.blocks), origin="reminder", note=NAME),)
 
-    async def _line(self, session: Session, mount: Mount, stamp: Stamp, wish: Wish) -> str:
+    async def _line(self, session: LiveSession, mount: Mount, stamp: Stamp, wish: Wish) -> str:
         """Do it, and say in a line what came of it."""
         try:
             outcome, line = await (_keep if wish.act == "remember" else _forget)(session, mount, stamp, wish.text)
@@ -70,7 +70,7 @@ class OnTheUsersWord:
         return line
 
 
-def _writable(session: Session) -> Mount | None:
+def _writable(session: LiveSession) -> Mount | None:
     mounts = session.memories.mounts if session.memories is not None else ()
     return next((one for one in mounts if one.right == "write" and one.memory.mode != "off"), None)
 
@@ -118,14 +118,14 @@ async def _follow(mount: Mount, stamp: Stamp, change: Change, done: Written, wor
                 await mount.memory.change(Save(name=index, text=text, base=read.text), stamp)
 
 
-async def over_limits(session: Session, mount: Mount) -> str:
+async def over_limits(session: LiveSession, mount: Mount) -> str:
     """What is said when the index is too large by now; nothing else (MEM-2)."""
     read = await mount.memory.store.read(INDEX)
     limits = Limits(session.settings.memory_index_lines, session.settings.memory_index_bytes)
     return (too_large(read.text, limits) or "") if read is not None else ""
 
 
-async def _keep(session: Session, mount: Mount, stamp: Stamp, text: str) -> tuple[str, str]:
+async def _keep(session: LiveSession, mount: Mount, stamp: Stamp, text: str) -> tuple[str, str]:
     kind, title = kind_of(text), title_of(text)
     name = file_name(kind, title, hashlib.sha256(text.encode("utf-8", "replace")).hexdigest())
     whole = topic_text(name=title, description=title_of(text, 200), kind=kind, body=text)
@@ -141,7 +141,7 @@ async def _keep(session: Session, mount: Mount, stamp: Stamp, text: str) -> tupl
     return done.outcome, f"{line}\n  {note}" if (note := await over_limits(session, mount)) else line
 
 
-async def _forget(session: Session, mount: Mount, stamp: Stamp, about: str) -> tuple[str, str]:
+async def _forget(session: LiveSession, mount: Mount, stamp: Stamp, about: str) -> tuple[str, str]:
     store = mount.memory.store
     listed = await store.listing()
     names = [one.name for one in listed.files if is_memory(one.name)][:MOST_FILES]

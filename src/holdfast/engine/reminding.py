@@ -20,7 +20,7 @@ from holdfast.transcript.blocks import Text, text_block
 from holdfast.transcript.messages import Message, MessageId, content_of
 
 if TYPE_CHECKING:
-    from holdfast.engine.session import Session
+    from holdfast.engine.session import LiveSession
 
 Moment = Literal["before", "behind"]
 # What changes least stands first; sources of other names come behind these, in the order in which they were added.
@@ -36,7 +36,7 @@ class Reminding(Protocol):
 
     name: str
 
-    async def remind(self, session: Session, moment: Moment) -> Sequence[Message]: ...
+    async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]: ...
 
 
 def ordered(sources: Sequence[Reminding]) -> tuple[Reminding, ...]:
@@ -46,7 +46,7 @@ def ordered(sources: Sequence[Reminding]) -> tuple[Reminding, ...]:
     return tuple(sorted(by_name.values(), key=lambda source: rank.get(source.name, len(ORDER))))
 
 
-async def remind(session: Session, moment: Moment) -> None:
+async def remind(session: LiveSession, moment: Moment) -> None:
     """Ask all sources, and append what they give."""
     if not session.reminders or (moment == "before" and session.view.open_calls):
         return
@@ -84,7 +84,7 @@ class HostText:
     source: Callable[[], Awaitable[str | None]]
     _shown: tuple[str | None, str] = field(default=(None, ""))  # the boundary, and the mark of the text shown last
 
-    async def remind(self, session: Session, moment: Moment) -> Sequence[Message]:
+    async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]:
         if moment != "before":
             return ()
         text = await self.source() or ""

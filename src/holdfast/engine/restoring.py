@@ -17,14 +17,14 @@ from holdfast.context.restore.registry import FileNow, Registry, Scene
 from holdfast.context.restore.scene import Looked, look
 from holdfast.context.view import View
 from holdfast.engine.aside import aside_of
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.events import FileReadBack, Restored, RestoreFailed
 from holdfast.transcript.edits import Compacted
 
 WHOLE_SHARES = (1.0, 0.5, 0.25)  # of the room, tried in turn: a boundary that is still refused comes back with less
 
 
-async def with_restored(session: Session, plan: Plan, facts: Facts, without: Made) -> Compacted:
+async def with_restored(session: LiveSession, plan: Plan, facts: Facts, without: Made) -> Compacted:
     """The boundary with what comes back behind its summary. `without` is the one that may be committed as it is."""
     bare = without.boundary
     if not facts.settings.restore:
@@ -67,7 +67,7 @@ def room_tokens(view: View, bare: Compacted, facts: Facts) -> tuple[int, int]:
     return min(half, most), min(spare, max(0, most - half))
 
 
-async def _looked(session: Session, plan: Plan, facts: Facts) -> Looked:
+async def _looked(session: LiveSession, plan: Plan, facts: Facts) -> Looked:
     """The trackers' view of things, with the files as they are now and what the host gives."""
     looked = await aside_of(session.view, lambda view: look(view, plan.keep_from, facts, session.registry))
     given: dict[str, str] = {}
@@ -83,7 +83,7 @@ async def _looked(session: Session, plan: Plan, facts: Facts) -> Looked:
     return replace(looked, scene=replace(scene, files=await _files(session, scene, looked.failed)))
 
 
-async def _files(session: Session, scene: Scene, failed: dict[str, str]) -> dict[str, FileNow] | None:
+async def _files(session: LiveSession, scene: Scene, failed: dict[str, str]) -> dict[str, FileNow] | None:
     """The files that restorers want, as they are now; None where there is no disk to ask."""
     files = session.world.files
     if files is None:
@@ -104,7 +104,7 @@ async def _files(session: Session, scene: Scene, failed: dict[str, str]) -> dict
     return {file.path: file for file in found}
 
 
-def _tell(session: Session, failed: dict[str, str], boundary: Compacted) -> None:
+def _tell(session: LiveSession, failed: dict[str, str], boundary: Compacted) -> None:
     emit = session.world.sink.emit
     for name, reason in failed.items():
         emit(RestoreFailed(name, reason.split(":")[0]))

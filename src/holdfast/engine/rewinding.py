@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.context.view import View, project
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import CompactionRefused, HoldfastError
 from holdfast.transcript.blocks import Text, ToolResult
 from holdfast.transcript.edits import Rewound
@@ -25,7 +25,7 @@ class Prompt:
     before: MessageId
 
 
-async def prompts(session: Session) -> tuple[Prompt, ...]:
+async def prompts(session: LiveSession) -> tuple[Prompt, ...]:
     """Everything that a person said on the way to the present view, oldest first, compacted away or not."""
     loaded = await session.world.journal.load(whole=True)
     view = project(mended_record(placed.record, placed.seq + 1, Problems()) for placed in loaded.records)
@@ -48,7 +48,7 @@ async def prompts(session: Session) -> tuple[Prompt, ...]:
 
 
 async def rewind_conversation(
-    session: Session, to: str, *, reason: str = "asked for", also: Callable[[str], Noted] | None = None
+    session: LiveSession, to: str, *, reason: str = "asked for", also: Callable[[str], Noted] | None = None
 ) -> Prompt:
     """Go back to just before a prompt: it and what came after it leave the view; the prompt comes back for editing.
 
@@ -68,7 +68,7 @@ async def rewind_conversation(
 
 
 async def rewind_to(
-    session: Session, last: str, *, reason: str = "asked for", also: Callable[[str], Noted] | None = None
+    session: LiveSession, last: str, *, reason: str = "asked for", also: Callable[[str], Noted] | None = None
 ) -> str:
     """Go on from a message that was said at any time, also on a way that was left; no id: from the start.
 
@@ -88,7 +88,7 @@ async def rewind_to(
     return identity
 
 
-async def rewind_back(session: Session, rewind: str, last: str, *also: Noted, reason: str = "asked for") -> None:
+async def rewind_back(session: LiveSession, rewind: str, last: str, *also: Noted, reason: str = "asked for") -> None:
     """Take a rewind back: the view is the one from right before it, compaction included, to the byte (CKP-8).
 
     `last` is the last message of that view. What was said since leaves the view. `also` is of the same transaction.

@@ -87,8 +87,8 @@ class Window:
 
 
 @dataclass(slots=True)
-class Session:
-    """One conversation. Open it with `Session.open`; one task at a time may use it."""
+class LiveSession:
+    """One conversation, open in this process. Open it with `LiveSession.open`; one task at a time may use it."""
 
     world: World
     settings: Settings
@@ -126,7 +126,7 @@ class Session:
         window: Window | None = None,
         whole: bool = False,
         is_read_only: bool = False,
-    ) -> Session:
+    ) -> LiveSession:
         """Fold a journal into a session. A fresh journal gives an empty one; damage is repaired and said (REL-2).
 
         Without `whole`, reading starts at what the last boundary keeps, so time follows the live view (SPD-3).

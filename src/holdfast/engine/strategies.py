@@ -14,10 +14,10 @@ from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.engine.aside import aside_of
 from holdfast.engine.helping import helping
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.ports import Model
 
-Propose = Callable[[Session, Facts], AsyncIterator["Plan | str"]]
+Propose = Callable[[LiveSession, Facts], AsyncIterator["Plan | str"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Strategy:
     models: tuple[Model, ...] = ()  # those that it asks, in their order
 
 
-async def proposed(session: Session, facts: Facts) -> AsyncGenerator[tuple[str, Plan | str], None]:
+async def proposed(session: LiveSession, facts: Facts) -> AsyncGenerator[tuple[str, Plan | str], None]:
     """All proposals for the view as it is, each with its strategy's name; an exception ends only its own strategy."""
     by_model = helping(session).summarizing
     with_model = (by_model,) if by_model else ()
@@ -44,7 +44,7 @@ async def proposed(session: Session, facts: Facts) -> AsyncGenerator[tuple[str, 
             yield strategy.name, f"error: {type(e).__name__}"
 
 
-async def _ahead(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
+async def _ahead(session: LiveSession, facts: Facts) -> AsyncIterator[Plan | str]:
     held = session.view.state.held
     if held is not None and facts.span is None:
         yield await aside_of(session.view, lambda view: held_plan(view, facts, held))
@@ -53,7 +53,7 @@ async def _ahead(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
 AHEAD = Strategy("precomputed", _ahead)
 
 
-async def _ledger(session: Session, facts: Facts) -> AsyncIterator[Plan | str]:
+async def _ledger(session: LiveSession, facts: Facts) -> AsyncIterator[Plan | str]:
     positions = tails(session.view, facts)
     if not positions:
         yield "nothing_to_compact: no message stands before the messages to keep"
@@ -81,7 +81,7 @@ def tails(view: View, facts: Facts) -> list[int]:
 LEDGER = Strategy("ledger", _ledger)
 
 
-async def supplied(session: Session, facts: Facts, record: str) -> AsyncGenerator[tuple[str, Plan | str], None]:
+async def supplied(session: LiveSession, facts: Facts, record: str) -> AsyncGenerator[tuple[str, Plan | str], None]:
     """A record that a person wrote or edited, in the place of the ledger's; no model is asked (CMP-11)."""
     async for plan in _ledger(session, facts):
         if isinstance(plan, Plan):

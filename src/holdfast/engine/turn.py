@@ -37,7 +37,7 @@ from holdfast.engine.ladder import (
 )
 from holdfast.engine.models import Models
 from holdfast.engine.reminding import remind
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong
 from holdfast.events import CompactionChecked, LadderGaveUp
 from holdfast.ports import Model
@@ -52,7 +52,7 @@ WINDOW_STOP = "model_context_window_exceeded"
 
 
 async def run_turn(
-    session: Session,
+    session: LiveSession,
     prompt: str | Message | Sequence[Message] | None,
     model: Model,
     keepers: Keepers | None = None,
@@ -102,8 +102,8 @@ async def run_turn(
     return reply
 
 
-async def rested(session: Session) -> None:
-    """`Session.rest`, aside where there is much to read."""
+async def rested(session: LiveSession) -> None:
+    """`LiveSession.rest`, aside where there is much to read."""
     settings = session.settings
     await aside_of(session.view, lambda view: index_of(view, settings), size_bytes=unread_bytes(session.view))
 
@@ -123,7 +123,7 @@ def _messages(prompt: str | Message | Sequence[Message] | None) -> Sequence[Mess
     return (prompt,) if isinstance(prompt, Message) else prompt or ()
 
 
-async def _ask(session: Session, model: Model, source: str, on_delta: OnDelta | None) -> Reply:
+async def _ask(session: LiveSession, model: Model, source: str, on_delta: OnDelta | None) -> Reply:
     """Prepare, call, and climb the ladder until there is an answer or nothing is left to try (TURN-11)."""
     about = model.about
     await introduce(session, about)
@@ -156,7 +156,7 @@ def _outcome(said: Reply | ModelError) -> Answered | Blank | WindowStop | ModelE
     return Blank() if said.is_empty and said.stop_reason == "end_turn" else Answered()
 
 
-def _given_up(session: Session, about: About, action: Action) -> ModelGaveUp:
+def _given_up(session: LiveSession, about: About, action: Action) -> ModelGaveUp:
     """The error that ends a turn; it says what was tried, and what a person can do."""
     assert isinstance(action, GiveUp)
     session.world.sink.emit(LadderGaveUp(about.id, action.last.reason, action.tried))
@@ -179,7 +179,7 @@ class Prepared:
 
 
 async def prepare(
-    session: Session,
+    session: LiveSession,
     *,
     source: str = "user",
     protocol: Protocol = "anthropic",
@@ -196,7 +196,7 @@ async def prepare(
 
 
 async def requested(
-    session: Session, facts: Facts, *, protocol: Protocol, stream: bool, head: Mapping[str, Any] | None = None
+    session: LiveSession, facts: Facts, *, protocol: Protocol, stream: bool, head: Mapping[str, Any] | None = None
 ) -> Request:
     """The request of the session's view. One whose parts are large and new is made aside; nobody else may use the
     session meanwhile, as at any time."""
@@ -213,7 +213,7 @@ class Ready:
     outcome: Outcome | None = None
 
 
-async def ready(session: Session, source: str = "user", *, wanted: Wanted = "said") -> Ready:
+async def ready(session: LiveSession, source: str = "user", *, wanted: Wanted = "said") -> Ready:
     """As `prepare`, without making the request. `wanted` is what that has to hold of an open loop's thinking."""
     await _pass_turn(session)
     facts = session.facts(source)
@@ -236,7 +236,7 @@ async def _shrunk(view: View, facts: Facts, shrink: Pass) -> tuple[Edit, ...]:
     return await aside_of(view, lambda seen: tuple(shrink(seen, facts)), size_bytes=size)
 
 
-async def _pass_turn(session: Session) -> None:
+async def _pass_turn(session: LiveSession) -> None:
     """A request has to end with the user; when the model spoke last, a recorded line passes it the turn."""
     view = session.view
     if not view.items or not await aside(unflattened_bytes(view), lambda: lacks_turn(view)):
@@ -245,7 +245,7 @@ async def _pass_turn(session: Session) -> None:
     await session.append(line)
 
 
-async def _compact_if_due(session: Session, facts: Facts) -> Outcome | None:
+async def _compact_if_due(session: LiveSession, facts: Facts) -> Outcome | None:
     size = facts.size(session.view)
     level = pressure_at(size, facts.limits)
     session.world.sink.emit(CompactionChecked(size, level.value, facts.limits.usable, facts.source))
@@ -265,7 +265,7 @@ async def _compact_if_due(session: Session, facts: Facts) -> Outcome | None:
     return outcome
 
 
-def fixed_parts(session: Session) -> dict[str, int]:
+def fixed_parts(session: LiveSession) -> dict[str, int]:
     """The tokens that no compaction can reduce, by what they are, counted as the whole view is (PRS-6)."""
     view, settings = session.view, session.settings
     calibration = view.state.calibration
@@ -280,7 +280,7 @@ def fixed_parts(session: Session) -> dict[str, int]:
     return {"system prompt and tools": front, "pins": pins, "last message": latest}
 
 
-def blocked_text(session: Session, facts: Facts, size: int) -> str:
+def blocked_text(session: LiveSession, facts: Facts, size: int) -> str:
     """What to say when no call can be made: how much must go, what it consists of, and what helps (TURN-13, PRS-6)."""
     limits, breaker, fixed = facts.limits, session.view.state.breaker, fixed_parts(session)
     parts = ", ".join(f"{name} {tokens:,}" for name, tokens in fixed.items())

@@ -9,7 +9,7 @@ from holdfast.context.compaction import Plan, Trigger
 from holdfast.context.parts import Part as Chosen
 from holdfast.context.view import View
 from holdfast.engine.compaction import Failed, Proposal, Wish, proposal
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import CompactionRefused
 from holdfast.events import Event
 from holdfast.transcript.edits import Compacted, Undone
@@ -24,7 +24,7 @@ class Uncompacted:
     tokens_after: int
 
 
-async def uncompact(session: Session, *, reason: str = "asked for") -> Uncompacted:
+async def uncompact(session: LiveSession, *, reason: str = "asked for") -> Uncompacted:
     """Take back the last compaction, as a record: nothing that was said since is lost.
 
     Automatic compaction then waits for the block threshold, or it would do at once what was just undone. Raises
@@ -66,7 +66,7 @@ class _Silent:
 
 
 async def preview(
-    session: Session,
+    session: LiveSession,
     *,
     trigger: Trigger = "manual",
     record: str | None = None,

@@ -25,7 +25,7 @@ from holdfast.adapters.files.forking import drafted
 from holdfast.adapters.files.journal import FileJournal
 from holdfast.context.reminders import neutralised_result
 from holdfast.engine.keepers import Keepers
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import JournalError, SessionNotFound
 from holdfast.gateway.durable import LateJournal
 from holdfast.gateway.forking import copied, share_blobs, until
@@ -61,7 +61,7 @@ class Held:
     `is_shaped`: the view isn't what the client has any more, so the view is what goes upstream.
     """
 
-    session: Session
+    session: LiveSession
     journal: LateJournal
     keepers: Keepers
     sink: SessionSink
@@ -177,7 +177,7 @@ class Sessions:
         made = await create_session(self.home, project=self.home, source=SOURCE, parts=parts(sink))
         return self._hold(made, sink, route, Place(0, start))
 
-    def _hold(self, session: Session, sink: SessionSink, route: str, head: Place | None = None) -> Held:
+    def _hold(self, session: LiveSession, sink: SessionSink, route: str, head: Place | None = None) -> Held:
         cursors = session.view.state.cursors
         head = head or _place(cursors.get(CLIENT)) or Place(0, b"")
         journal = LateJournal(session.world.journal, is_durable=self._is_durable)
@@ -307,7 +307,7 @@ def _is_on(place: Place, links: Sequence[bytes]) -> bool:
     return place.count < len(links) and links[place.count] == place.link
 
 
-def is_shaped(session: Session) -> bool:
+def is_shaped(session: LiveSession) -> bool:
     """Whether the view shows anything else than what the client has."""
     view = session.view
     if view.boundary is not None or view.collapses:

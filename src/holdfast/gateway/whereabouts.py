@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast import prompts
 from holdfast.context.reminders import prepend_context
 from holdfast.engine.reminding import Moment
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.transcript.messages import Message
 
 NAME = "whereabouts"
@@ -21,7 +21,7 @@ class Whereabouts:
 
     name = NAME
 
-    async def remind(self, session: Session, moment: Moment) -> Sequence[Message]:
+    async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]:
         view = session.view
         is_shortened = view.frozen or view.cleared or view.snipped or view.collapses or view.boundary
         if moment != "behind" or not is_shortened or any(item.message.note == NAME for item in view.items):

@@ -24,7 +24,7 @@ from holdfast.context.tool_results import tool_result_budget
 from holdfast.engine.compaction import Done, compact
 from holdfast.engine.full import summarizing
 from holdfast.engine.keepers import Keepers
-from holdfast.engine.session import Session, World
+from holdfast.engine.session import LiveSession, World
 from holdfast.engine.turn import Prepared, prepare
 from holdfast.errors import ContextBlocked, HoldfastError
 from holdfast.events import (
@@ -84,7 +84,7 @@ class Drive:
 
     recording: Recording
     options: ReplayOptions
-    session: Session
+    session: LiveSession
     clock: RecordedClock
     log: LogHistory
     cost: Cost
@@ -126,7 +126,7 @@ class Drive:
         window = window_of(recording, options)
         # While the view is the log's own, its size is taken as the log's system took it (TOK-3).
         settings = replace(options.settings, estimator="base")
-        session = with_notes(await Session.open(world, settings, model=model, window=window), MemoryNotes())
+        session = with_notes(await LiveSession.open(world, settings, model=model, window=window), MemoryNotes())
         session.summarizing = summarizing(summarizers)
         rules = ModelRules(window_tokens=max(window.tokens, 1_000_000), max_output_tokens=10**9, allow_unknown=True)
         drive = cls(

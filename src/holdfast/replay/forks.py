@@ -18,7 +18,7 @@ from holdfast.context.replies import About, Delta, Reply
 from holdfast.context.requests import Request
 from holdfast.engine.models import Models
 from holdfast.engine.notes import SessionNotes
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.errors import BadRequest
 from holdfast.memory.notes import form_of
 from holdfast.replay.cost import Cost
@@ -134,7 +134,7 @@ class StandIn:
 class Forks:
     """The notes of a replayed session, kept by forks."""
 
-    session: Session
+    session: LiveSession
     stand_in: StandIn
     notes: SessionNotes
     runs: int = 0
@@ -144,7 +144,7 @@ class Forks:
     _answer: Message | None = None  # the answer that may have more to come
 
     @classmethod
-    def of(cls, session: Session, rules: ModelRules) -> Forks:
+    def of(cls, session: LiveSession, rules: ModelRules) -> Forks:
         file = MemoryNotes()
         model = session.view.front.model if session.view.front else None
         stand_in = StandIn(rules, Cost(session.model), model or "unknown", file.path, session.model.thinking_is_bound)

@@ -19,7 +19,7 @@ from holdfast.adapters.files import SessionFiles, SessionStore
 from holdfast.adapters.files.store import AGENTS, COMMANDS, JOURNAL, open_beside
 from holdfast.adapters.jobs import TaskJobs
 from holdfast.adapters.trust import CLAUDE
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.memory.directory import Rights
 from holdfast.ports import Journal, Model
 from holdfast.wiring.sessions import (
@@ -67,7 +67,7 @@ async def agent(
         folder = Path(mkdtemp(prefix="holdfast-"))
         cleanup = partial(rmtree, folder, ignore_errors=True)
         session, children = await memory_session(parts=parts), _memory_children(parts)
-        remembers: Callable[[Session, Rights], None] = _forgetful
+        remembers: Callable[[LiveSession, Rights], None] = _forgetful
     else:
         store, settings = SessionStore(home), parts.settings
         if resume is None:
@@ -108,11 +108,11 @@ def _nothing() -> None:
     pass
 
 
-def _forgetful(session: Session, rights: Rights) -> None:
+def _forgetful(session: LiveSession, rights: Rights) -> None:
     """Without a home there is no memory."""
 
 
-def _remembering(parent: SessionFiles, parts: Parts, session: Session, rights: Rights) -> None:
+def _remembering(parent: SessionFiles, parts: Parts, session: LiveSession, rights: Rights) -> None:
     """Give the session of a sub-agent its memories; it stands in the same project and home as its parent."""
     if parts.settings.memory:
         home, project = home_beside(parent) or home_of(os.environ), parent.journal.header.project
@@ -170,10 +170,10 @@ def _machine(
     )
 
 
-def _memory_children(parts: Parts) -> Callable[[str, bool], Awaitable[Session]]:
+def _memory_children(parts: Parts) -> Callable[[str, bool], Awaitable[LiveSession]]:
     journals: dict[str, Journal] = {}
 
-    async def child(name: str, resumes: bool) -> Session:
+    async def child(name: str, resumes: bool) -> LiveSession:
         session = await memory_session(name, journal=journals.get(name) if resumes else None, parts=parts)
         journals[name] = session.world.journal
         return session
@@ -181,10 +181,10 @@ def _memory_children(parts: Parts) -> Callable[[str, bool], Awaitable[Session]]:
     return child
 
 
-def _file_children(parent: SessionFiles, parts: Parts) -> Callable[[str, bool], Awaitable[Session]]:
+def _file_children(parent: SessionFiles, parts: Parts) -> Callable[[str, bool], Awaitable[LiveSession]]:
     """Sessions of sub-agents, in the folder of the session that they belong to and with its notes apart (SES-3)."""
 
-    async def child(name: str, resumes: bool) -> Session:
+    async def child(name: str, resumes: bool) -> LiveSession:
         files = await open_beside(parent, name, parts.clock.now(), is_new=not resumes)
         return await session_of(files, parts, notes=False)
 

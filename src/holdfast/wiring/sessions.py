@@ -46,7 +46,7 @@ from holdfast.engine.notes_compaction import from_notes
 from holdfast.engine.recollection import with_memory
 from holdfast.engine.remembered import OnTheUsersWord
 from holdfast.engine.remembering import Memory
-from holdfast.engine.session import Session, Window, World
+from holdfast.engine.session import LiveSession, Window, World
 from holdfast.events import JournalRepaired
 from holdfast.memory.directory import MAIN_RIGHTS, Rights, allowed, project_directory
 from holdfast.memory.instructions.places import Places
@@ -88,7 +88,7 @@ async def create_session(
     source: str | None = None,
     forked_from: str | None = None,
     parts: Parts | None = None,
-) -> Session:
+) -> LiveSession:
     """A new session of a project, locked for writing until it is closed."""
     parts = parts or Parts()
     files = await SessionStore(home).create(
@@ -110,7 +110,7 @@ async def open_session(
     whole: bool = False,
     offers_notes: bool = False,
     parts: Parts | None = None,
-) -> Session:
+) -> LiveSession:
     """A session by id, unique beginning of one, or path. Raises `SessionBusy` when someone else writes it.
 
     With `read_only` nothing is locked or repaired, and committing anything raises `JournalError`. `whole` reads back
@@ -129,7 +129,7 @@ async def open_session(
     return await offered(session) if offers_notes else session
 
 
-async def offered(session: Session) -> Session:
+async def offered(session: LiveSession) -> LiveSession:
     try:
         await offer_notes(session)
     except BaseException:
@@ -138,7 +138,7 @@ async def offered(session: Session) -> Session:
     return session
 
 
-async def fork_session(home: Path, reference: str | Path, *, parts: Parts | None = None) -> Session:
+async def fork_session(home: Path, reference: str | Path, *, parts: Parts | None = None) -> LiveSession:
     """A new session that goes on from another, which stays as it is; open for writing (SES-1)."""
     parts = parts or Parts()
     identity = parts.ids.new("session")
@@ -148,7 +148,7 @@ async def fork_session(home: Path, reference: str | Path, *, parts: Parts | None
 
 async def session_of(
     files: SessionFiles, parts: Parts, *, whole: bool = False, read_only: bool = False, notes: bool = True
-) -> Session:
+) -> LiveSession:
     world = World(
         journal=files.journal,
         blobs=files.blobs,
@@ -161,7 +161,7 @@ async def session_of(
         secret_key=_secret_key(files),
     )
     try:
-        opened = await Session.open(
+        opened = await LiveSession.open(
             world, parts.settings, model=parts.model, window=parts.window, whole=whole, is_read_only=read_only
         )
     except BaseException:
@@ -182,7 +182,7 @@ async def session_of(
     return opened
 
 
-def _with_memories(session: Session, files: SessionFiles, parts: Parts) -> FileMemories | None:
+def _with_memories(session: LiveSession, files: SessionFiles, parts: Parts) -> FileMemories | None:
     """The memories of a session; those of its project, if it may keep them in order."""
     if parts.memories is not None:
         with_memory(session, parts.memories, parts.models)
@@ -195,7 +195,7 @@ def _with_memories(session: Session, files: SessionFiles, parts: Parts) -> FileM
 
 
 def remember(
-    session: Session, parts: Parts, rights: Rights = MAIN_RIGHTS, *, home: Path, project: str | None
+    session: LiveSession, parts: Parts, rights: Rights = MAIN_RIGHTS, *, home: Path, project: str | None
 ) -> FileMemories | None:
     """Give a session the memories of its project, and as far as `rights` go those of others (MEM-1, MEM-13).
 
@@ -220,7 +220,7 @@ def project_memories(home: Path, cwd: Path, settings: Settings) -> FileMemories:
     return FileMemories(path, cache=cache_of(home, path))
 
 
-def with_upkeep(session: Session, memories: FileMemories) -> Session:
+def with_upkeep(session: LiveSession, memories: FileMemories) -> LiveSession:
     """The session with keepers of its memories; none where agents may not write them (MEM-6, MEM-11)."""
     settings, path = session.settings, Path(memories.where)
     if settings.memory_mode in ("off", "read-only"):
@@ -249,7 +249,7 @@ def trusts(parts: Parts, home: Path, project: str | Path | None) -> bool:
     return standing(home, Path(project or "."), listed=parts.settings.trusted_folders).is_trusted
 
 
-def with_notes(session: Session, file: NotesFile) -> Session:
+def with_notes(session: LiveSession, file: NotesFile) -> LiveSession:
     """The session with notes in this file: a keeper that writes them, and a way to compact from them (CMP-1, SM-2)."""
     notes = SessionNotes(session, file)
     session.keepers = (*session.keepers, notes)
@@ -257,7 +257,7 @@ def with_notes(session: Session, file: NotesFile) -> Session:
     return session
 
 
-def background(session: Session) -> Keepers:
+def background(session: LiveSession) -> Keepers:
     """The session's keepers as tasks of this process, for `run_turn`; close them before the session."""
     return Keepers(TaskJobs(), (*session.keepers, AheadOfTime(session)))
 
@@ -295,7 +295,7 @@ def sink_for(parts: Parts, session: str) -> Sink:
 
 async def memory_session(
     session: str = "memory", *, journal: Journal | None = None, parts: Parts | None = None
-) -> Session:
+) -> LiveSession:
     """A session that lives in this process only, for replays, tests and tries. `journal` goes on with an older one."""
     parts = parts or Parts()
     header = Header(format=FORMAT, version=VERSION, session=session, created=parts.clock.now())
@@ -309,7 +309,7 @@ async def memory_session(
         sink=sink_for(parts, session),
         files=parts.files,
     )
-    opened = await Session.open(world, parts.settings, model=parts.model, window=parts.window)
+    opened = await LiveSession.open(world, parts.settings, model=parts.model, window=parts.window)
     opened.registry = parts.registry
     opened.hooks = hooks_of(parts.settings)
     if parts.settings.instructions and parts.places is not None:

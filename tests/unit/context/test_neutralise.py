@@ -29,7 +29,7 @@ from holdfast.context.reminders import (
 from holdfast.context.requests import to_request
 from holdfast.context.wire import flatten
 from holdfast.engine.compaction import Done, compact
-from holdfast.engine.session import Session
+from holdfast.engine.session import LiveSession
 from holdfast.engine.turn import prepare
 from holdfast.events import PrefixMoved
 from holdfast.settings import Settings
@@ -51,13 +51,13 @@ def call(name: str = "WebFetch", identity: str = "t1") -> Message:
     return Message.of("assistant", [{"type": "tool_use", "id": identity, "name": name, "input": {}}])
 
 
-async def session_of(*messages: Message, **settings: Any) -> Session:
+async def session_of(*messages: Message, **settings: Any) -> LiveSession:
     session = await memory_session(parts=Parts(settings=Settings(**settings), sink=ListSink()))
     await session.append(*messages)
     return session
 
 
-async def edits(session: Session) -> list[Neutralised]:
+async def edits(session: LiveSession) -> list[Neutralised]:
     loaded = await session.world.journal.load(whole=True)
     return [placed.record for placed in loaded.records if isinstance(placed.record, Neutralised)]
 
@@ -73,7 +73,7 @@ def test_results_and_words_are_recorded_once() -> None:
         assert b"<system-reminder>" not in first and first.count(b"<_system-reminder>") == 2
         assert [len(edit.changes) for edit in await edits(session)] == [1, 1]
         assert (await prepare(session)).request.body == first and len(await edits(session)) == 2
-        again = await Session.open(session.world, session.settings)
+        again = await LiveSession.open(session.world, session.settings)
         assert to_request(again.view, again.facts()).body == first
         sink = session.world.sink
         assert isinstance(sink, ListSink) and not [e for e in sink.events if isinstance(e, PrefixMoved)]
