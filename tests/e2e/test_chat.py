@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.agents import calls
+from tests.commands import Done, command
 from tests.terminals import HOLDFAST, Served, environment, parts, served, terminal
 
 from holdfast.testing import overloaded, say, tool_use
@@ -40,13 +41,6 @@ def env(tmp_path: Path, folder: Path) -> dict[str, str]:
     return environment(tmp_path / "home", ANTHROPIC_API_KEY="k")
 
 
-def ran(*arguments: str, cwd: Path, env: dict[str, str], given: str | None = None) -> subprocess.CompletedProcess[str]:
-    stdin = {"input": given} if given is not None else {"stdin": subprocess.DEVNULL}
-    return subprocess.run(
-        [*HOLDFAST, *arguments], cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=60, **stdin
-    )  # type: ignore[call-overload,no-any-return]
-
-
 def wait_for(path: Path) -> None:
     ends = time.monotonic() + 20
     while not path.exists():
@@ -54,7 +48,7 @@ def wait_for(path: Path) -> None:
         time.sleep(0.02)
 
 
-def lines_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+def lines_of(done: Done) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -222,7 +216,7 @@ def test_the_end_of_the_terminal_closes_the_session(folder: Path, env: dict[str,
         wait_for(folder / "begun")
         one.process.send_signal(signal.SIGTERM)
         assert one.end() == 130
-        done = ran("run", "--last", "go on", "--model", server.name, *ALONE, cwd=folder, env=env)
+        done = command("run", "--last", "go on", "--model", server.name, *ALONE, cwd=folder, env=env)
         assert done.stdout == "Going on.\n" and not server.violations()
 
 
@@ -276,7 +270,7 @@ def test_a_server_that_cuts_prompts_is_found_out(folder: Path, env: dict[str, st
     with served(["Yes."] * 9, cuts_at=3_000) as server:
         server.server.model["max_model_len"] = 64_000
         name = f"vllm:some-model@{server.server.url}/v1"
-        done = ran("chat", "--model", name, *ALONE, cwd=folder, env=env, given="word " * 3_000 + "\n")
+        done = command("chat", "--model", name, *ALONE, cwd=folder, env=env, given="word " * 3_000 + "\n")
         assert "window 64,000 tokens" in done.stdout
         assert "left out the beginning of the prompt without a word" in done.stdout
 
@@ -286,10 +280,10 @@ def test_a_model_is_found_by_the_url_of_its_server(folder: Path, env: dict[str, 
     env["OPENAI_API_KEY"] = "secret"
     with served(["Yes."]) as server:
         server.server.routes["GET", "/v1/models"] = {"data": [{"id": "qwen3:8b", "max_model_len": 64_000}]}
-        done = ran("run", "hello", "--model", server.server.url, *ALONE, cwd=folder, env=env)
+        done = command("run", "hello", "--model", server.server.url, *ALONE, cwd=folder, env=env)
         assert (done.returncode, done.stdout) == (0, "Yes.\n") and "using vllm:qwen3:8b@" in done.stderr
         assert not any("secret" in value for one in server.server.received for value in one.headers.values())
-    done = ran("run", "hello", "--model", "http://127.0.0.1:9", cwd=folder, env=env)
+    done = command("run", "hello", "--model", "http://127.0.0.1:9", cwd=folder, env=env)
     assert done.returncode == 2 and "no server there lists models" in done.stderr
 
 
@@ -298,7 +292,7 @@ def test_a_model_is_found_by_the_url_of_its_server(folder: Path, env: dict[str, 
 
 def said(folder: Path, env: dict[str, str], server: Served, *lines: str, more: tuple[str, ...] = ()) -> str:
     """What a chat in a pipe answers to these lines."""
-    done = ran(
+    done = command(
         "chat", "--model", server.name, *ALONE, *more, cwd=folder, env=env, given="".join(f"{x}\n" for x in lines)
     )
     assert done.returncode == 0, done.stderr
@@ -355,7 +349,7 @@ def test_room_is_made_shown_and_taken_back(folder: Path, env: dict[str, str]) ->
     with served(["Yes."]) as server:
         screen = said(folder, env, server, "And now?", more=("--last", "--fork"))
         assert b"Write files." in server.bodies[0]
-        listed = ran("sessions", "--json", cwd=folder, env=env)
+        listed = command("sessions", "--json", cwd=folder, env=env)
         assert len(listed.stdout.splitlines()) == 2  # the empty one of /clear left nothing
 
 
@@ -369,18 +363,18 @@ def test_an_error_is_a_line_and_the_prompt_can_be_tried_again(folder: Path, env:
 
 def test_nobody_who_reads_and_nobody_who_types(folder: Path, env: dict[str, str]) -> None:
     """CLI-5: a closed pipe ends it quietly, a missing input is one line."""
-    command = " ".join(map(shlex.quote, [*HOLDFAST, "chat", "--model", "offline"]))
+    chat = " ".join(map(shlex.quote, [*HOLDFAST, "chat", "--model", "offline"]))
 
     def shell(line: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             line, shell=True, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=60
         )
 
-    done = shell(f"(sleep 1; echo hello; echo hello) | {command} | head -1")
+    done = shell(f"(sleep 1; echo hello; echo hello) | {chat} | head -1")
     assert "Traceback" not in done.stderr and "internal" not in done.stderr
-    done = shell(f"{command} <&-")
+    done = shell(f"{chat} <&-")
     assert done.returncode == 2 and "no standard input" in done.stderr and len(done.stderr.splitlines()) == 1
-    done = shell(f"{command} </dev/null")
+    done = shell(f"{chat} </dev/null")
     assert done.returncode == 0 and "holdfast:" not in done.stderr, done.stderr
 
 
@@ -397,7 +391,7 @@ def test_without_a_key_it_says_what_it_is_and_shows_the_tools(folder: Path, env:
     (folder / "a.txt").write_text("some words\n")
     del env["ANTHROPIC_API_KEY"]
     given = "hello\nread a.txt\n/context\n"
-    done = ran("chat", "--model", "offline", cwd=folder, env=env, given=given)
+    done = command("chat", "--model", "offline", cwd=folder, env=env, given=given)
     assert done.returncode == 0 and "this is a demonstration" in done.stdout
     assert "No language model is set up" in done.stdout and "* Read a.txt" in done.stdout
     assert "tool results" in done.stdout
@@ -409,12 +403,14 @@ def test_without_a_key_it_says_what_it_is_and_shows_the_tools(folder: Path, env:
 def test_run_prints_the_answer_and_refuses_what_is_not_allowed(folder: Path, env: dict[str, str]) -> None:
     script = [calls(("Bash", {"command": "touch a"}), ("Bash", {"command": "git status"})), "I was not allowed to."]
     with served(script) as server:
-        done = ran("run", "touch it", "--model", server.name, *ALONE, cwd=folder, env=env)
+        done = command("run", "touch it", "--model", server.name, *ALONE, cwd=folder, env=env)
         assert (done.returncode, done.stdout) == (0, "I was not allowed to.\n")
         assert "Bash was refused" in done.stderr and not (folder / "a").exists()
         server.upstream.script.extend([calls(("Bash", {"command": "touch a"})), "Done."])
         allowed = ("--set", "permission_allow=Bash(touch:*)")
-        done = ran("run", "--last", "-", "--model", server.name, *ALONE, *allowed, cwd=folder, env=env, given="again\n")
+        done = command(
+            "run", "--last", "-", "--model", server.name, *ALONE, *allowed, cwd=folder, env=env, given="again\n"
+        )
         assert (done.returncode, done.stdout) == (0, "Done.\n") and (folder / "a").exists()
         assert b"touch it" in server.bodies[-1] and b"again" in server.bodies[-1]
 
@@ -424,7 +420,7 @@ def test_run_streams_what_happens_and_how_it_ended(folder: Path, env: dict[str, 
     script = [calls(("Write", {"file_path": "a.txt", "content": "x"})), "Written."]
     with served(script) as server:
         common = ("--model", server.name, "--mode", "accept_edits", "--json", *ALONE)
-        told = lines_of(ran("run", "write it", *common, cwd=folder, env=env))
+        told = lines_of(command("run", "write it", *common, cwd=folder, env=env))
         kinds = [one["type"] for one in told]
         assert {"tool", "result", "text", "event", "end"} <= set(kinds) and kinds[-1] == "end"
         end = told[-1]
@@ -433,7 +429,7 @@ def test_run_streams_what_happens_and_how_it_ended(folder: Path, env: dict[str, 
         assert [one["tool"] for one in told if one["type"] == "tool"] == ["Write"]
         assert "".join(one["text"] for one in told if one["type"] == "text") == "Written."
         server.upstream.script.extend([calls(("Bash", {"command": "true"}))] * 4)
-        done = ran("run", "loop", "--max-turns", "2", "--resume", end["session"], *common, cwd=folder, env=env)
+        done = command("run", "loop", "--max-turns", "2", "--resume", end["session"], *common, cwd=folder, env=env)
         assert done.returncode == 1 and lines_of(done)[-1]["stopped"] == "turns"
 
 
@@ -454,14 +450,14 @@ def test_what_can_not_be_meant_is_one_line(
     folder: Path, env: dict[str, str], arguments: tuple[str, ...], code: int, words: str
 ) -> None:
     """CLI-5."""
-    done = ran(*arguments, cwd=folder, env=env)
+    done = command(*arguments, cwd=folder, env=env)
     assert done.returncode == code and words in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_run_fails_with_one_when_the_model_gives_up_and_130_when_interrupted(folder: Path, env: dict[str, str]) -> None:
     with served(window=200_000) as server:
         name = f"{server.name}/nothing"
-        done = ran("run", "x", "--model", name, *ALONE, cwd=folder, env=env)
+        done = command("run", "x", "--model", name, *ALONE, cwd=folder, env=env)
         assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
         common = ("--model", server.name, "--mode", "bypass", "--json", *ALONE)
         for is_json in (True, False):
@@ -482,7 +478,7 @@ def test_run_fails_with_one_when_the_model_gives_up_and_130_when_interrupted(fol
 def test_a_second_model_takes_over_when_the_first_gives_up(folder: Path, env: dict[str, str]) -> None:
     with served(["From the second."]) as server:
         names = f"{server.name}/nothing,{server.name}"
-        done = ran("run", "x", "--set", f"main_models={names}", *ALONE, cwd=folder, env=env)
+        done = command("run", "x", "--set", f"main_models={names}", *ALONE, cwd=folder, env=env)
         assert (done.returncode, done.stdout) == (0, "From the second.\n") and "going on with" in done.stderr
 
 
@@ -491,16 +487,16 @@ def test_a_second_model_takes_over_when_the_first_gives_up(folder: Path, env: di
 
 def test_init_writes_a_config_that_reads_as_nothing_changed(folder: Path, env: dict[str, str]) -> None:
     """CLI-3: every line a comment; each of them, without its sign, is a setting that can be read."""
-    done = ran("init", cwd=folder, env=env)
+    done = command("init", cwd=folder, env=env)
     path = Path(env["HOLDFAST_HOME"]) / "config.toml"
     assert done.returncode == 0 and str(path) in done.stdout and stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert json.loads(ran("config", "--json", "--changed", cwd=folder, env=env).stdout)["settings"] == {}
-    assert ran("init", cwd=folder, env=env).returncode == 2
-    assert ran("init", "--force", cwd=folder, env=env).returncode == 0
+    assert json.loads(command("config", "--json", "--changed", cwd=folder, env=env).stdout)["settings"] == {}
+    assert command("init", cwd=folder, env=env).returncode == 2
+    assert command("init", "--force", cwd=folder, env=env).returncode == 0
     path.write_text(re.sub(r"^#(?=\w+ = )", "", path.read_text(), flags=re.M))
-    changed = json.loads(ran("config", "--json", "--changed", cwd=folder, env=env).stdout)["settings"]
+    changed = json.loads(command("config", "--json", "--changed", cwd=folder, env=env).stdout)["settings"]
     assert {"main_models", "auto_compact", "permission_deny", "memory"} <= set(changed)
-    assert ran("init", "--project", cwd=folder, env=env).returncode == 0
+    assert command("init", "--project", cwd=folder, env=env).returncode == 0
     full = f"trap '' XFSZ; ulimit -f 0; {' '.join(map(shlex.quote, HOLDFAST))} init --force"
     done = subprocess.run(["bash", "-c", full], cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and str(path) in done.stderr, done.stderr

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.commands import Done, command
 
 pytestmark = pytest.mark.e2e
 NOTE = "---\nname: pnpm\ndescription: pnpm\ntype: feedback\n---\n\nUse pnpm instead of npm here.\n"
 
 
-def holdfast(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
+def holdfast(*words: str, home: Path) -> Done:
     environ = {k: v for k, v in os.environ.items() if not k.endswith("_API_KEY")} | {"HOLDFAST_HOME": str(home)}
-    command = [sys.executable, "-m", "holdfast", "memory", "consolidate", *words]
-    return subprocess.run(command, capture_output=True, text=True, env=environ, cwd=home, check=False)
+    return command("memory", "consolidate", *words, cwd=home, env=environ)
 
 
 def test_consolidate(tmp_path: Path) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import Done, command
 
 pytestmark = pytest.mark.e2e
 
@@ -28,12 +26,10 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def holdfast(project: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def holdfast(project: Path, *words: str, **environ: str) -> Done:
     home = project.parent
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(home), "HOLDFAST_HOME": str(home / "kept"), **environ}
-    environ["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
-    command = [sys.executable, "-m", "holdfast", "instructions", *words]
-    return subprocess.run(command, capture_output=True, text=True, env=environ, cwd=project, check=False)
+    return command("instructions", *words, cwd=project, env=environ)
 
 
 def data(project: Path, *words: str, **environ: str) -> dict[str, Any]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.commands import Done, command
 
 pytestmark = pytest.mark.e2e
 
@@ -25,12 +23,9 @@ def folder(tmp_path: Path) -> Path:
     return home
 
 
-def holdfast(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def holdfast(tmp_path: Path, *words: str) -> Done:
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "HOLDFAST_HOME": str(tmp_path / "home")}
-    if "PYTHONPATH" in os.environ:
-        environ["PYTHONPATH"] = os.environ["PYTHONPATH"]
-    command = [sys.executable, "-m", "holdfast", *words]
-    return subprocess.run(command, capture_output=True, text=True, env=environ, check=False, cwd=tmp_path)
+    return command(*words, cwd=tmp_path, env=environ)
 
 
 def test_search_gives_exactly_this_json_and_writes_nothing(tmp_path: Path, folder: Path) -> None:

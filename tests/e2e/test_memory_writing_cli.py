@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.commands import command
 
 from holdfast.adapters.files.memories import file_memories
 from holdfast.memory.changes import Delete, Save, Stamp
@@ -27,11 +28,7 @@ class Shell:
         environ = {"PATH": "/usr/bin:/bin", "HOME": str(self.cwd), "HOLDFAST_HOME": str(self.cwd / "home")}
         environ |= {"EDITOR": editor} if editor else {}
         environ |= {"TMPDIR": str(self.drafts)}
-        environ |= {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
-        command = [sys.executable, "-m", "holdfast", "memory", *words, "--dir", str(self.notes)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=environ, check=False, cwd=self.cwd, input=stdin
-        )
+        done = command("memory", *words, "--dir", self.notes, cwd=self.cwd, env=environ, given=stdin)
         assert done.returncode == code, done.stdout + done.stderr
         assert done.stderr.count("\n") <= 1, done.stderr
         assert "Traceback" not in done.stderr
@@ -141,9 +138,9 @@ def test_review_on_a_terminal_asks_for_each(memory: Shell) -> None:
     ours, theirs = pty.openpty()
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(memory.cwd), "HOLDFAST_HOME": str(memory.cwd / "home")}
     environ |= {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
-    command = [sys.executable, "-m", "holdfast", "memory", "review", "--dir", str(memory.notes)]
+    started = [sys.executable, "-m", "holdfast", "memory", "review", "--dir", str(memory.notes)]
     os.write(ours, b"a\nr\nwhat?\ns\nq\n")
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ, cwd=memory.cwd) as running:
+    with subprocess.Popen(started, stdin=theirs, stdout=theirs, stderr=theirs, env=environ, cwd=memory.cwd) as running:
         os.close(theirs)
         shown = b""
         while True:
@@ -181,12 +178,12 @@ def test_what_is_no_text_is_refused(memory: Shell) -> None:
     """MEM-10, CLI-5: bytes that aren't UTF-8 would spoil the index, too; without standard input there is one line."""
     assert "not in UTF-8" in memory("add", os.fsdecode(b"caf\xe9"), code=2)
     assert not list(memory.notes.glob("*.md"))
-    command = [sys.executable, "-m", "holdfast", "memory", "add", "-", "--dir", str(memory.notes)]
-    closed = ["sh", "-c", 'exec "$@" <&-', "sh", *command]
+    started = [sys.executable, "-m", "holdfast", "memory", "add", "-", "--dir", str(memory.notes)]
+    closed = ["sh", "-c", 'exec "$@" <&-', "sh", *started]
     done = subprocess.run(closed, capture_output=True, text=True, check=False, cwd=memory.cwd)
     assert done.returncode == 2
     assert "no standard input" in done.stderr
-    done = subprocess.run(command, capture_output=True, check=False, cwd=memory.cwd, input=b"\xff\xfe")
+    done = subprocess.run(started, capture_output=True, check=False, cwd=memory.cwd, input=b"\xff\xfe")
     assert done.returncode == 2, done.stderr
     assert not list(memory.notes.glob("*.md"))
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import anyio
 import pytest
+from tests.commands import Done, command
 
 from holdfast import create_session, open_session
 from holdfast.memory.notes import parse, template
@@ -32,14 +31,11 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def holdfast(home: Path, *words: str, editor: str | None = None) -> subprocess.CompletedProcess[str]:
+def holdfast(home: Path, *words: str, editor: str | None = None) -> Done:
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(home), "HOLDFAST_HOME": str(home)}
-    environ["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
     if editor is not None:
         environ["EDITOR"] = editor
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", "notes", *words], capture_output=True, text=True, env=environ, check=False
-    )
+    return command("notes", *words, cwd=home, env=environ)
 
 
 def test_show_edit_and_path(home: Path) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import anyio
 import pytest
+from tests.commands import Done, command
 
 from holdfast import Message, create_session
 
@@ -26,10 +25,8 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def holdfast(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {"HOLDFAST_HOME": str(home), "PATH": ""}
-    command = [sys.executable, "-m", "holdfast", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=home)
+def holdfast(home: Path, *words: str) -> Done:
+    return command(*words, cwd=home, env={"HOLDFAST_HOME": str(home), "PATH": ""})
 
 
 def test_set_list_and_remove(home: Path) -> None:

@@ -6,12 +6,12 @@ import errno
 import json
 import os
 import stat
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.terminals import HOLDFAST, environment, served, terminal
+from tests.commands import command
+from tests.terminals import environment, served, terminal
 
 from holdfast.cli import main
 
@@ -37,14 +37,8 @@ def env(tmp_path: Path, folder: Path) -> dict[str, str]:
     return environment(tmp_path / "home", ANTHROPIC_API_KEY="k")
 
 
-def ran(*words: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*HOLDFAST, *words], cwd=cwd, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
-    )
-
-
 def config(folder: Path, env: dict[str, str], *more: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(ran("config", "--json", *more, cwd=folder, env=env).stdout)
+    found: dict[str, Any] = json.loads(command("config", "--json", *more, cwd=folder, env=env).stdout)
     return found
 
 
@@ -108,22 +102,22 @@ def test_the_home_that_a_chat_makes_is_private(folder: Path, env: dict[str, str]
         one.type("\x04", end="")
         one.end()
     assert not [one for one in (home, *home.rglob("*")) if stat.S_IMODE(one.stat().st_mode) & 0o077]
-    assert "problem" not in ran("doctor", cwd=folder, env=env).stdout.replace("0 problems", "")
+    assert "problem" not in command("doctor", cwd=folder, env=env).stdout.replace("0 problems", "")
 
 
 def test_run_goes_on_with_nothing_but_text_and_says_so_in_one_line(folder: Path, env: dict[str, str]) -> None:
     with served(["Hello.", "Hello.", "Hello."]) as server:
         words = ("run", "say hi", "--model", server.name, "--set", "extractor_models=offline")
-        done = ran(*words, cwd=folder, env=env)
+        done = command(*words, cwd=folder, env=env)
         assert done.returncode == 0 and done.stdout == "Hello.\n"
         (line,) = [line for line in done.stderr.splitlines() if "trusted" in line]
         assert str(folder.parent) in line and ".holdfast/config.toml" in line and "`holdfast trust`" in line
         body = server.bodies[0].decode()
         assert "Use tabs." in body and "not said to trust" in body and "tidying" not in body
-        done = ran(*words, "--trust", cwd=folder, env=env)
+        done = command(*words, "--trust", cwd=folder, env=env)
         body = server.bodies[-1].decode()
         assert "trusted" not in done.stderr and "tidying" in body and "not said to trust" not in body
-        assert "trusted" in ran(*words, cwd=folder, env=env).stderr, "--trust is for one run"
+        assert "trusted" in command(*words, cwd=folder, env=env).stderr, "--trust is for one run"
 
 
 def test_trust_in_one_folder_is_none_in_that_of_a_session(folder: Path, env: dict[str, str]) -> None:
@@ -132,10 +126,10 @@ def test_trust_in_one_folder_is_none_in_that_of_a_session(folder: Path, env: dic
     other.mkdir()
     with served(["Hello."] * 3) as server:
         words = ("run", "say hi", "--model", server.name, "--set", "extractor_models=offline", "--trust")
-        done = ran(*words, "--json", cwd=folder, env=env)
+        done = command(*words, "--json", cwd=folder, env=env)
         session = json.loads(done.stdout.splitlines()[-1])["session"]
         assert "tidying" in server.bodies[0].decode()
-        assert ran(*words, "--resume", session, cwd=other, env=env).returncode == 0
+        assert command(*words, "--resume", session, cwd=other, env=env).returncode == 0
         assert "tidying" not in server.bodies[-1].decode(), "its skills would be said of it again"
 
 
@@ -143,27 +137,27 @@ def test_trust_is_given_listed_and_taken_back(folder: Path, env: dict[str, str])
     told = config(folder, env)["folder"]
     assert told["root"] == str(folder.parent) and not told["is_trusted"]
     assert told["held"] == [".holdfast/config.toml", "src/.claude/skills"]
-    assert "note     folder:" in ran("doctor", cwd=folder, env=env).stdout
-    done = ran("trust", cwd=folder, env=env)
+    assert "note     folder:" in command("doctor", cwd=folder, env=env).stdout
+    done = command("trust", cwd=folder, env=env)
     assert done.returncode == 0 and f"{folder.parent} is trusted from now on" in done.stdout
-    assert "is trusted (you said yes" in ran("config", cwd=folder, env=env).stdout
-    assert "ok       folder:" in ran("doctor", cwd=folder, env=env).stdout
-    listed = json.loads(ran("trust", "--list", "--json", cwd=folder, env=env).stdout)
+    assert "is trusted (you said yes" in command("config", cwd=folder, env=env).stdout
+    assert "ok       folder:" in command("doctor", cwd=folder, env=env).stdout
+    listed = json.loads(command("trust", "--list", "--json", cwd=folder, env=env).stdout)
     assert [(one["root"], one["is_trusted"]) for one in listed] == [(str(folder.parent), True)]
-    assert str(folder.parent) in ran("trust", "--list", cwd=folder, env=env).stdout
-    done = ran("trust", "--remove", str(folder.parent), cwd=folder.parent.parent, env=env)
+    assert str(folder.parent) in command("trust", "--list", cwd=folder, env=env).stdout
+    done = command("trust", "--remove", str(folder.parent), cwd=folder.parent.parent, env=env)
     assert done.returncode == 0 and not config(folder, env)["folder"]["is_trusted"]
-    assert ran("trust", "--remove", cwd=folder, env=env).returncode == 3
-    assert ran("trust", "/nowhere/at/all", cwd=folder, env=env).returncode == 2
-    assert ran("trust", "--list", "--remove", cwd=folder, env=env).returncode == 2
+    assert command("trust", "--remove", cwd=folder, env=env).returncode == 3
+    assert command("trust", "/nowhere/at/all", cwd=folder, env=env).returncode == 2
+    assert command("trust", "--list", "--remove", cwd=folder, env=env).returncode == 2
     home = Path(env["HOME"])
-    assert "only the folder itself" in ran("trust", str(home), cwd=folder, env=env).stdout
+    assert "only the folder itself" in command("trust", str(home), cwd=folder, env=env).stdout
     Path(env["HOLDFAST_HOME"], "trusted.json").write_text("{")
-    done = ran("trust", cwd=folder, env=env)
+    done = command("trust", cwd=folder, env=env)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "delete it" in done.stderr
     Path(env["HOLDFAST_HOME"], "trusted.json").unlink()
     Path(folder.parent, ".holdfast", "config.toml").write_text('pre_compact_hooks = ["make notes"]\n')
-    lines = ran("trust", cwd=folder, env=env).stdout.splitlines()
+    lines = command("trust", cwd=folder, env=env).stdout.splitlines()
     assert lines[-2:] == ["  pre_compact_hooks: make notes", "it may, as it is now"]
     Path(env["HOLDFAST_HOME"], "trusted.json").unlink()
     env["HOLDFAST_TRUSTED_FOLDERS"] = str(folder.parent)
