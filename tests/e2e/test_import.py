@@ -13,6 +13,7 @@ from tests.e2e.test_cli import run as run  # the fixture  # noqa: PLC0414
 from tests.unit.foreign.lines import Data, answer, call, entry, jsonl, result, text, user
 
 from holdfast.context.anchor import LOGGED, size_tokens
+from holdfast.context.ledger.checkpoint import Ledger
 from holdfast.context.logged import view_as_logged
 from holdfast.context.requests import to_request
 from holdfast.engine.imports import source_of
@@ -115,7 +116,7 @@ def test_what_left_the_view_can_be_found_and_recalled(run: Any, log: Path, place
     assert "line 1 of the file" in run("recall", "s1", "c1").out
     assert "line 3 of the file" in run("recall", "s1", "c3").out
     session = anyio.run(opened, place)
-    known = " ".join(word.text for word in session.view.state.ledger.spoken)
+    known = " ".join(word.text for word in Ledger.of(session.view.state).spoken)
     assert "Find the bug in parser.py" in known, "a later compaction knows what the log's own had left"
 
 

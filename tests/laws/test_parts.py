@@ -16,6 +16,7 @@ from tests.worlds import BOUND, UNBOUND, World, done
 from holdfast.context.indexing import index_of
 from holdfast.context.items import THINKING
 from holdfast.context.keep import first_said
+from holdfast.context.ledger.checkpoint import Ledger
 from holdfast.context.parts import Part, span_of
 from holdfast.context.requests import to_request
 from holdfast.context.view import project
@@ -141,7 +142,7 @@ def test_the_ledger_reads_everything_once(first: list[plans.Step], chance: rando
         compacted_part(world, chance)
         told.append(world.say(f"and number {number}, again and again " * 100).id)
     view = world.session.view
-    memory = index_of(view, SETTINGS).memory(view.state.ledger, first_said(view), len(view.items))
+    memory = index_of(view, SETTINGS).memory(Ledger.of(view.state), first_said(view), len(view.items))
     spoken = [one.id for one in memory.words]
     assert len(spoken) == len(set(spoken)) and spoken[-3:] == told
     order = [record.id for record in world.records if getattr(record, "origin", "") == "user"]

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis
 from tests.worlds import World
 
+from holdfast.context.ledger.checkpoint import Ledger
 from holdfast.context.requests import to_request
 from holdfast.settings import Settings
 from holdfast.testing import strategies as plans
@@ -39,7 +40,7 @@ def test_what_people_say_stays(steps: list[plans.Step]) -> None:
         item = view.item(identity)
         if item is None:
             assert boundary, "it left without a boundary"
-            assert words.strip() in [one.text for one in view.state.ledger.spoken]
+            assert words.strip() in [one.text for one in Ledger.of(view.state).spoken]
         else:
             texts = [block.value.text for block in item.visible if isinstance(block.value, Text)]
             assert words in texts

@@ -198,12 +198,15 @@ MISTAKES: dict[str, tuple[Act, str]] = {
         ),
         "malformed content block",
     ),
-    "a boundary without a state": (
-        lambda s: s.commit_boundary(
-            Compacted(id="b", trigger="manual", strategy="supplied", summary=(), state=msgspec.Raw(b'{"messages":"x"}'))
-        ),
-        "state",
-    ),
+    **{
+        f"a boundary with a state that can't be read: {state!r}": (
+            lambda s, state=state: s.commit_boundary(
+                Compacted(id="b", trigger="manual", strategy="supplied", summary=(), state=msgspec.Raw(state))
+            ),
+            "state",
+        )
+        for state in (b'{"messages":"x"}', b'{"ledger":[]}', b'{"in_play":{"states":1}}')
+    },
 }
 
 

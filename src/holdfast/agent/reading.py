@@ -13,6 +13,7 @@ from typing import Literal
 
 from holdfast.context.restore.files import contents, same_file
 from holdfast.context.restore.happened import Hearing
+from holdfast.context.restore.play import InPlay
 from holdfast.context.restore.registry import Scene
 from holdfast.engine.session import LiveSession
 from holdfast.transcript.messages import ToolUseId
@@ -48,7 +49,7 @@ class ReadState:
             facts=self.session.facts(),
             states={},
             happened=happened,
-            restored=view.state.in_play.restored,
+            restored=InPlay.of(view.state).restored,
         )
         known = contents(scene, {path, *names})
         name = same_file(path, known) or next((name for name in names if name in known), None)

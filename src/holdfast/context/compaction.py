@@ -92,7 +92,7 @@ class Plan:
 def gathered(view: View, facts: Facts, keep_from: int) -> Memory:
     """What the ledger knows of everything that left so far and would leave now: from what was said, no summary."""
     first = first_said(view)
-    return index_of(view, facts.settings).memory(view.state.ledger, first, max(first, keep_from))
+    return index_of(view, facts.settings).memory(Ledger.of(view.state), first, max(first, keep_from))
 
 
 def left_of(view: View, facts: Facts, keep_from: int) -> Left:
@@ -104,7 +104,7 @@ def left_of(view: View, facts: Facts, keep_from: int) -> Left:
         whole = gathered(view, facts, keep_from)
         return Left(whole, packed(whole), 0, tuple(whole.words[-1:]))
     start, end = facts.span
-    ledger = view.state.ledger if end <= first_said(view) else packed(gathered(view, facts, end))
+    ledger = Ledger.of(view.state) if end <= first_said(view) else packed(gathered(view, facts, end))
     if any(item.message.origin == "summary" for item in view.items[start:end]):
         return Left(gathered(view, facts, end), ledger, start)
     return Left(index_of(view, facts.settings).memory(Ledger(), start, end), ledger, start)
@@ -259,11 +259,11 @@ def _state_after(view: View, plan: Plan, facts: Facts, back: Back, trigger: Trig
         boundaries=state.breaker.boundaries + 1,
         waits=False,
     )
-    in_play = state.in_play if back.in_play is None else back.in_play
+    in_play = state.in_play if back.in_play is None else back.in_play.encoded()
     if plan.cursor is not None:
         state = state.after(plan.cursor)
     return msgspec.structs.replace(
-        state, breaker=breaker, ledger=plan.ledger, in_play=in_play, held=None, requested=None
+        state, breaker=breaker, ledger=plan.ledger.encoded(), in_play=in_play, held=None, requested=None
     )
 
 

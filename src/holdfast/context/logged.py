@@ -15,7 +15,7 @@ import msgspec
 from holdfast.context.anchor import LOGGED
 from holdfast.context.indexing import index_of
 from holdfast.context.keep import first_said
-from holdfast.context.ledger.checkpoint import packed
+from holdfast.context.ledger.checkpoint import Ledger, packed
 from holdfast.context.microcompact import ATTACHMENT_CLEARED, cleared_text
 from holdfast.context.replacements import stored, with_text
 from holdfast.context.state import to_checkpoint
@@ -92,8 +92,8 @@ def _boundary(step: LoggedCompaction, summary: Message | None, settings: Setting
         state = msgspec.structs.replace(view.state, held=None, requested=None)
         if settings is not None:
             first = first_said(view)
-            memory = index_of(view, settings).memory(state.ledger, first, max(first, len(view.items)))
-            state = msgspec.structs.replace(state, ledger=packed(memory))
+            memory = index_of(view, settings).memory(Ledger.of(state), first, max(first, len(view.items)))
+            state = msgspec.structs.replace(state, ledger=packed(memory).encoded())
         brought = {m.id: m for m in (*view.boundary.summary, *view.boundary.carried)} if view.boundary else {}
         return Compacted(
             id=step.message_id,

@@ -105,7 +105,7 @@ def prepare(view: View, facts: Facts, index: Index, covers: int) -> Prepared | N
     position = keep_behind(view, facts, covers)
     if position <= first:
         return None
-    ledger = packed(index.memory(view.state.ledger, first, position))
+    ledger = packed(index.memory(Ledger.of(view.state), first, position))
     boundary = view.boundary.id if view.boundary else None
     return Prepared(index, ledger, boundary, position, view.items[position - 1].message.id, [ledger.memory()])
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.context.collapse import collapse
-from holdfast.context.economics import first_position
 from holdfast.context.microcompact import microcompact
 from holdfast.context.neutralise import neutralise
 from holdfast.context.policy import Facts
 from holdfast.context.settle import media_limits, settle
 from holdfast.context.snip import snip
-from holdfast.context.thinking import dropped_thinking
 from holdfast.context.tool_results import tool_result_budget
 from holdfast.context.view import View
-from holdfast.transcript.edits import Edit, ThinkingDropped
+from holdfast.transcript.edits import Edit
 
 Pass = Callable[[View, Facts], tuple[Edit, ...]]
 
@@ -30,12 +28,3 @@ CHEAP_PASSES: tuple[Pass, ...] = (
 )
 # TURN-9b: what flattening would have to decide anew each time is decided once, just before a request.
 CLOSING_PASSES: tuple[Pass, ...] = (media_limits, settle)
-
-
-def with_thinking(view: View, edits: tuple[Edit, ...], facts: Facts) -> tuple[Edit, ...]:
-    """The edits, and what thinking has to go with them (TURN-7)."""
-    position = first_position(view, edits)
-    if position is None or position >= view.sent or all(isinstance(edit, ThinkingDropped) for edit in edits):
-        return edits
-    dropped = dropped_thinking(view, position, facts)
-    return (*edits, dropped) if dropped else edits

@@ -5,11 +5,11 @@ All of it is a pure function of the records, and all of it travels in the bounda
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
-from holdfast.context.ledger.checkpoint import Ledger
 from holdfast.context.models import CACHE_SECONDS
-from holdfast.context.restore.play import InPlay
 from holdfast.transcript.records import (
     Calibrated,
     CompactionFailed,
@@ -23,6 +23,9 @@ from holdfast.transcript.records import (
 )
 
 IN_FLIGHT_KEPT = 20  # of background work that ended and was told
+
+# What compaction hands from one boundary to the next is written and read by itself alone; to the fold it is bytes.
+NOTHING_KNOWN: Final = msgspec.Raw(b"{}")
 
 HELD, REQUESTED = "summary_held", "compaction_requested"  # kinds of notes that the fold remembers
 
@@ -89,10 +92,10 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     responses: int = 0  # API responses so far
     answered_at: float | None = None  # when the model last answered: how cold the cache is
     has_paused: bool = False  # some call came more than five minutes after the answer before it (TURN-16)
-    ledger: Ledger = Ledger()  # what was gathered from the messages before the boundary
+    ledger: msgspec.Raw = NOTHING_KNOWN  # what was gathered from the messages before the boundary: a `Ledger`
     held: Held | None = None
     requested: Requested | None = None
-    in_play: InPlay = InPlay()  # what the trackers learned from the messages before the boundary (RST-10)
+    in_play: msgspec.Raw = NOTHING_KNOWN  # what the trackers learned from them: an `InPlay` (RST-10)
 
     def with_message(self) -> State:
         return msgspec.structs.replace(self, messages=self.messages + 1)

@@ -14,12 +14,13 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.context.cuts import open_loop, open_loop_in
+from holdfast.context.economics import first_position
 from holdfast.context.items import THINKING, has_lost_thinking, thoughts
 from holdfast.context.policy import Facts
 from holdfast.context.view import View
 from holdfast.context.wire import Group, Part, flatten
 from holdfast.transcript.blocks import text_block
-from holdfast.transcript.edits import Change, ThinkingDropped
+from holdfast.transcript.edits import Change, Edit, ThinkingDropped
 from holdfast.transcript.messages import Message
 
 LOOP_CLOSED = "loop_closed"  # the note of both lines
@@ -122,3 +123,12 @@ def _start(view: View, group: Group) -> int:
 def _has_lost(view: View, position: int) -> bool:
     item = view.items[position]
     return not item.is_hidden and has_lost_thinking(item)
+
+
+def with_thinking(view: View, edits: tuple[Edit, ...], facts: Facts) -> tuple[Edit, ...]:
+    """The edits, and what thinking has to go with them (TURN-7)."""
+    position = first_position(view, edits)
+    if position is None or position >= view.sent or all(isinstance(edit, ThinkingDropped) for edit in edits):
+        return edits
+    dropped = dropped_thinking(view, position, facts)
+    return (*edits, dropped) if dropped else edits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -17,10 +17,9 @@ from holdfast.context.replies import About, Delta, Partial, Reply
 from holdfast.context.requests import Request
 from holdfast.context.thinking import closing_lines
 from holdfast.engine.caching import watch
-from holdfast.engine.compaction import Failed, compact
 from holdfast.engine.ladder import Compact, Correct, DropMedia, DropThinking, Remedy, Retry
 from holdfast.engine.session import LiveSession
-from holdfast.errors import CompactionRefused, ModelError, OutputTooLong, PromptTooLong, PromptTruncated
+from holdfast.errors import ModelError, OutputTooLong, PromptTooLong, PromptTruncated
 from holdfast.events import (
     AnswerInterrupted,
     LadderStepped,
@@ -38,6 +37,8 @@ from holdfast.transcript.messages import Message
 from holdfast.transcript.records import Calibrated, Front, Noted
 
 OnDelta = Callable[[Delta], None]
+Shrinking = Callable[[], Awaitable["str | None"]]
+"""Makes the conversation smaller; returns why that changed nothing. What a call knows of compaction."""
 INTERRUPTED = "interrupted"
 
 
@@ -173,7 +174,9 @@ async def append_reply(session: LiveSession, about: About, reply: Reply, request
     await session.append(_message(about, reply.blocks, reply, reply.stop_reason, note=note))
 
 
-async def apply(session: LiveSession, about: About, remedy: Remedy, request: Request, source: str) -> str | None:
+async def apply(
+    session: LiveSession, about: About, remedy: Remedy, request: Request, source: str, *, shrink: Shrinking
+) -> str | None:
     """Do what the ladder says. Returns why it changed nothing; None when it is worth asking again."""
     sink = session.world.sink
     if isinstance(remedy, Retry):
@@ -186,7 +189,9 @@ async def apply(session: LiveSession, about: About, remedy: Remedy, request: Req
             await _learn(session, about, remedy.error)
             useless = None
         case Compact():
-            useless = await _compacted(session, about, remedy, source)
+            if remedy.error is not None:
+                await _learn(session, about, remedy.error)
+            useless = await shrink()
         case DropMedia():
             media = without_refused_media(session.view, request.groups, remedy.path)
             useless = await _committed(session, media, source)
@@ -208,16 +213,6 @@ async def _without_thinking(session: LiveSession, request: Request, remedy: Drop
         return useless
     await session.append(*closing_lines())
     return None
-
-
-async def _compacted(session: LiveSession, about: About, remedy: Compact, source: str) -> str | None:
-    if remedy.error is not None:
-        await _learn(session, about, remedy.error)
-    try:
-        outcome = await compact(session, trigger="reactive", source=source)
-    except CompactionRefused as e:
-        return str(e)
-    return outcome.reason if isinstance(outcome, Failed) else None
 
 
 async def _learn(session: LiveSession, about: About, error: PromptTooLong | OutputTooLong) -> None:

@@ -120,6 +120,15 @@ async def compact(
         session.is_compacting = False
 
 
+async def compact_reactively(session: LiveSession, source: str = "user") -> str | None:
+    """Compact because a model refused a request as too long. Returns why that changed nothing (TURN-11)."""
+    try:
+        outcome = await compact(session, trigger="reactive", source=source)
+    except CompactionRefused as e:
+        return str(e)
+    return outcome.reason if isinstance(outcome, Failed) else None
+
+
 async def _hooked(session: LiveSession, wish: Wish) -> Proposal | Failed:
     """The proposal that the hooks agree with. One that they supply and that fails the test isn't the last word."""
     hooked = await before(session, wish.trigger, wish.focus)

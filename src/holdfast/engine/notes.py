@@ -18,6 +18,7 @@ import anyio.to_thread
 from holdfast import prompts
 from holdfast.context.cuts import legal_cuts
 from holdfast.context.keep import first_said, tokens_from
+from holdfast.context.ledger.checkpoint import Ledger
 from holdfast.context.ledger.index import Index
 from holdfast.context.ledger.notes import note_lines
 from holdfast.context.ledger.tools import Tools
@@ -216,7 +217,7 @@ class SessionNotes:
 
     def _lines(self, view: View, facts: Facts, last: int) -> dict[str, tuple[str, ...]]:
         index = self._prepare(view, facts, last)
-        lines = note_lines(index.memory(view.state.ledger, first_said(view), last))
+        lines = note_lines(index.memory(Ledger.of(view.state), first_said(view), last))
         return {title: tuple(redact(line, facts.secret_key).text for line in some) for title, some in lines.items()}
 
     def _prepare(self, view: View, facts: Facts, last: int) -> Index:

@@ -17,14 +17,15 @@ from holdfast.context import economics
 from holdfast.context.anchor import PROVIDER_EDITED
 from holdfast.context.hooked import Hook
 from holdfast.context.indexing import index_of
+from holdfast.context.ledger.checkpoint import Ledger
 from holdfast.context.models import ModelFacts, model_facts
-from holdfast.context.passes import with_thinking
 from holdfast.context.policy import Facts, Thresholds, WindowSource, thresholds
 from holdfast.context.replacements import original
+from holdfast.context.restore.play import InPlay
 from holdfast.context.restore.registry import Registry
 from holdfast.context.restore.standard import STANDARD
 from holdfast.context.state import from_checkpoint
-from holdfast.context.thinking import dropped_thinking
+from holdfast.context.thinking import dropped_thinking, with_thinking
 from holdfast.context.view import View, advance, leaves_memory, reaches_back
 from holdfast.engine.aside import aside
 from holdfast.engine.caching import Cached
@@ -503,7 +504,9 @@ def _refuse_unreadable(record: Edit | Compacted, view: View) -> None:
     check_record(cast("Record", record), role_of)
     if isinstance(record, Compacted):
         try:
-            from_checkpoint(record.state)
+            state = from_checkpoint(record.state)
+            Ledger.of(state)
+            InPlay.of(state)
         except (msgspec.MsgspecError, RecursionError) as e:
             raise RecordRefused(f"boundary {record.id!r:.60}: its state can't be read: {e}") from None
 

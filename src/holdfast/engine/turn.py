@@ -19,7 +19,7 @@ from holdfast.context.view import View
 from holdfast.context.wire import CONTINUES, lacks_turn, unencoded_bytes, unflattened_bytes
 from holdfast.engine.aside import aside, aside_of
 from holdfast.engine.calling import Call, OnDelta, append_reply, apply, call, introduce
-from holdfast.engine.compaction import Blocked, Done, Failed, Outcome, compact
+from holdfast.engine.compaction import Blocked, Done, Failed, Outcome, compact, compact_reactively
 from holdfast.engine.full import OFFLINE, summarizing
 from holdfast.engine.helping import Helping, helped
 from holdfast.engine.keepers import Keepers
@@ -138,7 +138,8 @@ async def _ask(session: LiveSession, model: Model, source: str, on_delta: OnDelt
             return said
         if isinstance(action, Deliver | GiveUp):
             raise _given_up(session, about, action)
-        useless = await apply(session, about, action, prepared.request, source)
+        shrink = partial(compact_reactively, session, source)
+        useless = await apply(session, about, action, prepared.request, source, shrink=shrink)
         if useless is not None:
             ladder, action = step(ladder, NoHelp(useless))
             raise _given_up(session, about, action)

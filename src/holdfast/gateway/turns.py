@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -20,6 +21,7 @@ from holdfast.context.thinking import Wanted, closing_lines, is_broken, wanted_b
 from holdfast.context.view import advance
 from holdfast.engine.aside import aside
 from holdfast.engine.calling import apply
+from holdfast.engine.compaction import compact_reactively
 from holdfast.engine.ladder import Compact, Correct, DropMedia, DropThinking, Ladder, Rungs, step
 from holdfast.engine.reminding import remind
 from holdfast.engine.turn import ready, requested, rested
@@ -149,7 +151,8 @@ class Turns:
                 if held.head != turn.asked:
                     return False
                 before = held.sink.edits
-                if await apply(held.session, about, action, turn.request or await _request(turn), "user") is not None:
+                request, shrink = turn.request or await _request(turn), partial(compact_reactively, held.session)
+                if await apply(held.session, about, action, request, "user", shrink=shrink) is not None:
                     return False
                 held.is_corrected = held.is_corrected or isinstance(action, Correct)
                 held.is_shaped = True

@@ -10,10 +10,17 @@ import pytest
 from tests.unit.context.making import UNBOUND, Talk, call, facts, text, thinking
 
 from holdfast.context.cuts import open_loop
-from holdfast.context.passes import with_thinking
 from holdfast.context.remedies import without_refused_thinking
 from holdfast.context.requests import to_request
-from holdfast.context.thinking import closed, closing_lines, dropped_thinking, is_broken, is_postponed, wanted_back
+from holdfast.context.thinking import (
+    closed,
+    closing_lines,
+    dropped_thinking,
+    is_broken,
+    is_postponed,
+    wanted_back,
+    with_thinking,
+)
 from holdfast.context.wire import flatten
 from holdfast.transcript.edits import Change, Snipped, ThinkingDropped
 from holdfast.transcript.messages import MessageId

@@ -18,6 +18,7 @@ from holdfast.context.ledger.evidence import Cover, Wanted, most_pieces
 from holdfast.context.ledger.facts import facts_in
 from holdfast.context.ledger.memory import Kept, Memory, Spoken, Task
 from holdfast.context.ledger.sheet import clip
+from holdfast.context.state import NOTHING_KNOWN, State
 
 # CMP-14: a boundary is read back at every resume (SPD-3), so the ledger in it stays below this.
 LIMIT_BYTES: Final = 40_000
@@ -56,6 +57,15 @@ class Ledger(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     data: str = ""
 
+    @classmethod
+    def of(cls, state: State) -> Ledger:
+        """What the last boundary handed on; an empty one where there was none."""
+        return _DECODER.decode(state.ledger)
+
+    def encoded(self) -> msgspec.Raw:
+        """As `State` carries it."""
+        return msgspec.Raw(msgspec.json.encode(self)) if self.data else NOTHING_KNOWN
+
     def memory(self) -> Memory:
         """The memory, to go on with; a fresh one each time."""
         if not self.data:
@@ -71,6 +81,9 @@ class Ledger(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         if not self.data:
             return ()
         return tuple(msgspec.json.decode(zlib.decompress(base64.b85decode(self.data)), type=_Words).words)
+
+
+_DECODER = msgspec.json.Decoder(Ledger)
 
 
 def packed(memory: Memory) -> Ledger:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from holdfast.context.state import State
 from holdfast.transcript.edits import Returned
 from holdfast.transcript.messages import Message
 
@@ -32,6 +33,18 @@ class InPlay(msgspec.Struct, frozen=True, omit_defaults=True):
 
     states: dict[str, msgspec.Raw] = {}
     restored: dict[str, dict[str, Place]] = {}  # kind, then name
+
+    @classmethod
+    def of(cls, state: State) -> InPlay:
+        """What the last boundary handed on; an empty one where there was none."""
+        return _DECODER.decode(state.in_play)
+
+    def encoded(self) -> msgspec.Raw:
+        """As `State` carries it."""
+        return msgspec.Raw(msgspec.json.encode(self))
+
+
+_DECODER = msgspec.json.Decoder(InPlay)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.context.keep import first_said
 from holdfast.context.policy import Facts
 from holdfast.context.restore.happened import Happened, Hearing
-from holdfast.context.restore.play import STATE_BYTES
+from holdfast.context.restore.play import STATE_BYTES, InPlay
 from holdfast.context.restore.registry import Registry, Scene, Tracker, written
 from holdfast.context.view import View
 
@@ -37,7 +37,7 @@ def look(view: View, keep_from: int, facts: Facts, registry: Registry) -> Looked
     hearing = Hearing()
     left = list(hearing.of(messages[start:read]))
     kept = list(hearing.of(messages[read:]))
-    before = view.state.in_play
+    before = InPlay.of(view.state)
     saved, failed, states = dict(before.states), dict[str, str](), dict[str, Any]()
     for tracker in registry.trackers:
         try:

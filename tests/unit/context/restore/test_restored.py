@@ -12,6 +12,7 @@ from tests.calls import numbered, used, words
 from tests.worlds import World, done
 
 from holdfast.context.restore.files import shown_files
+from holdfast.context.restore.play import InPlay
 from holdfast.context.restore.registry import Entry, FileNow, Registry, Restored, Restorer, Room, Scene, Tracker
 from holdfast.context.restore.scene import look
 from holdfast.context.restore.standard import STANDARD
@@ -323,7 +324,7 @@ def test_own_trackers_and_restorers() -> None:
     assert left(boundary, "greedy") == ("much",) and not names(boundary, "greedy")
     assert {e.name for e in world.events if isinstance(e, RestoreFailed)} == {"fails", "broken"}
     assert names(boundary) == ["/w/a.py"]
-    assert "tickets" in world.session.view.state.in_play.states
+    assert "tickets" in InPlay.of(world.session.view.state).states
 
 
 def test_restoring_can_be_switched_off() -> None:
@@ -353,4 +354,4 @@ def test_the_fold_of_checkpoint_and_tail_has_the_same_play() -> None:
     world = world_of(read("/w/a.py"), used("TodoWrite", {"todos": [{"content": "a", "status": "pending"}]}))
     compacted(world)
     assert world.reopened().view == world.reopened(whole=True).view == world.session.view
-    assert world.reopened().view.state.in_play.restored["files"]["/w/a.py"].block == 1
+    assert InPlay.of(world.reopened().view.state).restored["files"]["/w/a.py"].block == 1
