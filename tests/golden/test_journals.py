@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.adapters.files import FileJournal, verify
 from holdfast.transcript.blocks import text_block
-from holdfast.transcript.codec import FORMAT, VERSION, decode_header, decode_line, encode_header, encode_line
+from holdfast.transcript.codec import VERSION, decode_header, decode_line, encode_header, encode_line
 from holdfast.transcript.edits import (
     Change,
     Cleared,
@@ -51,7 +51,12 @@ pytestmark = pytest.mark.golden
 JOURNALS = Path(__file__).parent / "journals"
 RAW = msgspec.Raw
 HEADER = Header(
-    format=FORMAT, version=1, session="s-golden", created=1750000000.25, project="/home/ann/proj", source="x"
+    format="holdfast-journal",  # 0.1's name
+    version=1,
+    session="s-golden",
+    created=1750000000.25,
+    project="/home/ann/proj",
+    source="x",
 )
 
 

@@ -20,6 +20,7 @@ from holdfast.errors import DamagedLine, NewerFormat
 from holdfast.transcript.records import Header, Record, Transaction
 
 FORMAT = "holdfast-journal"
+FORMATS_READ = frozenset({FORMAT, "holdfast-journal"})  # 0.1's name for it: its journals open for ever
 VERSION = 1
 # One line for every version that was ever written; the newest last.
 VERSIONS = {1: "messages, edits, checkpoints; CRC-32 on every line"}
@@ -67,7 +68,7 @@ def decode_header(line: bytes) -> Header:
         header = _HEADER.decode(body)
     except msgspec.MsgspecError as e:
         raise DamagedLine(f"not a journal header: {e}") from None
-    if header.format != FORMAT:
+    if header.format not in FORMATS_READ:
         raise DamagedLine(f"not a Holdfast journal: format {header.format!r}")
     if header.version > VERSION:
         raise NewerFormat(

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import ForeignFormat
+from holdfast.transcript.codec import FORMATS_READ
 from holdfast.transcript.foreign import claude_code, codex, openai, own, swe_agent
 from holdfast.transcript.foreign.reading import BOM, UNREADABLE
 from holdfast.transcript.foreign.recording import Format, Recording
@@ -82,7 +83,7 @@ def _of_line(line: bytes) -> Format | None:
     except UNREADABLE:
         return None
     kind = _string(members, "type")
-    if _string(members, "format") == "holdfast-journal":
+    if _string(members, "format") in FORMATS_READ:
         return "holdfast"
     if kind in _CODEX_TYPES and "payload" in members:
         return "codex"

@@ -136,7 +136,9 @@ class _Writer:
 
     def _uuid(self, index: int) -> str:
         """A name-based UUID (version 5) of the session and a place in it."""
-        digest = bytearray(hashlib.sha1(f"holdfast:{self._session}:{index}".encode()).digest()[:16])
+        # A session exports to the same ids in every version, so the seed keeps 0.1's name.
+        seed = f"holdfast:{self._session}:{index}"  # 0.1's name
+        digest = bytearray(hashlib.sha1(seed.encode()).digest()[:16])
         digest[6] = digest[6] & 0x0F | 0x50
         digest[8] = digest[8] & 0x3F | 0x80
         text = digest.hex()
