@@ -6,7 +6,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 ARGS   ?=
-TIMES  ?= 20
+TIMES  ?= 40
+
+# Compiled modules are kept: else every process that a test starts compiles the whole package, and each worker all tests.
+export PYTHONDONTWRITEBYTECODE :=
 
 BENCHES := $(sort $(filter-out bench/_%,$(wildcard bench/*.py)))
 
@@ -41,8 +44,8 @@ crossing: $(STAMP) ## 3,000 requests through the gateway, 40 % cancelled: no ans
 attack: $(STAMP) ## a hostile folder is opened, observed by strace; skipped with a reason where that can't be done
 	$(BIN)/python -m pytest -rs tests/e2e/test_hostile_folder.py $(ARGS)
 
-chaos: $(STAMP) ## kills, cuts of power and damage, TIMES as long as in CI (20); the cuts need root
-	HOLDFAST_CHAOS=$(TIMES) HOLDFAST_KILLS=$$((40 * $(TIMES))) HOLDFAST_FLIPS=$$((1000 * $(TIMES))) \
+chaos: $(STAMP) ## kills, cuts of power and damage, TIMES as long as in CI (40); the cuts need root
+	HOLDFAST_CHAOS=$(TIMES) HOLDFAST_KILLS=$$((20 * $(TIMES))) HOLDFAST_FLIPS=$$((500 * $(TIMES))) \
 		$(BIN)/python -m pytest -rs \
 		tests/faults/test_chaos.py tests/faults/test_every_byte.py tests/faults/test_journal_faults.py $(ARGS)
 

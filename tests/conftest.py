@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,15 @@ settings.register_profile(
 )
 settings.register_profile("thorough", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HOLDFAST_HYPOTHESIS", "ci" if os.environ.get("CI") else "default"))
+
+MEMORY = Path("/dev/shm")
+ROOM_BYTES = 1 << 30
+
+
+def pytest_configure() -> None:
+    """Folders of tests stand in memory where there is room: a sync costs nothing there, and nobody waits for a disk."""
+    if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

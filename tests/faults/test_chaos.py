@@ -163,10 +163,10 @@ def test_kill_9_while_everything_happens(tmp_path: Path, monkeypatch: pytest.Mon
     project.mkdir()
     directory = anyio.run(begun, home, project)
     with nursery() as running:
-        for life in range(1, 12 * TIMES):
+        for life in range(1, 6 * TIMES + 1):
             order = f"{home} {project} {SESSION} {life} {int(life % 3 != 0)}"
             lived(running, order, chance.uniform(0.2, 1.5), kill, promises)
-            if life % 4 == 0:
+            if life % 2 == 0:
                 check(directory, project, promises)
     ended(directory, project, promises, monkeypatch, home)
 
@@ -224,7 +224,7 @@ def test_power_cuts_while_everything_happens(volume: Path, tmp_path: Path, monke
         kill(pid)
 
     with nursery() as running:
-        for life in range(1, 8 * TIMES):
+        for life in range(1, 4 * TIMES + 1):
             order = f"{home} {project} {SESSION} {life} 0"
             lived(running, order, chance.uniform(0.3, 1.5), cut, promises)
             power_returns(tmp_path / "image", volume)

@@ -33,8 +33,8 @@ from holdfast.transcript.records import Header, Noted, Record, Repaired
 pytestmark = pytest.mark.faults
 
 HEADER = Header(format=FORMAT, version=VERSION, session="s1", created=1.0)
-KILLS = int(os.environ.get("HOLDFAST_KILLS", "40"))
-FLIPS = int(os.environ.get("HOLDFAST_FLIPS", "1000"))
+KILLS = int(os.environ.get("HOLDFAST_KILLS", "20"))
+FLIPS = int(os.environ.get("HOLDFAST_FLIPS", "500"))
 
 
 def said(name: str, text: str = "hello") -> Message:
@@ -476,7 +476,7 @@ def test_cut_anywhere_every_earlier_record_is_there(path: Path) -> None:
     disk = Unsynced()
 
     async def body() -> None:
-        await (await written(path, 60, text="x" * 300, disk=disk)).close()
+        await (await written(path, 24, text="x" * 300, disk=disk)).close()
         raw = path.read_bytes()
         starts = line_starts(raw)
         cut = path.with_name("cut.jsonl")
