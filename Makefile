@@ -14,10 +14,10 @@ export PYTHONDONTWRITEBYTECODE :=
 BENCHES := $(sort $(filter-out bench/_%,$(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser check bench fuzz crossing attack chaos lint format types imports golden clean
+.PHONY: help demo test browser check bench fuzz crossing attack chaos lint format types imports golden golden-all clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## see it work: a long run, a compaction, a crash and a resume, offline
 	$(BIN)/python -m holdfast.demo $(ARGS)
@@ -68,6 +68,9 @@ golden: $(STAMP) ## rewrite the golden files and show what changed
 	git --no-pager diff --stat -p -- tests/golden; \
 	git ls-files --others --exclude-standard -- tests/golden | sed 's/^/new: /'; \
 	exit $$status
+
+golden-all: $(STAMP) ## the golden files against all recordings, driven in every way (about two minutes on one core)
+	HOLDFAST_GOLDEN_ALL=1 $(BIN)/python -m pytest tests/golden $(ARGS)
 
 clean: ## remove the environment, builds and caches
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -40,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
         help="write what the code says now into the golden files instead of comparing (make golden)",
     )
+    parser.addoption("--keep-golden", metavar="FOLDER", help="write what golden hashes are made of into this folder")
 
 
 @pytest.fixture
