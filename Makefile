@@ -31,11 +31,11 @@ browser: $(STAMP) ## the tests in a real browser (Chromium); skipped with a reas
 check: lint types imports test ## everything CI runs: style, types, import contracts, tests
 
 fuzz: $(STAMP) ## mutants of everything that is read, 20,000 of them: no internal error, no invalid request
-	$(BIN)/python bench/fuzz.py --mutants 20000 $(ARGS)
+	$(BIN)/python -m bench.fuzz --mutants 20000 $(ARGS)
 
 bench: $(STAMP) ## run every benchmark under bench/
 	@set -e; for script in $(BENCHES); do \
-		printf '\n== %s\n' "$$script"; $(BIN)/python "$$script" $(ARGS); \
+		printf '\n== %s\n' "$$script"; $(BIN)/python -m "bench.$$(basename "$$script" .py)" $(ARGS); \
 	done
 
 crossing: $(STAMP) ## 3,000 requests through the gateway, 40 % cancelled: no answer crosses

@@ -1,6 +1,6 @@
 """Everything that is read from outside, mutated: no internal error, and no invalid request (ENG-7, D9).
 
-    python bench/fuzz.py [--mutants 5000] [--seed 1] [--only NAME]
+    python -m bench.fuzz [--mutants 5000] [--seed 1] [--only NAME]
 
 Small made inputs (below; nothing of a recording) are mutated, and each mutant goes the whole way: read, replayed, said
 into a session, prepared, its request held against the rules of the fake server. A refusal of the package's own is as
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from bench._mutants import bytes_mutant, mutant
 
 from holdfast.adapters.config import load
 from holdfast.adapters.files.calibrations import Calibrations
@@ -41,7 +42,6 @@ from holdfast.memory.instructions.markdown import compact_instructions, imports,
 from holdfast.replay.options import ReplayOptions
 from holdfast.replay.run import replay_recording
 from holdfast.testing import ModelRules, check_anthropic, check_openai
-from holdfast.testing.mutants import bytes_mutant, mutant
 from holdfast.transcript.codec import encode_header, encode_line
 from holdfast.transcript.foreign.detect import read_recordings
 from holdfast.transcript.messages import Message, MessageId

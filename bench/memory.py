@@ -1,6 +1,6 @@
 """Concurrent writers of one memory directory: what was acknowledged, and what of it is there (REL-7, MEM-9).
 
-    python bench/memory.py [--folder DIR] [--writers 16] [--edits 200]
+    python -m bench.memory [--folder DIR] [--writers 16] [--edits 200]
 
 Three runs: 16 processes of 200 edits on 4 files, one killed every 50 ms; 8 of 100 inserts into one file; and the same
 inserts, durable against power loss, where each waits for the disk. Times are of this machine, and of its neighbours.
@@ -13,9 +13,10 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
+from bench._races import Race, race
+
 from holdfast.adapters.files.memories import file_memories
 from holdfast.settings import Settings
-from holdfast.testing.memory_race import Race, race
 
 
 def main() -> int:

@@ -1,8 +1,8 @@
 """The secrets scanner: recall by family, false positives, and speed (SEC-5).
 
-    python bench/redaction.py [FILE-OR-FOLDER …] [--samples 200] [--seed 7]
+    python -m bench.redaction [FILE-OR-FOLDER …] [--samples 200] [--seed 7]
 
-Recall: made-up secrets of every family, in texts of several shapes (`holdfast.testing.secrets`). False positives: the
+Recall: made-up secrets of every family, in texts of several shapes (`bench/_secrets.py`). False positives: the
 share of lines with a finding, in harmless made-up lines, and in the files given; look at what it shows of those. Speed:
 over the same files, else over made-up text. In seconds of the processor; the bar is 20 MB/s.
 """
@@ -15,8 +15,9 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+from bench import _secrets as made
+
 from holdfast.memory.trust.secrets import find_secrets
-from holdfast.testing import secrets as made
 
 LEAST_RECALL, MOST_FALSE, LEAST_MB = 0.98, 0.005, 20.0
 

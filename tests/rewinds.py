@@ -10,12 +10,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.trees import Picture, Worker, differing, picture
+
 from holdfast.adapters.machine import SystemClock
 from holdfast.adapters.shadow.checkpoints import Shadow
 from holdfast.adapters.sinks import ListSink
 from holdfast.ports import Call
 from holdfast.settings import Settings
-from holdfast.testing.trees import Picture, Worker, differing, picture
 from holdfast.transcript.messages import MessageId
 
 

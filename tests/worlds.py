@@ -1,6 +1,6 @@
 """A session in a world that stands still: journal in memory, a clock and ids that count, a fake model upstream.
 
-`World` owns a session over `MemoryJournal(encode=True)` and plays the steps of `holdfast.testing.strategies` on it, as
+`World` owns a session over `MemoryJournal(encode=True)` and plays the steps of `tests/plans.py` on it, as
 an agent would: it gives ids, signs thinking, reports usage, and remembers what it said, for laws to compare.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
+from tests import plans
 
 from holdfast.adapters.memory import MemoryBlobs, MemoryJournal
 from holdfast.context.cuts import open_loop
@@ -25,7 +26,6 @@ from holdfast.errors import CompactionRefused, ContextBlocked
 from holdfast.events import Event
 from holdfast.settings import Settings
 from holdfast.testing import FakeUpstream, ModelRules, say
-from holdfast.testing import strategies as plans
 from holdfast.testing.doubles import CountingIds, FixedClock
 from holdfast.transcript.blocks import block_of, text_block
 from holdfast.transcript.edits import Rewound, Undone

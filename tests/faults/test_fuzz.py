@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-
-from holdfast.testing.mutants import bytes_mutant, json_mutant, mutant
-
-BENCH = Path(__file__).parents[2] / "bench" / "fuzz.py"
-
-
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fuzz_script", BENCH)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["fuzz_script"] = module
-    spec.loader.exec_module(module)
-    return module
+from bench import fuzz
+from bench._mutants import bytes_mutant, json_mutant, mutant
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_mutants_of_everything_that_is_read(seed: int) -> None:
     """ENG-7: every mutant is taken, with valid requests, or refused in the package's own words (`make fuzz`: more)."""
-    counts, found = script().fuzz(int(os.environ.get("HOLDFAST_MUTANTS", "400")), seed)
+    counts, found = fuzz.fuzz(int(os.environ.get("HOLDFAST_MUTANTS", "400")), seed)
     assert not found, "\n".join(found)
     assert counts["taken"] > counts["refused"] > 0
 
@@ -44,7 +30,6 @@ FOUND = {
 @pytest.mark.parametrize("name", FOUND)
 def test_what_was_found_before(name: str, tmp_path: Path) -> None:
     """ENG-7: the mutants that went wrong once."""
-    fuzz = script()
     way = fuzz.ways()[name]
     for seed, number in FOUND[name]:
         chance = random.Random(f"{name}-{seed}-{number}")
@@ -56,7 +41,6 @@ def test_what_was_found_before(name: str, tmp_path: Path) -> None:
 
 def test_a_request_that_breaks_a_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """ENG-7: the run can fail: without the check at the door, bad blocks are sent and said."""
-    fuzz = script()
     monkeypatch.setattr("holdfast.transcript.sendable._check", lambda *_: None)
     counts, found = fuzz.fuzz(300, 1, "face")
     assert counts["invalid"] and any(" invalid: " in line for line in found)

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from bench._races import Race, race
 
 from holdfast.adapters.files.beneath import Calls
 from holdfast.adapters.files.memories import file_memories
@@ -16,7 +17,6 @@ from holdfast.adapters.memories import StoredMemories
 from holdfast.errors import FileRefused
 from holdfast.memory.changes import Batch, Change, Delete, Rename, Save, Stamp
 from holdfast.settings import Settings
-from holdfast.testing.memory_race import Race, race
 
 pytestmark = pytest.mark.faults
 QUICK = Settings(durability="process")  # survives kill -9, which is what is asked here

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from tests.rewinds import call, shadow
+from tests.trees import Picture, picture
 
 from holdfast.adapters.shadow.ground import GroundCalls
 from holdfast.adapters.shadow.usage import PLAN
 from holdfast.errors import HoldfastError
-from holdfast.testing.trees import Picture, picture
 
 pytestmark = pytest.mark.faults
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from tests import plans
 from tests.worlds import World, front
 
 from holdfast.context.anchor import CALIBRATION_RANGE, size_tokens
 from holdfast.context.view import View, project
 from holdfast.settings import Settings
-from holdfast.testing import strategies as plans
 from holdfast.transcript.blocks import block_of
 from holdfast.transcript.messages import Message, MessageId, ResponseId, Usage, content_of
 from holdfast.transcript.tokens import base_tokens, live_tokens

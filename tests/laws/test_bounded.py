@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from tests import plans
 from tests.worlds import World, done, front
 
 from holdfast.engine.compaction import Done, Failed, compact
@@ -13,7 +14,6 @@ from holdfast.engine.turn import prepare
 from holdfast.errors import ContextBlocked
 from holdfast.events import CompactionAttemptFailed
 from holdfast.settings import Settings
-from holdfast.testing import strategies as plans
 from holdfast.transcript.records import CompactionFailed
 
 pytestmark = pytest.mark.laws

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from tests import plans
 from tests.worlds import World, done
 
 from holdfast.context.requests import to_request
@@ -18,7 +19,6 @@ from holdfast.engine.turn import prepare
 from holdfast.errors import ContextBlocked, HoldfastError
 from holdfast.settings import Settings
 from holdfast.testing import ModelRules, check_anthropic, check_openai
-from holdfast.testing import strategies as plans
 from holdfast.transcript.edits import Change, Neutralised, Rewound
 from holdfast.transcript.messages import Message, MessageId
 from holdfast.transcript.records import Calibrated, Cursor, Front, Noted, Pinned, Titled

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
+from tests import plans
 from tests.worlds import World
 
 from holdfast.context.cuts import legal_cuts, open_loop
@@ -12,7 +13,6 @@ from holdfast.context.items import THINKING
 from holdfast.context.requests import to_request
 from holdfast.context.view import View
 from holdfast.settings import Settings
-from holdfast.testing import strategies as plans
 from holdfast.testing.request import Reader
 from holdfast.testing.structure import open_loop as provider_loop
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from tests import plans
 from tests.laws.recount import carried, recounted
 from tests.worlds import World, done
 
 from holdfast.context.view import View, project
 from holdfast.settings import Settings
-from holdfast.testing import strategies as plans
 
 pytestmark = pytest.mark.laws
 

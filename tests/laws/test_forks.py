@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from tests import plans
 from tests.worlds import MODELS, World, done
 
 from holdfast.context.fork_request import Base, Exchange, fork_base, fork_request
@@ -21,7 +22,6 @@ from holdfast.memory.notes import form_of, parse, template, whole
 from holdfast.memory.permit import EditPermit, edited, edits_in, lexical
 from holdfast.settings import Settings
 from holdfast.testing import ScriptedModel, check_anthropic, check_openai, say, tool_use
-from holdfast.testing import strategies as plans
 from holdfast.transcript.blocks import block_of
 from holdfast.transcript.messages import ResponseId, ToolUseId
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
+from tests import plans
 from tests.worlds import World, done
 
 from holdfast.context.replacements import blob_id
 from holdfast.context.requests import to_request
 from holdfast.settings import Settings
-from holdfast.testing import strategies as plans
 from holdfast.transcript.edits import Cleared, Edit, MediaReplaced, Offloaded, Snipped
 from holdfast.transcript.messages import MessageId
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # A session with offloads, clearing, a compaction and a restart; prints what its last request hashes to.
 SCRIPT = """
 import hashlib
-from holdfast.testing.strategies import session_plan
+from tests.plans import session_plan
 from tests.laws.test_frozen import SMALL
 from tests.worlds import World
 world = World(SMALL)

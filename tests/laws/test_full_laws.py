@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
+from tests import plans
 from tests.worlds import BOUND, World
 
 from holdfast.context.compaction import made
@@ -16,7 +17,6 @@ from holdfast.context.thinking import is_broken
 from holdfast.engine.strategies import tails
 from holdfast.settings import Settings
 from holdfast.testing import check_anthropic, check_openai, say
-from holdfast.testing import strategies as plans
 
 pytestmark = pytest.mark.laws
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from tests import plans
 from tests.folders import PLACES, Table, TableFiles
 from tests.laws.test_prefix import SMALL, moves_are_told, same_again
 from tests.worlds import World, done
@@ -17,7 +18,6 @@ from holdfast.engine.instructions import with_instructions
 from holdfast.engine.reminding import remind
 from holdfast.engine.session import LiveSession
 from holdfast.settings import Settings
-from holdfast.testing import strategies as plans
 
 pytestmark = pytest.mark.laws
 

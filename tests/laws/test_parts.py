@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from tests import plans
 from tests.laws.recount import carried, recounted
 from tests.laws.test_undo import shown
 from tests.worlds import BOUND, UNBOUND, World, done
@@ -27,7 +28,6 @@ from holdfast.engine.undo import uncompact
 from holdfast.errors import CompactionRefused
 from holdfast.settings import Settings
 from holdfast.testing import ScriptedModel, check_anthropic, check_openai
-from holdfast.testing import strategies as plans
 from holdfast.transcript.edits import Rewound
 
 pytestmark = pytest.mark.laws

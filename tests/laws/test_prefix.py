@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
+from tests import plans
 from tests.worlds import BOUND, UNBOUND, Sent, World, done
 
 from holdfast.context.requests import to_request
@@ -14,7 +15,6 @@ from holdfast.engine.turn import prepare
 from holdfast.errors import ContextBlocked
 from holdfast.events import PrefixMoved
 from holdfast.settings import Settings
-from holdfast.testing import strategies as plans
 from holdfast.transcript.edits import Collapsed, Compacted, Edit, MediaReplaced, Offloaded, Rewound, Undone
 from holdfast.transcript.messages import Message
 from holdfast.transcript.records import Front

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
+from tests import plans
 from tests.worlds import BOUND, MODELS, World, done
 
 from holdfast.context.models import ModelFacts
@@ -14,7 +15,6 @@ from holdfast.context.requests import to_request
 from holdfast.context.view import project
 from holdfast.settings import Settings
 from holdfast.testing import check_anthropic, check_openai
-from holdfast.testing import strategies as plans
 
 pytestmark = pytest.mark.laws
 

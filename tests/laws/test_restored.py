@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from tests import plans
 from tests.calls import numbered, tracked, used, words
 from tests.worlds import World
 
@@ -20,7 +21,6 @@ from holdfast.context.restore.standard import STANDARD
 from holdfast.context.restore.texts import cut_to
 from holdfast.engine.compaction import Done
 from holdfast.settings import Settings
-from holdfast.testing import strategies as plans
 from holdfast.transcript.messages import Message
 from holdfast.transcript.tokens import base_tokens
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from tests import plans
 from tests.laws.recount import carried, recounted
 from tests.laws.test_undo import shown
 from tests.worlds import BOUND, UNBOUND, World, done
@@ -17,7 +18,6 @@ from holdfast.engine.rewinding import prompts, rewind_back, rewind_conversation,
 from holdfast.engine.undo import uncompact
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
-from holdfast.testing import strategies as plans
 from holdfast.transcript.edits import Compacted, Rewound
 from holdfast.transcript.records import Pinned
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
+from tests import plans
 from tests.worlds import BOUND, World
 
 from holdfast.context.passes import CHEAP_PASSES, CLOSING_PASSES, Pass
 from holdfast.context.thinking import with_thinking
 from holdfast.context.view import project
 from holdfast.settings import Settings
-from holdfast.testing import strategies as plans
 
 pytestmark = pytest.mark.laws
 

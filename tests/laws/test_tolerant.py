@@ -7,12 +7,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
+from tests import plans
 from tests.worlds import World
 
 from holdfast.context.requests import to_request
 from holdfast.errors import HoldfastError, MalformedBlock
 from holdfast.settings import Settings
-from holdfast.testing import strategies as plans
 from holdfast.transcript.blocks import Block, Text, Thinking, one_line
 from holdfast.transcript.messages import Message, MessageId
 from holdfast.transcript.sendable import check_sendable

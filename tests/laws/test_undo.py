@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import assume, given
 from hypothesis import settings as hypothesis
+from tests import plans
 from tests.laws.recount import carried, recounted
 from tests.worlds import BOUND, UNBOUND, World, done
 
@@ -13,7 +14,6 @@ from holdfast.context.policy import Pressure, compaction_need, pressure
 from holdfast.context.view import View, project
 from holdfast.engine.undo import preview, uncompact
 from holdfast.settings import Settings
-from holdfast.testing import strategies as plans
 from holdfast.transcript.edits import Compacted, Edit, Rewound, Undone
 from holdfast.transcript.messages import Message
 from holdfast.transcript.records import Front

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
+from tests import plans
 from tests.worlds import World
 
 from holdfast.context.ledger.checkpoint import Ledger
 from holdfast.context.requests import to_request
 from holdfast.settings import Settings
-from holdfast.testing import strategies as plans
 from holdfast.transcript.blocks import Text
 from holdfast.transcript.edits import Compacted, Rewound
 

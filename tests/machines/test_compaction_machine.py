@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
+from tests import plans
 from tests.machines.test_session_machine import Lost, SessionMachine, _Dying
 
 from holdfast.context.hooked import Answer, Hook, PreCompact, Told
@@ -26,7 +27,6 @@ from holdfast.errors import CompactionRefused
 from holdfast.events import CompactionDone
 from holdfast.settings import Settings
 from holdfast.testing import ScriptedModel
-from holdfast.testing import strategies as plans
 from holdfast.transcript.edits import Compacted, Undone
 from holdfast.transcript.records import Pinned
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests import plans
 from tests.laws.recount import carried, recounted
 from tests.laws.test_prefix import moves_are_told
 from tests.worlds import MODELS, World, done
@@ -18,7 +19,6 @@ from holdfast.context.view import project
 from holdfast.errors import JournalError
 from holdfast.settings import Settings
 from holdfast.testing import check_anthropic, check_openai
-from holdfast.testing import strategies as plans
 from holdfast.transcript.blocks import Text
 from holdfast.transcript.edits import Compacted, Rewound, Undone
 from holdfast.transcript.messages import Message

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from tests.rewinds import call, shadow
+from tests.trees import picture
 
 from holdfast.adapters.folders import is_no_project
 from holdfast.adapters.shadow.ignores import Ignores
 from holdfast.errors import JournalError, RewindRefused
 from holdfast.memory.checkpoints import CALL, NONE, Change, Entry, State, anchor_of, snapshots, thinned, wanted
 from holdfast.ports import FileRewind
-from holdfast.testing.trees import picture
 
 pytestmark = pytest.mark.unit
 

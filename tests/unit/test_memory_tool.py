@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from tests.memories import HAND, Desk, played
+from tests.planted import planted
 
 from holdfast import Settings
 from holdfast.engine.memory_tool import memory_tool
 from holdfast.events import MemoryBlocked, MemoryProposed
 from holdfast.memory.changes import Delete, Save
 from holdfast.memory.trust.injections import find_injections
-from holdfast.testing.planted import planted
 
 pytestmark = pytest.mark.unit
 FILE = "/memories/a.md"

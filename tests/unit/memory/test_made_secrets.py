@@ -5,8 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-
-from holdfast.testing import secrets as made
+from bench import _secrets as made
 
 pytestmark = pytest.mark.unit
 ALL = sorted(made.FAMILIES)

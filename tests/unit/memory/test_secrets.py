@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from bench import _secrets as made
 
 from holdfast.memory.trust.families import FAMILIES
 from holdfast.memory.trust.secrets import MARK, find_secrets, is_random, redact, stand_ins
-from holdfast.testing import secrets as made
 
 pytestmark = pytest.mark.unit
 KEY = b"k" * 32

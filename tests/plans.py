@@ -4,8 +4,6 @@
 person says, what the model answers (parallel calls, one response over several messages), what comes of each call (late,
 twice, never, huge, as an error), and what happens in between (idle hours, other settings, a manual compaction, a
 rewind, a restart). A step holds no ids and no token counts: the driver gives those as the session goes.
-
-This module needs hypothesis; nothing else in the package imports it.
 """
 
 from __future__ import annotations
