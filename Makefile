@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 BENCHES := $(sort $(filter-out bench/_%,$(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser check bench fuzz crossing attack chaos lint format types imports golden golden-all clean
+.PHONY: help demo test browser check bench house fuzz crossing attack chaos lint format types imports golden golden-all clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ bench: $(STAMP) ## run every benchmark under bench/
 	@set -e; for script in $(BENCHES); do \
 		printf '\n== %s\n' "$$script"; $(BIN)/python -m "bench.$$(basename "$$script" .py)" $(ARGS); \
 	done
+
+house: $(STAMP) ## the package in figures: size, repeated names, files that a turn or a request passes (ARGS=--names)
+	$(BIN)/python bench/house.py $(ARGS)
 
 crossing: $(STAMP) ## 3,000 requests through the gateway, 40 % cancelled: no answer crosses
 	HOLDFAST_REQUESTS=3000 $(BIN)/python -m pytest tests/e2e/test_gateway_safety.py -k crosses $(ARGS)
