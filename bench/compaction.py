@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ async def noted_session(messages: list[Message], folder: Path, *, restore: bool)
     session.configure(Settings(window_tokens=220_000, restore=restore))
     notes = SessionNotes(session, FileNotes(folder, None))
     await session.record(*await notes.keep(session.view.copy(), session.facts()))
-    session.strategies = (from_notes(notes),)
+    session.services = replace(session.services, strategies=(from_notes(notes),))
     return session
 
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
+from tests.services import serve
 
 from holdfast import Message, Session, Settings, memory_session
 from holdfast.adapters.memories import StoredMemories
@@ -60,8 +61,11 @@ async def desk(mode: Any = "auto", *, rights: dict[str, Any] | None = None, sett
     sink = ListSink()
     session = await memory_session(parts=Parts(settings=settings or Settings(), sink=sink))
     stores = {at: StoredMemories(HeldBox().opened) for at in rights or {"/memories": "write"}}
-    session.memories = Access(
-        tuple(Mount(at, Memory(store, sink, mode), (rights or {}).get(at, "write")) for at, store in stores.items())
+    serve(
+        session,
+        memories=Access(
+            tuple(Mount(at, Memory(store, sink, mode), (rights or {}).get(at, "write")) for at, store in stores.items())
+        ),
     )
     return Desk(session, sink, stores)
 

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import anyio
 import msgspec
 import pytest
+from tests.services import serve
 
 from holdfast import Settings, memory_session, run_turn
 from holdfast.adapters.sinks import ListSink
@@ -112,7 +113,7 @@ def test_from_here_on(*, model: bool) -> None:
         if model:
             desk.model.upstream.script.append(SUMMARY)
         else:
-            desk.session.summarizing = None
+            serve(desk.session, summarizer=())
         outcome = await compact(desk.session, trigger="manual", part=Part(start=ids[4]))
         assert isinstance(outcome, Done) and outcome.boundary.strategy == ("full" if model else "ledger")
         assert desk.ids[:4] == ids[:4] and desk.ids[4].startswith("summary-") and len(desk.ids) == 5
@@ -137,10 +138,10 @@ def test_up_to_here() -> None:
     async def body() -> None:
         desk = await Desk.open()
         await desk.fill(8_000)
-        desk.session.summarizing = None
+        serve(desk.session, summarizer=())
         for _ in range(2):
             await desk.fill(12_000)
-            desk.session.summarizing = None
+            serve(desk.session, summarizer=())
             kept = desk.ids[-4:]
             assert isinstance(await compact(desk.session, trigger="manual", part=Part(end=kept[0])), Done)
             assert desk.ids[1:] == kept and desk.ids[0].startswith("summary-")
@@ -160,7 +161,7 @@ def test_a_part_between_two_messages_and_what_cannot_be() -> None:
             await compact(desk.session, trigger="manual", part=Part(end=ids[0]))
         with pytest.raises(CompactionRefused, match="begins the ids of several"):
             await compact(desk.session, trigger="manual", part=Part(start=ids[0][:1]))
-        desk.session.summarizing = None
+        serve(desk.session, summarizer=())
         assert isinstance(await compact(desk.session, trigger="manual", part=Part(start=ids[2], end=ids[-2])), Done)
         assert desk.ids[:2] == ids[:2] and desk.ids[3:] == ids[-2:]
         assert desk.session.is_compacting is False
@@ -250,7 +251,7 @@ def test_a_hook_may_block_it_and_a_bad_answer_is_none() -> None:
             return Answer(block="not now") if isinstance(told, PreCompact) else Answer()
 
         desk = await Desk.open()
-        desk.session.hooks = (Hook("mine", refuse),)
+        serve(desk.session, hooks=(Hook("mine", refuse),))
         await warned(desk)
         assert desk.of(CompactionBlocked)[0].trigger == "precomputed" and desk.session.view.state.held is None
         other = await Desk.open()
@@ -361,7 +362,7 @@ def test_a_blocked_request_is_asked_of_the_hook_once() -> None:
 
         desk = await Desk.open(request_floor_percent=1)
         await desk.fill(5_000)
-        desk.session.hooks = (Hook("mine", refuse),)
+        serve(desk.session, hooks=(Hook("mine", refuse),))
         assert await compact_tool.run(desk.session, {}) == ACCEPTED
         for _ in range(3):
             await desk.turn("Go on.")
@@ -416,7 +417,7 @@ def test_those_who_loaded_something_are_told_of_a_boundary() -> None:
     async def body() -> None:
         desk, told = await Desk.open(), list[Compacted]()
         await desk.fill(12_000, summarizer=())
-        desk.session.on_boundary = (lambda boundary: 1 // 0, told.append)  # type: ignore[assignment]
+        serve(desk.session, on_boundary=(lambda boundary: 1 // 0, told.append))  # type: ignore[assignment]
         outcome = await compact(desk.session, trigger="manual")
         assert isinstance(outcome, Done) and told == [desk.session.view.boundary]
         assert [event.reason for event in desk.of(BoundaryListenerFailed)] == ["ZeroDivisionError"]
@@ -467,7 +468,7 @@ def test_with_nothing_to_compact_that_is_the_reason_and_not_that_there_are_no_no
     async def body() -> None:
         sink = ListSink()
         session = await memory_session(parts=Parts(sink=sink))
-        session.strategies = (Strategy("session_memory", no_notes),)
+        serve(session, strategies=(Strategy("session_memory", no_notes),))
         for record in (None, "A record of a person."):
             outcome = await compact(session, trigger="manual", record=record)
             assert isinstance(outcome, Failed) and outcome.reason.startswith("nothing_to_compact: ")

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 import anyio
 import msgspec
 import pytest
+from tests.services import serve
 
 from holdfast import Message, Settings, create_session, open_session, run_turn
 from holdfast.adapters.anthropic import AnthropicModel
@@ -81,7 +82,7 @@ class Desk:
 
     @property
     def notes(self) -> SessionNotes:
-        notes = next(one for one in self.session.keepers if one.name == CURSOR)
+        notes = next(one for one in self.session.services.keepers if one.name == CURSOR)
         assert isinstance(notes, SessionNotes)
         return notes
 
@@ -453,7 +454,7 @@ def test_notes_of_a_model_carry_a_compaction_and_are_offered_after_another(tmp_p
             for number in range(8, 14):
                 await it.turn(fork=[say(it.edit(ABOUT, f"{ABOUT}\n\nstate {number}"))])
             it.session.configure(settings_of(notes=False))
-            it.session.summarizing = None
+            serve(it.session, summarizer=())
             outcome = await compact(it.session, trigger="manual")
             assert isinstance(outcome, Done) and outcome.boundary.strategy == "ledger"
         parts = Parts(settings=settings_of())
@@ -494,13 +495,13 @@ def test_a_crash_before_the_cursor(tmp_path: Path) -> None:
             await it.turn()  # the model says ok, code fills; then a run whose records are lost
             cursor = it.session.view.state.cursors[CURSOR]
             it.upstream.script.append(say(it.edit(STATE, "Lost in the crash.")))
-            it.session.helpers = Models(notes=(it.model,))
+            serve(it.session, helpers=Models(notes=(it.model,)))
             it.notes._rests = 0
             records = await it.notes.keep(it.session.view.copy(), it.session.facts())
             assert records and "Lost in the crash." in it.path.read_text()
             assert covered.digest != cursor.digest != digest(it.path.read_bytes())
         session = await open_session(tmp_path, "s1")
-        notes = next(one for one in session.keepers if one.name == CURSOR)
+        notes = next(one for one in session.services.keepers if one.name == CURSOR)
         after = session.view.state.cursors[CURSOR]
         assert isinstance(notes, SessionNotes) and after == cursor
         found = await notes.found()

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from tests.services import serve
 
 from holdfast import Settings, memory_session, run_turn
 from holdfast.adapters.sinks import ListSink
@@ -16,7 +17,7 @@ from holdfast.context.quoting import indented
 from holdfast.context.replies import About, Delta, Reply
 from holdfast.context.requests import Request
 from holdfast.engine.compaction import Done, compact
-from holdfast.engine.full import full
+from holdfast.engine.helping import helping
 from holdfast.engine.models import Models
 from holdfast.engine.session import LiveSession
 from holdfast.errors import ModelDown
@@ -144,7 +145,7 @@ def test_another_model_gets_words_for_pictures_and_no_thinking() -> None:
         await worked(desk.session, model)
         model.upstream.script.append("not a summary")
         other = ScriptedModel([SUMMARY], id="other")
-        desk.session.summarizing = full((model, other))
+        serve(desk.session, summarizer=(model, other))
         outcome = await compact(desk.session, trigger="manual")
         assert isinstance(outcome, Done) and outcome.boundary.strategy == "full"
         assert b'"type":"image"' in model.requests[-1].body
@@ -201,8 +202,8 @@ def test_the_models_of_a_turn_are_of_that_turn() -> None:
         await worked(desk.session, model)
         await run_turn(desk.session, "one without a model", model, summarizer=(), helpers=Models())
         await run_turn(desk.session, "one with another", model, summarizer=(other,), helpers=Models(notes=(other,)))
-        assert desk.session.summarizing is not None and desk.session.summarizing.models == (model,)
-        assert desk.session.helpers is not None and desk.session.helpers.notes == (model,)
+        by = helping(desk.session)
+        assert by.summarizer == (model,) and by.helpers.notes == (model,)
         model.upstream.script.append(f"<summary>{LONG}</summary>")
         outcome = await compact(desk.session, trigger="manual")
         assert isinstance(outcome, Done) and outcome.boundary.strategy == "full" and not other.requests
@@ -249,7 +250,7 @@ def test_a_prompt_that_is_too_long_loses_its_oldest_rounds() -> None:
         desk, model = await Desk.open(keep_min_tokens=1_000), ScriptedModel()
         await worked(desk.session, model, turns=10)
         model.upstream.script.append(SUMMARY)
-        desk.session.summarizing = full((ChaosModel(model, ["too_long"]),))
+        serve(desk.session, summarizer=(ChaosModel(model, ["too_long"]),))
         outcome = await compact(desk.session, trigger="manual")
         assert isinstance(outcome, Done) and outcome.boundary.strategy == "full"
         (dropped,) = desk.events(SummaryInputDropped)
@@ -270,7 +271,7 @@ def test_it_is_made_smaller_three_times_at_most(faults: int, strategy: str) -> N
         await worked(desk.session, model, turns=10)
         model.upstream.script.append(SUMMARY)
         plan: list[Fault] = ["too_long"] * faults
-        desk.session.summarizing = full((ChaosModel(model, plan),))
+        serve(desk.session, summarizer=(ChaosModel(model, plan),))
         outcome = await compact(desk.session, trigger="manual")
         assert isinstance(outcome, Done) and outcome.boundary.strategy == strategy
         assert len(desk.events(SummaryInputDropped)) == 3
@@ -288,7 +289,7 @@ def test_a_cut_stream_is_asked_again_twice(cuts: int, strategy: str) -> None:
         await worked(desk.session, model)
         model.upstream.script.append(SUMMARY)
         plan: list[Fault] = ["cut"] * cuts
-        desk.session.summarizing = full((ChaosModel(model, plan),))
+        serve(desk.session, summarizer=(ChaosModel(model, plan),))
         outcome = await compact(desk.session, trigger="manual")
         assert isinstance(outcome, Done) and outcome.boundary.strategy == strategy
 
@@ -302,7 +303,7 @@ def test_a_smaller_model_gets_what_it_can_read() -> None:
         desk, model = await Desk.open(keep_min_tokens=1_000), ScriptedModel()
         await worked(desk.session, model, turns=10, words=900)
         small = ScriptedModel([SUMMARY], id="small", window_tokens=24_000)
-        desk.session.summarizing = full((small,))
+        serve(desk.session, summarizer=(small,))
         outcome = await compact(desk.session, trigger="manual")
         assert isinstance(outcome, Done) and outcome.boundary.strategy == "full"
         assert len(small.requests) == 1 and desk.events(SummaryInputDropped)[0].gap_tokens > 0
@@ -375,7 +376,7 @@ def test_twenty_compactions_with_a_useless_summarizer(kind: str) -> None:
     async def body() -> None:
         desk, stub = await Desk.open(window_tokens=60_000, retry_attempts=0, keep_min_tokens=2_000), Stub(kind)
         session, model = desk.session, ScriptedModel()
-        session.summarizing = full((stub,))
+        serve(session, summarizer=(stub,))
         await session.record(Pinned(id="p", text=PIN))
         said = []
         for round_ in range(20):

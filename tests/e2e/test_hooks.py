@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.services import serve
 
 from holdfast import Settings, memory_session, run_turn
 from holdfast.adapters.hooks import shell_hook
@@ -50,7 +51,7 @@ async def worked(model: ScriptedModel, *hooks: Hook) -> tuple[LiveSession, ListS
     for n in range(8):
         model.upstream.script.append(f"Answer {n}: " + f"value_{n} is set. " * 300)
         await run_turn(session, f"Question {n}?", model)
-    session.hooks = hooks
+    serve(session, hooks=hooks)
     return session, sink
 
 
@@ -79,7 +80,7 @@ def test_hooks_are_told_and_add_replace_and_supply() -> None:
         assert "1. Primary request: x" in after.summary and after.tokens_after < after.tokens_before
         assert b"only the parser\\nand the tests" in model.requests[-1].body
         assert "<_system-reminder>ctx-77" in shown(session)
-        session.hooks = (hook(Answer(summary="The hook wrote this.")),)
+        serve(session, hooks=(hook(Answer(summary="The hook wrote this.")),))
         for n in range(6):
             model.upstream.script.append("more of it. " * 300)
             await run_turn(session, f"Again {n}", model)
@@ -122,7 +123,7 @@ def test_a_failing_hook_breaks_nothing(broken: str) -> None:
             "bad answer": shell_hook("""echo '{"block": 7}'"""),
         }
         session, sink = await worked(ScriptedModel(), hooks[broken])
-        session.summarizing = None
+        serve(session, summarizer=())
         start = time.monotonic()
         assert isinstance(await compact(session, trigger="manual"), Done)
         assert time.monotonic() - start < 10
@@ -142,9 +143,12 @@ def test_shell_commands(tmp_path: Path) -> None:
         assert isinstance(outcome, Blocked) and outcome.reason.endswith(": on a branch")
         given = json.loads((tmp_path / "given").read_text())
         assert (given["event"], given["trigger"], given["instructions"]) == ("PreCompact", "manual", "it")
-        session.hooks = (
-            replace(shell_hook("echo plain-words"), name="plain"),
-            shell_hook("""echo '{"context": "c-1"}'"""),
+        serve(
+            session,
+            hooks=(
+                replace(shell_hook("echo plain-words"), name="plain"),
+                shell_hook("""echo '{"context": "c-1"}'"""),
+            ),
         )
         model.upstream.script.append("<summary>1. Primary request: x</summary>")
         assert isinstance(await compact(session, trigger="manual"), Done)

@@ -135,6 +135,34 @@ def test_no_module_reaches_through_the_public_face() -> None:
     assert not found, "\n".join(found)
 
 
+def assigned_outside(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Assignments to a field of something that is called a session."""
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        for target in targets:
+            for one in target.elts if isinstance(target, ast.Tuple) else [target]:
+                if isinstance(one, ast.Attribute) and ast.unparse(one.value).lstrip("_").endswith("session"):
+                    yield one.lineno, ast.unparse(one)
+
+
+def test_nobody_assigns_the_fields_of_a_session_from_outside() -> None:
+    """LIB-5: what works for a session is given when it is opened; all else it changes itself."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path != PACKAGE / "engine" / "session.py":
+            found += [
+                f"{path.relative_to(ROOT)}:{line} {what}"
+                for line, what in assigned_outside(ast.parse(path.read_text()))
+            ]
+    assert not found, "\n".join(found)
+    planted = ast.parse("session.hooks = ()\nself._session.given_model, x = None, 1\nheld.session.changes += 1")
+    assert [what for _, what in assigned_outside(planted)] == [
+        "session.hooks",
+        "self._session.given_model",
+        "held.session.changes",
+    ]
+
+
 @pytest.mark.parametrize(
     ("source", "expected"),
     [

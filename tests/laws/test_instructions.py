@@ -47,7 +47,10 @@ class Instructed(World):
         super().__init__(settings)
 
     def _open(self, *, whole: bool = False) -> LiveSession:
-        return with_instructions(super()._open(whole=whole), TableFiles(self.table, replace(PLACES, managed=None)))
+        session = super()._open(whole=whole)
+        files = TableFiles(self.table, replace(PLACES, managed=None))
+        session.services = with_instructions(session, session.services, files)
+        return session
 
     def play(self, step: plans.Step) -> None:
         if isinstance(step, plans.Say):

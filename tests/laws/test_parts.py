@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests import plans
 from tests.laws.recount import carried, recounted
 from tests.laws.test_undo import shown
+from tests.services import serve
 from tests.worlds import BOUND, UNBOUND, World, done
 
 from holdfast.context.indexing import index_of
@@ -23,7 +24,6 @@ from holdfast.context.requests import to_request
 from holdfast.context.view import project
 from holdfast.context.wire import flatten
 from holdfast.engine.compaction import Done, compact
-from holdfast.engine.full import full
 from holdfast.engine.undo import uncompact
 from holdfast.errors import CompactionRefused
 from holdfast.settings import Settings
@@ -89,7 +89,7 @@ def test_a_part_leaves_and_all_laws_hold(
     """CMP-14, REL-4: also after a second part, what comes later, a restart, and a rewind to anywhere."""
     world = World(SETTINGS, model=chance.choice((BOUND, UNBOUND)))
     if chance.random() < 0.5:
-        world.session.summarizing = full((ScriptedModel([SUMMARY] * 20),))
+        serve(world.session, summarizer=(ScriptedModel([SUMMARY] * 20),))
     for step in (LONG, *first, LONG):
         world.play(step)
     hits = 0

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from tests.calls import numbered, used
+from tests.services import serve
 from tests.worlds import World, done
 
 from holdfast.context.compaction import Plan, left_of
@@ -80,7 +81,7 @@ def test_pins_are_byte_identical_after_twenty_compactions(kind: str) -> None:
     """REL-14: byte-identical, the view stays under the trigger, the session goes on."""
     calls, taken = list[int](), set[str]()
     world = World(Settings(window_tokens=32_000, offload=False, thrash_refills=99))
-    world.session.strategies = (hostile(RECORDS[kind], calls),)
+    serve(world.session, strategies=(hostile(RECORDS[kind], calls),))
     for text in PINS:
         done(pin(world.session, text))
     world.say(SPOKEN)

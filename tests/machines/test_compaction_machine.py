@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from tests import plans
 from tests.machines.test_session_machine import Lost, SessionMachine, _Dying
+from tests.services import serve
 
 from holdfast.context.hooked import Answer, Hook, PreCompact, Told
 from holdfast.context.parts import Part
@@ -19,7 +20,6 @@ from holdfast.context.pins import missing_pins
 from holdfast.engine.ahead import AheadOfTime
 from holdfast.engine.compact_tool import compact_tool
 from holdfast.engine.compaction import Blocked, Done, Outcome, compact
-from holdfast.engine.full import full
 from holdfast.engine.notes import SessionNotes
 from holdfast.engine.notes_compaction import from_notes
 from holdfast.engine.rewinding import rewind_back, rewind_to
@@ -90,8 +90,8 @@ class CompactionMachine(SessionMachine):
         if session is not self.attached:
             self.attached = session
             self.notes = SessionNotes(session, self.page)
-            session.strategies = (from_notes(self.notes),)
-            session.hooks = (Hook("mine", self.hooked),)
+            serve(session, strategies=(from_notes(self.notes),))
+            serve(session, hooks=(Hook("mine", self.hooked),))
         return session
 
     async def hooked(self, told: Told) -> Answer:
@@ -130,12 +130,12 @@ class CompactionMachine(SessionMachine):
 
     @rule(answer=st.sampled_from(ANSWERS), trigger=st.sampled_from(("manual", "auto", "reactive")))
     def with_a_model(self, answer: str, trigger: str) -> None:
-        self.session().summarizing = full((ScriptedModel([answer] * 3),))
+        serve(self.session(), summarizer=(ScriptedModel([answer] * 3),))
         self.compacted(trigger=trigger)
 
     @rule(trigger=st.sampled_from(("manual", "auto")))
     def without_a_model(self, trigger: str) -> None:
-        self.session().summarizing = None
+        serve(self.session(), summarizer=())
         self.compacted(trigger=trigger)
 
     @rule(seed=st.integers(0, 2**16), kind=st.sampled_from(("from", "up to", "both")), words=st.integers(200, 400))
@@ -161,7 +161,7 @@ class CompactionMachine(SessionMachine):
     @rule(answer=st.sampled_from(ANSWERS))
     def ahead_of_time(self, answer: str) -> None:
         session = self.session()
-        session.summarizing = full((ScriptedModel([answer] * 3),))
+        serve(session, summarizer=(ScriptedModel([answer] * 3),))
         records = looped(AheadOfTime(session).keep(session.view.copy(), session.facts()))
         assert not (records and self.blocks)
         if records:
@@ -171,7 +171,7 @@ class CompactionMachine(SessionMachine):
     @rule()
     def at_the_trigger(self) -> None:
         """With a summary that was made ahead of time, it may be that one which is used."""
-        self.session().strategies = ()
+        serve(self.session(), strategies=())
         self.compacted(trigger="auto")
         self.attached = None
 

@@ -48,7 +48,7 @@ class Desk:
 
     @property
     def keeper(self) -> Extraction:
-        found = next(one for one in self.session.keepers if one.name == NAME)
+        found = next(one for one in self.session.services.keepers if one.name == NAME)
         assert isinstance(found, Extraction)
         return found
 
@@ -230,7 +230,7 @@ def test_modes_without_writing(tmp_path: Path, mode: str) -> None:
     """MEM-8."""
 
     async def do(it: Desk) -> None:
-        assert not [one for one in it.session.keepers if one.name == NAME]
+        assert not [one for one in it.session.services.keepers if one.name == NAME]
 
     run(tmp_path, do, memory_mode=mode)
 

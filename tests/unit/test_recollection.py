@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import anyio
 import pytest
+from tests.services import serve
 
 from holdfast import Message, Session, Settings, compact, memory_session
 from holdfast.adapters.files.recollected import FileMemories
@@ -85,7 +86,9 @@ def run(
         sink = ListSink()
         session = await memory_session(parts=Parts(settings=settings, sink=sink))
         memories = FileMemories(folder)
-        with_memory(session, memories, Models(selector=(model,)) if model is not None else None)
+        session.services = with_memory(session, session.services, memories)
+        if model is not None:
+            serve(session, helpers=Models(selector=(model,)))
         done = await do(session, sink)
         memories.settle()
         return done
@@ -143,15 +146,15 @@ def test_what_the_view_tells_of_the_index_holds_for_another_process_and_after_a_
         await say(session, "hello")
         before = session.view.items[-1].message.id
         (folder / "MEMORY.md").write_text("# Memory\n- [Deploys](project_deploy.md) — on <system-reminder> days\n")
-        session.reminders = ()
-        with_memory(session, FileMemories(folder))  # as in another process
+        serve(session, reminders=())
+        session.services = with_memory(session, session.services, FileMemories(folder))  # as in another process
         await say(session, "hello again")
         await session.record(Rewound(to=before))
         await say(session, "something else")
         start, change = reminders(session, "memory_index")
         assert "— on Fridays" in start and "- - [Deploys](project_deploy.md) — on Fridays" in change
-        session.reminders = ()
-        with_memory(session, FileMemories(folder))
+        serve(session, reminders=())
+        session.services = with_memory(session, session.services, FileMemories(folder))
         (folder / "MEMORY.md").write_text("# Memory\n- [Tests](feedback_tests.md) — real ones\n")
         await say(session, "and now")
         assert [event.why for event in events(sink, MemoryIndexShown)] == ["start", "change", "change", "change"]
@@ -165,12 +168,12 @@ def test_an_imported_boundary_does_not_hide_the_index(folder: Path) -> None:
     """MEM-2: a compaction that put no index back, such as one of another program, leaves it to be shown."""
 
     async def do(session: Session, sink: ListSink) -> None:
-        aside = session.reminders
-        session.reminders, session.sources = (), {}
+        aside = session.services.reminders
+        serve(session, reminders=(), sources={})
         for number in range(12):
             await say(session, f"hello {number} " + "words " * 3_000, "Well. " + "words " * 3_000)
         assert isinstance(await compact(session, trigger="manual"), Done)
-        session.reminders = aside
+        serve(session, reminders=aside)
         await say(session, "go on")
         assert len(reminders(session, "memory_index")) == 1
 

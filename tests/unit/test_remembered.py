@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.memories import Desk, played
+from tests.services import serve
 
 from holdfast import run_turn
 from holdfast.engine.remembered import NAME, OnTheUsersWord, approve
@@ -19,8 +20,8 @@ pytestmark = pytest.mark.unit
 class Talk:
     def __init__(self, desk: Desk) -> None:
         self.desk, self.lines = desk, list[str]()
-        desk.session.reminders = (OnTheUsersWord(),)
-        desk.session.on_remembered = (self.lines.append,)
+        serve(desk.session, reminders=(OnTheUsersWord(),))
+        serve(desk.session, on_remembered=(self.lines.append,))
         self.model = ScriptedModel(["ok"] * 9)
 
     async def say(self, text: str) -> str:
@@ -102,7 +103,7 @@ def test_the_index_follows_an_approval() -> None:
 
     async def do(desk: Desk) -> None:
         talk = Talk(desk)
-        (mount,) = desk.session.memories.mounts if desk.session.memories else ()
+        (mount,) = desk.session.services.memories.mounts if desk.session.services.memories else ()
         await talk.say("Remember that I like tea.")
         await talk.say("Remember that Anna reviews.")
         for one in await desk.store.pending():

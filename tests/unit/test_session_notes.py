@@ -142,10 +142,9 @@ def test_never_while_a_compaction_runs(tmp_path: Path) -> None:
     async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
         await talk(session, None)
         keepers.after_reply(session)
-        session.is_compacting = True  # before the work got its first turn
-        await keepers.settle(session)
+        with session.compacting():  # before the work got its first turn
+            await keepers.settle(session)
         assert not notes_file(tmp_path).exists() and events(sink, NotesSkipped)[-1].reason == "compacting"
-        session.is_compacting = False
         await talk(session, keepers, 1, tokens=100)
         assert notes_file(tmp_path).exists()
 
@@ -227,7 +226,7 @@ def test_a_failed_update_moves_no_cursor(tmp_path: Path) -> None:
     """SM-5, SM-8: the id is recorded only after a successful update; the turn doesn't notice."""
 
     async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
-        [notes] = session.keepers
+        [notes] = session.services.keepers
         assert isinstance(notes, SessionNotes)
         notes_file(tmp_path).parent.write_text("a file in the way")
         await talk(session, keepers)
@@ -243,7 +242,7 @@ def test_after_a_crash_between_the_file_and_the_journal(tmp_path: Path) -> None:
     async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
         await talk(session, keepers)
         await talk(session, None, 1)
-        [notes] = session.keepers
+        [notes] = session.services.keepers
         await notes.keep(session.view.copy(), session.facts())  # what it gives is never recorded
 
     run(tmp_path, do)
@@ -267,7 +266,7 @@ def test_a_save_while_we_write_is_not_lost(tmp_path: Path, monkeypatch: pytest.M
 
     async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
         await talk(session, keepers)
-        path, [notes] = notes_file(tmp_path), session.keepers
+        path, [notes] = notes_file(tmp_path), session.services.keepers
         assert isinstance(notes, SessionNotes)
         found, times = notes.found, []
 
@@ -374,11 +373,11 @@ def test_reason_codes(tmp_path: Path) -> None:
 
     async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
         await filled(session, None)
-        path, [notes] = notes_file(tmp_path), session.keepers
+        path, [notes] = notes_file(tmp_path), session.services.keepers
         session.configure(replace(session.settings, keep_min_tokens=2_000))
 
         async def reason() -> str:
-            [strategy] = session.strategies
+            [strategy] = session.services.strategies
             proposals = [one async for one in strategy.propose(session, session.facts())]
             assert len(proposals) == 1
             return proposals[0].split(":")[0] if isinstance(proposals[0], str) else proposals[0].strategy
@@ -421,10 +420,10 @@ def test_a_resumed_session_finds_its_notes(tmp_path: Path) -> None:
         path = notes_file(tmp_path)
         text = path.read_text()
         path.unlink()
-        [strategy] = session.strategies
+        [strategy] = session.services.strategies
         [why] = [one async for one in strategy.propose(session, session.facts())]
         assert isinstance(why, str) and why.startswith("resumed_without_notes")
-        [notes] = session.keepers
+        [notes] = session.services.keepers
         assert isinstance(notes, SessionNotes) and await notes.offered(session.facts()) is None
         path.write_text(text)
         offered = await notes.offered(session.facts())  # SM-10
@@ -444,7 +443,7 @@ def test_a_running_update(tmp_path: Path, age: float, is_awaited: bool) -> None:
 
     async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
         await filled(session, keepers)
-        [notes] = session.keepers
+        [notes] = session.services.keepers
         assert isinstance(notes, SessionNotes)
         notes._began, notes._done = session.world.clock.now() - age, anyio.Event()
         outcomes: list[Any] = []
@@ -468,7 +467,7 @@ def test_a_compaction_finds_its_work_prepared(tmp_path: Path) -> None:
 
     async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
         await filled(session, keepers, 14)
-        [notes] = session.keepers
+        [notes] = session.services.keepers
         assert isinstance(notes, SessionNotes) and notes.prepared is not None and notes.cursor is not None
         found, facts, whence = await notes.found(), session.facts(), (notes.cursor, notes.file.path)
         cold = noted_plan(session.view, facts, found.notes, whence)

@@ -82,7 +82,7 @@ def _lines(text: str) -> dict[str, str]:
 def _offered(tools: Iterable[Tool[Any]], desk: Desk) -> Iterable[Tool[Any]]:
     """Without skills nobody needs the tool that loads them, without memories none that writes them."""
     missing = {"Skill"} if not desk.skills else set()
-    if desk.session.memories is None or desk.session.settings.memory_mode == "off":
+    if desk.session.services.memories is None or desk.session.settings.memory_mode == "off":
         missing.add(TOOL)
     return (tool for tool in tools if tool.name not in missing)
 

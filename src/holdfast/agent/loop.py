@@ -21,7 +21,7 @@ from holdfast.agent.desk import Desk, Machine
 from holdfast.agent.front import front_of, is_alike, news
 from holdfast.agent.observers import Observer
 from holdfast.agent.permissions import Mode, Rule, Rules
-from holdfast.agent.progress import Answered, Ask, OfSubagent, OnProgress, Progress, Remembered, Said, Stopped, in_turn
+from holdfast.agent.progress import Answered, Ask, OfSubagent, OnProgress, Progress, Said, Stopped, in_turn
 from holdfast.agent.reading import ReadState
 from holdfast.agent.skills import Scope, scopes_of, skills_of
 from holdfast.agent.subagents import Child, Subagents
@@ -35,9 +35,12 @@ from holdfast.engine.models import Models
 from holdfast.engine.session import LiveSession
 from holdfast.engine.turn import run_turn
 from holdfast.errors import HoldfastError
+from holdfast.memory.changes import Origin
 from holdfast.memory.directory import Rights
 from holdfast.ports import FileRewinder, Jobs, Model
 from holdfast.transcript.messages import Message, MessageId
+
+OpenChild = Callable[[str, bool, Rights | None, Origin | None], Awaitable[LiveSession]]
 
 _STOPS: dict[str, Stopped] = {"max_tokens": "max_tokens", "refusal": "refused"}
 
@@ -74,16 +77,16 @@ class Crew:
     """What an agent needs to have others work beside it: tasks of its own, and sessions beside its own.
 
     `jobs` makes a new set of tasks. `open_session` gives the session of a sub-agent: a new one, or (True) the one of
-    that id; `where` is where its journal stands. `remember` gives it memories, as far as its rights go (MEM-13).
-    `files` goes back to earlier states of files (CKP-3). `cleanup` takes away what nobody needs once it is closed.
+    that id, with memories as far as its rights go (None: without) and on whose word it works (MEM-13); `where` is where
+    its journal stands. `files` goes back to earlier states of files (CKP-3). `cleanup` takes away what nobody needs
+    once it is closed.
     """
 
     jobs: Callable[[], Jobs]
-    open_session: Callable[[str, bool], Awaitable[LiveSession]]
+    open_session: OpenChild
     where: Callable[[str], str] = str
     files: FileRewinder | None = None
     cleanup: Callable[[], object] = lambda: None
-    remember: Callable[[LiveSession, Rights], object] = lambda session, rights: None
 
 
 class Agent:
@@ -126,8 +129,6 @@ class Agent:
         self._scopes = scopes_of(machine.agent_files)
         self.desk.subagents = Subagents(session, self.background, self._scopes, self._child, crew.where)
         self._caller = Caller(self.desk, {tool.name: tool for tool in self.options.tools}, self.options.on_progress)
-        if (heard := self.options.on_progress) is not None:
-            session.on_remembered = (*session.on_remembered, lambda line: heard(Remembered(line)))
         self._scope: anyio.CancelScope | None = None
         self._is_open = False
         self._calls = self._turns = 0
@@ -302,9 +303,11 @@ class Agent:
 
     async def _child(self, identity: str, scope: Scope, resumes: bool) -> Child:
         """A sub-agent: the same model and machine, a session of its own, and never more permissions than now."""
-        session = await self._crew.open_session(identity, resumes)
+        memories = self.session.services.memories  # whatever its task derives from, what it writes does, too
+        origin = await memories.origin(self.session) if memories is not None else None
+        rights = scope.rights if memories is not None else None
+        session = await self._crew.open_session(identity, resumes, rights, origin)
         session.configure(self.session.settings)
-        await self._remember(session, scope)
         wanted = None if scope.tools is None else set(scope.tools)
         tools = tuple(t for t in self.options.tools if t.name != "Task" and (wanted is None or t.name in wanted))
         options = replace(
@@ -321,15 +324,6 @@ class Agent:
         child.desk.subagents = None
         child.desk.noting, child.desk.failures = self.desk.noting or self.session, self.desk.failures
         return child
-
-    async def _remember(self, session: LiveSession, scope: Scope) -> None:
-        """Its memories. Whatever its task derives from, what it writes does, too: its prompt is this agent's words."""
-        if self.session.memories is None:
-            return
-        self._crew.remember(session, scope.rights)
-        if session.memories is not None:
-            origin = await self.session.memories.origin(self.session)
-            session.memories = replace(session.memories, inherited=origin)
 
     def _passing(self, identity: str) -> OnProgress | None:
         heard = self.options.on_progress

@@ -27,7 +27,7 @@ from holdfast.testing.doubles import CountingIds
 from holdfast.transcript.messages import Message
 from holdfast.transcript.sizes import block_size
 from holdfast.transcript.tokens import base_tokens
-from holdfast.wiring import Parts, memory_session, with_notes
+from holdfast.wiring import Parts, memory_session
 
 LIVE = ("ledger", "session_memory")  # strategies that a session has without a model
 _WINDOWS = (200_000, 1_000_000)
@@ -97,10 +97,8 @@ class _Drive:
         window = next((size for size in _WINDOWS if tokens * 2 < size), max(_WINDOWS[-1], tokens * 3))
         settings = shape.settings(strategy)
         parts = Parts(settings=settings, clock=clock, ids=CountingIds(), window=Window(window, "setting"))
-        session = await memory_session("bench", parts=parts)
-        if settings.notes:
-            with_notes(session, MemoryNotes())
-        return cls(session, clock, Keepers(WaitingJobs(), session.keepers), cpu_seconds)
+        session = await memory_session("bench", notes=MemoryNotes() if settings.notes else None, parts=parts)
+        return cls(session, clock, Keepers(WaitingJobs(), session.services.keepers), cpu_seconds)
 
     async def say(self, message: Message) -> None:
         """One message, as it came; before an answer the view is prepared, behind one the keepers work."""

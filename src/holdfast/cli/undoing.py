@@ -20,8 +20,7 @@ from holdfast.cli.door import EXIT_FAILED, EXIT_OK, cut, note, out, out_json, re
 from holdfast.cli.tables import plural, table
 from holdfast.context.parts import Part as Chosen
 from holdfast.engine.compaction import Done, Failed, compact
-from holdfast.engine.full import summarizing
-from holdfast.engine.session import LiveSession
+from holdfast.engine.session import LiveSession, Services
 from holdfast.engine.undo import Part, Preview, preview, uncompact
 from holdfast.errors import BadSetting, HoldfastError
 from holdfast.events import CompactionAttemptFailed, HookFailed
@@ -66,24 +65,23 @@ def compact_command(reference: str, config: Config, asked: Asked, *, is_json: bo
 
 async def _compact(reference: str, config: Config, asked: Asked, record: str | None, is_json: bool) -> int:
     sink = ListSink()
-    session = await open_session(
-        config.home, reference_of(reference), read_only=asked.is_dry, parts=Parts(settings=config.settings, sink=sink)
-    )
     seconds = config.settings.hook_timeout_seconds
-    session.hooks += tuple(shell_hook(command, timeout_seconds=seconds) for command in asked.hooks)
+    hooks = tuple(shell_hook(command, timeout_seconds=seconds) for command in asked.hooks)
     names = (asked.model,) if asked.model else config.settings.summarizer_models
-    try:
-        async with connected(names, os.environ) as models:
-            session.summarizing = summarizing(models) if record is None else None
+    async with connected(names, os.environ) as models:
+        services = Services(hooks=hooks, summarizer=models if record is None else ())
+        parts = Parts(settings=config.settings, sink=sink, services=services)
+        session = await open_session(config.home, reference_of(reference), read_only=asked.is_dry, parts=parts)
+        try:
             code = await _compacted(session, asked, record, is_json=is_json)
-        for event in sink.events:
-            if isinstance(event, HookFailed):
-                note(f"the hook {event.hook} failed: {event.reason}; it went on without it")
-            if isinstance(event, CompactionAttemptFailed) and event.strategy == "full":
-                note(f"the model's record was not taken: {event.reason}")
-        return code
-    finally:
-        await session.world.journal.close()
+        finally:
+            await session.world.journal.close()
+    for event in sink.events:
+        if isinstance(event, HookFailed):
+            note(f"the hook {event.hook} failed: {event.reason}; it went on without it")
+        if isinstance(event, CompactionAttemptFailed) and event.strategy == "full":
+            note(f"the model's record was not taken: {event.reason}")
+    return code
 
 
 async def _compacted(session: LiveSession, asked: Asked, record: str | None, *, is_json: bool) -> int:

@@ -55,8 +55,7 @@ class AheadOfTime:
 
     @property
     def _models(self) -> tuple[Model, ...]:
-        by_model = helping(self._session).summarizing
-        return by_model.models if by_model else ()
+        return helping(self._session).summarizer
 
     async def keep(self, view: View, facts: Facts) -> Sequence[Noted]:
         """Ask for the summary of everything up to the last closed pair; hooks may block it."""

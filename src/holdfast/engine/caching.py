@@ -44,7 +44,7 @@ def watch(session: LiveSession, reply: Reply) -> None:
         front=view.front,
         boundary=view.boundary.id if view.boundary else None,
     )
-    session.cached = here
+    session.cache_holds(here)
     if before is None or before.tokens < session.model.cache_minimum_tokens or view.moved is not None:
         return
     is_same = (before.model, before.front, before.boundary) == (here.model, here.front, here.boundary)

@@ -102,11 +102,8 @@ async def compact(
         raise CompactionRefused(
             "compaction is switched off (DISABLE_COMPACT or the setting compact); switch it on first"
         )
-    if session.is_compacting:
-        raise CompactionRefused("a compaction of this session is already running; wait for it to end")
     wish = Wish(trigger=trigger, source=source, record=record, focus=focus, part=part)
-    session.is_compacting = True
-    try:
+    with session.compacting():
         found = await _hooked(session, wish)
         if isinstance(found, Proposal):
             done = await _committed(session, found)
@@ -116,8 +113,6 @@ async def compact(
             return found
         await session.record(CompactionFailed(trigger=trigger, reason=found.reason))
         return found
-    finally:
-        session.is_compacting = False
 
 
 async def compact_reactively(session: LiveSession, source: str = "user") -> str | None:
@@ -201,7 +196,7 @@ async def _committed(session: LiveSession, found: Proposal) -> Done:
         emit(HeldSummaryUsed(held.model))
     price = move_price(rewritten, session.model, session.facts().cache_ttl(session.view))
     emit(PrefixMoved("compacted", boundary.in_front, rewritten, price))
-    for tell in session.on_boundary:
+    for tell in session.services.on_boundary:
         try:
             tell(boundary)
         except Exception as e:  # a named boundary: whoever forgets what was loaded must not fail the compaction

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.context.asides import aside
 from holdfast.context.replies import About, Reply
 from holdfast.context.requests import Request
-from holdfast.engine.models import Models, ask_job
+from holdfast.engine.models import OFFLINE, Models, ask_job
 from holdfast.engine.remembering import Memory
 from holdfast.engine.session import LiveSession
 from holdfast.errors import FileRefused, MemoryChanged
@@ -30,7 +30,6 @@ from holdfast.memory.upkeep.order import Kept, Order, indexed, ordered, standing
 from holdfast.memory.upkeep.rewriting import contested, question, rewritten, system_prompt
 from holdfast.ports import MemoryLog, Model
 
-OFFLINE = "offline"
 MOST_FILES = 5_000
 ANSWER_TOKENS = 4_000
 COPIED = 4  # files of one second: they were copied or checked out, and weren't written then

@@ -52,9 +52,7 @@ class Dreaming:
             return ()
         helpers = helping(self.session).helpers
         limits = Limits(settings.memory_index_lines, settings.memory_index_bytes)
-        consolidator = Consolidator(
-            self.memory, self.log, limits, session=self.session, models=helpers.extractor if helpers else ()
-        )
+        consolidator = Consolidator(self.memory, self.log, limits, session=self.session, models=helpers.extractor)
         try:
             async with self.upkeep.alone():
                 stamp = Stamp(origin="assistant", at=clock.now(), session=self.session.name)

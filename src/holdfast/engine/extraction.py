@@ -20,6 +20,7 @@ from holdfast.context.voices import Heard, heard, voices, writes_memory
 from holdfast.engine.extraction_fork import LISTED, by_model, listed
 from holdfast.engine.fork import Fork
 from holdfast.engine.helping import helping
+from holdfast.engine.models import OFFLINE
 from holdfast.engine.remembering import Memory
 from holdfast.engine.session import LiveSession
 from holdfast.errors import HoldfastError, MemoryChanged, MemoryRefused
@@ -38,7 +39,6 @@ from holdfast.transcript.records import Cursor, Record
 from holdfast.transcript.spoken import spoken
 
 NAME = "memory"  # of the keeper, its cursor, and the source of its requests (PRS-5)
-OFFLINE = "offline"
 MAIN = "user"
 _TRIES = 3  # somebody may change the index while we write
 
@@ -120,7 +120,7 @@ class Extraction:
 
     def _chain(self) -> tuple[Model, ...]:
         helpers = helping(self.session).helpers
-        return tuple(one for one in helpers.extractor if one.about.id != OFFLINE) if helpers else ()
+        return tuple(one for one in helpers.extractor if one.about.id != OFFLINE)
 
     # --- how --------------------------------------------------------------------------------------------------------
 

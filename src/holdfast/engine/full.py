@@ -24,7 +24,6 @@ from holdfast.errors import BodyTooLarge, ModelError, ModelGaveUp, PromptTooLong
 from holdfast.events import SummaryInputDropped
 from holdfast.ports import Model
 
-OFFLINE = "offline"  # the name of the model that says it is none
 DROPS = 3  # CMP-4: how often a request may lose its oldest rounds
 
 
@@ -46,17 +45,11 @@ def full(models: Sequence[Model]) -> Strategy:
             for keep_from in starts:
                 yield await aside_of(session.view, partial(_plan, facts, keep_from, said))
 
-    return Strategy("full", propose, tuple(models))
+    return Strategy("full", propose)
 
 
 def _plan(facts: Facts, keep_from: int, said: Summary, view: View) -> Plan:
     return full_plan(view, facts, keep_from, said)
-
-
-def summarizing(models: Sequence[Model]) -> Strategy | None:
-    """How to compact with these models; None when there is no model to ask."""
-    asked = tuple(model for model in models if model.about.id != OFFLINE)
-    return full(asked) if asked else None
 
 
 async def written(session: LiveSession, view: View, facts: Facts, model: Model) -> Summary | str:

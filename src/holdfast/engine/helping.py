@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.engine.models import OFFLINE, Models
+
 if TYPE_CHECKING:
-    from holdfast.engine.models import Models
     from holdfast.engine.session import LiveSession
-    from holdfast.engine.strategies import Strategy
+    from holdfast.ports import Model
 
 
 @dataclass(frozen=True, slots=True)
 class Helping:
-    """The models of jobs in the background, and how a model compacts; None for none.
+    """The models of the jobs beside the conversation, and those that write records; code does a job without any."""
 
-    `is_given`: a turn was given the models, so a job that they have none for is done without one.
-    """
-
-    helpers: Models | None
-    summarizing: Strategy | None
-    is_given: bool = False
+    helpers: Models
+    summarizer: tuple[Model, ...]
 
 
 _given: ContextVar[tuple[LiveSession, Helping] | None] = ContextVar("holdfast-helping", default=None)
@@ -34,7 +31,26 @@ def helping(session: LiveSession) -> Helping:
     given = _given.get()
     if given is not None and given[0] is session:
         return given[1]
-    return Helping(session.helpers, session.summarizing)
+    return own(session)
+
+
+def own(session: LiveSession, *, summarizer: Sequence[Model] | None = None, helpers: Models | None = None) -> Helping:
+    """What helps where these are given; else what the session was given, else the model that it is held with.
+
+    That one does only what runs on its cached prefix, and no job that the settings want done without a model.
+    """
+    settings, services, asked = session.settings, session.services, session.asked
+
+    def chain(names: tuple[str, ...]) -> tuple[Model, ...]:
+        return () if asked is None or names[:1] == (OFFLINE,) or asked.about.id == OFFLINE else (asked,)
+
+    summarizer = services.summarizer if summarizer is None else summarizer
+    if summarizer is None:
+        summarizer = chain(settings.summarizer_models)
+    helpers = helpers or services.helpers
+    if helpers is None:
+        helpers = Models(notes=chain(settings.notes_models), extractor=chain(settings.extractor_models))
+    return Helping(helpers, tuple(model for model in summarizer if model.about.id != OFFLINE))
 
 
 @contextmanager

@@ -27,12 +27,12 @@ class Hooked:
 async def before(session: LiveSession, trigger: str, instructions: str) -> Hooked:
     """Ask the hooks whether and how to compact. The first that blocks ends it."""
     hooked = Hooked(instructions)
-    for hook in session.hooks:
+    for hook in session.services.hooks:
         told = PreCompact(
             trigger="manual" if trigger == "manual" else "auto",
             instructions=hooked.instructions,
             session=session.name,
-            agent=session.agent,
+            agent=session.services.agent,
             tokens=session.facts().size(session.view),
             window_tokens=session.limits.window,
             messages=len(session.view.items),
@@ -53,13 +53,13 @@ async def after(session: LiveSession, boundary: Compacted) -> None:
         trigger="manual" if boundary.trigger == "manual" else "auto",
         strategy=boundary.strategy,
         session=session.name,
-        agent=session.agent,
+        agent=session.services.agent,
         summary=text,
         tokens_before=boundary.tokens_before,
         tokens_after=boundary.tokens_after,
         kept=len(boundary.kept),
     )
-    added = {hook.name: (await _asked(session, hook, told)).context for hook in session.hooks}
+    added = {hook.name: (await _asked(session, hook, told)).context for hook in session.services.hooks}
     context = {name: text for name, text in added.items() if text.strip()}
     for message in prepend_context((), context):
         await session.append(msgspec.structs.replace(message, id=MessageId(""), at=None))

@@ -73,11 +73,8 @@ async def import_recording(
         data = redact_log(data, session.world.secret_key)
     (blob,) = await session.world.blobs.put((data,))
     # Its thinking stays where its own system kept it; what no longer holds goes with the first request of ours.
-    given, session.given_model = session.given_model, dataclasses.replace(session.model, thinking_is_bound=False)
-    try:
+    with session.taken_for(dataclasses.replace(session.model, thinking_is_bound=False)):
         said = await _said(session, recording, at, known)
-    finally:
-        session.given_model = given
     source = Source(
         file=file,
         format=recording.format,

@@ -6,6 +6,7 @@ Nothing is kept beside the journal: what was told is read from the view, so a re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from holdfast.context.instructions import (
     Told,
@@ -20,7 +21,7 @@ from holdfast.context.instructions import (
 )
 from holdfast.context.touched import touched_paths
 from holdfast.engine.reminding import Moment
-from holdfast.engine.session import LiveSession
+from holdfast.engine.session import LiveSession, Services
 from holdfast.events import InstructionsChanged, InstructionsLoaded
 from holdfast.memory.instructions.budget import Fitted, fit
 from holdfast.memory.instructions.places import Gathered, Instruction
@@ -108,9 +109,8 @@ class InstructionReminders:
             self._session.world.sink.emit(InstructionsLoaded(why, len(gathered.files), tokens))
 
 
-def with_instructions(session: LiveSession, files: InstructionFiles) -> LiveSession:
-    """The session with these instruction files: as reminders, and back after a compaction."""
+def with_instructions(session: LiveSession, services: Services, files: InstructionFiles) -> Services:
+    """The services with these instruction files: as reminders, and back after a compaction."""
     source = InstructionReminders(session, files)
-    session.reminders = (*session.reminders, source)
-    session.sources[NAME] = source.again
-    return session
+    sources = {**services.sources, NAME: source.again}
+    return replace(services, reminders=(*services.reminders, source), sources=sources)

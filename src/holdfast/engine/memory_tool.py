@@ -85,7 +85,7 @@ class MemoryTool:
 
     async def run(self, session: LiveSession, arguments: Mapping[str, Any]) -> Answer:
         """Answer a call. What can't be done is said in the text: a model can only go on from what it reads."""
-        access = session.memories
+        access = session.services.memories
         if access is None:
             return Answer("Error: there is no persistent memory in this session", is_error=True)
         try:

@@ -15,6 +15,7 @@ from holdfast.errors import ModelError, ModelGaveUp
 from holdfast.events import LadderGaveUp, ModelFellBack, RetryWaited
 from holdfast.ports import Model
 
+OFFLINE = "offline"  # the name of the model that says it is none
 Job = Literal["main", "summarizer", "notes", "selector", "extractor"]
 JOBS: tuple[Job, ...] = get_args(Job)
 

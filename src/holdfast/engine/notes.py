@@ -28,6 +28,7 @@ from holdfast.context.reminders import neutralised
 from holdfast.context.view import View
 from holdfast.engine.fork import Fork
 from holdfast.engine.helping import helping
+from holdfast.engine.models import OFFLINE
 from holdfast.engine.notes_fork import by_model
 from holdfast.engine.session import LiveSession
 from holdfast.errors import HoldfastError
@@ -43,7 +44,6 @@ from holdfast.transcript.blocks import ToolUse
 from holdfast.transcript.messages import Message, MessageId, Usage
 from holdfast.transcript.records import Cursor, Record
 
-OFFLINE = "offline"
 TEMPLATE = "template.md"
 MAIN = "user"
 OFFERED = "notes_offered"  # the note of the message that offers them (SM-10)
@@ -163,7 +163,7 @@ class SessionNotes:
     def _models(self) -> tuple[Model, ...]:
         """Who is asked: nobody where the session has no models for it, the hour's tokens are spent, or one failed."""
         helpers = helping(self._session).helpers
-        models = tuple(one for one in helpers.notes if one.about.id != OFFLINE) if helpers else ()
+        models = tuple(one for one in helpers.notes if one.about.id != OFFLINE)
         if not models or not self._may_ask:
             return ()
         if self._rests:
@@ -293,7 +293,7 @@ async def offer_notes(session: LiveSession) -> Message | None:
     view = session.view
     if session.is_read_only or view.boundary is None or any(item.message.note == OFFERED for item in view.items):
         return None
-    for keeper in session.keepers:
+    for keeper in session.services.keepers:
         if isinstance(keeper, SessionNotes) and (text := await keeper.offered(session.facts())) is not None:
             await session.append(Message.of("user", text, origin="restored", note=OFFERED))
             return view.items[-1].message

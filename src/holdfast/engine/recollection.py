@@ -21,7 +21,7 @@ from holdfast.context.requests import Request
 from holdfast.engine.helping import helping
 from holdfast.engine.models import Models, ask_job
 from holdfast.engine.reminding import Moment
-from holdfast.engine.session import LiveSession
+from holdfast.engine.session import LiveSession, Services
 from holdfast.events import MemoriesRecalled, MemoryIndexShown, MemorySelectionFailed
 from holdfast.memory.contents import Limits, changed, shown
 from holdfast.memory.directory import TEAM
@@ -48,9 +48,8 @@ class MemoryRecall:
 
     name = NAME
 
-    def __init__(self, memories: MemorySearch, models: Models | None = None) -> None:
+    def __init__(self, memories: MemorySearch) -> None:
         self._memories = memories
-        self._models = models or Models()
         self._asked: MessageId | None = None
 
     async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]:
@@ -92,7 +91,7 @@ class MemoryRecall:
         """The cards to show, who chose them, and among how many."""
         found = await self._memories.find(wanted)
         ranking = tuple(one.card for one in found.chosen)
-        models = self._selectors(session)
+        models = helping(session).helpers
         if not models.selector or found.scanned <= wanted.limit:  # a model could only choose among what fits anyway
             return ranking, "ranking", found.scanned
         wide = replace(wanted, limit=session.settings.memory_candidates, floor=0.0)
@@ -101,12 +100,6 @@ class MemoryRecall:
         if files is None:
             return ranking, "ranking", found.scanned
         return tuple(cards[file] for file in files), "model", found.scanned
-
-    def _selectors(self, session: LiveSession) -> Models:
-        """Who chooses: whoever the turn was given; else whom the session's helpers name, else whom this has."""
-        by = helping(session)
-        has_own = by.helpers is not None and (by.is_given or by.helpers.selector)
-        return by.helpers if has_own and by.helpers is not None else self._models
 
     async def _selected(
         self, session: LiveSession, models: Models, wanted: Wanted, cards: dict[str, Card]
@@ -137,7 +130,7 @@ class MemoryRecall:
 
         A file that no writer of ours put there has nobody's word, whatever it says of itself (SEC-11).
         """
-        known = await session.memories.known() if session.memories is not None else {}
+        known = await session.services.memories.known() if session.services.memories is not None else {}
         return {path: _FROM.get(origin, "") for path, origin in known.items()}
 
     async def _texts(self, session: LiveSession, cards: Sequence[Card], now: float) -> list[str]:
@@ -218,7 +211,7 @@ class MemoryIndexReminder:
 
     async def _others(self) -> list[tuple[str, str]]:
         """The other indexes by their paths: of the team, of the user, of a sub-agent's own directories."""
-        mounts = self._session.memories.mounts if self._session.memories is not None else ()
+        mounts = self._session.services.memories.mounts if self._session.services.memories is not None else ()
         found = []
         for mount in mounts:
             name = f"{TEAM}/{INDEX}" if mount.at == ROOT else INDEX
@@ -231,16 +224,18 @@ class MemoryIndexReminder:
         return self._memories.where if self._memories is not None else ROOT
 
 
-def with_memory(session: LiveSession, memories: MemorySearch | None, models: Models | None = None) -> LiveSession:
-    """The session with these memories: the index as a reminder and back after a compaction, and what matters.
+def with_memory(session: LiveSession, services: Services, memories: MemorySearch | None) -> Services:
+    """The services with these memories: the index as a reminder and back after a compaction, and what matters.
 
-    None: nothing of the project is shown, only the indexes of other directories that `session.memories` opens.
+    None: nothing of the project is shown, only the indexes of other directories that `services.memories` opens.
     """
     index = MemoryIndexReminder(session, memories)
-    recall = (MemoryRecall(memories, models),) if memories is not None else ()
-    session.reminders = (*session.reminders, index, *recall)
-    session.sources[INDEX_NAME] = index.again
-    return session
+    recall = (MemoryRecall(memories),) if memories is not None else ()
+    return replace(
+        services,
+        reminders=(*services.reminders, index, *recall),
+        sources={**services.sources, INDEX_NAME: index.again},
+    )
 
 
 # --- what the view tells ----------------------------------------------------------------------------------------------

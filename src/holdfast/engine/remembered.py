@@ -1,6 +1,6 @@
 """ "Remember …" and "forget …", done on the user's word before the model is asked (MEM-7).
 
-It is a source of reminders: behind what was said, it keeps or removes, tells the host (`session.on_remembered`), and
+It is a source of reminders: behind what was said, it keeps or removes, tells the host (`services.on_remembered`), and
 tells the model in a reminder, so that it neither does it again nor claims what isn't so. It needs no model.
 """
 
@@ -54,7 +54,7 @@ class OnTheUsersWord:
         if not lines:
             return ()
         for line in lines:
-            for tell in session.on_remembered:
+            for tell in session.services.on_remembered:
                 tell(line)
         text = prompts.render("memory_kept", done="\n".join(f"- {line}" for line in lines))
         (message,) = prepend_context((), {"Memory": text})
@@ -71,7 +71,7 @@ class OnTheUsersWord:
 
 
 def _writable(session: LiveSession) -> Mount | None:
-    mounts = session.memories.mounts if session.memories is not None else ()
+    mounts = session.services.memories.mounts if session.services.memories is not None else ()
     return next((one for one in mounts if one.right == "write" and one.memory.mode != "off"), None)
 
 

@@ -48,10 +48,10 @@ def ordered(sources: Sequence[Reminding]) -> tuple[Reminding, ...]:
 
 async def remind(session: LiveSession, moment: Moment) -> None:
     """Ask all sources, and append what they give."""
-    if not session.reminders or (moment == "before" and session.view.open_calls):
+    if not session.services.reminders or (moment == "before" and session.view.open_calls):
         return
     said: list[Message] = []
-    for source in ordered(session.reminders):
+    for source in ordered(session.services.reminders):
         try:
             said += await source.remind(session, moment)
         except Exception as e:  # a named boundary: a reminder is a help, and never ends a turn

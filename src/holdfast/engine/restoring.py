@@ -30,7 +30,7 @@ async def with_restored(session: LiveSession, plan: Plan, facts: Facts, without:
     if not facts.settings.restore:
         return bare
     looked = await _looked(session, plan, facts)
-    restored = partial(_restored, plan, facts, bare, looked, session.registry)
+    restored = partial(_restored, plan, facts, bare, looked, session.services.registry)
     boundary, failed, brought = await aside_of(session.view, restored)
     _tell(session, {**looked.failed, **failed}, brought)
     return boundary
@@ -69,9 +69,9 @@ def room_tokens(view: View, bare: Compacted, facts: Facts) -> tuple[int, int]:
 
 async def _looked(session: LiveSession, plan: Plan, facts: Facts) -> Looked:
     """The trackers' view of things, with the files as they are now and what the host gives."""
-    looked = await aside_of(session.view, lambda view: look(view, plan.keep_from, facts, session.registry))
+    looked = await aside_of(session.view, lambda view: look(view, plan.keep_from, facts, session.services.registry))
     given: dict[str, str] = {}
-    for name, source in session.sources.items():
+    for name, source in session.services.sources.items():
         try:
             text = await source()
         except Exception as e:  # a named boundary: a host's source must not fail the compaction
@@ -89,7 +89,7 @@ async def _files(session: LiveSession, scene: Scene, failed: dict[str, str]) -> 
     if files is None:
         return None
     wanted: dict[str, None] = {}
-    for restorer in session.registry.restorers:
+    for restorer in session.services.registry.restorers:
         try:
             wanted.update(dict.fromkeys(restorer.wants(scene)))
         except Exception as e:  # a named boundary: a restorer of the user's must not fail the compaction

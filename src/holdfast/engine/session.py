@@ -6,7 +6,8 @@ events. Nothing else changes a view.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -29,7 +30,7 @@ from holdfast.context.thinking import dropped_thinking, with_thinking
 from holdfast.context.view import View, advance, leaves_memory, reaches_back
 from holdfast.engine.aside import aside
 from holdfast.engine.caching import Cached
-from holdfast.errors import HoldfastError, RecordRefused
+from holdfast.errors import CompactionRefused, HoldfastError, RecordRefused
 from holdfast.events import (
     CalibrationLearned,
     JournalRepaired,
@@ -41,7 +42,7 @@ from holdfast.events import (
 )
 from holdfast.memory.spending import Spent, read
 from holdfast.memory.trust.redaction import redact_json
-from holdfast.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journal, Loaded, Sink
+from holdfast.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journal, Loaded, Model, Sink
 from holdfast.settings import Settings
 from holdfast.transcript.checking import check_record, check_shape, readable
 from holdfast.transcript.edits import Cleared, Compacted, Edit, Offloaded, Rewound
@@ -87,6 +88,29 @@ class Window:
     source: WindowSource
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What works for a session beside its ports: given when it is opened, and the same from then on.
+
+    `summarizer` are the models that write a record when the context has to be compacted, and `helpers` those of the
+    jobs beside the conversation; None: the model that the conversation was last held with, as far as settings let it.
+    """
+
+    facts_of: Callable[[str | None], ModelFacts] = model_facts  # what is known about the model of a name
+    summarizer: tuple[Model, ...] | None = None  # empty: records are written without a model (CMP-1)
+    helpers: Models | None = None
+    strategies: tuple[Strategy, ...] = ()  # how to compact, before a model and the ledger (CMP-1)
+    hooks: tuple[Hook, ...] = ()  # asked before a compaction, and told after it (CMP-10)
+    registry: Registry = STANDARD  # what is tracked, and what comes back behind a boundary (RST-10)
+    sources: Mapping[str, Source] = field(default_factory=dict)  # texts that the host gives again then (RST-7, RST-9)
+    keepers: tuple[Keeper, ...] = ()  # work in the background that belongs to the session (TURN-12)
+    reminders: tuple[Reminding, ...] = ()  # who may add context that nobody said (TURN-10)
+    memories: Access | None = None  # the directories that its model may write to, by the memory tool (MEM-7, MEM-13)
+    on_boundary: tuple[Callable[[Compacted], None], ...] = ()  # told of each boundary: what was loaded may be gone
+    on_remembered: tuple[Callable[[str], None], ...] = ()  # told in a line what was kept on the user's word (MEM-7)
+    agent: str | None = None  # of which sub-agent this is the conversation; hooks are told (CMP-10)
+
+
 @dataclass(slots=True)
 class LiveSession:
     """One conversation, open in this process. Open it with `LiveSession.open`; one task at a time may use it."""
@@ -97,22 +121,12 @@ class LiveSession:
     given_model: ModelFacts | None = None  # for certain; else the front's model decides
     given_window: Window | None = None
     is_read_only: bool = False
-    is_compacting: bool = False
-    registry: Registry = STANDARD  # what is tracked, and what comes back behind a boundary (RST-10)
-    sources: dict[str, Source] = field(default_factory=dict)  # texts that the host gives again then (RST-7, RST-9)
-    strategies: tuple[Strategy, ...] = ()  # how to compact, before a model and the ledger (CMP-1)
+    services: Services = field(default_factory=Services)
     name: str = ""  # the id of the session, as its journal has it
-    agent: str | None = None  # of which sub-agent this is the conversation; hooks are told (CMP-10)
-    hooks: tuple[Hook, ...] = ()  # asked before a compaction, and told after it (CMP-10)
-    on_boundary: tuple[Callable[[Compacted], None], ...] = ()  # told of each boundary: what was loaded may be gone
-    summarizing: Strategy | None = None  # how to compact with a model; without one the ledger is all there is
+    asked: Model | None = None  # whom the conversation was last held with in this process
+    is_compacting: bool = False
     spent: tuple[Spent, ...] = ()  # what helpers had spent when it was opened, as far as the journal was read (SM-9)
-    helpers: Models | None = None  # the models of work in the background; without them code does it
-    keepers: tuple[Keeper, ...] = ()  # work in the background that belongs to the session (TURN-12)
-    reminders: tuple[Reminding, ...] = ()  # who may add context that nobody said (TURN-10)
     cached: Cached | None = None  # what the provider's cache holds since the last answer (CMP-8)
-    memories: Access | None = None  # the directories that its model may write to, by the memory tool (MEM-7, MEM-13)
-    on_remembered: tuple[Callable[[str], None], ...] = ()  # told in a line what was kept on the user's word (MEM-7)
     changes: int = 0  # how often the view changed: what was worked out aside from it may be out of date (SPD-8)
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
     _limits: tuple[object, Thresholds] | None = None
@@ -125,12 +139,14 @@ class LiveSession:
         *,
         model: ModelFacts | None = None,
         window: Window | None = None,
+        services: Services | Callable[[LiveSession], Services] | None = None,
         whole: bool = False,
         is_read_only: bool = False,
     ) -> LiveSession:
         """Fold a journal into a session. A fresh journal gives an empty one; damage is repaired and said (REL-2).
 
-        Without `whole`, reading starts at what the last boundary keeps, so time follows the live view (SPD-3).
+        `services` may be made for the session, by a function that gets it. Without `whole`, reading starts at what the
+        last boundary keeps, so time follows the live view (SPD-3).
         """
         loaded = await world.journal.load(whole=whole)
         view, mended = await _view_of(loaded)
@@ -142,6 +158,8 @@ class LiveSession:
         session.name = loaded.header.session
         session.spent = read(placed.record for placed in loaded.records)
         session._prune_offsets()
+        if services is not None:
+            session.services = services if isinstance(services, Services) else services(session)
         return session
 
     @property
@@ -149,7 +167,7 @@ class LiveSession:
         """What is known about the model: as given, else by the name that the front of the requests has."""
         if self.given_model is not None:
             return self.given_model
-        return model_facts(self.view.front.model if self.view.front else None)
+        return self.services.facts_of(self.view.front.model if self.view.front else None)
 
     @property
     def limits(self) -> Thresholds:
@@ -172,9 +190,39 @@ class LiveSession:
         settings = self.settings
         return Limits(settings.max_message_bytes, settings.max_message_blocks, settings.max_json_depth)
 
-    def configure(self, settings: Settings) -> None:
-        """Use other settings from the next decision on."""
+    def configure(self, settings: Settings, *, summarizer: Sequence[Model] | None = None) -> None:
+        """Use other settings from the next decision on, and if they are given, other models that write records."""
         self.settings, self._limits = settings, None
+        if summarizer is not None:
+            self.services = replace(self.services, summarizer=tuple(summarizer))
+
+    def held_with(self, model: Model) -> None:
+        """From now on the conversation is held with this model; where no other is named it does the jobs beside it."""
+        self.asked = model
+
+    def cache_holds(self, cached: Cached) -> None:
+        """What the provider's cache holds since the answer that just came (CMP-8)."""
+        self.cached = cached
+
+    @contextmanager
+    def compacting(self) -> Iterator[None]:
+        """The lease of a compaction: within the block no other can begin. Raises `CompactionRefused` when one runs."""
+        if self.is_compacting:
+            raise CompactionRefused("a compaction of this session is already running; wait for it to end")
+        self.is_compacting = True
+        try:
+            yield
+        finally:
+            self.is_compacting = False
+
+    @contextmanager
+    def taken_for(self, model: ModelFacts) -> Iterator[None]:
+        """Within the block the rules of this model hold, whatever the front says."""
+        given, self.given_model = self.given_model, model
+        try:
+            yield
+        finally:
+            self.given_model = given
 
     def facts(self, source: str = "user") -> Facts:
         """Everything that decisions of this moment may depend on."""
@@ -315,7 +363,7 @@ class LiveSession:
     def _model_after(self, record: Record) -> ModelFacts:
         """The model whose rules hold for thinking once a record is there."""
         if self.given_model is None and isinstance(record, Front):
-            return model_facts(record.model)
+            return self.services.facts_of(record.model)
         return self.model
 
     async def _bring_foreign_thinking(self, records: Sequence[Record]) -> bool:

@@ -15,7 +15,6 @@ from holdfast.context.view import View
 from holdfast.engine.aside import aside_of
 from holdfast.engine.helping import helping
 from holdfast.engine.session import LiveSession
-from holdfast.ports import Model
 
 Propose = Callable[[LiveSession, Facts], AsyncIterator["Plan | str"]]
 
@@ -28,15 +27,15 @@ class Strategy:
 
     name: str
     propose: Propose
-    models: tuple[Model, ...] = ()  # those that it asks, in their order
 
 
 async def proposed(session: LiveSession, facts: Facts) -> AsyncGenerator[tuple[str, Plan | str], None]:
     """All proposals for the view as it is, each with its strategy's name; an exception ends only its own strategy."""
-    by_model = helping(session).summarizing
-    with_model = (by_model,) if by_model else ()
-    own = session.strategies if facts.span is None else ()  # those choose for themselves what leaves
-    for strategy in (*own, AHEAD, *with_model, LEDGER):
+    from holdfast.engine.full import full  # which is made of what stands here
+
+    by_model = (full(models),) if (models := helping(session).summarizer) else ()
+    own = session.services.strategies if facts.span is None else ()  # those choose for themselves what leaves
+    for strategy in (*own, AHEAD, *by_model, LEDGER):
         try:
             async for plan in strategy.propose(session, facts):
                 yield strategy.name, plan

@@ -20,8 +20,7 @@ from holdfast.context.wire import CONTINUES, lacks_turn, unencoded_bytes, unflat
 from holdfast.engine.aside import aside, aside_of
 from holdfast.engine.calling import Call, OnDelta, append_reply, apply, call, introduce
 from holdfast.engine.compaction import Blocked, Done, Failed, Outcome, compact, compact_reactively
-from holdfast.engine.full import OFFLINE, summarizing
-from holdfast.engine.helping import Helping, helped
+from holdfast.engine.helping import helped, own
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.ladder import (
     Action,
@@ -67,10 +66,10 @@ async def run_turn(
     `prompt` is what a person says, or messages (results of tools, with what was said along); None asks again with what
     is there. `on_delta` sees the answer as it comes: a second `Started` means that the first try was lost. Keepers run
     in the background afterwards; they never delay the turn and never fail it. `summarizer` are the models that write a
-    record when the context has to be compacted: None for the conversation's own, () to do it without a model (CMP-1).
-    `helpers` are the models of the jobs beside it, such as the session's notes and the choice of memories: None for the
-    conversation's own, where no setting says `offline`, and `Models()` to do them without a model (SM-3, SM-7). Both
-    hold for this turn and for what it starts; the session's own stay what they are.
+    record when the context has to be compacted: () to do it without a model (CMP-1). `helpers` are the models of the
+    jobs beside it, such as the session's notes and the choice of memories: `Models()` to do them without a model (SM-3,
+    SM-7). Both hold for this turn and for what it starts. None: what the session was given when it was opened, else
+    this model, where no setting says `offline`.
 
     Raises `ContextBlocked` when the view is full and nothing more can go (nothing was sent then), and `ModelGaveUp`,
     which says what was tried. Cancelled, it keeps the whole blocks of the answer; the session stays valid in any case.
@@ -82,17 +81,8 @@ async def run_turn(
     """
     if keepers is not None:
         await keepers.collect(session)
-    if summarizer is None:
-        is_without = session.settings.summarizer_models[:1] == (OFFLINE,)
-        session.summarizing = None if is_without else summarizing((model,))
-    if helpers is None:
-        session.helpers = _own_helpers(session.settings, model)
-    by = Helping(
-        session.helpers if helpers is None else helpers,
-        session.summarizing if summarizer is None else summarizing(summarizer),
-        is_given=helpers is not None,
-    )
-    with helped(session, by):
+    session.held_with(model)
+    with helped(session, own(session, summarizer=summarizer, helpers=helpers)):
         await remind(session, "before")
         await session.append(*_messages(prompt))
         reply = await _ask(session, model, source, on_delta)
@@ -106,15 +96,6 @@ async def rested(session: LiveSession) -> None:
     """`LiveSession.rest`, aside where there is much to read."""
     settings = session.settings
     await aside_of(session.view, lambda view: index_of(view, settings), size_bytes=unread_bytes(session.view))
-
-
-def _own_helpers(settings: Settings, model: Model) -> Models:
-    """The conversation's own model for what runs on its cached prefix; not for jobs that are set to do without one."""
-
-    def chain(names: tuple[str, ...]) -> tuple[Model, ...]:
-        return () if names[:1] == (OFFLINE,) or model.about.id == OFFLINE else (model,)
-
-    return Models(notes=chain(settings.notes_models), extractor=chain(settings.extractor_models))
 
 
 def _messages(prompt: str | Message | Sequence[Message] | None) -> Sequence[Message]:

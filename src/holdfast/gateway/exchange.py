@@ -91,13 +91,7 @@ class Exchange:
         try:
             who = self._who()
             incoming = await gateway.now.turns.read(who, inquiry.side, inquiry.body)
-            turn = await gateway.now.turns.begin(
-                who,
-                inquiry.side,
-                incoming,
-                parts=gateway.parts(inquiry.route),
-                fit=lambda held: gateway.fit(held, inquiry.route, incoming.model),
-            )
+            turn = await gateway.now.turns.begin(who, inquiry.side, incoming, parts=gateway.parts(inquiry.route))
         except Unmanageable as e:
             self._passes(e.reason)
             return None

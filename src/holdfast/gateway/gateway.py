@@ -23,7 +23,7 @@ from holdfast.adapters.machine import RandomIds, SystemClock
 from holdfast.adapters.sinks import LoggingSink
 from holdfast.adapters.trust import standing
 from holdfast.context.models import model_facts
-from holdfast.engine.full import summarizing
+from holdfast.engine.session import Services
 from holdfast.errors import HoldfastError, JournalError
 from holdfast.gateway.admission import Admission
 from holdfast.gateway.anthropic import AnthropicSide
@@ -112,7 +112,7 @@ class Gateway:
         self._background.start("retire", lambda: self._retire(before))
         for sessions in self._sessions.values():
             for held in sessions.open.values():
-                held.session.configure(self._settings(held.route))
+                held.session.configure(self._settings(held.route), summarizer=self.now.summarizers.get(held.route, ()))
 
     async def _retire(self, before: InForce) -> None:
         """Close the models of a configuration once nobody can be asking them any more."""
@@ -160,8 +160,13 @@ class Gateway:
     def parts(self, route: str) -> PartsOf:
         """What a session of a route is made with. Of files it reads those of the route's project, and no others."""
         settings, known = self._settings(route), self._known(route)
+        services = Services(
+            facts_of=lambda model: model_facts(model, self.now.config.models),
+            summarizer=self.now.summarizers.get(route, ()),
+        )
         return lambda sink: Parts(
             settings=settings,
+            services=services,
             sink=sink,
             clock=self.clock,
             ids=self._ids,
@@ -189,13 +194,6 @@ class Gateway:
         route = self.now.gateway.route(name) or Route()
         # The client's own fields stand in its requests, so nothing asks the provider to drop thinking.
         return replace(settings_of(route, self.now.config.settings, name), durability="process", thinking="drop")
-
-    def fit(self, held: Held, route: str, model: str) -> None:
-        """What is known of the model that is asked now, and who writes the record when one is due."""
-        known = self.now.config.models
-        facts = model_facts(model, known)
-        held.session.given_model = facts if any(facts is one for one in known) else None
-        held.session.summarizing = summarizing(self.now.summarizers.get(route, ()))
 
     # --- life ---------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -166,7 +167,7 @@ class Sessions:
     async def _opened(self, session: str, route: str, parts: PartsOf) -> Held | None:
         sink = self._sink()
         try:
-            opened = await open_session(self.home, session, parts=parts(sink))
+            opened = await open_session(self.home, session, parts=self._parts(parts(sink)))
         except SessionNotFound:
             await self._index.forget(session)
             return None
@@ -174,17 +175,21 @@ class Sessions:
 
     async def _created(self, start: bytes, route: str, parts: PartsOf) -> Held:
         sink = self._sink()
-        made = await create_session(self.home, project=self.home, source=SOURCE, parts=parts(sink))
+        made = await create_session(self.home, project=self.home, source=SOURCE, parts=self._parts(parts(sink)))
         return self._hold(made, sink, route, Place(0, start))
+
+    def _parts(self, parts: Parts) -> Parts:
+        """What any session here is made with beside what its route gives."""
+        services = replace(parts.services, reminders=(*parts.services.reminders, Whereabouts()))
+        return replace(parts, services=services, journal=partial(LateJournal, is_durable=self._is_durable))
 
     def _hold(self, session: LiveSession, sink: SessionSink, route: str, head: Place | None = None) -> Held:
         cursors = session.view.state.cursors
         head = head or _place(cursors.get(CLIENT)) or Place(0, b"")
-        journal = LateJournal(session.world.journal, is_durable=self._is_durable)
-        session.world = replace(session.world, journal=journal)
+        journal = session.world.journal
+        assert isinstance(journal, LateJournal)
         held = Held(session, journal, background(session), sink, head, _place(cursors.get(ASKED)), route)
         held.is_shaped = is_shaped(session)
-        session.reminders = (*session.reminders, Whereabouts())
         held.names = {original(str(call)): str(call) for call in session.view.calls if original(str(call)) != call}
         self.open[session.name] = held
         self._heads[head.link] = held
@@ -231,7 +236,7 @@ class Sessions:
             await drafted(store, header, fill)
             sink = self._sink()
             try:
-                opened = await open_session(self.home, header.session, parts=parts(sink))
+                opened = await open_session(self.home, header.session, parts=self._parts(parts(sink)))
             except BaseException:  # nobody was told of it: the client asks again, and forks again
                 with suppress(JournalError, SessionNotFound):
                     await anyio.to_thread.run_sync(store.delete, header.session)

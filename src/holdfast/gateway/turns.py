@@ -6,7 +6,7 @@ Frozen edits are durable before they are sent (REL-5), since committing them is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -108,18 +108,15 @@ class Turns:
         new = history[len(known) - 1 :]
         return [*known[:-1], *self._known.chain(known[-1], new, lambda raw: side.digest(raw, self._limits))]
 
-    async def begin(
-        self, who: Who, side: Side, incoming: Incoming, *, parts: PartsOf, fit: Callable[[Held], None]
-    ) -> Turn:
+    async def begin(self, who: Who, side: Side, incoming: Incoming, *, parts: PartsOf) -> Turn:
         """Find the session, say what is new, and bring the view in shape. Nothing in here is cut off in the middle.
 
-        `parts` makes a session; `fit` tells one what holds for this request.
+        `parts` makes a session where there is none yet.
         """
         links = await self.links(who, side, incoming)
         turn: Turn | None = None
         with anyio.CancelScope(shield=True):
             async with who.sessions.entered(links, who.route, parts) as held:
-                fit(held)
                 turn = await self._begun(who, side, incoming, held, links)
                 held.users += 1
         assert turn is not None

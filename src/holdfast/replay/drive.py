@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -22,9 +23,8 @@ from holdfast.context.models import model_facts
 from holdfast.context.requests import Request
 from holdfast.context.tool_results import tool_result_budget
 from holdfast.engine.compaction import Done, compact
-from holdfast.engine.full import summarizing
 from holdfast.engine.keepers import Keepers
-from holdfast.engine.session import LiveSession, World
+from holdfast.engine.session import LiveSession, Services, World
 from holdfast.engine.turn import Prepared, prepare
 from holdfast.errors import ContextBlocked, HoldfastError
 from holdfast.events import (
@@ -126,8 +126,9 @@ class Drive:
         window = window_of(recording, options)
         # While the view is the log's own, its size is taken as the log's system took it (TOK-3).
         settings = replace(options.settings, estimator="base")
-        session = with_notes(await LiveSession.open(world, settings, model=model, window=window), MemoryNotes())
-        session.summarizing = summarizing(summarizers)
+        given = Services(summarizer=tuple(summarizers))
+        services = partial(with_notes, given=given, file=MemoryNotes())
+        session = await LiveSession.open(world, settings, model=model, window=window, services=services)
         rules = ModelRules(window_tokens=max(window.tokens, 1_000_000), max_output_tokens=10**9, allow_unknown=True)
         drive = cls(
             recording,
@@ -137,7 +138,7 @@ class Drive:
             LogHistory(options.settings, model.tokens_ratio),
             Cost(model),
             RequestCheck(rules),
-            Keepers(WaitingJobs(), session.keepers),
+            Keepers(WaitingJobs(), session.services.keepers),
             summarizers,
         )
         sink.drive = drive

@@ -16,6 +16,7 @@ from typing import Any
 from holdfast.adapters.memory import MemoryNotes
 from holdfast.context.replies import About, Delta, Reply
 from holdfast.context.requests import Request
+from holdfast.engine.helping import Helping, helped
 from holdfast.engine.models import Models
 from holdfast.engine.notes import SessionNotes
 from holdfast.engine.session import LiveSession
@@ -171,11 +172,12 @@ class Forks:
         if not self.notes.is_due(view, facts):
             return
         self.stand_in.begins()
-        self.session.helpers, self.is_running = Models(notes=(self.stand_in,)), True  # the session's own has none
+        self.is_running = True
         try:
-            await self.notes.keep(view.copy(), facts)
+            with helped(self.session, Helping(Models(notes=(self.stand_in,)), ())):  # the session's own has none
+                await self.notes.keep(view.copy(), facts)
         finally:
-            self.session.helpers, self.is_running = None, False
+            self.is_running = False
         fork = self.notes.fork
         if fork is None:
             return

@@ -18,9 +18,7 @@ from holdfast.wiring.sessions import (
     memory_session,
     open_session,
     project_memories,
-    remember,
     with_notes,
-    with_upkeep,
 )
 
 __all__ = [
@@ -35,7 +33,5 @@ __all__ = [
     "memory_session",
     "open_session",
     "project_memories",
-    "remember",
     "with_notes",
-    "with_upkeep",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,21 +16,21 @@ from anyio import to_thread
 
 from holdfast.adapters.config import home_of
 from holdfast.adapters.files import SessionFiles, SessionStore
-from holdfast.adapters.files.store import AGENTS, COMMANDS, JOURNAL, open_beside
+from holdfast.adapters.files.store import AGENTS, COMMANDS, JOURNAL
 from holdfast.adapters.jobs import TaskJobs
 from holdfast.adapters.trust import CLAUDE
 from holdfast.engine.session import LiveSession
+from holdfast.memory.changes import Origin
 from holdfast.memory.directory import Rights
 from holdfast.ports import Journal, Model
 from holdfast.wiring.sessions import (
     Parts,
     background,
-    home_beside,
     memory_session,
     offered,
-    remember,
     session_of,
     sink_for,
+    subagent_session,
     trusts,
 )
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.adapters.sandbox import Found
     from holdfast.adapters.shadow.checkpoints import ShadowFiles
     from holdfast.agent.desk import Machine
-    from holdfast.agent.loop import Agent, Options
+    from holdfast.agent.loop import Agent, OpenChild, Options
 
 
 async def agent(
@@ -59,15 +59,18 @@ async def agent(
     from holdfast.adapters.sandbox import chosen
     from holdfast.agent.checkpoints import Checkpointing
     from holdfast.agent.loop import Agent, Crew, Options
+    from holdfast.agent.progress import Remembered
 
     parts = parts or Parts()
+    if options is not None and (heard := options.on_progress) is not None:
+        told = (*parts.services.on_remembered, lambda line: heard(Remembered(line)))
+        parts = replace(parts, services=replace(parts.services, on_remembered=told))
     box = await to_thread.run_sync(chosen, parts.settings.sandbox)  # before anything is made
     cleanup: Callable[[], object] = _nothing
     if home is None:
         folder = Path(mkdtemp(prefix="holdfast-"))
         cleanup = partial(rmtree, folder, ignore_errors=True)
         session, children = await memory_session(parts=parts), _memory_children(parts)
-        remembers: Callable[[LiveSession, Rights], None] = _forgetful
     else:
         store, settings = SessionStore(home), parts.settings
         if resume is None:
@@ -76,7 +79,6 @@ async def agent(
         else:
             files = await store.open(resume, durability=settings.durability)
         session, folder, children = await session_of(files, parts), files.directory, _file_children(files, parts)
-        remembers = partial(_remembering, files, parts)
         if resume is not None and offers_notes:
             await offered(session)
     where = partial(_journal_of, folder)
@@ -85,7 +87,7 @@ async def agent(
         options = options or Options()
         options = replace(options, observers=(Checkpointing(saved), *options.observers))
         cleanup = partial(_both, saved.close, cleanup)
-    crew = Crew(jobs=TaskJobs, open_session=children, where=where, files=saved, cleanup=cleanup, remember=remembers)
+    crew = Crew(jobs=TaskJobs, open_session=children, where=where, files=saved, cleanup=cleanup)
     is_trusted = trusts(parts, home or home_of(os.environ), project)
     machine = await to_thread.run_sync(_machine, project, folder, parts, home, is_trusted, box)
     return Agent(session, model, machine, crew, options=options, keepers=background(session))
@@ -106,17 +108,6 @@ def file_checkpoints(folder: Path, project: str | Path, parts: Parts, *, is_look
 
 def _nothing() -> None:
     pass
-
-
-def _forgetful(session: LiveSession, rights: Rights) -> None:
-    """Without a home there is no memory."""
-
-
-def _remembering(parent: SessionFiles, parts: Parts, session: LiveSession, rights: Rights) -> None:
-    """Give the session of a sub-agent its memories; it stands in the same project and home as its parent."""
-    if parts.settings.memory:
-        home, project = home_beside(parent) or home_of(os.environ), parent.journal.header.project
-        remember(session, parts, rights, home=home, project=project)
 
 
 def _both(first: Callable[[], object], second: Callable[[], object]) -> None:
@@ -170,22 +161,20 @@ def _machine(
     )
 
 
-def _memory_children(parts: Parts) -> Callable[[str, bool], Awaitable[LiveSession]]:
+def _memory_children(parts: Parts) -> OpenChild:
     journals: dict[str, Journal] = {}
 
-    async def child(name: str, resumes: bool) -> LiveSession:
-        session = await memory_session(name, journal=journals.get(name) if resumes else None, parts=parts)
+    async def child(name: str, resumes: bool, rights: Rights | None, origin: Origin | None) -> LiveSession:
+        own = replace(parts, services=replace(parts.services, agent=name))
+        session = await memory_session(name, journal=journals.get(name) if resumes else None, parts=own)
         journals[name] = session.world.journal
         return session
 
     return child
 
 
-def _file_children(parent: SessionFiles, parts: Parts) -> Callable[[str, bool], Awaitable[LiveSession]]:
-    """Sessions of sub-agents, in the folder of the session that they belong to and with its notes apart (SES-3)."""
-
-    async def child(name: str, resumes: bool) -> LiveSession:
-        files = await open_beside(parent, name, parts.clock.now(), is_new=not resumes)
-        return await session_of(files, parts, notes=False)
+def _file_children(parent: SessionFiles, parts: Parts) -> OpenChild:
+    async def child(name: str, resumes: bool, rights: Rights | None, origin: Origin | None) -> LiveSession:
+        return await subagent_session(parent, parts, name, is_new=not resumes, rights=rights, origin=origin)
 
     return child

@@ -8,6 +8,7 @@ session = await memory_session()                    # nothing survives the proce
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from holdfast.adapters.files.memory_index import cache_of
 from holdfast.adapters.files.notes import FileNotes
 from holdfast.adapters.files.recollected import FileMemories
 from holdfast.adapters.files.roots import grounds_of
-from holdfast.adapters.files.store import PROJECTS
+from holdfast.adapters.files.store import PROJECTS, open_beside
 from holdfast.adapters.files.texts import ProjectFiles
 from holdfast.adapters.hooks import hooks_of
 from holdfast.adapters.jobs import TaskJobs
@@ -31,23 +32,21 @@ from holdfast.adapters.search import JournalArchive, StoreArchive
 from holdfast.adapters.sinks import TeeSink, sink_of
 from holdfast.adapters.trust import standing
 from holdfast.context.models import ModelFacts
-from holdfast.context.restore.registry import Registry
-from holdfast.context.restore.standard import STANDARD
 from holdfast.engine.ahead import AheadOfTime
 from holdfast.engine.dreaming import Dreaming
 from holdfast.engine.extraction import Extraction
 from holdfast.engine.instructions import with_instructions
 from holdfast.engine.keepers import Keepers
 from holdfast.engine.looking_back import LookingBack
-from holdfast.engine.models import Models
 from holdfast.engine.mounts import access
 from holdfast.engine.notes import SessionNotes, offer_notes
 from holdfast.engine.notes_compaction import from_notes
 from holdfast.engine.recollection import with_memory
 from holdfast.engine.remembered import OnTheUsersWord
 from holdfast.engine.remembering import Memory
-from holdfast.engine.session import LiveSession, Window, World
+from holdfast.engine.session import LiveSession, Services, Window, World
 from holdfast.events import JournalRepaired
+from holdfast.memory.changes import Origin
 from holdfast.memory.directory import MAIN_RIGHTS, Rights, allowed, project_directory
 from holdfast.memory.instructions.places import Places
 from holdfast.ports import Archive, Clock, Files, Ids, Journal, MemorySearch, NotesFile, Sink
@@ -73,8 +72,8 @@ class Parts:
     ids: Ids = field(default_factory=RandomIds)
     files: Files | None = None  # None: the project's folder on this disk; in memory, no files at all
     is_remote: bool = False  # whoever speaks works on another machine: no file is read here (SEC-7)
-    registry: Registry = STANDARD
-    models: Models | None = None  # of helpers, such as the one that chooses memories; None: the ranking does
+    services: Services = field(default_factory=Services)  # the host's own; what the settings want is added
+    journal: Callable[[Journal], Journal] | None = None  # what stands before the session's journal
     places: Places | None = None  # of instruction files; None: those of this machine, if the settings want any
     memories: MemorySearch | None = None  # likewise of the project's memories
     is_trusted: bool | None = None  # SEC-8: whether the project's folder is; None: as its user said earlier
@@ -146,11 +145,56 @@ async def fork_session(home: Path, reference: str | Path, *, parts: Parts | None
     return await open_session(home, directory, parts=parts)
 
 
-async def session_of(
-    files: SessionFiles, parts: Parts, *, whole: bool = False, read_only: bool = False, notes: bool = True
+async def session_of(files: SessionFiles, parts: Parts, *, whole: bool = False, read_only: bool = False) -> LiveSession:
+    """A session of its own, with its notes and memories; one that is only read has no memories."""
+
+    def services(session: LiveSession) -> Services:
+        given, search = _services_of(session, files, parts), None
+        if read_only:
+            return with_notes(session, given, FileNotes(files.directory, home_beside(files)))
+        if parts.settings.memory and parts.memories is not None:
+            given = with_memory(session, given, parts.memories)
+        elif parts.settings.memory:
+            place = home_beside(files) or home_of(os.environ), files.journal.header.project
+            given, search = _remembering(session, given, parts, *place)
+            given = replace(given, reminders=(*given.reminders, OnTheUsersWord()))
+        if files.journal.has_past:
+            given = replace(given, keepers=(*given.keepers, LookingBack(files.journal, session.world.sink)))
+        given = with_notes(session, given, FileNotes(files.directory, home_beside(files)))
+        return given if search is None else _with_upkeep(session, given, search)
+
+    return await _opened(files, parts, services, whole=whole, read_only=read_only)
+
+
+async def subagent_session(
+    parent: SessionFiles, parts: Parts, name: str, *, is_new: bool, rights: Rights | None, origin: Origin | None
+) -> LiveSession:
+    """The session of a sub-agent, in the folder of the one that it belongs to; its notes are kept apart (SES-3).
+
+    `rights` are what it may do with memories, None for nothing, and `origin` whose word its task is (MEM-13).
+    """
+    files = await open_beside(parent, name, parts.clock.now(), is_new=is_new)
+
+    def services(session: LiveSession) -> Services:
+        given = replace(_services_of(session, files, parts), agent=name)
+        if not parts.settings.memory or rights is None:
+            return given
+        place = home_beside(parent) or home_of(os.environ), parent.journal.header.project
+        return _remembering(session, given, parts, *place, rights=rights, origin=origin)[0]
+
+    return await _opened(files, parts, services)
+
+
+async def _opened(
+    files: SessionFiles,
+    parts: Parts,
+    services: Callable[[LiveSession], Services],
+    *,
+    whole: bool = False,
+    read_only: bool = False,
 ) -> LiveSession:
     world = World(
-        journal=files.journal,
+        journal=files.journal if parts.journal is None else parts.journal(files.journal),
         blobs=files.blobs,
         clock=parts.clock,
         ids=parts.ids,
@@ -161,57 +205,54 @@ async def session_of(
         secret_key=_secret_key(files),
     )
     try:
-        opened = await LiveSession.open(
-            world, parts.settings, model=parts.model, window=parts.window, whole=whole, is_read_only=read_only
+        return await LiveSession.open(
+            world,
+            parts.settings,
+            model=parts.model,
+            window=parts.window,
+            services=services,
+            whole=whole,
+            is_read_only=read_only,
         )
     except BaseException:
         await files.journal.close()
         raise
-    opened.registry = parts.registry
-    project = files.journal.header.project
-    opened.hooks = hooks_of(parts.settings, cwd=project)
-    if parts.settings.instructions and not read_only:
-        with_instructions(opened, DiskInstructions(parts.places or _places(files, parts)))
-    search = _with_memories(opened, files, parts) if parts.settings.memory and not read_only and notes else None
-    if not read_only and files.journal.has_past:
-        opened.keepers = (*opened.keepers, LookingBack(files.journal, world.sink))
-    if notes:
-        with_notes(opened, FileNotes(files.directory, home_beside(files)))
-        if search is not None:
-            with_upkeep(opened, search)
-    return opened
 
 
-def _with_memories(session: LiveSession, files: SessionFiles, parts: Parts) -> FileMemories | None:
-    """The memories of a session; those of its project, if it may keep them in order."""
-    if parts.memories is not None:
-        with_memory(session, parts.memories, parts.models)
-        return None
-    search = remember(
-        session, parts, home=home_beside(files) or home_of(os.environ), project=files.journal.header.project
-    )
-    session.reminders = (*session.reminders, OnTheUsersWord())
-    return search
+def _services_of(session: LiveSession, files: SessionFiles, parts: Parts) -> Services:
+    """The host's services, with the hooks of the settings before the host's, and the instruction files."""
+    given = parts.services
+    given = replace(given, hooks=(*hooks_of(parts.settings, cwd=files.journal.header.project), *given.hooks))
+    if not parts.settings.instructions or session.is_read_only:
+        return given
+    return with_instructions(session, given, DiskInstructions(parts.places or _places(files, parts)))
 
 
-def remember(
-    session: LiveSession, parts: Parts, rights: Rights = MAIN_RIGHTS, *, home: Path, project: str | None
-) -> FileMemories | None:
-    """Give a session the memories of its project, and as far as `rights` go those of others (MEM-1, MEM-13).
+def _remembering(
+    session: LiveSession,
+    given: Services,
+    parts: Parts,
+    home: Path,
+    project: str | None,
+    *,
+    rights: Rights = MAIN_RIGHTS,
+    origin: Origin | None = None,
+) -> tuple[Services, FileMemories | None]:
+    """The services with the memories of a project, and as far as `rights` go with those of others (MEM-1, MEM-13).
 
-    Returns those of the project; None when they aren't open to it.
+    Beside them those of the project; None when they aren't open to the session.
     """
     settings, sink = parts.settings, session.world.sink
     if not trusts(parts, home, project):  # memories in the project's folder came with it
         rights = replace(rights, scopes=tuple(scope for scope in rights.scopes if scope == "user"))
     open_to = allowed(grounds_of(home, Path(project or "."), directory=settings.memory_directory), rights)
-    session.memories = access(
+    mounted = access(
         open_to, rights, lambda one: Memory(file_memories(Path(one.path), settings), sink, settings.memory_mode)
     )
     path = next((Path(one.path) for one in open_to if one.what == "project"), None)
     search = FileMemories(path, cache=cache_of(home, path)) if path is not None else None
-    with_memory(session, search, parts.models)
-    return search
+    given = replace(given, memories=replace(mounted, inherited=origin))
+    return with_memory(session, given, search), search
 
 
 def project_memories(home: Path, cwd: Path, settings: Settings) -> FileMemories:
@@ -220,18 +261,19 @@ def project_memories(home: Path, cwd: Path, settings: Settings) -> FileMemories:
     return FileMemories(path, cache=cache_of(home, path))
 
 
-def with_upkeep(session: LiveSession, memories: FileMemories) -> LiveSession:
-    """The session with keepers of its memories; none where agents may not write them (MEM-6, MEM-11)."""
+def _with_upkeep(session: LiveSession, given: Services, memories: FileMemories) -> Services:
+    """The services with keepers of the memories; none where agents may not write them (MEM-6, MEM-11)."""
     settings, path = session.settings, Path(memories.where)
     if settings.memory_mode in ("off", "read-only"):
-        return session
+        return given
     store = file_memories(path, settings)
     memory = Memory(store, session.world.sink, settings.memory_mode)
+    keepers = list(given.keepers)
     if settings.memory_extract:
-        session.keepers = (*session.keepers, Extraction(session, memory, memories))
+        keepers.append(Extraction(session, memory, memories))
     if settings.memory_consolidate:
-        session.keepers = (*session.keepers, Dreaming(session, memory, store, file_upkeep(path)))
-    return session
+        keepers.append(Dreaming(session, memory, store, file_upkeep(path)))
+    return replace(given, keepers=tuple(keepers))
 
 
 def _places(files: SessionFiles, parts: Parts) -> Places:
@@ -249,17 +291,15 @@ def trusts(parts: Parts, home: Path, project: str | Path | None) -> bool:
     return standing(home, Path(project or "."), listed=parts.settings.trusted_folders).is_trusted
 
 
-def with_notes(session: LiveSession, file: NotesFile) -> LiveSession:
-    """The session with notes in this file: a keeper that writes them, and a way to compact from them (CMP-1, SM-2)."""
+def with_notes(session: LiveSession, given: Services, file: NotesFile) -> Services:
+    """The services with notes in this file: a keeper that writes them, and a way to compact from them (CMP-1, SM-2)."""
     notes = SessionNotes(session, file)
-    session.keepers = (*session.keepers, notes)
-    session.strategies = (*session.strategies, from_notes(notes))
-    return session
+    return replace(given, keepers=(*given.keepers, notes), strategies=(*given.strategies, from_notes(notes)))
 
 
 def background(session: LiveSession) -> Keepers:
     """The session's keepers as tasks of this process, for `run_turn`; close them before the session."""
-    return Keepers(TaskJobs(), (*session.keepers, AheadOfTime(session)))
+    return Keepers(TaskJobs(), (*session.services.keepers, AheadOfTime(session)))
 
 
 def home_beside(files: SessionFiles) -> Path | None:
@@ -294,9 +334,16 @@ def sink_for(parts: Parts, session: str) -> Sink:
 
 
 async def memory_session(
-    session: str = "memory", *, journal: Journal | None = None, parts: Parts | None = None
+    session: str = "memory",
+    *,
+    journal: Journal | None = None,
+    notes: NotesFile | None = None,
+    parts: Parts | None = None,
 ) -> LiveSession:
-    """A session that lives in this process only, for replays, tests and tries. `journal` goes on with an older one."""
+    """A session that lives in this process only, for replays, tests and tries.
+
+    `journal` goes on with an older one. Notes are kept where there is a file for them.
+    """
     parts = parts or Parts()
     header = Header(format=FORMAT, version=VERSION, session=session, created=parts.clock.now())
     journal, blobs = journal or MemoryJournal(header), MemoryBlobs()
@@ -309,9 +356,11 @@ async def memory_session(
         sink=sink_for(parts, session),
         files=parts.files,
     )
-    opened = await LiveSession.open(world, parts.settings, model=parts.model, window=parts.window)
-    opened.registry = parts.registry
-    opened.hooks = hooks_of(parts.settings)
-    if parts.settings.instructions and parts.places is not None:
-        with_instructions(opened, DiskInstructions(parts.places))
-    return opened
+
+    def services(session: LiveSession) -> Services:
+        given = replace(parts.services, hooks=(*hooks_of(parts.settings), *parts.services.hooks))
+        if parts.settings.instructions and parts.places is not None:
+            given = with_instructions(session, given, DiskInstructions(parts.places))
+        return given if notes is None else with_notes(session, given, notes)
+
+    return await LiveSession.open(world, parts.settings, model=parts.model, window=parts.window, services=services)

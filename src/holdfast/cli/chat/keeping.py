@@ -35,7 +35,7 @@ async def memory_command(chat: Chat, argument: str) -> None:
 
 async def notes_command(chat: Chat, argument: str) -> None:
     """The notes that are kept of this session (SM-10)."""
-    keeper = next((one for one in chat.agent.session.keepers if one.name == CURSOR), None)
+    keeper = next((one for one in chat.agent.session.services.keepers if one.name == CURSOR), None)
     if not isinstance(keeper, SessionNotes) or not chat.agent.session.settings.notes:
         chat.screen.line("no notes are kept of this session (the setting notes)")
         return

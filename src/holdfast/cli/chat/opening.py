@@ -18,8 +18,9 @@ from holdfast.adapters.files.store import JOURNAL
 from holdfast.adapters.folders import ground_of
 from holdfast.agent.loop import Agent, Options
 from holdfast.cli.door import configured
-from holdfast.context.models import ModelFacts, model_facts
+from holdfast.context.models import model_facts
 from holdfast.engine.models import Models
+from holdfast.engine.session import Services
 from holdfast.errors import BadSetting, ModelError, SessionNotFound
 from holdfast.ports import Model, Sink
 from holdfast.wiring import Parts, agent, connect_models, fork_session
@@ -80,21 +81,19 @@ class Place:
         is_here = ground_of(project) == ground_of(self.project)  # --trust was said of one folder
         parts = Parts(
             settings=self.config.settings,
-            model=known_facts(main, self.config.models),
             also=self.also,
-            models=self.models,
+            services=Services(
+                facts_of=lambda model: model_facts(model or main.about.id, self.config.models),
+                summarizer=self.models.of("summarizer"),
+                helpers=self.models,
+            ),
             is_trusted=self.is_trusted if is_here else None,
         )
         if resume is not None and fork:
             forked = await fork_session(self.home, resume, parts=parts)
             await forked.close()
             resume = SessionStore(self.home).directory(forked.name, project=project)
-        options = Options(
-            ask=self.ask,
-            on_progress=self.on_progress,
-            summarizer=self.models.of("summarizer"),
-            helpers=self.models,
-        )
+        options = Options(ask=self.ask, on_progress=self.on_progress)
         return await agent(
             project, model=main, home=self.home, resume=resume, offers_notes=True, options=options, parts=parts
         )
@@ -207,12 +206,6 @@ async def _discover(model: Model) -> None:
             await discover()
         except ModelError:
             pass  # the table decides then; why the server can't be asked, the first call will tell
-
-
-def known_facts(model: Model, known: tuple[ModelFacts, ...]) -> ModelFacts | None:
-    """What the user wrote down of a model; None when they didn't, so that the table decides."""
-    facts = model_facts(model.about.id, known)
-    return facts if any(one is facts for one in known) else None
 
 
 def project_of(directory: Path) -> Path | None:

@@ -10,7 +10,6 @@ from holdfast.cli.tables import Cell, table, tokens, usd
 from holdfast.cli.window import show_window
 from holdfast.context.policy import Thresholds
 from holdfast.engine.compaction import Done, compact
-from holdfast.engine.full import summarizing
 from holdfast.engine.undo import uncompact
 from holdfast.errors import BadSetting
 from holdfast.settings import Settings
@@ -29,7 +28,6 @@ async def context_command(chat: Chat, argument: str) -> None:
 async def compact_command(chat: Chat, focus: str) -> None:
     """Compact now. The event that tells of it says what was done."""
     session = chat.agent.session
-    session.summarizing = summarizing(chat.place.models.of("summarizer"))
     outcome = await compact(session, trigger="manual", focus=focus)
     if not isinstance(outcome, Done):
         chat.screen.line(f"not compacted: {outcome.reason}; the session is as it was", "yellow")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from holdfast.agent.loop import Agent
 from holdfast.agent.progress import Said
-from holdfast.cli.chat.opening import Place, known_facts
+from holdfast.cli.chat.opening import Place
 from holdfast.errors import ModelGaveUp
 
 
@@ -24,5 +24,4 @@ async def work(agent: Agent, place: Place, prompt: str | None, tell: Callable[[s
             if at + 1 >= len(models):
                 raise
             agent.model, prompt = models[at + 1], None
-            agent.session.given_model = known_facts(agent.model, place.config.models)
             tell(f"{e}; going on with {agent.model.about.id}")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.calls import numbered, used, words
+from tests.services import serve
 from tests.worlds import World, done
 
 from holdfast.context.restore.files import shown_files
@@ -286,7 +287,7 @@ def test_session_start_context_and_the_memory_index_come_from_the_host() -> None
         raise RuntimeError("no memory today")
 
     world = world_of(read("/w/a.py"))
-    world.session.sources = {"session_start": start, "memory_index": fails}
+    serve(world.session, sources={"session_start": start, "memory_index": fails})
     boundary = compacted(world)
     assert "Use tabs." in texts(boundary, "session_start")
     assert RestoreFailed("memory_index", "RuntimeError") in world.events
@@ -312,12 +313,15 @@ def test_own_trackers_and_restorers() -> None:
         return 100, 100
 
     world = world_of(used("open_ticket", {"id": "T-7"}), read("/w/a.py"))
-    world.session.registry = STANDARD.adding(
-        Tracker("tickets", list, track),
-        Tracker("fails", dict, lambda state, one: 1 / 0),
-        Restorer("tickets", restore, budget, lead="Tickets:", rank=15),
-        Restorer("greedy", greedy, budget, lead="Much:"),
-        Restorer("broken", broken, budget, lead="Broken:"),
+    serve(
+        world.session,
+        registry=STANDARD.adding(
+            Tracker("tickets", list, track),
+            Tracker("fails", dict, lambda state, one: 1 / 0),
+            Restorer("tickets", restore, budget, lead="Tickets:", rank=15),
+            Restorer("greedy", greedy, budget, lead="Much:"),
+            Restorer("broken", broken, budget, lead="Broken:"),
+        ),
     )
     boundary = compacted(world)
     assert "open: T-7" in texts(boundary, "tickets")
@@ -345,7 +349,7 @@ def test_reads_are_forgotten_at_a_boundary_but_for_what_is_shown() -> None:
 @pytest.mark.parametrize("change", [lambda r: r.without("files"), lambda r: Registry()])
 def test_a_registry_without_restorers(change: Callable[[Registry], Registry]) -> None:
     world = world_of(read("/w/a.py"))
-    world.session.registry = change(STANDARD)
+    serve(world.session, registry=change(STANDARD))
     assert not names(compacted(world))
 
 
