@@ -28,7 +28,7 @@ from holdfast.bench.places import Place, is_one_project, places_of_recording
 from holdfast.bench.probe import HORIZON_TOKENS, gold_of
 from holdfast.bench.scores import Tally, score
 from holdfast.bench.utterances import shown, utterances_of
-from holdfast.cli.replaying import found_files
+from holdfast.cli.replay import found_files
 from holdfast.context.logged import view_as_logged
 from holdfast.errors import HoldfastError
 from holdfast.replay.cost import logged_cost

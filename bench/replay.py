@@ -17,7 +17,7 @@ from pathlib import Path
 
 import anyio
 
-from holdfast.cli.replaying import found_files
+from holdfast.cli.replay import found_files
 from holdfast.context.models import model_facts
 from holdfast.errors import HoldfastError
 from holdfast.ports import Model

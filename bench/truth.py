@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.compacting import said_before
+from holdfast.cli.compact import said_before
 from holdfast.context.ledger import compacted
 from holdfast.transcript.foreign.detect import read_recordings
 from holdfast.transcript.foreign.recording import LoggedCompaction

@@ -536,7 +536,7 @@ def test_a_defect_is_one_line_too(run: Any, log: Path, monkeypatch: pytest.Monke
     def broken(*_: object) -> None:
         raise RuntimeError("odd\nthing")
 
-    monkeypatch.setattr("holdfast.cli.inspecting.account", broken)
+    monkeypatch.setattr("holdfast.context.accounting.account", broken)
     ran = run("inspect", log)
     assert ran.code == 1 and "internal error: RuntimeError: odd thing; --debug shows where" in ran.err
 
@@ -545,7 +545,7 @@ def test_an_interrupt_is_one_line(run: Any, log: Path, monkeypatch: pytest.Monke
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("holdfast.cli.inspecting.account", interrupted)
+    monkeypatch.setattr("holdfast.context.accounting.account", interrupted)
     ran = run("inspect", log)
     assert ran.code == 130 and ran.err.strip() == "holdfast: interrupted; nothing that was recorded is lost"
 

@@ -208,13 +208,13 @@ def test_an_editor_that_fails_or_empties_the_record(
 ) -> None:
     empties = place / "empties.py"
     empties.write_text("import sys; open(sys.argv[1], 'w').close()")
-    for editor, what in (
-        (f"{sys.executable} {empties}", "empty"),
-        ("false", "ended with 1"),
-        ("no-such-editor", "EDITOR"),
+    for editor, code, what in (
+        (f"{sys.executable} {empties}", 1, "empty"),
+        ("false", 1, "ended with 1"),
+        ("no-such-editor", 2, "EDITOR"),
     ):
         monkeypatch.setenv("EDITOR", editor)
-        assert run("compact", ours, "--edit") == 1 and what in run.err
+        assert run("compact", ours, "--edit") == code and what in run.err
     assert run("uncompact", ours) == 1, "nothing was committed"
 
 
@@ -296,7 +296,7 @@ def test_an_import_that_fails_leaves_nothing_behind(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("holdfast.cli.importing.import_recording", fails)
+        patched.setattr("holdfast.engine.imports.import_recording", fails)
         assert main(["import", str(log)]) == 1
     assert not list((place / "home").rglob("journal.jsonl"))
     assert main(["import", str(log)]) == 0

@@ -15,9 +15,9 @@ from holdfast import wiring
 from holdfast.adapters.config import load
 from holdfast.adapters.shadow.names import read
 from holdfast.cli import main
-from holdfast.cli.chat.rewinding import told as rewound_lines
-from holdfast.cli.chat.tellings import telling
-from holdfast.cli.rewinding import rewind_files
+from holdfast.cli.chat.commands import rewound_lines
+from holdfast.cli.chat.screen import telling
+from holdfast.cli.history import rewind_files
 from holdfast.context.requests import to_request
 from holdfast.engine.checkpoints import Rewind
 from holdfast.engine.compaction import Done, compact

@@ -11,7 +11,7 @@ from tests.recordings.conftest import ABSENT, DATA
 
 from holdfast.adapters.files.memories import file_memories
 from holdfast.adapters.sinks import NullSink
-from holdfast.cli.compacting import said_before
+from holdfast.cli.compact import said_before
 from holdfast.context.view import project
 from holdfast.context.voices import voices
 from holdfast.engine.consolidation import Consolidated, Consolidator

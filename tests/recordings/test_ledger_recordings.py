@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.recordings.conftest import ABSENT, DATA
 
-from holdfast.cli.compacting import said_before
+from holdfast.cli.compact import said_before
 from holdfast.context.ledger import Index, compacted
 from holdfast.context.ledger.checkpoint import LIMIT_BYTES, Ledger, packed
 from holdfast.context.ledger.facts import normal_path

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.adapters.config import load
 from holdfast.adapters.memory import MemoryJournal
-from holdfast.cli.opened import opened_one
+from holdfast.cli.opened import read_session
 from holdfast.context.requests import to_request
 from holdfast.engine.rewinding import prompts, rewind_conversation
 from holdfast.engine.session import LiveSession
@@ -283,7 +283,7 @@ def test_what_was_written_unchecked_is_no_trap(raw: bytes, tmp_path: Path) -> No
         await again.close()
 
     anyio.run(main)
-    told = opened_one("s", load({"HOLDFAST_HOME": str(tmp_path)}, cwd=tmp_path))
+    told = read_session("s", load({"HOLDFAST_HOME": str(tmp_path)}, cwd=tmp_path))
     assert timeline(told.records, lambda view: told.facts).all_turns == 1
     assert told.problems
 

@@ -11,7 +11,7 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code (docs/cli.md)."""
     try:
-        from holdfast.cli.running import run
+        from holdfast.cli.app import run
     except KeyboardInterrupt:  # while it was still starting: nothing was begun
         sys.stderr.write("holdfast: interrupted; nothing that was recorded is lost\n")
         return 130

@@ -1,39 +1,120 @@
-"""The commands and their options; what each does stands in a module that is imported when it runs (SPD-5)."""
+"""Which command stands in which module, and how one ends: as one line and an exit code (CLI-5).
+
+A module is imported when one of its commands is asked for (SPD-5), and what a command needs when it runs.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import contextlib
+import errno
+import io
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from holdfast.cli import (
-    app_chat,
-    app_instructions,
-    app_memory,
-    app_notes,
-    app_past,
-    app_serve,
-    app_sessions,
-    app_trust,
+from holdfast.cli.arguments import GlobalOptions, examples
+from holdfast.cli.output import (
+    EXIT_BUSY,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_NOT_FOUND,
+    EXIT_OK,
+    EXIT_USAGE,
+    out,
 )
-from holdfast.cli.door import Door, configured, out
+from holdfast.errors import BadSetting, HoldfastError, SessionBusy, SessionNotFound
+
+# Panels of the help screen: each command with the module it stands in. A `+` marks a group with commands of its own.
+PANELS: dict[str, dict[str, str]] = {
+    "Work": {"chat": "agent", "run": "agent", "resume": "agent", "init": "config", "trust": "trust"},
+    "Look": {
+        "sessions": "+sessions",
+        "inspect": "inspect",
+        "context": "context",
+        "report": "report",
+        "recall": "history",
+        "search": "history",
+    },
+    "Change a session": {
+        "compact": "compact",
+        "uncompact": "compact",
+        "pin": "compact",
+        "rewind": "history",
+        "import": "transfer",
+        "export": "transfer",
+    },
+    "Keep": {"memory": "+memory", "notes": "+notes", "instructions": "instructions"},
+    "Measure": {"replay": "replay", "bench": "+bench"},
+    "Serve and maintain": {"serve": "serve", "config": "config", "doctor": "doctor"},
+}
+_MODULES = {name: module for commands in PANELS.values() for name, module in commands.items()}
+_INTERRUPTED = "interrupted; nothing that was recorded is lost"
+# Typer names the children of these two, but not them.
+_UsageError: Any = typer.BadParameter.__base__
+_ClickError: Any = _UsageError.__base__
+
+
+class CommandIndex(TyperGroup):
+    """The commands of `PANELS`, each imported when it is asked for."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands: Any = dict.fromkeys(_MODULES)  # for what only wants their names
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_MODULES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in _MODULES:
+            return None
+        group = typer.main.get_group(_family_of(cmd_name))
+        if not _is_group(cmd_name):
+            return group.commands[cmd_name]
+        group.name = cmd_name
+        return group
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """One section for each panel. A line is how the help of a command begins; no command is built for it."""
+        width = max(map(len, _MODULES))
+        for panel, names in PANELS.items():
+            with formatter.section(panel):
+                formatter.write_dl([(name.ljust(width), _first_line(name)) for name in names])
+
+
+def _is_group(name: str) -> bool:
+    return _MODULES[name].startswith("+")
+
+
+def _family_of(name: str) -> typer.Typer:
+    found: typer.Typer = import_module(f"holdfast.cli.{_MODULES[name].lstrip('+')}").app
+    return found
+
+
+def _first_line(name: str) -> str:
+    family = _family_of(name)
+    if _is_group(name):
+        return str(family.info.help)
+    does = next(one.callback for one in family.registered_commands if name in (one.name, one.callback.__name__))  # type: ignore[union-attr]
+    return (does.__doc__ or "").partition("\n")[0]
+
 
 app = typer.Typer(
     name="holdfast",
-    help="Context and memory for long-running LLM agents: replay, inspect and keep sessions.",
+    cls=CommandIndex,
+    help="Context and memory for long-running LLM agents.",
+    epilog=examples("holdfast chat", 'holdfast run "why do the tests fail?"', "holdfast replay ~/.claude/projects"),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-bench_app = typer.Typer(help="Measure the engine on your own recordings.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(bench_app, name="bench")
-
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated.")]
-Reference = Annotated[str, typer.Argument(metavar="FILE|SESSION", help="A log, a journal, or the id of a session.")]
-Which = Annotated[str | None, typer.Option("--session", metavar="ID", help="Which one, when a file holds several.")]
 
 
 def _version(is_asked: bool) -> None:
@@ -55,258 +136,94 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    door: Door = context.obj
-    door.debug = debug
+    given: GlobalOptions = context.obj
+    given.debug = debug
 
 
-@app.command()
-def replay(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", readable=False, help="Logs, or folders of logs.")],
-    *,
-    window: Annotated[str | None, typer.Option(metavar="TOKENS", help="The model's window, e.g. 200k or 1M.")] = None,
-    max_output: Annotated[str | None, typer.Option(metavar="TOKENS", help="The model's output limit.")] = None,
-    model: Annotated[str | None, typer.Option(metavar="ID", help="The model, instead of the one in the log.")] = None,
-    summarizer: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Who writes records: offline (the default), or a model's name.")
-    ] = None,
-    sets: Sets = None,
-    jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Files at once, each in its own process.")] = 1,
-    forks: Annotated[
-        bool, typer.Option("--forks", help="Check the requests for session notes, too, and what they read cached.")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """Run recorded sessions through the engine.
-
-    As if they were live: tells where passes and compactions fire, what moves the cached prefix, and what it all costs.
-    """
-    from holdfast.cli.replaying import replay_command
-
-    flags = [*(sets or ())]
-    flags += [f"window_tokens={window}"] if window else []
-    flags += [f"max_output_tokens={max_output}"] if max_output else []
-    raise typer.Exit(
-        replay_command(
-            files, configured(flags), model=model, summarizer=summarizer, jobs=jobs, forks=forks, is_json=json
-        )
-    )
+def run(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code. Nothing but `--debug` ever shows a traceback."""
+    given = GlobalOptions()
+    _open_missing()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    with contextlib.suppress(ValueError):  # not the main thread: then it isn't ours to handle
+        signal.signal(signal.SIGTERM, _interrupt)  # workers end with us, as on Ctrl-C
+    try:
+        code = app(args=list(arguments), prog_name="holdfast", standalone_mode=False, obj=given)
+        sys.stdout.flush()
+        if code == EXIT_INTERRUPTED:  # how typer tells of Ctrl-C
+            _say(_INTERRUPTED)
+        return code if isinstance(code, int) else EXIT_OK
+    except BaseException as error:  # the outermost boundary: whatever happens is one line
+        return _ended(error, is_debugged=given.debug)
 
 
-@app.command()
-def inspect(
-    file: Reference,
-    *,
-    session: Which = None,
-    sets: Sets = None,
-    json: Json = False,
-) -> None:
-    """Tell what a session consists of.
-
-    Tokens by category at its end, compactions, and what is odd about it.
-    """
-    from holdfast.cli.inspecting import inspect_command
-
-    inspect_command(file, configured(sets or ()), session=session, is_json=json)
+def _open_missing() -> None:
+    """Started with a closed output, Python has none at all: what goes there then goes nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for the life of the process
 
 
-@app.command()
-def context(
-    session: Reference,
-    *,
-    which: Which = None,
-    exact: Annotated[
-        str | None, typer.Option(metavar="MODEL|FILE", help="Have the provider count it too, or a tokenizer.json.")
-    ] = None,
-    sets: Sets = None,
-    json: Json = False,
-) -> None:
-    """Show what fills the window, and what is left.
-
-    A grid of a hundred cells and a table, as the view is now.
-    """
-    from holdfast.cli.window import context_command
-
-    context_command(session, configured(sets or ()), session=which, exact=exact, is_json=json)
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
-@app.command()
-def pin(
-    session: Annotated[str, typer.Argument(metavar="SESSION", help="An id, its beginning, or a path.")],
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="What must survive, word for word.")] = None,
-    *,
-    is_list: Annotated[bool, typer.Option("--list", help="Show the pins of the session.")] = False,
-    remove: Annotated[str | None, typer.Option("--remove", metavar="ID", help="Take this pin back.")] = None,
-    sets: Sets = None,
-    json: Json = False,
-) -> None:
-    """Pin a text, so that it survives every compaction word for word.
-
-    Pins share a budget (the setting pins_tokens), which shrinks with the window; one that doesn't fit is refused.
-    """
-    from holdfast.cli.pinning import pin_command
-
-    pin_command(session, configured(sets or ()), text=text, is_list=is_list, remove=remove, is_json=json)
-
-
-@app.command()
-def export(
-    file: Reference,
-    *,
-    output: Annotated[Path, typer.Option("--out", "-o", metavar="OUT", help="The file to write; - for stdout.")],
-    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="claude-code.")] = "claude-code",
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
-    session: Which = None,
-    json: Json = False,
-) -> None:
-    """Write a session as a Claude Code log.
-
-    A Claude Code log that nobody changed keeps its bytes.
-    """
-    from holdfast.cli.exporting import export_command
-
-    export_command(file, output, configured(), form=form, force=force, session=session, is_json=json)
+def _ended(error: BaseException, *, is_debugged: bool) -> int:
+    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
+        _close_pipe()
+        return EXIT_OK
+    if isinstance(error, typer.Exit):
+        return int(error.exit_code)
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else EXIT_FAILED
+    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
+        _say(_INTERRUPTED)
+        return EXIT_INTERRUPTED
+    if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help, line by line
+        sys.stdout.write(f"{getattr(error, 'message', error)}\n")
+        return EXIT_USAGE
+    if is_debugged:
+        traceback.print_exception(error)
+    code, line = _told(error)
+    _say(line)
+    return code
 
 
-@app.command()
-def report(
-    file: Reference,
-    *,
-    output: Annotated[Path, typer.Option("--out", "-o", metavar="OUT", help="The page to write; - for stdout.")],
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
-    session: Which = None,
-    sets: Sets = None,
-    json: Json = False,
-) -> None:
-    """Write a session as one page for a browser.
-
-    Tokens over turns, what fired, what it cost, and what each compaction dropped and where it is. The page holds parts
-    of the conversation and loads nothing from anywhere.
-    """
-    from holdfast.cli.reporting import report_command
-
-    report_command(file, output, configured(sets or ()), force=force, session=session, is_json=json)
-
-
-@app.command()
-def config(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this setting.")] = None,
-    *,
-    sets: Sets = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Only what isn't a default.")] = False,
-    json: Json = False,
-) -> None:
-    """Show every setting and where it came from."""
-    from holdfast.cli.configuring import config_command
-
-    config_command(name, configured(sets or ()), is_changed_only=changed, is_json=json)
+def _told(error: BaseException) -> tuple[int, str]:
+    """The exit code, and what happened, where, and what to do."""
+    if isinstance(error, _UsageError):
+        command = getattr(getattr(error, "ctx", None), "command_path", "holdfast")
+        return EXIT_USAGE, f"{error.format_message()} See `{command} --help`."
+    if isinstance(error, BadSetting):
+        return EXIT_USAGE, str(error)
+    if isinstance(error, SessionBusy):
+        return EXIT_BUSY, str(error)
+    if isinstance(error, SessionNotFound):
+        return EXIT_NOT_FOUND, str(error)
+    if isinstance(error, HoldfastError):
+        return EXIT_FAILED, str(error)
+    if isinstance(error, _ClickError):
+        return EXIT_FAILED, error.format_message()
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename is not None else ""
+        place = "standard output: " if not place and error.errno == errno.ENOSPC else place
+        code = EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_FAILED
+        return code, f"{place}{error.strerror or error}"
+    if isinstance(error, MemoryError):
+        return EXIT_FAILED, "out of memory; try fewer or smaller files at once"
+    return EXIT_FAILED, f"internal error: {type(error).__name__}: {error}; --debug shows where; please report it"
 
 
-@app.command()
-def doctor(
-    paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="[PATH...]", help="Sessions or folders to check.")
-    ] = None,
-    *,
-    repair: Annotated[bool, typer.Option("--repair", help="Set damage aside, and close files to others.")] = False,
-    json: Json = False,
-) -> None:
-    """Check this machine and every journal on it.
-
-    The exit code is 1 when something is wrong.
-    """
-    from holdfast.cli.doctor import doctor_command
-
-    raise typer.Exit(doctor_command(paths or [], repairs=repair, is_json=json))
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"holdfast: {' '.join(line.split())}\n")
 
 
-@bench_app.command("live")
-def bench_live(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs, or folders of logs.")],
-    *,
-    calls: Annotated[int, typer.Option(min=1, metavar="N", help="So many on either side of a compaction.")] = 20,
-    json: Json = False,
-) -> None:
-    """How much is read and run again behind the compactions in your logs.
-
-    Against as many calls right before them: agents repeat themselves without a compaction, too.
-    """
-    from holdfast.cli.bench_live import live_command
-
-    raise typer.Exit(live_command(files, calls=calls, is_json=json))
-
-
-@bench_app.command("fidelity")
-def bench_fidelity(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs, or folders of logs.")],
-    *,
-    budget: Annotated[
-        list[str] | None,
-        typer.Option("--budget", metavar="TOKENS", help="10k, 12k+10k (memory and raw tail), summary+10k, default."),
-    ] = None,
-    strategy: Annotated[
-        list[str] | None, typer.Option("--strategy", metavar="NAME", help="Only this one; may be repeated.")
-    ] = None,
-    at: Annotated[str | None, typer.Option(metavar="PLACE", help="Only at: cut, boundary.")] = None,
-    gate: Annotated[
-        str, typer.Option(metavar="GATES", help="Bars for the ledger, e.g. facts@10k=92,chain@10k=1; exit code 1.")
-    ] = "",
-    lost: Annotated[int, typer.Option(min=0, metavar="N", help="Show so many lost facts.")] = 0,
-    chains: Annotated[
-        bool, typer.Option("--chains", help="Compact three and five times in a row, too; takes its time.")
-    ] = False,
-    judge: Annotated[str | None, typer.Option(metavar="MODEL", help="A model that has to read the views, too.")] = None,
-    questions: Annotated[int, typer.Option(min=1, metavar="N", help="So many for the judge, of each view.")] = 20,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Tables in Markdown.")] = False,
-    json: Json = False,
-) -> None:
-    """Tell what a compaction keeps of what the agent needed afterwards.
-
-    Cuts recorded sessions, compacts what came before, and looks for what came up after. Nothing leaves this machine.
-    """
-    from holdfast.cli.benching import fidelity_command
-
-    raise typer.Exit(
-        fidelity_command(
-            files,
-            budgets=budget or (),
-            strategies=strategy or (),
-            where=at,
-            gate=gate,
-            lost=lost,
-            is_chained=chains,
-            judge=(judge, questions) if judge else None,
-            form="json" if json else "markdown" if markdown else "table",
-        )
-    )
-
-
-@bench_app.command("retrieval")
-def bench_retrieval(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A corpus with questions, as JSON.")] = None,
-    *,
-    ranker: Annotated[
-        list[str] | None, typer.Option("--ranker", metavar="NAME", help="Only this one; may be repeated.")
-    ] = None,
-    timing: Annotated[bool, typer.Option("--timing", help="What a question costs, by the number of memories.")] = False,
-    size: Annotated[
-        list[int] | None, typer.Option("--size", min=1, metavar="N", help="With --timing: only so many memories.")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Tell how well and how fast memories, turns and sessions are found.
-
-    Several rankers over one file of questions with evidence; docs/retrieval.md has its form.
-    """
-    from holdfast.cli.retrieving import retrieval_command
-
-    raise typer.Exit(retrieval_command(file, rankers=ranker or (), is_timing=timing, sizes=size or (), is_json=json))
-
-
-app_chat.add_to(app)
-app_past.add_to(app)
-app_notes.add_to(app)
-app_sessions.add_to(app)
-app_memory.add_to(app)
-app_instructions.add_to(app)
-app_trust.add_to(app)
-app_serve.add_to(app)
+def _close_pipe() -> None:
+    """Whoever read has gone: let the interpreter flush what is left into nothing."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -1,29 +1,34 @@
-"""`holdfast doctor`: whether this machine and what is kept on it are well (CLI-3, REL-1, ENG-3, ENG-4)."""
+"""`holdfast doctor`: whether this machine and what is kept on it are well, and repairs that lose no byte.
+
+CLI-3, REL-1, SES-1, ENG-3, ENG-4.
+"""
 
 from __future__ import annotations
 
 import os
-import platform
-import socket
 import stat
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from holdfast.adapters.files import FileBlobs, SessionStore, blob_troubles, examined, read_holder
-from holdfast.adapters.files.forking import DRAFT
-from holdfast.adapters.files.reading import SET_ASIDE, Scan
-from holdfast.adapters.files.store import AGENTS, GATEWAY, TENANTS
-from holdfast.cli.door import EXIT_FAILED, EXIT_OK, clean, configured, home, out, out_json
-from holdfast.cli.mending import Finding, repaired
-from holdfast.cli.tables import plural
-from holdfast.errors import BadSetting, HoldfastError, SessionNotFound
-from holdfast.transcript.records import OBSERVER_FAILED, Noted
+import typer
 
+from holdfast.cli.arguments import Json, configured, examples, family, home
+from holdfast.cli.output import EXIT_FAILED, EXIT_OK, clean, out, out_json, plural
+from holdfast.errors import BadSetting, HoldfastError, SessionBusy, SessionNotFound
+
+if TYPE_CHECKING:
+    from holdfast.adapters.files import BlobTrouble
+    from holdfast.adapters.files.reading import Scan
+    from holdfast.transcript.messages import BlobId
+
+
+app = family()
+State = Literal["ok", "note", "problem"]
 JOURNAL = "journal.jsonl"
 PACKAGES = ("holdfast", "msgspec", "anyio", "typer", "rich", "anthropic", "openai")
 _SHOWN = 3
@@ -34,23 +39,42 @@ _BESIDE = {
 }
 
 
-def doctor_command(paths: Sequence[Path], *, repairs: bool, is_json: bool) -> int:
-    """Check the machine and the home directory, or only the sessions in the paths given; mend what can be mended."""
-    place = home()
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; a `problem` makes the exit code 1, a `note` is worth knowing."""
+
+    check: str
+    state: State
+    what: str
+
+
+@app.command(epilog=examples("holdfast doctor", "holdfast doctor --repair", "holdfast doctor ~/backup/sessions --json"))
+def doctor(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="[PATH...]", help="Sessions or folders to check.")
+    ] = None,
+    *,
+    repair: Annotated[bool, typer.Option("--repair", help="Set damage aside, and close files to other users.")] = False,
+    json: Json = False,
+) -> None:
+    """Check this machine and every journal on it.
+
+    The exit code is 1 when something is wrong.
+    """
     findings = []
-    for finding in _of_paths(paths, repairs) if paths else _of_all(place, repairs):
+    for finding in _check_paths(paths, repair) if paths else _check_all(home(), repair):
         findings.append(finding)
-        if is_json:
+        if json:
             out_json(asdict(finding))
         else:
             out(f"{finding.state:<8} {finding.check}: {clean(finding.what)}")
     problems = sum(finding.state == "problem" for finding in findings)
-    if not is_json:
+    if not json:
         out(f"\n{plural(problems, 'problem')} found" if problems else "\nall is well")
-    return EXIT_FAILED if problems else EXIT_OK
+    raise typer.Exit(EXIT_FAILED if problems else EXIT_OK)
 
 
-def _of_all(place: Path, repairs: bool) -> Iterator[Finding]:
+def _check_all(place: Path, repairs: bool) -> Iterator[Finding]:
     yield _python()
     yield Finding("packages", "ok", ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
     yield from _settings()
@@ -64,6 +88,10 @@ def _of_all(place: Path, repairs: bool) -> Iterator[Finding]:
 
 def _journals(place: Path) -> Iterator[Path]:
     """Every journal at home: the sessions, those of their sub-agents, and those that the gateway keeps."""
+
+    from holdfast.adapters.files import SessionStore
+    from holdfast.adapters.files.store import AGENTS, GATEWAY, TENANTS
+
     tenants = sorted((place / GATEWAY / TENANTS).glob("*/"))
     for home_of_some in (place, *tenants):
         for info in SessionStore(home_of_some).list():
@@ -71,7 +99,9 @@ def _journals(place: Path) -> Iterator[Path]:
             yield from sorted((info.directory / AGENTS).glob(f"*/{JOURNAL}"))
 
 
-def _of_paths(paths: Sequence[Path], repairs: bool) -> Iterator[Finding]:
+def _check_paths(paths: Sequence[Path], repairs: bool) -> Iterator[Finding]:
+    from holdfast.adapters.files import SessionStore
+
     for path in paths:
         if path.is_dir():
             found = sorted(path.rglob(JOURNAL))
@@ -84,16 +114,20 @@ def _of_paths(paths: Sequence[Path], repairs: bool) -> Iterator[Finding]:
         yield from _sessions(found, repairs)
 
 
-# --- the machine
+# --- the machine ------------------------------------------------------------------------------------------------------
 
 
 def _python() -> Finding:
+    import platform
+
     is_known = (3, 11) <= sys.version_info[:2] < (3, 14)
     what = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     return Finding("python", "ok" if is_known else "problem", what if is_known else f"{what}; 3.11 to 3.13 are tested")
 
 
 def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(package)
     except PackageNotFoundError:
@@ -178,7 +212,7 @@ def _storage(place: Path) -> Finding:
     return Finding("storage", "ok", f"a write is on disk after {(time.perf_counter() - started) * 1000:.1f} ms")
 
 
-# --- the sessions
+# --- the sessions -----------------------------------------------------------------------------------------------------
 
 
 def _sessions(journals: Sequence[Path], repairs: bool) -> Iterator[Finding]:
@@ -193,6 +227,9 @@ def _sessions(journals: Sequence[Path], repairs: bool) -> Iterator[Finding]:
 
 
 def _session(journal: Path) -> Iterator[Finding]:
+    from holdfast.adapters.files import examined
+    from holdfast.adapters.files.reading import SET_ASIDE
+
     name = journal.parent.name
     problems, scan = examined(journal)
     if scan is None and journal.name != JOURNAL:  # a file of another kind, in all likelihood
@@ -214,7 +251,7 @@ def _session(journal: Path) -> Iterator[Finding]:
     if len(gone) > _SHOWN:
         yield Finding(f"session {name}", "note", f"and {len(gone) - _SHOWN} more gaps")
     if scan is not None:
-        yield from _blobs(journal.parent, scan)
+        yield from _check_blobs(journal.parent, scan)
         yield from _observers(journal.parent, scan)
     yield from _checkpoints(journal.parent)
     try:
@@ -229,8 +266,11 @@ def _session(journal: Path) -> Iterator[Finding]:
         yield Finding(f"session {name}", "note", held)
 
 
-def _blobs(directory: Path, scan: Scan) -> Iterator[Finding]:
+def _check_blobs(directory: Path, scan: Scan) -> Iterator[Finding]:
     """Whether what left the view can be had back byte for byte (ENG-9, RCL-2)."""
+
+    from holdfast.adapters.files import FileBlobs, blob_troubles
+
     name = f"session {directory.name}"
     try:
         troubles = blob_troubles(FileBlobs(directory / "blobs"), scan)
@@ -265,6 +305,9 @@ def _checkpoints(directory: Path) -> Iterator[Finding]:
 
 def _observers(directory: Path, scan: Scan) -> Iterator[Finding]:
     """What watches an agent's tools and failed, as the journal has it (CKP-7)."""
+
+    from holdfast.transcript.records import OBSERVER_FAILED, Noted
+
     failed: Counter[str] = Counter()
     for placed in scan.placed:
         if isinstance(record := placed.record, Noted) and record.kind == OBSERVER_FAILED:
@@ -276,6 +319,11 @@ def _observers(directory: Path, scan: Scan) -> Iterator[Finding]:
 
 def _held(directory: Path) -> str | None:
     """Who writes the session, as far as the lock file tells."""
+
+    import socket
+
+    from holdfast.adapters.files import read_holder
+
     holder = read_holder(directory)
     if holder is None:
         return None
@@ -298,6 +346,102 @@ def _is_alive(pid: int) -> bool:
 
 def _leftovers(projects: Path) -> Iterator[Finding]:
     """Sessions whose deletion, or whose making from another, was cut short."""
+
+    from holdfast.adapters.files.forking import DRAFT
+
     for what, pattern in (("a deleted session", ".deleted-*"), ("a fork that was never finished", f"{DRAFT}*")):
         for doomed in sorted(projects.glob(f"*/{pattern}")):
             yield Finding("leftovers", "note", f"{doomed}: what is left of {what}; it can be removed")
+
+
+# --- repairs ----------------------------------------------------------------------------------------------------------
+
+
+def repaired(journal: Path) -> Iterator[Finding]:
+    """Set damage aside as opening the session would, and take its files from the eyes of others; say what was done."""
+
+    import anyio
+
+    from holdfast.adapters.files import FileBlobs, blob_troubles, examined, originals
+    from holdfast.adapters.files.reading import SET_ASIDE
+    from holdfast.adapters.files.rebuilding import set_aside
+
+    name = f"session {journal.parent.name}"
+    try:
+        found, scan = examined(journal)
+        damage = list(found)
+        is_lacking = scan is not None and bool(set_aside(journal, scan))
+        if is_lacking or any(not problem.what.endswith(SET_ASIDE) for problem in damage):
+            yield from anyio.run(_reopened, journal.parent, name)
+        if damage:
+            yield from anyio.run(_restored, journal.parent, name)
+        if scan is not None and (troubles := blob_troubles(FileBlobs(journal.parent / "blobs"), scan)):
+            yield from anyio.run(_repair_blobs, journal.parent, name, originals(scan, troubles), troubles)
+        if closed := sum(map(_made_private, (journal.parent, *journal.parent.rglob("*")))):
+            yield Finding(name, "note", f"repaired: {plural(closed, 'file')} closed to others")
+    except SessionBusy as e:
+        yield Finding(name, "note", f"not repaired: {e}")
+    except HoldfastError as e:
+        yield Finding(name, "problem", f"can't be repaired: {e}")
+    except OSError as e:
+        yield Finding(name, "problem", f"can't be repaired: {e.filename}: {e.strerror or e}")
+
+
+async def _reopened(directory: Path, name: str) -> list[Finding]:
+    """Open the session for writing, which sets damage aside, and say what that did."""
+
+    from holdfast.adapters.files import SessionStore
+    from holdfast.adapters.files.reading import BESIDE
+
+    files = await SessionStore(home()).open(directory, mend=True)
+    try:
+        repairs = (await files.journal.load(whole=True)).repairs
+    finally:
+        await files.journal.close()
+    told = [repaired for repaired in repairs if repaired.line == BESIDE]  # no piece of the file: in its own words
+    pieces = len(repairs) - len(told)
+    found = [Finding(name, "note", f"repaired: {plural(pieces, 'damaged piece')} set aside and recorded")]
+    return [*(found if pieces else ()), *(Finding(name, "note", f"repaired: {one.what}") for one in told)]
+
+
+async def _restored(directory: Path, name: str) -> list[Finding]:
+    """Lines of an import come back from the log that it kept (ENG-8)."""
+
+    from holdfast.adapters.files import SessionStore
+    from holdfast.settings import Settings
+    from holdfast.wiring.restoring import with_lines_of_source
+
+    store = SessionStore(home())
+    files, told = await with_lines_of_source(store, await store.open(directory), Settings())
+    await files.journal.close()
+    return [Finding(name, "note", f"line {one.line}: {one.what}") for one in told]
+
+
+async def _repair_blobs(
+    directory: Path, name: str, known: Mapping[BlobId, bytes], troubles: Sequence[BlobTrouble]
+) -> list[Finding]:
+    """Put damaged blobs aside, and store anew those whose bytes are known elsewhere (ENG-9)."""
+
+    from holdfast.adapters.files import SessionStore
+
+    files = await SessionStore(home()).open(directory)
+    told = []
+    try:
+        for trouble in troubles:
+            if not trouble.is_gone:
+                files.blobs.set_aside(trouble.blob)
+            if trouble.blob in known:
+                await files.blobs.put((known[trouble.blob],))
+                told.append(Finding(name, "note", f"blob {trouble.blob[:12]}: restored, {trouble.used_by}"))
+    finally:
+        await files.journal.close()
+    return told
+
+
+def _made_private(path: Path) -> bool:
+    about = path.lstat()
+    mode = stat.S_IMODE(about.st_mode)
+    if os.name != "posix" or stat.S_ISLNK(about.st_mode) or not mode & 0o077:
+        return False
+    path.chmod(mode & ~0o077)
+    return True

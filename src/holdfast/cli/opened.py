@@ -1,4 +1,4 @@
-"""What a command is pointed at: a session of ours by id or path, or the sessions in a log of another agent."""
+"""What a command looks at: a session of ours by its name, or the sessions in a log of another agent."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.cli.door import reference_of
-from holdfast.cli.tables import plural
+from holdfast.cli.arguments import located
+from holdfast.cli.output import plural
 from holdfast.context.models import model_facts
 from holdfast.context.policy import Facts, thresholds
 from holdfast.context.view import View
@@ -33,7 +33,7 @@ class BoundarySeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class ReadSession:
     """One session: everything that was said, and the view at its end."""
 
     name: str
@@ -52,7 +52,7 @@ class Opened:
     records: tuple[Record, ...] = ()  # ours only
 
 
-def opened(reference: str, config: Config, *, session: str | None = None) -> list[Opened]:
+def read_sessions(reference: str, config: Config, *, session: str | None = None) -> list[ReadSession]:
     """The sessions that a reference means. Raises `SessionNotFound`, or what reading the file raises."""
     path = Path(reference)
     if path.is_file() and not is_journal(path):
@@ -68,9 +68,9 @@ def opened(reference: str, config: Config, *, session: str | None = None) -> lis
     return found
 
 
-def opened_one(reference: str, config: Config, *, session: str | None = None) -> Opened:
+def read_session(reference: str, config: Config, *, session: str | None = None) -> ReadSession:
     """The one session that a reference means."""
-    found = opened(reference, config, session=session)
+    found = read_sessions(reference, config, session=session)
     if len(found) == 1:
         return found[0]
     if not found:
@@ -86,7 +86,7 @@ def is_journal(path: Path) -> bool:
         return detect(file.read(HEAD_BYTES), path.name) == "holdfast"
 
 
-def _foreign(recording: Recording, name: str, config: Config) -> Opened:
+def _foreign(recording: Recording, name: str, config: Config) -> ReadSession:
     from holdfast.context.logged import view_as_logged
     from holdfast.replay.options import ReplayOptions, window_of
 
@@ -98,7 +98,7 @@ def _foreign(recording: Recording, name: str, config: Config) -> Opened:
         said += isinstance(step, Said) and not step.logged_only
         if isinstance(step, LoggedCompaction):
             boundaries.append(BoundarySeen(said, step.message_id, step.trigger, step.pre_tokens, step.post_tokens))
-    return Opened(
+    return ReadSession(
         name=name,
         format=recording.format,
         session=recording.session,
@@ -114,20 +114,20 @@ def _foreign(recording: Recording, name: str, config: Config) -> Opened:
     )
 
 
-def _own(reference: str, config: Config) -> Opened:
+def _own(reference: str, config: Config) -> ReadSession:
     import anyio
 
     return anyio.run(_read_own, reference, config)
 
 
-async def _read_own(reference: str, config: Config) -> Opened:
+async def _read_own(reference: str, config: Config) -> ReadSession:
     from holdfast.adapters.files import SessionStore
     from holdfast.context.view import project
     from holdfast.transcript.edits import Cleared
     from holdfast.transcript.foreign.mending import mended_record
     from holdfast.transcript.foreign.reading import Problems
 
-    files = await SessionStore(config.home).open(reference_of(reference), read_only=True)
+    files = await SessionStore(config.home).open(located(reference, config.home), read_only=True)
     try:
         loaded = await files.journal.load(whole=True)
     finally:
@@ -145,7 +145,7 @@ async def _read_own(reference: str, config: Config) -> Opened:
                 BoundarySeen(len(messages), record.id, record.trigger, record.tokens_before, record.tokens_after)
             )
     title = view.state.title
-    return Opened(
+    return ReadSession(
         name=reference,
         format="holdfast",
         session=loaded.header.session,

@@ -1,23 +1,54 @@
-"""`holdfast sessions`: list, show and delete what is kept here (ENG-5)."""
+"""`holdfast sessions`: list, show, rename, tag, fork and delete what is kept here (SES-1, ENG-5)."""
 
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from holdfast.adapters.files import SessionInfo, SessionStore, read_holder
-from holdfast.adapters.files.listing import describe
-from holdfast.cli.door import EXIT_FAILED, EXIT_OK, clean, cut, home, out, out_json, reference_of
-from holdfast.cli.tables import plural, size, table
+import typer
+
+from holdfast.cli.arguments import Json, SessionName, configured, examples, home, located
+from holdfast.cli.output import EXIT_FAILED, clean, cut, iso, moment, out, out_json, plural, size, table
 from holdfast.errors import BadSetting
 
-JOURNAL = "journal.jsonl"
+if TYPE_CHECKING:
+    from holdfast.adapters.files import SessionInfo
+
+if TYPE_CHECKING:
+    from holdfast.engine.session import LiveSession
 
 
-def list_command(project: Path | None, *, is_json: bool) -> None:
-    """All sessions, or those of one project."""
+app = typer.Typer(
+    help="List, show, rename, tag, fork or delete sessions.",
+    epilog=examples("holdfast sessions", "holdfast sessions show @last", "holdfast sessions rename @last 'The parser'"),
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+TITLE_CHARS = 200
+TAG_CHARS = 50
+_JOURNAL = "journal.jsonl"
+
+Project = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Only the sessions of this project.")]
+
+
+@app.callback()
+def _sessions(context: typer.Context, project: Project = None, json: Json = False) -> None:
+    if context.invoked_subcommand is None:
+        _list(project, is_json=json)
+
+
+@app.command("list", epilog=examples("holdfast sessions list", "holdfast sessions list --project ~/src/api"))
+def list_sessions(project: Project = None, json: Json = False) -> None:
+    """List the sessions, the last written first. Reads only the ends of their journals."""
+    _list(project, is_json=json)
+
+
+def _list(project: Path | None, *, is_json: bool) -> None:
+    from holdfast.adapters.files import SessionStore
+
     place = home()
     found = SessionStore(place).list(project)
     if is_json:
@@ -31,7 +62,7 @@ def list_command(project: Path | None, *, is_json: bool) -> None:
     rows = [
         (
             cut(info.id, 36),
-            _when(info.modified),
+            moment(info.modified),
             info.messages,
             size(info.bytes),
             cut(info.title or info.last_prompt or info.problem or "", 60),
@@ -44,17 +75,24 @@ def list_command(project: Path | None, *, is_json: bool) -> None:
         out(f"\n{plural(len(problems), 'session')} with problems: `holdfast doctor` tells more")
 
 
-def show_command(reference: str, *, is_json: bool) -> None:
-    """One session, from the ends of its journal and what lies beside it."""
-    info = describe(SessionStore(home()).locate(reference_of(reference)) / JOURNAL)
+@app.command("show", epilog=examples("holdfast sessions show @last", "holdfast sessions show 7k2q9x --json"))
+def show(session: SessionName, json: Json = False) -> None:
+    """Show what is known of one session."""
+
+    from holdfast.adapters.files import read_holder
+    from holdfast.adapters.files.listing import describe
+    from holdfast.adapters.shadow.usage import usage
+
+    info = describe(located(session) / _JOURNAL)
     holder = read_holder(info.directory)
+    used = usage(info.directory)  # CKP-6: how many prompts can be gone back to, and what that takes
     data = _data(info) | {
         "blobs": sum(1 for path in (info.directory / "blobs").rglob("*") if path.is_file()),
         "held_by": None if holder is None else {"pid": holder.pid, "host": holder.host},
-        "checkpoints": _checkpoints(info.directory),
-        "beside": sorted(path.name for path in info.directory.glob(f"{JOURNAL}.*")),
+        "checkpoints": None if used is None else f"{used.snapshots} ({used.bytes:,} bytes)",
+        "beside": sorted(path.name for path in info.directory.glob(f"{_JOURNAL}.*")),
     }
-    if is_json:
+    if json:
         out_json(data)
         return
     for name, value in data.items():
@@ -66,34 +104,6 @@ def show_command(reference: str, *, is_json: bool) -> None:
         out(f"{name.replace('_', ' '):<12} {clean(text)}")
 
 
-def _checkpoints(directory: Path) -> str | None:
-    """CKP-6: how many prompts can be gone back to, and what that takes."""
-    from holdfast.adapters.shadow.usage import usage
-
-    used = usage(directory)
-    return None if used is None else f"{used.snapshots} ({used.bytes:,} bytes)"
-
-
-def delete_command(reference: str, *, is_sure: bool, is_json: bool) -> int:
-    """Delete one session; asks first, unless told not to."""
-    store = SessionStore(home())
-    directory = store.locate(reference_of(reference))
-    if not is_sure and not sys.stdin.isatty():
-        raise BadSetting(f"{directory.name}: deleting is for good; add --yes to do it without being asked")
-    if not is_sure:
-        sys.stderr.write(f"Delete {directory.name} with everything it stored, for good? [y/N] ")
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            out("kept")
-            return EXIT_FAILED
-    store.delete(directory)
-    if is_json:
-        out_json({"deleted": directory.name, "directory": str(directory)})
-    else:
-        out(f"deleted {directory.name}")
-    return EXIT_OK
-
-
 def _data(info: SessionInfo) -> dict[str, Any]:
     return {
         "session": info.id,
@@ -103,21 +113,12 @@ def _data(info: SessionInfo) -> dict[str, Any]:
         "tags": list(info.tags),
         "branch": info.branch,
         "project": info.project,
-        "created": None if info.created is None else _iso(info.created),
-        "modified": _iso(info.modified),
+        "created": None if info.created is None else iso(info.created),
+        "modified": iso(info.modified),
         "bytes": info.bytes,
         "directory": str(info.directory),
         "problem": info.problem,
     }
-
-
-def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _when(at: float) -> str:
-    """Local time, to the minute."""
-    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def _short(project: str) -> str:
@@ -125,3 +126,149 @@ def _short(project: str) -> str:
     own = str(Path.home())
     text = f"~{project[len(own) :]}" if project.startswith(own + "/") else project
     return text if len(text) <= 40 else "…" + text[-39:]
+
+
+@app.command("rename", epilog=examples("holdfast sessions rename @last 'The parser rewrite'"))
+def rename(
+    session: SessionName,
+    title: Annotated[str, typer.Argument(metavar="TITLE", help="What listings call it.")],
+    json: Json = False,
+) -> None:
+    """Give a session a title."""
+
+    from holdfast.transcript.records import Titled
+
+    told = _checked_title(title)
+
+    async def change(one: LiveSession) -> dict[str, Any]:
+        await one.record(Titled(title=told))
+        return {"title": told}
+
+    done = _changed(session, change)
+    out_json(done) if json else out(f"{done['session']} is now {clean(told)!r}")
+
+
+@app.command(
+    "tag", epilog=examples("holdfast sessions tag @last parser urgent", "holdfast sessions tag @last --remove urgent")
+)
+def tag(
+    session: SessionName,
+    tags: Annotated[list[str] | None, typer.Argument(metavar="[TAG...]", help="Tags to add.")] = None,
+    *,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", metavar="TAG", help="A tag to remove; may be repeated.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Add tags to a session or remove some; without either, show them."""
+
+    from holdfast.transcript.records import Titled
+
+    added, removed = [_checked_tag(one) for one in tags or ()], [_checked_tag(one) for one in remove or ()]
+
+    async def change(one: LiveSession) -> dict[str, Any]:
+        before = one.view.state.title.tags or ()
+        if unknown := [tag for tag in removed if tag not in before]:
+            raise BadSetting(f"--remove: the session has no tag {unknown[0]!r}; it has: {', '.join(before) or 'none'}")
+        now = tuple(dict.fromkeys(tag for tag in (*before, *added) if tag not in removed))
+        if now != before:
+            await one.record(Titled(tags=now))
+        return {"tags": list(now)}
+
+    done = _changed(session, change)
+    out_json(done) if json else out(f"{done['session']}: {clean(', '.join(done['tags'])) or 'no tags'}")
+
+
+def _changed(reference: str, change: Callable[[LiveSession], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+    """Open a session, change something about it, and close it."""
+
+    import anyio
+
+    from holdfast.wiring import Parts, open_session
+
+    async def body() -> dict[str, Any]:
+        config = configured()
+        session = await open_session(config.home, located(reference), parts=Parts(settings=config.settings))
+        try:
+            done = await change(session)
+            return {"session": (await session.world.journal.load()).header.session, **done}
+        finally:
+            await session.close()
+
+    return anyio.run(body)
+
+
+@app.command("fork", epilog=examples("holdfast sessions fork @last --title 'Another way'"))
+def fork(
+    session: SessionName,
+    *,
+    title: Annotated[str | None, typer.Option(metavar="TITLE", help="What listings call the fork.")] = None,
+    json: Json = False,
+) -> None:
+    """Make a new session that continues this one, which stays as it is."""
+
+    import anyio
+
+    from holdfast.transcript.records import Titled
+    from holdfast.wiring import Parts, fork_session
+
+    told = None if title is None else _checked_title(title)
+
+    async def body() -> dict[str, Any]:
+        config = configured()
+        forked = await fork_session(config.home, located(session), parts=Parts(settings=config.settings))
+        try:
+            if told is not None:
+                await forked.record(Titled(title=told))
+            header = (await forked.world.journal.load()).header
+            return {
+                "session": header.session,
+                "forked_from": header.forked_from,
+                "title": forked.view.state.title.title,
+            }
+        finally:
+            await forked.close()
+
+    done = anyio.run(body)
+    out_json(done) if json else out(f"{done['session']} continues {done['forked_from']}")
+
+
+@app.command("delete", epilog=examples("holdfast sessions delete 7k2q9x", "holdfast sessions delete 7k2q9x --yes"))
+def delete(
+    session: SessionName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Delete a session with everything it stored, for good."""
+
+    from holdfast.adapters.files import SessionStore
+
+    store = SessionStore(home())
+    directory = located(session)
+    if not yes and not sys.stdin.isatty():
+        raise BadSetting(f"{directory.name}: a deleted session can't be brought back; --yes deletes without asking")
+    if not yes:
+        sys.stderr.write(f"Delete {directory.name} with everything it stored, for good? [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            out("kept")
+            raise typer.Exit(EXIT_FAILED)
+    store.delete(directory)
+    if json:
+        out_json({"deleted": directory.name, "directory": str(directory)})
+    else:
+        out(f"deleted {directory.name}")
+
+
+def _checked_title(text: str) -> str:
+    title = " ".join(text.split())
+    if not title or len(title) > TITLE_CHARS:
+        raise BadSetting(f"a title has 1 to {TITLE_CHARS} characters on one line")
+    return title
+
+
+def _checked_tag(text: str) -> str:
+    tag = text.strip()
+    if not tag or len(tag) > TAG_CHARS or any(c.isspace() or c == "," for c in tag):
+        raise BadSetting(f"{text!r}: a tag is one word of 1 to {TAG_CHARS} characters")
+    return tag

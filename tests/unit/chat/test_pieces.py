@@ -20,14 +20,12 @@ from holdfast.adapters.local_servers import local_models
 from holdfast.agent.permissions import Rule
 from holdfast.agent.progress import Asked, No, Yes
 from holdfast.agent.tools import STANDARD
-from holdfast.cli.chat.asking import ask
 from holdfast.cli.chat.commands import COMMANDS, is_command
+from holdfast.cli.chat.commands import autocompact_lines as told
 from holdfast.cli.chat.completing import Completions
-from holdfast.cli.chat.diffs import edit_diff
-from holdfast.cli.chat.room import told
-from holdfast.cli.chat.screen import Screen
-from holdfast.cli.chat.tellings import telling
-from holdfast.cli.starting import template
+from holdfast.cli.chat.screen import Screen, edit_diff, telling
+from holdfast.cli.chat.talk import ask
+from holdfast.cli.config import template
 from holdfast.context.models import UNKNOWN
 from holdfast.context.policy import thresholds
 from holdfast.engine.turn import run_turn

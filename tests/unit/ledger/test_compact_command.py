@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.running import run
+from holdfast.cli.app import run
 
 pytestmark = pytest.mark.unit
 

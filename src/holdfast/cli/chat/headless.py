@@ -11,19 +11,17 @@ import anyio
 
 from holdfast.adapters.sinks import TeeSink, as_data
 from holdfast.agent.progress import OfSubagent, PermissionRefused, Progress, Said, ToolEnded, ToolStarted
-from holdfast.cli.chat.opening import Place, Wanted, place_of
-from holdfast.cli.chat.screen import plain
-from holdfast.cli.chat.spent import Spent
-from holdfast.cli.chat.talk import leave
-from holdfast.cli.chat.tellings import telling
-from holdfast.cli.chat.working import work
-from holdfast.cli.door import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, note, out, out_json
+from holdfast.cli.chat.screen import plain, telling
+from holdfast.cli.chat.talk import Spending, leave, work
+from holdfast.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, note, out, out_json
 from holdfast.context.replies import TextDelta
 from holdfast.errors import BadSetting, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.agent.loop import Agent
+    from holdfast.cli.chat.opening import AgentFactory
     from holdfast.events import Event
+
 
 _CODES = {"done": EXIT_OK, "interrupted": EXIT_INTERRUPTED}
 _ENDS = {
@@ -34,7 +32,7 @@ _ENDS = {
 
 
 @dataclass(slots=True)
-class Lines:
+class RunOutput:
     """Tells what happens as lines of JSON, or only what a person has to know, on stderr."""
 
     is_json: bool
@@ -93,32 +91,25 @@ def prompt_of(given: str) -> str:
     return text
 
 
-async def run(given: str, wanted: Wanted, *, is_json: bool) -> int:
+async def run(factory: AgentFactory, prompt: str, *, resume: str | None, last: bool, fork: bool, is_json: bool) -> int:
     """Work on one prompt and say how it ended. Returns the exit code."""
-    wanted.check()
-    prompt = prompt_of(given)
-    place = await place_of(wanted)
-    lines, spent = Lines(is_json), Spent()
-    place.on_progress, place.also = lines.progress, TeeSink(lines, spent)
+    lines, spent = RunOutput(is_json), Spending()
+    factory.on_progress, factory.also = lines.progress, TeeSink(lines, spent)
+    agent = await factory.agent(resume=factory.resumed(resume, last=last), fork=fork)
+    for line in factory.told:
+        lines.tell(line)
     try:
-        agent = await place.agent(resume=place.located(wanted), fork=wanted.fork)
-        for line in place.told:
-            lines.tell(line)
-        try:
-            said = await _until_done(agent, place, prompt, lines)
-        except HoldfastError as e:
-            if is_json:
-                out_json({"type": "end", "session": agent.session.name, "stopped": "failed", "error": str(e)})
-            raise
-        finally:
-            await leave(agent, place.home)
+        said = await _until_done(agent, factory, prompt, lines)
+    except HoldfastError as e:
+        if is_json:
+            out_json({"type": "end", "session": agent.session.name, "stopped": "failed", "error": str(e)})
+        raise
     finally:
-        with anyio.CancelScope(shield=True):
-            await place.models.close()
+        await leave(agent, factory.home)
     return _ended(agent, said, spent, is_json=is_json)
 
 
-async def _until_done(agent: Agent, place: Place, prompt: str, lines: Lines) -> Said:
+async def _until_done(agent: Agent, factory: AgentFactory, prompt: str, lines: RunOutput) -> Said:
     """Ctrl-C, and being told to end, interrupt the work; the session stays valid."""
     failed: list[Exception] = []
     said: list[Said] = []
@@ -132,7 +123,7 @@ async def _until_done(agent: Agent, place: Place, prompt: str, lines: Lines) -> 
 
         await tasks.start(listen)
         try:
-            said.append(await work(agent, place, prompt, lines.tell))
+            said.append(await work(agent, factory, prompt, lines.tell))
         except Exception as e:  # carried out of the group, which would wrap it
             failed.append(e)
         tasks.cancel_scope.cancel()
@@ -141,7 +132,7 @@ async def _until_done(agent: Agent, place: Place, prompt: str, lines: Lines) -> 
     return said[0]
 
 
-def _ended(agent: Agent, said: Said, spent: Spent, *, is_json: bool) -> int:
+def _ended(agent: Agent, said: Said, spent: Spending, *, is_json: bool) -> int:
     code = _CODES.get(said.stopped, EXIT_FAILED)
     if is_json:
         jobs = [

@@ -1,9 +1,10 @@
-"""What a chat starts with: settings, models, and the session that is meant (CLI-1, SES-1)."""
+"""What a chat or run starts with: settings, models, and the session to continue (CLI-1, SES-1)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,11 +18,11 @@ from holdfast.adapters.files.listing import describe
 from holdfast.adapters.files.store import JOURNAL
 from holdfast.adapters.folders import ground_of
 from holdfast.agent.loop import Agent, Options
-from holdfast.cli.door import configured
+from holdfast.cli.arguments import configured, located
 from holdfast.context.models import model_facts
 from holdfast.engine.models import Models
 from holdfast.engine.session import Services
-from holdfast.errors import BadSetting, ModelError, SessionNotFound
+from holdfast.errors import ModelError, SessionNotFound
 from holdfast.ports import Model, Sink
 from holdfast.wiring import Parts, agent, connect_models, fork_session
 
@@ -29,34 +30,14 @@ if TYPE_CHECKING:
     from holdfast.adapters.config import Config
     from holdfast.agent.progress import Ask, OnProgress
 
+
 _URLS = ("http://", "https://")
 DISCOVER_SECONDS = 3.0  # for a server to tell its window; then the table decides
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a person asked for on the command line."""
-
-    resume: str | None = None
-    last: bool = False
-    fork: bool = False
-    model: str | None = None
-    mode: str | None = None
-    trust: bool = False  # SEC-8: of the folder, for this process
-    sets: tuple[str, ...] = ()
-    max_turns: int | None = None
-
-    def check(self) -> None:
-        """Raises `BadSetting` for what can't be meant together."""
-        if self.resume is not None and self.last:
-            raise BadSetting("--resume: goes without --last; each of them names a session")
-        if self.fork and self.resume is None and not self.last:
-            raise BadSetting("--fork: which session? Add --resume ID or --last")
-
-
 @dataclass(slots=True, kw_only=True)
-class Place:
-    """Where agents of this process are made: the settings that hold, the models, and who hears what they do."""
+class AgentFactory:
+    """Makes the agents of this process: with which settings and models, and who hears what they do."""
 
     config: Config
     project: Path
@@ -98,34 +79,37 @@ class Place:
             project, model=main, home=self.home, resume=resume, offers_notes=True, options=options, parts=parts
         )
 
-    def located(self, wanted: Wanted) -> Path | None:
-        """The directory of the session to go on with; None for a new one."""
-        if wanted.resume is not None:
-            return located(self.home, wanted.resume)
-        if not wanted.last:
+    def resumed(self, reference: str | None, *, last: bool) -> Path | None:
+        """The directory of the session to continue; None for a new one. Raises `SessionNotFound`."""
+        if reference is not None:
+            return located(reference)
+        if not last:
             return None
         found = SessionStore(self.home).list(self.project)
         if not found:
-            raise SessionNotFound(f"{self.project}: no session here yet; `holdfast chat` starts one")
+            raise SessionNotFound(f"{self.project}: no session in this folder yet; `holdfast chat` starts one")
         return found[0].directory
 
 
-def located(home: Path, resume: str) -> Path:
-    """The directory of the session that a person named. Raises `SessionNotFound`."""
-    path = Path(resume)
-    return SessionStore(home).locate(path if path.exists() else resume)
-
-
-async def place_of(wanted: Wanted) -> Place:
-    """Read the settings, find the models, ask them for their windows. Close the models when all is done."""
-    wanted.check()
-    config = configured(_flags(wanted), trusts=wanted.trust)
+@asynccontextmanager
+async def agent_factory(flags: list[str], *, trusts: bool) -> AsyncIterator[AgentFactory]:
+    """Read the settings, find the models, and ask them for their windows; the models are closed at the end."""
+    config = configured(flags, trusts=trusts)
     if config.values["instructions"].source == "default":  # a program for people reads their instructions (INS-1)
         config = replace(config, settings=replace(config.settings, instructions=True))
     unboxed = await anyio.to_thread.run_sync(_unboxed, config.settings.sandbox)
     models, told = await _models(config)
-    told = (*unboxed, *told)
-    return Place(config=config, project=Path.cwd(), models=models, told=told, is_trusted=True if wanted.trust else None)
+    try:
+        yield AgentFactory(
+            config=config,
+            project=Path.cwd(),
+            models=models,
+            told=(*unboxed, *told),
+            is_trusted=True if trusts else None,
+        )
+    finally:
+        with anyio.CancelScope(shield=True):
+            await models.close()
 
 
 def _unboxed(setting: str) -> tuple[str, ...]:
@@ -135,31 +119,6 @@ def _unboxed(setting: str) -> tuple[str, ...]:
     if setting == "off" or chosen(setting) is not None:
         return ()
     return (f"commands run without a sandbox: {found().why} (sandbox = off says no more of it)",)
-
-
-def settled(wanted: Wanted) -> None:
-    """Ask a person at a terminal about the folders that they are about to work in, unless they said already (SEC-8)."""
-    from holdfast.cli.door import home
-    from holdfast.cli.trusting import settle
-
-    if wanted.trust:
-        return
-    wanted.check()
-    folders = [Path.cwd()]
-    if wanted.resume is not None:
-        project = project_of(located(home(), wanted.resume))
-        folders += [project] if project is not None and project.is_dir() else []
-    settle(folders, tuple(_flags(wanted)))
-
-
-def _flags(wanted: Wanted) -> Iterable[str]:
-    yield from wanted.sets
-    if wanted.model is not None:
-        yield f"main_models={wanted.model}"
-    if wanted.mode is not None:
-        yield f"permission_mode={wanted.mode}"
-    if wanted.max_turns is not None:
-        yield f"agent_turns={wanted.max_turns}"
 
 
 async def _models(config: Config) -> tuple[Models, tuple[str, ...]]:

@@ -20,6 +20,10 @@ from holdfast.adapters.files.disk import make_private
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.key_binding import KeyBindings
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prompt_toolkit.key_binding import KeyPressEvent
 
 T = TypeVar("T")
 PROMPT = "> "
@@ -183,7 +187,7 @@ class EditorReader:
 
 def _keys() -> KeyBindings:
     """Alt-Enter, Ctrl-J and a backslash before Enter begin another line."""
-    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+    from prompt_toolkit.key_binding import KeyBindings
 
     keys = KeyBindings()
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from holdfast.agent.progress import (
     Answered,
@@ -14,13 +17,26 @@ from holdfast.agent.progress import (
     ToolEnded,
     ToolStarted,
 )
-from holdfast.cli.chat.diffs import edit_diff
-from holdfast.cli.chat.tellings import telling
-from holdfast.cli.door import cut, is_fancy
+from holdfast.cli.output import cut, is_fancy
 from holdfast.context.replies import Started, TextDelta, ThinkingDelta
-
-if TYPE_CHECKING:
-    from holdfast.events import Event
+from holdfast.events import (
+    AnswerInterrupted,
+    CheckpointSkipped,
+    CompactionAttemptFailed,
+    CompactionBlocked,
+    CompactionDone,
+    CompactionRequested,
+    Event,
+    HookFailed,
+    JournalRepaired,
+    ModelFellBack,
+    ObserverFailed,
+    PromptCutByServer,
+    ResultsCleared,
+    RetryWaited,
+    WindowLearned,
+)
+from holdfast.ports import CHECKPOINTS
 
 _WIDTH = 110
 _SHOWN_LINES = 4  # of a tool's answer
@@ -158,3 +174,128 @@ class Screen:
         told = telling(event)
         if told is not None:
             self.line(f"- {told[0]}", told[1])
+
+
+# --- the diff of an edit, before it is made ---------------------------------------------------------------------------
+
+_CONTEXT = 2
+DIFF_LINES = 40
+_MOST_BYTES = 1_000_000
+
+
+def edit_diff(tool: str, arguments: dict[str, Any], root: str, *, most: int = DIFF_LINES) -> list[str]:
+    """Lines that begin with `+`, `-`, ` ` or `@`; empty for what is no edit, or changes nothing that can be shown.
+
+    It reads the file as it is now; where the edit doesn't fit that, only its own texts are compared.
+    """
+    name = arguments.get("file_path")
+    if tool not in ("Write", "Edit", "MultiEdit") or not isinstance(name, str):
+        return []
+    before = _read(Path(root, name))
+    if tool == "Write":
+        after = arguments.get("content")
+        return _first(_diffed(before or "", after if isinstance(after, str) else ""), most)
+    given = arguments.get("edits") if tool == "MultiEdit" else [arguments]
+    edits = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+    after = None if before is None else _applied(before, edits)
+    if before is not None and after is not None:
+        return _first(_diffed(before, after), most)
+    texts = ((str(one.get("old_string", "")), str(one.get("new_string", ""))) for one in edits)
+    return _first((line for old, new in texts for line in _diffed(old, new)), most)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            return None
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, ValueError):
+        return None
+
+
+def _applied(text: str, edits: list[dict[str, Any]]) -> str | None:
+    for one in edits:
+        old, new = one.get("old_string"), one.get("new_string")
+        if not isinstance(old, str) or not isinstance(new, str) or not old or old not in text:
+            return None
+        text = text.replace(old, new, -1 if one.get("replace_all") else 1)
+    return text
+
+
+def _diffed(before: str, after: str) -> Iterator[str]:
+    diff = difflib.unified_diff(before.splitlines(), after.splitlines(), n=_CONTEXT, lineterm="")
+    return (line for number, line in enumerate(diff) if number > 1)  # without the two names
+
+
+def _first(lines: Iterator[str], most: int) -> list[str]:
+    found = list(lines)
+    rest = len(found) - most
+    return found if rest <= 1 else [*found[:most], f"@@ {rest} more lines @@"]
+
+
+# --- events in a person's words; most of them nobody needs to see -----------------------------------------------------
+
+_LOOK, _WARN = "cyan", "yellow"
+
+
+def telling(event: Event) -> tuple[str, str] | None:
+    """What to say of an event, and in which colour; None for nothing."""
+    match event:
+        case CompactionDone():
+            how = f"{event.trigger}, {event.strategy}"
+            return (
+                f"compacted ({how}): {event.tokens_before:,} -> {event.tokens_after:,} tokens; /undo takes it back",
+                _LOOK,
+            )
+        case CompactionAttemptFailed(strategy="full"):
+            return f"the model's record was not taken: {event.reason}", _WARN
+        case CompactionBlocked():
+            return f"a hook didn't want the compaction: {event.hook}", _WARN
+        case CompactionRequested(is_accepted=True):
+            return "the model asked for a compaction; it comes when no work is open", _LOOK
+        case ResultsCleared():
+            return f"cleared {len(event.tool_use_ids)} old results: {event.tokens_saved:,} tokens", "dim"
+        case PromptCutByServer():
+            return _cut_by_server(event), _WARN
+        case WindowLearned():
+            return f"the window of {event.model} is {event.window_tokens:,} tokens ({event.reason})", _LOOK
+        case RetryWaited():
+            return f"{event.model}: {event.reason}; trying again in {event.seconds:.0f} s", _WARN
+        case ModelFellBack():
+            return f"{event.job}: going on with {event.model} ({event.reason})", _WARN
+        case _:
+            return _of_rarer(event)
+
+
+def _of_rarer(event: Event) -> tuple[str, str] | None:
+    match event:
+        case AnswerInterrupted(dropped_blocks=dropped) if dropped:
+            return "the answer was interrupted; what was whole of it stays", "dim"
+        case HookFailed():
+            return f"the hook {event.hook} failed: {event.reason}", _WARN
+        case ObserverFailed():
+            return _of_observer(event), _WARN
+        case CheckpointSkipped():
+            return f"checkpoints: {event.reason}", _WARN
+        case JournalRepaired(line=0):
+            return f"the journal was repaired: {event.what}", _WARN
+        case JournalRepaired():
+            return f"the journal was repaired at line {event.line}: {event.what}", _WARN
+        case _:
+            return None
+
+
+def _of_observer(event: ObserverFailed) -> str:
+    said = f"{event.observer} failed ({event.reason})"
+    call = f" around {event.tool}" if event.tool else ""
+    if event.observer != CHECKPOINTS:
+        return f"{said}{call}; the call went on"
+    return f"{said}{call}: what it changes in files may not be rewound"
+
+
+def _cut_by_server(event: PromptCutByServer) -> str:
+    return (
+        f"{event.model} left out the beginning of the prompt without a word: {event.estimated_tokens:,} tokens were "
+        f"sent, {event.reported_tokens:,} were read. Taking its window for {event.window_tokens:,}; raise the server's "
+        "context length (Ollama: OLLAMA_CONTEXT_LENGTH or num_ctx)"
+    )

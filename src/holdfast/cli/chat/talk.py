@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 
 from holdfast.adapters.files import SessionStore
 from holdfast.adapters.files.store import PROJECTS, slug_of
 from holdfast.adapters.sinks import TeeSink
-from holdfast.agent.progress import Asked, No, Yes
-from holdfast.cli.chat.asking import ask
+from holdfast.agent.loop import Agent
+from holdfast.agent.progress import Asked, No, Said, Yes
 from holdfast.cli.chat.commands import COMMANDS, is_command, obey
-from holdfast.cli.chat.opening import Place, Wanted, place_of
+from holdfast.cli.chat.opening import AgentFactory
 from holdfast.cli.chat.reading import (
     EditorReader,
     Interrupted,
@@ -25,16 +26,11 @@ from holdfast.cli.chat.reading import (
     interruptible,
     is_terminal,
 )
-from holdfast.cli.chat.screen import Screen
-from holdfast.cli.chat.spent import Spent
-from holdfast.cli.chat.working import work
-from holdfast.cli.door import EXIT_INTERRUPTED, EXIT_OK, note
-from holdfast.cli.tables import usd
+from holdfast.cli.chat.screen import Screen, about, edit_diff, plain
+from holdfast.cli.output import EXIT_INTERRUPTED, EXIT_OK, note, usd
 from holdfast.context.policy import low_line, percent_left
-from holdfast.errors import BadSetting, HoldfastError
-
-if TYPE_CHECKING:
-    from holdfast.agent.loop import Agent
+from holdfast.errors import BadSetting, HoldfastError, ModelGaveUp
+from holdfast.events import Event, ModelCalled
 
 HISTORY = "history"  # beside the sessions of a project
 _ENDS = {
@@ -44,13 +40,14 @@ _ENDS = {
     "max_tokens": "the answer was cut at its limit; say something to go on",
     "stopped": "stopped",
 }
+_ASKED_DIFF_LINES = 20
 
 
 class Chat:
     """One person's conversation. `draft` is what stands in the next prompt to be edited."""
 
-    def __init__(self, place: Place, agent: Agent, screen: Screen, reader: Reader, spent: Spent) -> None:
-        self.place, self.agent, self.screen, self.reader, self.spent = place, agent, screen, reader, spent
+    def __init__(self, factory: AgentFactory, agent: Agent, screen: Screen, reader: Reader, spent: Spending) -> None:
+        self.factory, self.agent, self.screen, self.reader, self.spent = factory, agent, screen, reader, spent
         self.draft = ""
         self.is_leaving = False
 
@@ -93,7 +90,7 @@ class Chat:
 
     async def work(self, text: str | None) -> None:
         """Have the agent work on a prompt; None goes on with what is there."""
-        said = await work(self.agent, self.place, text, lambda line: self.screen.line(line, "yellow"))
+        said = await work(self.agent, self.factory, text, lambda line: self.screen.line(line, "yellow"))
         if said.stopped != "done":
             self.screen.line(_ENDS[said.stopped].format(turns=said.turns), "yellow")
 
@@ -112,10 +109,10 @@ class Chat:
 
     async def change(self, directory: Path | None) -> None:
         """Another session instead of this one: a new one, or the one in a directory."""
-        agent = await self.place.agent(resume=directory)  # first: when that fails, this one stays
+        agent = await self.factory.agent(resume=directory)  # first: when that fails, this one stays
         before, self.agent = self.agent, agent
         agent.mode, self.screen.root = before.mode, agent.desk.machine.workspace.root
-        await leave(before, self.place.home)
+        await leave(before, self.factory.home)
 
 
 async def leave(agent: Agent, home: Path) -> bool:
@@ -130,38 +127,29 @@ async def leave(agent: Agent, home: Path) -> bool:
     return True
 
 
-async def chat(wanted: Wanted) -> int:
-    """`holdfast chat`: open, talk, close. Returns the exit code."""
-    place = await place_of(wanted)
-    try:
-        with hearing():
-            return await _chat(place, wanted)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await place.models.close()
+async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: bool) -> int:
+    """`holdfast chat`: talk until the person leaves, and close. Returns the exit code."""
+    with hearing():
+        screen, spent = Screen(str(factory.project)), Spending()
+        reader = _reader(factory)
 
+        async def asked(question: Asked) -> Yes | No:
+            return await ask(screen, reader, question)
 
-async def _chat(place: Place, wanted: Wanted) -> int:
-    screen, spent = Screen(str(place.project)), Spent()
-    reader = _reader(place)
-
-    async def asked(question: Asked) -> Yes | No:
-        return await ask(screen, reader, question)
-
-    place.ask = asked if reader.can_ask else None
-    place.on_progress = screen.progress
-    place.also = TeeSink(screen, spent)
-    directory = place.located(wanted)
-    one = Chat(place, await place.agent(resume=directory, fork=wanted.fork), screen, reader, spent)
-    screen.root = one.agent.desk.machine.workspace.root
-    _greet(one, is_resumed=directory is not None)
-    try:
-        is_ended = await _until_ended(one)
-    finally:
-        is_kept = await leave(one.agent, place.home)
-    if is_kept:
-        screen.line(f"holdfast resume {one.agent.session.name} goes on from here", "dim")
-    return EXIT_INTERRUPTED if is_ended else EXIT_OK
+        factory.ask = asked if reader.can_ask else None
+        factory.on_progress = screen.progress
+        factory.also = TeeSink(screen, spent)
+        directory = factory.resumed(resume, last=last)
+        one = Chat(factory, await factory.agent(resume=directory, fork=fork), screen, reader, spent)
+        screen.root = one.agent.desk.machine.workspace.root
+        _greet(one, is_resumed=directory is not None)
+        try:
+            is_ended = await _until_ended(one)
+        finally:
+            is_kept = await leave(one.agent, factory.home)
+        if is_kept:
+            screen.line(f"holdfast resume {one.agent.session.name} continues this session", "dim")
+        return EXIT_INTERRUPTED if is_ended else EXIT_OK
 
 
 async def _until_ended(one: Chat) -> bool:
@@ -188,14 +176,14 @@ async def _until_ended(one: Chat) -> bool:
     return is_ended
 
 
-def _reader(place: Place) -> Reader:
+def _reader(factory: AgentFactory) -> Reader:
     if sys.stdin is None:
         raise BadSetting("chat: there is no standard input to read from; `holdfast run PROMPT` needs none")
     if not is_terminal():
         return PlainReader()
-    history = place.home / PROJECTS / slug_of(place.project) / HISTORY
+    history = factory.home / PROJECTS / slug_of(factory.project) / HISTORY
     try:
-        return EditorReader(history, {name: what for name, (_, what) in COMMANDS.items()}, place.project)
+        return EditorReader(history, {name: what for name, (_, what) in COMMANDS.items()}, factory.project)
     except ImportError:
         note("without prompt_toolkit lines are plain: pip install 'holdfast[chat]' brings editing and history")
         return PlainReader()
@@ -203,9 +191,105 @@ def _reader(place: Place) -> Reader:
 
 def _greet(one: Chat, *, is_resumed: bool) -> None:
     agent, limits = one.agent, one.agent.session.limits
-    for line in one.place.told:
+    for line in one.factory.told:
         one.screen.line(line, "yellow")
     window = agent.model.about.window_tokens or limits.window
     what = "going on with" if is_resumed else "session"
     one.screen.line(f"{what} {agent.session.name}, model {agent.model.about.id}, window {window:,} tokens", "bold")
     one.screen.line(f"{one.screen.root}; permission mode {agent.mode}; /help lists the commands", "dim")
+
+
+# --- one prompt, and the questions on the way -------------------------------------------------------------------------
+
+
+async def work(agent: Agent, factory: AgentFactory, prompt: str | None, tell: Callable[[str], None]) -> Said:
+    """What the agent says to a prompt; None goes on with what is there. Raises what `Agent.say` raises.
+
+    When a model gives up, the next of the setting main_models takes over, for the rest of this process.
+    """
+    while True:
+        try:
+            return await agent.say(prompt)
+        except ModelGaveUp as e:
+            models = factory.models.main
+            at = models.index(agent.model) if agent.model in models else len(models)
+            if at + 1 >= len(models):
+                raise
+            agent.model, prompt = models[at + 1], None
+            tell(f"{e}; going on with {agent.model.about.id}")
+
+
+async def ask(screen: Screen, reader: Reader, asked: Asked) -> Yes | No:
+    """Put one question to the person. Ctrl-C and the end of the input refuse, and end the turn."""
+    screen.asked = asked.id
+    screen.line(f"? {asked.tool} {about(asked.arguments)}".rstrip(), "bold yellow")
+    command = asked.arguments.get("command")
+    if isinstance(command, str) and "\n" in command:  # what is allowed has to be seen whole
+        for line in plain(command).splitlines():
+            screen.line(f"  | {line}")
+    plan = asked.arguments.get("plan")
+    if isinstance(plan, str):
+        screen.line(plan)
+    screen.diff(edit_diff(asked.tool, asked.arguments, screen.root, most=_ASKED_DIFF_LINES))
+    if asked.why:
+        screen.line(f"  {asked.why}", "dim")
+    choices = "y: yes, n: no" + (f", a: always {plain(str(asked.rule))}" if asked.rule is not None else "")
+    question = f"  {choices}; or say what to do instead: "
+    while True:
+        try:
+            said = (await reader.answer(question)).strip()
+        except (KeyboardInterrupt, EOFError):
+            return No(stops=True)
+        match said.lower():
+            case "y" | "yes":
+                return Yes()
+            case "a" | "always" if asked.rule is not None:
+                return Yes(asked.rule)
+            case "n" | "no":
+                return No()
+            case "" | "a" | "always":
+                continue
+            case _:
+                return No(said)
+
+
+# --- what it cost -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class JobSpending:
+    """Calls of one model for one job; tokens as it reported them."""
+
+    calls: int = 0
+    read: int = 0
+    cached: int = 0
+    written: int = 0
+    usd: float | None = None
+
+
+@dataclass(slots=True)
+class Spending:
+    """`ports.Sink` that adds up."""
+
+    rows: dict[tuple[str, str], JobSpending] = field(default_factory=dict)
+
+    def emit(self, event: Event) -> None:
+        if not isinstance(event, ModelCalled):
+            return
+        one = self.rows.setdefault((event.job, event.model), JobSpending())
+        one.calls += 1
+        one.read += event.prompt_tokens or 0
+        one.cached += event.cache_read_tokens or 0
+        one.written += event.output_tokens or 0
+        if event.usd is not None:
+            one.usd = (one.usd or 0.0) + event.usd
+
+    @property
+    def usd(self) -> float:
+        """US dollars, of what has a price."""
+        return sum(one.usd or 0.0 for one in self.rows.values())
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether anything that was asked has a price."""
+        return any(one.usd is not None for one in self.rows.values())

@@ -1,4 +1,4 @@
-"""Trust in folders at the command line: the question before a chat, and `holdfast trust` (SEC-8)."""
+"""`holdfast trust`, and the question about a folder before a conversation begins (SEC-8)."""
 
 from __future__ import annotations
 
@@ -6,45 +6,55 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from holdfast.adapters.config import load
-from holdfast.adapters.folders import is_no_project
-from holdfast.adapters.trust import answers, forget, remember
-from holdfast.cli.door import EXIT_NOT_FOUND, EXIT_OK, clean, home, note, out, out_json
-from holdfast.cli.tables import table
+import typer
+
+from holdfast.cli.arguments import Json, examples, family, home
+from holdfast.cli.output import EXIT_NOT_FOUND, EXIT_OK, clean, note, out, out_json, table
+from holdfast.errors import BadSetting
 
 if TYPE_CHECKING:
     from holdfast.adapters.config import Config, Unseen
 
 
-def settle(folders: Iterable[Path], flags: tuple[str, ...]) -> None:
-    """Ask about folders before a conversation begins: each once, and again about what runs when that changed.
+app = family()
 
-    Asked is only where somebody can answer, and where something depends on it. The end of the input answers nothing:
-    then nothing is remembered, and the folder stays as it is.
+
+@app.command(epilog=examples("holdfast trust", "holdfast trust ~/src/project --remove", "holdfast trust --list"))
+def trust(
+    folder: Annotated[Path | None, typer.Argument(metavar="[FOLDER]", help="The folder; without it, this one.")] = None,
+    *,
+    remove: Annotated[bool, typer.Option("--remove", help="Forget what you said about the folder.")] = False,
+    is_list: Annotated[bool, typer.Option("--list", help="Show every folder you have answered for.")] = False,
+    json: Json = False,
+) -> None:
+    """Trust a folder: use its settings, skills, agents and hooks.
+
+    Trust covers the whole repository, with its work trees. Without it, only the folder's instruction files are used,
+    as plain text. Commands that the folder would run are shown to you, and trusted as they are now: when they change,
+    you are asked again.
     """
-    if sys.stdin is None or not sys.stdin.isatty():
-        return
-    for folder in dict.fromkeys(folders):
-        config = load(os.environ, cwd=folder, flags=flags)
-        root = config.folder.root
-        if config.held and not config.folder.is_answered:
-            answer = _answered(_question(config))
-            if answer is None:
-                return
-            remember(config.home, root, is_trusted=answer)
-            config = load(os.environ, cwd=folder, flags=flags)
-        unseen = config.unseen
-        if unseen is not None and config.folder.runs_not.get(unseen.file) != unseen.digest:
-            answer = _answered([*_running(root, unseen), "May it run these?"])
-            if answer is None:
-                return
-            remember(config.home, root, is_trusted=True, runs={unseen.file: unseen.digest}, wanted=answer)
+    if is_list and (remove or folder is not None):
+        raise BadSetting("--list: goes alone")
+    place = (folder or Path.cwd()).absolute()
+    if is_list:
+        code = _list(is_json=json)
+    elif remove:
+        code = _remove(place, is_json=json)
+    elif not place.is_dir():
+        raise BadSetting(f"{place}: no such folder")
+    else:
+        code = _trust(place, is_json=json)
+    raise typer.Exit(code)
 
 
-def trust_command(folder: Path, *, is_json: bool) -> int:
+def _trust(folder: Path, *, is_json: bool) -> int:
     """Trust a folder, with what it runs as it is now; at a terminal that is shown and asked about."""
+
+    from holdfast.adapters.folders import is_no_project
+    from holdfast.adapters.trust import remember
+
     config = _config(folder)
     root = config.folder.root
     remember(config.home, root, is_trusted=True)
@@ -66,8 +76,11 @@ def trust_command(folder: Path, *, is_json: bool) -> int:
     return EXIT_OK
 
 
-def remove_command(folder: Path, *, is_json: bool) -> int:
+def _remove(folder: Path, *, is_json: bool) -> int:
     """Take the answer about a folder back; it will be asked about again."""
+
+    from holdfast.adapters.trust import forget
+
     config = _config(folder)
     root = config.folder.root
     is_removed = forget(config.home, root)
@@ -83,8 +96,11 @@ def remove_command(folder: Path, *, is_json: bool) -> int:
     return EXIT_OK if is_removed else EXIT_NOT_FOUND
 
 
-def list_command(*, is_json: bool) -> int:
+def _list(*, is_json: bool) -> int:
     """Show every folder that was answered for."""
+
+    from holdfast.adapters.trust import answers
+
     known = answers(home())
     if is_json:
         out_json([{"root": root, "is_trusted": yes, "since": since} for root, (yes, since) in known.items()])
@@ -96,7 +112,38 @@ def list_command(*, is_json: bool) -> int:
     return EXIT_OK
 
 
+def settle(folders: Iterable[Path], flags: tuple[str, ...]) -> None:
+    """Ask about folders before a conversation begins: each once, and again about what runs when that changed.
+
+    Asked is only where somebody can answer, and where something depends on it. The end of the input answers nothing:
+    then nothing is remembered, and the folder stays as it is.
+    """
+
+    from holdfast.adapters.config import load
+    from holdfast.adapters.trust import remember
+
+    if sys.stdin is None or not sys.stdin.isatty():
+        return
+    for folder in dict.fromkeys(folders):
+        config = load(os.environ, cwd=folder, flags=flags)
+        root = config.folder.root
+        if config.held and not config.folder.is_answered:
+            answer = _answered(_question(config))
+            if answer is None:
+                return
+            remember(config.home, root, is_trusted=answer)
+            config = load(os.environ, cwd=folder, flags=flags)
+        unseen = config.unseen
+        if unseen is not None and config.folder.runs_not.get(unseen.file) != unseen.digest:
+            answer = _answered([*_running(root, unseen), "May it run these?"])
+            if answer is None:
+                return
+            remember(config.home, root, is_trusted=True, runs={unseen.file: unseen.digest}, wanted=answer)
+
+
 def _config(folder: Path) -> Config:
+    from holdfast.adapters.config import load
+
     return load(os.environ, cwd=folder)
 
 

@@ -1,18 +1,169 @@
-"""The report of a replay for people: one part for each session, a table over all of them."""
+"""`holdfast replay`: recorded sessions run through the engine, as a report or as JSON lines (CLI-2)."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
-from holdfast.cli.door import clean, cut, out
-from holdfast.cli.tables import plural, table, tokens, usd
+import typer
 
+from holdfast.cli.arguments import Json, Sets, configured, examples, family
+from holdfast.cli.output import (
+    EXIT_FAILED,
+    EXIT_OK,
+    Progress,
+    clean,
+    cut,
+    note,
+    out,
+    out_json,
+    plural,
+    table,
+    tokens,
+    usd,
+)
+
+app = family()
 _SHOWN_PROBLEMS = 5
 _NAME_CHARS = 48
-
 Result = dict[str, Any]
+_SUFFIXES = (".jsonl", ".json", ".traj")
+
+
+@app.command(
+    epilog=examples(
+        "holdfast replay ~/.claude/projects",
+        "holdfast replay session.jsonl --window 200k",
+        "holdfast replay logs/ --jobs 4 --json",
+    )
+)
+def replay(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", readable=False, help="Logs, or folders of logs.")],
+    *,
+    window: Annotated[str | None, typer.Option(metavar="TOKENS", help="The model's window, e.g. 200k or 1M.")] = None,
+    max_output: Annotated[str | None, typer.Option(metavar="TOKENS", help="The model's output limit.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="ID", help="The model, instead of the one in the log.")] = None,
+    summarizer: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="The model that writes records; offline, the default, has code do it."),
+    ] = None,
+    sets: Sets = None,
+    jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Replay N files at once.")] = 1,
+    forks: Annotated[
+        bool, typer.Option("--forks", help="Also check the requests for session notes, and what they read cached.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Run recorded sessions through the engine, as if they were live.
+
+    Shows where passes and compactions fire, what moves the cached prefix, and what it all costs.
+    """
+
+    from holdfast.adapters.connecting import OFFLINE, connect
+    from holdfast.replay.options import ReplayOptions
+    from holdfast.replay.run import replay_files
+
+    flags = [*(sets or ())]
+    flags += [f"window_tokens={window}"] if window else []
+    flags += [f"max_output_tokens={max_output}"] if max_output else []
+    config = configured(flags)
+    found, others = found_files(files)
+    asked = summarizer or OFFLINE
+    connect(asked, os.environ)  # a name that can't be asked is said once, before anything runs
+    options = ReplayOptions(settings=config.settings, model=model, models=config.models, summarizer=asked, forks=forks)
+    progress = Progress()
+    results: list[Result] = []
+    for result in _results(replay_files(found, options, jobs=jobs, on_progress=progress), files, found):
+        progress.clear()
+        if json:
+            out_json(result)
+        else:
+            report(result)
+        results.append(_kept(result))
+    progress.clear()
+    if not json and len(results) > 1:
+        summary(results)
+    if others:
+        note(f"{plural(others, 'JSON file')} in the folders left out: no sessions in them")
+    failed = [result for result in results if "error" in result]
+    if failed and (len(results) > 1 or json):
+        note(f"{len(failed)} of {len(results)} failed; each has its reason above")
+    raise typer.Exit(EXIT_FAILED if failed else EXIT_OK)
+
+
+def _results(
+    replayed: Iterator[dict[str, Any]], paths: Sequence[Path], files: Sequence[Path]
+) -> Iterator[dict[str, Any]]:
+    yield from replayed
+    if not files:
+        for path in paths:
+            yield {"file": str(path), "error": "there are no sessions in this folder (*.jsonl, *.json, *.traj)"}
+
+
+def _kept(result: dict[str, Any]) -> dict[str, Any]:
+    """What the summary needs of a result, so that a long run doesn't fill the memory."""
+    names = (
+        "file",
+        "error",
+        "session",
+        "turns",
+        "tokens_final",
+        "cost",
+        "invalid_requests",
+        "unexplained_prefix_moves",
+        "forks",
+    )
+    short = {name: result[name] for name in names if name in result}
+    for name in ("compactions", "microcompactions", "offloads", "prefix_moves", "problems"):
+        short[name] = len(result.get(name, ()))
+    return short
+
+
+def found_files(paths: Sequence[Path]) -> tuple[list[Path], int]:
+    """The files named, and the logs in the folders named; and how many JSON files there hold something else."""
+    files: dict[Path, None] = {}
+    others = 0
+    for path in paths:
+        if not path.is_dir():
+            files[path] = None
+            continue
+        for found in sorted(p for p in path.rglob("*") if p.suffix in _SUFFIXES and p.is_file()):
+            if _is_something_else(found):
+                others += 1
+            else:
+                files[found] = None
+    return list(files), others
+
+
+def _is_something_else(path: Path) -> bool:
+    """Whether a file in a folder is good JSON, but of no log that is known: settings, data, an index."""
+    import msgspec
+
+    from holdfast.transcript.foreign.detect import HEAD_BYTES, detect
+
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+            if not head.strip() or detect(head, path.name) is not None:
+                return False
+            data = head + file.read()
+    except OSError:
+        return False
+    if len(data) > len(head) and detect(data, path.name) is not None:
+        return False
+    for text in (data, data.split(b"\n", 1)[0]):
+        try:
+            msgspec.json.decode(text, type=msgspec.Raw)
+        except (msgspec.MsgspecError, RecursionError):
+            continue
+        return True
+    return False
+
+
+# --- the report: one part for each session, a table over all of them --------------------------------------------------
 
 
 def report(result: Result) -> None:

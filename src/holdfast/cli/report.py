@@ -2,56 +2,67 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anyio
-
-from holdfast.adapters.files.keys import secret_key
-from holdfast.cli.door import out, out_json
-from holdfast.cli.exporting import STDOUT, check_target, write_whole
-from holdfast.cli.opened import Opened, facts_of, is_journal, opened_one
-from holdfast.cli.tables import plural
-from holdfast.context.policy import Facts
-from holdfast.context.view import View
-from holdfast.memory.trust.secrets import redact
-from holdfast.report.page import About, Price, page
-from holdfast.report.timeline import Timeline, timeline, understated
-from holdfast.transcript.messages import Usage
+from holdfast.cli.arguments import Force, Json, OneOfFile, Output, Reference, Sets, configured, examples, family
+from holdfast.cli.output import STDOUT, check_target, deliver, out, out_json, plural
 
 if TYPE_CHECKING:
     from holdfast.adapters.config import Config
+    from holdfast.cli.opened import ReadSession
+    from holdfast.context.policy import Facts
+    from holdfast.context.view import View
+    from holdfast.report.page import About, Price
+    from holdfast.report.timeline import Timeline
     from holdfast.transcript.foreign.recording import Recording
+    from holdfast.transcript.messages import Usage
 
 
-def report_command(
-    reference: str, target: Path, config: Config, *, force: bool, session: str | None, is_json: bool
+app = family()
+
+
+@app.command(epilog=examples("holdfast report @last -o report.html", "holdfast report session.jsonl -o - --force"))
+def report(
+    file: Reference,
+    *,
+    output: Output,
+    force: Force = False,
+    session: OneOfFile = None,
+    sets: Sets = None,
+    json: Json = False,
 ) -> None:
-    """Write the page to `target`, whole or not at all."""
-    if target != STDOUT:
-        check_target(reference, target, force=force)
-    path = Path(reference)
+    """Write a session as one page for a browser.
+
+    Tokens over turns, what fired, what it cost, and what each compaction dropped and where it is. The page holds parts
+    of the conversation, and loads nothing from anywhere.
+    """
+
+    from holdfast.adapters.files.keys import secret_key
+    from holdfast.cli.opened import is_journal, read_session
+    from holdfast.memory.trust.secrets import redact
+    from holdfast.report.page import page
+
+    config = configured(sets or ())
+    if output != STDOUT:
+        check_target(file, output, force=force)
+    path = Path(file)
     if path.is_file() and not is_journal(path):
-        about, told = _foreign(reference, config, session)
+        about, told = _foreign(file, config, session)
     else:
-        about, told = _own(opened_one(reference, config, session=session), reference, config)
-    told_secrets = redact(page(about, told), secret_key(config.home))  # SEC-5: also where nobody thought of one
-    data = told_secrets.text.encode()
-    if target == STDOUT:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
+        about, told = _own(read_session(file, config, session=session), file, config)
+    data = redact(page(about, told), secret_key(config.home)).text.encode()  # SEC-5: also where nobody thought of one
+    if not deliver(output, data, force=force):
         return
-    write_whole(target, data, force=force)
-    if is_json:
+    if json:
         out_json(
             {
-                "file": reference,
+                "file": file,
                 "session": about.session,
-                "out": str(target),
+                "out": str(output),
                 "bytes": len(data),
                 "turns": told.all_turns,
                 "compactions": len(told.compactions),
@@ -59,17 +70,22 @@ def report_command(
         )
     else:
         turns, compactions = plural(told.all_turns, "turn"), plural(len(told.compactions), "compaction")
-        out(f"{target}: {len(data):,} bytes, {turns}, {compactions}; open it in a browser")
+        out(f"{output}: {len(data):,} bytes, {turns}, {compactions}; open it in a browser")
 
 
 def _made() -> str:
     return datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-# --- a session of ours: what happened
+# --- a session of ours: what happened ---------------------------------------------------------------------------------
 
 
-def _own(one: Opened, reference: str, config: Config) -> tuple[About, Timeline]:
+def _own(one: ReadSession, reference: str, config: Config) -> tuple[About, Timeline]:
+    from holdfast.cli.opened import facts_of
+    from holdfast.report.page import About
+    from holdfast.report.timeline import timeline, understated
+    from holdfast.transcript.messages import Usage
+
     told = timeline(one.records, lambda view: facts_of(view, config))
     note = understated(told.usage.output_tokens, told.written)
     price = (_paid("paid", told.usage, told.usd, note),) if told.usage != Usage() else ()
@@ -87,6 +103,8 @@ def _own(one: Opened, reference: str, config: Config) -> tuple[About, Timeline]:
 
 
 def _paid(who: str, usage: Usage, usd: float | None, note: str) -> Price:
+    from holdfast.report.page import Price
+
     return Price(
         who,
         usage.input_tokens,
@@ -98,12 +116,17 @@ def _paid(who: str, usage: Usage, usd: float | None, note: str) -> Price:
     )
 
 
-# --- a log of another agent: what Holdfast would have done
+# --- a log of another agent: what Holdfast would have done ------------------------------------------------------------
 
 
 def _foreign(reference: str, config: Config, session: str | None) -> tuple[About, Timeline]:
+    import anyio
+
+    from holdfast.context.policy import Facts
     from holdfast.replay.options import ReplayOptions
     from holdfast.replay.run import driven, result_of
+    from holdfast.report.page import About
+    from holdfast.report.timeline import timeline
 
     recording = _recording(reference, session)
     options = ReplayOptions(settings=config.settings, models=config.models)
@@ -145,7 +168,10 @@ def _recording(reference: str, session: str | None) -> Recording:
 
 
 def _prices(result: dict[str, Any], written: int) -> list[Price]:
-    from holdfast.cli.replay_report import uncached_usd
+
+    from holdfast.cli.replay import uncached_usd
+    from holdfast.report.page import Price
+    from holdfast.report.timeline import understated
 
     ours, logged = result["cost"], result["logged"]["cost"]
     prompt = ours["input"] + ours["cache_write"] + ours["cache_read"]
@@ -158,6 +184,8 @@ def _prices(result: dict[str, Any], written: int) -> list[Price]:
 
 
 def _price(who: str, cost: dict[str, Any]) -> Price:
+    from holdfast.report.page import Price
+
     return Price(who, cost["input"], cost["cache_write"], cost["cache_read"], cost["output"], cost["usd"])
 
 

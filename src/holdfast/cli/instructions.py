@@ -1,25 +1,24 @@
-"""`holdfast instructions`: what loads, from where, why, and what it takes (INS-5); approvals of imports (INS-3)."""
+"""`holdfast instructions`: which files load, from where, why, and how large they are (INS-5); approvals (INS-3)."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from holdfast.adapters.files.instructions import DiskReader, approve, places_of
-from holdfast.cli.door import clean, out, out_json
-from holdfast.cli.tables import Cell, plural, table
-from holdfast.context.models import UNKNOWN
-from holdfast.context.policy import thresholds
+import typer
+
+from holdfast.cli.arguments import Json, Sets, configured, examples, family
+from holdfast.cli.output import Cell, clean, out, out_json, plural, table
 from holdfast.errors import BadSetting
-from holdfast.memory.instructions.budget import Fitted, fit
-from holdfast.memory.instructions.discovery import at_start, touched
-from holdfast.memory.instructions.places import Gathered, Instruction, Skipped
-from holdfast.transcript.tokens import base_tokens
 
 if TYPE_CHECKING:
     from holdfast.adapters.config import Config
+    from holdfast.memory.instructions.budget import Fitted
+    from holdfast.memory.instructions.places import Instruction, Skipped
 
+
+app = family()
 _CODES = {
     "excluded": "excluded",
     "not_approved": "not approved",
@@ -33,29 +32,64 @@ _CODES = {
 }
 
 
-def instructions_command(config: Config, cwd: Path, touch: list[str], *, is_json: bool) -> None:
-    """The files that load in a directory, in loading order, and what doesn't load."""
-    if not cwd.is_dir():
-        raise BadSetting(f"{cwd}: no such folder")
-    is_trusted = config.folder.is_trusted
-    places = places_of(config.settings, os.environ, cwd=cwd, home=config.home, is_trusted=is_trusted)
+@app.command(
+    epilog=examples(
+        "holdfast instructions", "holdfast instructions src/api/main.py", "holdfast instructions --approve ~/rules.md"
+    )
+)
+def instructions(
+    touch: Annotated[
+        list[str] | None, typer.Argument(metavar="[PATH...]", help="Also show what loads once a tool touches these.")
+    ] = None,
+    *,
+    cwd: Annotated[Path | None, typer.Option(metavar="FOLDER", help="The working directory; else this one.")] = None,
+    approve: Annotated[
+        list[str] | None, typer.Option("--approve", metavar="PATH", help="Let this project import it; may be repeated.")
+    ] = None,
+    revoke: Annotated[
+        list[str] | None, typer.Option("--revoke", metavar="PATH", help="Take an approval back; may be repeated.")
+    ] = None,
+    sets: Sets = None,
+    json: Json = False,
+) -> None:
+    """Show which instruction files load here, and why.
+
+    CLAUDE.md with its rules and imports: the tokens of each, and what was left out, cut, or waits for your approval.
+    """
+
+    from holdfast.adapters.files.instructions import DiskReader, places_of
+    from holdfast.memory.instructions.budget import fit
+    from holdfast.memory.instructions.discovery import at_start, touched
+    from holdfast.memory.instructions.places import Gathered
+
+    folder = (cwd or Path.cwd()).absolute()
+    config = configured(sets or (), cwd=folder)
+    if approve or revoke:
+        _approvals(config, folder, approve or [], revoke or [], is_json=json)
+        return
+    if not folder.is_dir():
+        raise BadSetting(f"{folder}: no such folder")
+    places = places_of(config.settings, os.environ, cwd=folder, home=config.home, is_trusted=config.folder.is_trusted)
     reader = DiskReader()
     start = at_start(places, reader)
     nested = touched(places, reader, touch) if touch else Gathered()
     known = {file.path for file in start.files} | {file.revision for file in start.files}
     more = [file for file in nested.files if file.path not in known and file.revision not in known]
     loaded = {file.path for file in more}
-    skipped = dict.fromkeys(one for one in (*start.skipped, *nested.skipped) if one.path not in loaded)
+    skipped = list(dict.fromkeys(one for one in (*start.skipped, *nested.skipped) if one.path not in loaded))
     budget = _budget(config)
     fitted = fit((*start.files, *more), budget)
-    if is_json:
-        out_json(_data(config, places.root, fitted, list(skipped), budget))
-        return
-    _report(config, fitted, list(skipped), budget)
+    if json:
+        out_json(_told(config, places.root, fitted, skipped, budget))
+    else:
+        _report(config, fitted, skipped, budget)
 
 
-def approvals_command(config: Config, cwd: Path, wanted: list[str], unwanted: list[str], *, is_json: bool) -> None:
+def _approvals(config: Config, cwd: Path, wanted: list[str], unwanted: list[str], *, is_json: bool) -> None:
     """Approve files or folders outside the project for its imports, or take that back."""
+
+    from holdfast.adapters.files.instructions import approve
+
     approved = [approve(config.home, cwd=cwd, path=path) for path in wanted]
     revoked = [approve(config.home, cwd=cwd, path=path, revoke=True) for path in unwanted]
     if is_json:
@@ -68,6 +102,9 @@ def approvals_command(config: Config, cwd: Path, wanted: list[str], unwanted: li
 
 
 def _budget(config: Config) -> int:
+    from holdfast.context.models import UNKNOWN
+    from holdfast.context.policy import thresholds
+
     settings = config.settings
     window = settings.window_tokens or UNKNOWN.window_tokens
     return thresholds(settings, UNKNOWN, window, "setting").scaled(settings.instructions_tokens)
@@ -81,7 +118,9 @@ def _why(file: Instruction) -> str:
     return {"start": "at the start", "rule": "rule", "nested": f"nested: {file.trigger}"}.get(file.why, file.why)
 
 
-def _data(config: Config, root: str, fitted: tuple[Fitted, ...], skipped: list[Skipped], budget: int) -> dict[str, Any]:
+def _told(config: Config, root: str, fitted: tuple[Fitted, ...], skipped: list[Skipped], budget: int) -> dict[str, Any]:
+    from holdfast.transcript.tokens import base_tokens
+
     return {
         "enabled": config.settings.instructions,
         "enabled_source": config.values["instructions"].source,
@@ -111,6 +150,8 @@ def _data(config: Config, root: str, fitted: tuple[Fitted, ...], skipped: list[S
 
 
 def _report(config: Config, fitted: tuple[Fitted, ...], skipped: list[Skipped], budget: int) -> None:
+    from holdfast.transcript.tokens import base_tokens
+
     rows: list[tuple[Cell, ...]] = []
     for one in fitted:
         cut = f", {base_tokens(one.text):,} are sent" if one.is_cut else ""
