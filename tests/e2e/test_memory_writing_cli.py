@@ -83,7 +83,7 @@ def test_edit_keeps_the_schema_and_merges(memory: Shell, tmp_path: Path) -> None
     assert path.read_text().endswith("---\n1\ntwo\nTHREE\n")
     other.write_text(f'#!/bin/sh\nsed -i s/two/2/ "{path}"\nsed -i s/two/TWO/ "$1"\n')
     assert "your text is in a.conflict-" in memory("edit", "a", editor=f"sh {other}", code=1)
-    assert "nothing was saved" in memory("edit", "a", editor="false", code=2)
+    assert "nothing was saved" in memory("edit", "a", editor="false", code=1)
     key = "AKIA" + "IOSFODNN7EXAMPL" + "Q"
     refused = memory("edit", "a", editor=f"sed -i s/1/{key}/", code=1)
     assert key not in refused
@@ -191,6 +191,6 @@ def test_what_is_no_text_is_refused(memory: Shell) -> None:
 def test_an_editor_that_fails_leaves_no_copy(memory: Shell) -> None:
     """MEM-7: nothing was saved, so nothing of the memory stays elsewhere."""
     memory("add", "Anna deploys.", "--file", "anna")
-    assert "nothing was saved" in memory("edit", "anna", editor="false", code=2)
+    assert "nothing was saved" in memory("edit", "anna", editor="false", code=1)
     assert "can't be run" in memory("edit", "anna", editor="no-such-editor", code=2)
     assert not list(memory.drafts.iterdir())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,13 +110,16 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that exis
 
 
 def open_editor(path: Path) -> None:
-    """Have a person edit a file in $VISUAL or $EDITOR, else in vi.
+    """Have a person edit a file in $VISUAL or $EDITOR; on a terminal, in vi without them.
 
     Raises:
         BadSetting: There is no such editor.
         HoldfastError: It said that it failed.
     """
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    if not editor and (sys.stdin is None or not sys.stdin.isatty()):
+        raise BadSetting("no editor: set EDITOR")
+    editor = editor or "vi"
     try:
         code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
     except (OSError, ValueError) as e:
