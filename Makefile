@@ -20,7 +20,7 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## see it work: a long run, a compaction, a crash and a resume, offline
-	$(BIN)/python -m holdfast.demo $(ARGS)
+	$(BIN)/python -m perdure.lab.demo $(ARGS)
 
 test: $(STAMP) ## run all tests (ARGS='-k name' narrows)
 	$(BIN)/python -m pytest -n auto $(ARGS)
@@ -42,13 +42,13 @@ house: $(STAMP) ## the package in figures: size, repeated names, files that a tu
 	$(BIN)/python bench/house.py $(ARGS)
 
 crossing: $(STAMP) ## 3,000 requests through the gateway, 40 % cancelled: no answer crosses
-	HOLDFAST_REQUESTS=3000 $(BIN)/python -m pytest tests/e2e/test_gateway_safety.py -k crosses $(ARGS)
+	PERDURE_REQUESTS=3000 $(BIN)/python -m pytest tests/e2e/test_gateway_safety.py -k crosses $(ARGS)
 
 attack: $(STAMP) ## a hostile folder is opened, observed by strace; skipped with a reason where that can't be done
 	$(BIN)/python -m pytest -rs tests/e2e/test_hostile_folder.py $(ARGS)
 
 chaos: $(STAMP) ## kills, cuts of power and damage, TIMES as long as in CI (40); the cuts need root
-	HOLDFAST_CHAOS=$(TIMES) HOLDFAST_KILLS=$$((20 * $(TIMES))) HOLDFAST_FLIPS=$$((500 * $(TIMES))) \
+	PERDURE_CHAOS=$(TIMES) PERDURE_KILLS=$$((20 * $(TIMES))) PERDURE_FLIPS=$$((500 * $(TIMES))) \
 		$(BIN)/python -m pytest -rs \
 		tests/faults/test_chaos.py tests/faults/test_every_byte.py tests/faults/test_journal_faults.py $(ARGS)
 
@@ -73,7 +73,7 @@ golden: $(STAMP) ## rewrite the golden files and show what changed
 	exit $$status
 
 golden-all: $(STAMP) ## the golden files against all recordings, driven in every way (about two minutes on one core)
-	HOLDFAST_GOLDEN_ALL=1 $(BIN)/python -m pytest tests/golden $(ARGS)
+	PERDURE_GOLDEN_ALL=1 $(BIN)/python -m pytest tests/golden $(ARGS)
 
 clean: ## remove the environment, builds and caches
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -81,7 +81,7 @@ clean: ## remove the environment, builds and caches
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else \
-		"Holdfast needs Python 3.11 to 3.13, and $(PYTHON) is %d.%d. Try: make PYTHON=python3.12" % v)'
+		"Perdure needs Python 3.11 to 3.13, and $(PYTHON) is %d.%d. Try: make PYTHON=python3.12" % v)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

@@ -19,8 +19,8 @@ from random import Random
 
 import anyio
 
-from holdfast.memory.changes import Save, Stamp
-from holdfast.ports import Memories
+from perdure.memory.changes import SaveMemory, Stamp
+from perdure.ports import Memories
 
 Open = Callable[[Path], Memories]
 
@@ -96,7 +96,7 @@ def race(folder: Path, opened: Open, plan: Race) -> Raced:
 
 async def _begin(store: Memories, plan: Race) -> None:
     for number in range(plan.files):
-        await store.write(Save(name=f"{number}.md", text=END), _stamp(), mode="auto")
+        await store.write(SaveMemory(name=f"{number}.md", text=END), _stamp(), mode="auto")
 
 
 def _stamp() -> Stamp:
@@ -119,7 +119,7 @@ async def _edits(store: Memories, plan: Race, number: int, log: tuple[int, int])
         line = f"- writer {number} edit {count} of {os.getpid()}\n"
         await anyio.sleep(chance.random() / 500)
         text = _with(base, line, f"- writer {number} ", is_change=chance.random() < 0.3)
-        done = await store.write(Save(name=name, text=text, base=base), _stamp(), mode="auto")
+        done = await store.write(SaveMemory(name=name, text=text, base=base), _stamp(), mode="auto")
         os.write(log[0], f"{done.outcome}\t{line}".encode())
 
 

@@ -20,12 +20,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from holdfast.adapters.machine import SystemClock
-from holdfast.adapters.shadow.checkpoints import Shadow
-from holdfast.adapters.sinks import ListSink
-from holdfast.ports import Call
-from holdfast.settings import Settings
-from holdfast.transcript.messages import MessageId
+from perdure.adapters.checkpoints.checkpoints import SessionCheckpoints
+from perdure.adapters.machine.clock import SystemClock
+from perdure.adapters.sinks import ListSink
+from perdure.ports import FileCall
+from perdure.settings import Settings
+from perdure.transcript.messages import MessageId
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -55,8 +55,8 @@ def measured(files: int, rounds: int) -> None:
             folder = project / f"part{number % 200}"
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"file{number}.py").write_text(" ".join(random.choices(words, k=700)))
-        shadow = Shadow(str(project), Path(place) / "store", Settings(), SystemClock(), ListSink())
-        call = Call("Bash", MessageId("m0"), looks=True)
+        shadow = SessionCheckpoints(str(project), Path(place) / "store", Settings(), SystemClock(), ListSink())
+        call = FileCall("Bash", MessageId("m0"), looks=True)
         started = time.perf_counter()
         shadow.begin(call)
         print(f"first look at {files:,} files, with a copy of each  {milliseconds(started):8.0f} ms")
@@ -64,7 +64,7 @@ def measured(files: int, rounds: int) -> None:
         time.sleep(0.1)
         before, behind, bare = [], [], []
         for number in range(rounds):
-            call = Call("Bash", MessageId(f"m{number + 1}"), looks=True)
+            call = FileCall("Bash", MessageId(f"m{number + 1}"), looks=True)
             started = time.perf_counter()
             walk(str(project))
             bare.append(milliseconds(started))
@@ -97,7 +97,7 @@ def main() -> int:
         return 0
     command = [sys.executable, "-m", "pytest", "-q", "tests/laws/test_file_rewinds.py"]
     return subprocess.run(
-        command, cwd=ROOT, check=False, env={**os.environ, "HOLDFAST_TEST_REWINDS": str(given.sequences)}
+        command, cwd=ROOT, check=False, env={**os.environ, "PERDURE_TEST_REWINDS": str(given.sequences)}
     ).returncode
 
 

@@ -21,38 +21,39 @@ from typing import Any
 
 import anyio
 
-from holdfast import Settings
-from holdfast.adapters.files.notes import FileNotes
-from holdfast.context import compaction as deciding
-from holdfast.context import full, noted
-from holdfast.context.indexing import index_of
-from holdfast.engine import compaction as engine
-from holdfast.engine import restoring
-from holdfast.engine.compaction import Done, compact
-from holdfast.engine.notes import SessionNotes
-from holdfast.engine.notes_compaction import from_notes
-from holdfast.engine.session import LiveSession
-from holdfast.transcript.messages import Message
-from holdfast.wiring import Parts, memory_session
 from ledger import made, recorded, up_to
+from perdure import Settings
+from perdure.adapters.memory.notes import FileNotes
+from perdure.compaction import from_notes as noted
+from perdure.compaction import plan as deciding
+from perdure.compaction import summary
+from perdure.compaction.ledger.checkpoint import index_of
+from perdure.engine import compact as engine
+from perdure.engine import compact as restoring
+from perdure.engine.compact import CompactionSuccess, compact
+from perdure.engine.notes import SessionNotes
+from perdure.engine.session import LiveSession
+from perdure.engine.strategies import from_notes
+from perdure.transcript.messages import Message
+from perdure.wiring import SessionOptions, memory_session
 
 TOKENS = 200_000
 RUNS = 5
 # The functions whose time is shown, with those that call them under this name.
 PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
     "read": ((deciding, "index_of"),),
-    "render": ((deciding, "render"), (noted, "render"), (full, "render")),
-    "pack": ((deciding, "packed"), (noted, "packed")),
-    "boundary": ((engine, "made"), (restoring, "made")),
+    "render": ((deciding, "render"), (noted, "render"), (summary, "render")),
+    "pack": ((deciding, "pack_ledger"), (noted, "pack_ledger")),
+    "boundary": ((engine, "make_boundary"), (restoring, "make_boundary")),
     "test": ((engine, "refusal"), (restoring, "refusal")),
-    "look": ((restoring, "look"),),
+    "look": ((restoring, "track_scene"),),
     "put back": ((restoring, "put_back"),),
 }
 
 
 async def opened(messages: list[Message], *, restore: bool) -> LiveSession:
     """A session in memory in which all of this was said."""
-    session = await memory_session(parts=Parts(settings=Settings(window_tokens=1_000_000, restore=restore)))
+    session = await memory_session(parts=SessionOptions(settings=Settings(window_tokens=1_000_000, restore=restore)))
     for message in messages:
         message.__dict__.clear()  # nothing is decoded yet
     await session.append(*messages)
@@ -86,7 +87,7 @@ async def timed(kind: str, messages: list[Message], *, restore: bool) -> tuple[f
         whole = (time.process_time() - begin) * 1_000
         for back in undo:
             back()
-        assert isinstance(outcome, Done), outcome
+        assert isinstance(outcome, CompactionSuccess), outcome
         assert outcome.boundary.strategy == ("session_memory" if kind == "notes" else "ledger"), (
             outcome.boundary.strategy
         )

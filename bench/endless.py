@@ -27,7 +27,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.testing import FakeServer, FakeUpstream, ModelRules, Script, text, tool_use
+from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedAnswer, text, tool_use
 
 WORDS = "alpha beta gamma delta value index count total error warning file line path module class test result".split()
 
@@ -41,7 +41,7 @@ class Agent(FakeUpstream):
         number = self.statistics.answered
         call = tool_use("Read", {"file_path": f"src/part_{number}.py"}, id=f"toolu_{number:06d}")
         said = (text(f"Part {number} is done."),) if is_result else (text(f"Looking at part {number}."), call)
-        return super().respond(body, reply=Script(said), session="s", **more)
+        return super().respond(body, reply=ScriptedAnswer(said), session="s", **more)
 
 
 @dataclass
@@ -143,14 +143,14 @@ async def by_openai(url: str, turns: int, talk: Talk) -> tuple[int, int, str]:
 
 @contextlib.contextmanager
 def gateway(url: str, window: int, folder: Path) -> Iterator[tuple[str, Path]]:
-    """`holdfast serve` in front of the upstream, with its events in a file."""
+    """`perdure serve` in front of the upstream, with its events in a file."""
     home, events = folder / "home", folder / "events.jsonl"
     home.mkdir()
     upstreams = "".join(f'[gateway.upstreams.{name}]\nurl = "{url}"\n' for name in ("anthropic", "openai"))
     home.joinpath("config.toml").write_text(f"window_tokens = {window}\n[gateway]\n{upstreams}")
-    command = [sys.executable, "-m", "holdfast", "serve", "--port", "0", "--json", "--events", str(events)]
+    command = [sys.executable, "-m", "perdure", "serve", "--port", "0", "--json", "--events", str(events)]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "HOLDFAST_HOME": str(home)}
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PERDURE_HOME": str(home)}
     )
     try:
         assert process.stdout is not None

@@ -25,31 +25,30 @@ from typing import Any
 import anyio
 from bench._mutants import bytes_mutant, mutant
 
-from holdfast.adapters.config import load
-from holdfast.adapters.files.calibrations import Calibrations
-from holdfast.adapters.memory import MemoryJournal
-from holdfast.context.requests import to_request
-from holdfast.engine.imports import import_recording
-from holdfast.engine.session import LiveSession
-from holdfast.engine.turn import prepare
-from holdfast.errors import ContextBlocked, HoldfastError
-from holdfast.gateway import anthropic, openai
-from holdfast.gateway.digests import Limits
-from holdfast.gateway.reading import Taken, Unmanageable, fields_of, list_of
-from holdfast.memory.contents import entries, hooks
-from holdfast.memory.frontmatter import front_matter
-from holdfast.memory.instructions.markdown import compact_instructions, imports, sections, without_comments
-from holdfast.replay.options import ReplayOptions
-from holdfast.replay.run import replay_recording
-from holdfast.testing import ModelRules, check_anthropic, check_openai
-from holdfast.transcript.codec import encode_header, encode_line
-from holdfast.transcript.foreign.detect import read_recordings
-from holdfast.transcript.messages import Message, MessageId
-from holdfast.transcript.records import Front, Header, Noted, Pinned, Titled
-from holdfast.wiring import memory_session, open_session
+from perdure.adapters.config import load
+from perdure.adapters.journal.home import FileCalibrations
+from perdure.adapters.journal.in_memory import MemoryJournal
+from perdure.context.request import to_request
+from perdure.engine.imports import import_recording
+from perdure.engine.session import LiveSession
+from perdure.engine.turn import prepare
+from perdure.errors import ContextBlocked, PerdureError
+from perdure.gateway import anthropic, openai
+from perdure.gateway.requests import DigestLimits, ParsedBody, Unmanageable, fields_of, list_of
+from perdure.lab.replay.drive import ReplayOptions
+from perdure.lab.replay.run import replay_recording
+from perdure.logs.detect import read_recordings
+from perdure.memory.index_file import hooks, index_entries
+from perdure.testing import ModelRules, check_anthropic, check_openai
+from perdure.text.frontmatter import front_matter
+from perdure.text.markdown import compact_instructions, imports, sections, without_comments
+from perdure.transcript.codec import encode_header, encode_line
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.records import Front, Header, Noted, Pinned, Titled
+from perdure.wiring import memory_session, open_session
 
 RULES = ModelRules(window_tokens=10_000_000, max_output_tokens=10**9, allow_unknown=True, max_messages=10**6)
-HEADER = Header(format="holdfast-journal", version=1, session="fuzzed", created=1_750_000_000.0)
+HEADER = Header(format="perdure-journal", version=1, session="fuzzed", created=1_750_000_000.0)
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 
 
@@ -350,13 +349,13 @@ async def _journal(data: bytes, chance: random.Random, folder: Path) -> None:
 
 def _config(data: bytes, folder: Path) -> None:
     home, place = folder / "home", folder / "place"
-    for at in (home, place / ".holdfast"):
+    for at in (home, place / ".perdure"):
         at.mkdir(parents=True, exist_ok=True, mode=0o700)
     (home / "config.toml").write_bytes(data)
-    load({"HOLDFAST_HOME": str(home)}, cwd=place)
+    load({"PERDURE_HOME": str(home)}, cwd=place)
     (home / "config.toml").write_bytes(b"")
-    (place / ".holdfast" / "config.toml").write_bytes(data)
-    load({"HOLDFAST_HOME": str(home)}, cwd=place, trusts=True)
+    (place / ".perdure" / "config.toml").write_bytes(data)
+    load({"PERDURE_HOME": str(home)}, cwd=place, trusts=True)
 
 
 def _memory(data: bytes, folder: Path) -> None:
@@ -364,22 +363,22 @@ def _memory(data: bytes, folder: Path) -> None:
     found = front_matter(text)
     for name in ("name", "description", "type", "metadata", "paths"):
         found.text(name), found.several(name), found.inner(name)
-    entries(text), hooks(text), imports(text), sections(text), without_comments(text), compact_instructions(text)
+    index_entries(text), hooks(text), imports(text), sections(text), without_comments(text), compact_instructions(text)
 
 
 def _calibrations(data: bytes, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "calibration.json").write_bytes(data)
-    Calibrations(folder).ratio("m")
+    FileCalibrations(folder).ratio("m")
 
 
 async def _body(data: bytes, side: Any) -> None:
     try:
         fields = fields_of(data)
         raws = list_of(fields.get("messages"))
-        incoming = side.read(data, Taken(fields, raws))
+        incoming = side.read(data, ParsedBody(fields, raws))
         for raw in incoming.history:
-            side.digest(bytes(raw), Limits())
+            side.digest(bytes(raw), DigestLimits())
         messages, front = side.messages(incoming.history), side.front(incoming)
         side.head(incoming, 100)
     except Unmanageable:
@@ -401,13 +400,13 @@ async def _face(data: bytes) -> None:
     value = value if isinstance(value, dict) else {}
     try:
         await session.record(Front(model="m", system=value.get("system", ()), tools=value.get("tools", ())))
-    except HoldfastError:
+    except PerdureError:
         pass
     messages = value.get("messages")
     for message in messages if isinstance(messages, list) else [messages]:
         try:
             await session.append(message)
-        except HoldfastError:
+        except PerdureError:
             continue
     await _prepared(session)
 
@@ -439,9 +438,9 @@ def ways() -> dict[str, Way]:
         "face": Way(blocks(), lambda d, chance, folder: anyio.run(_face, d), 2),
         "face_openai": Way(chat(), lambda d, chance, folder: anyio.run(_face, d), 1),
         "gateway_anthropic": Way(
-            blocks(summary=False), lambda d, c, f: anyio.run(_body, d, anthropic.AnthropicSide()), 2
+            blocks(summary=False), lambda d, c, f: anyio.run(_body, d, anthropic.AnthropicProtocol()), 2
         ),
-        "gateway_openai": Way(chat(), lambda d, c, f: anyio.run(_body, d, openai.OpenAISide()), 1),
+        "gateway_openai": Way(chat(), lambda d, c, f: anyio.run(_body, d, openai.OpenAIProtocol()), 1),
         "config": Way(CONFIG, lambda d, chance, folder: _config(d, folder), 1, bytes_mutant),
         "memory": Way(MEMORY, lambda d, chance, folder: _memory(d, folder), 1, bytes_mutant),
         "calibrations": Way(b'{"m": 1.5, "n": 2}', lambda d, chance, folder: _calibrations(d, folder), 1),
@@ -463,7 +462,7 @@ def fuzz(mutants: int, seed: int, only: str = "") -> tuple[Counter[str], list[st
                 try:
                     way.run(data, chance, Path(place) / f"{name}-{number}")
                     counts["taken"] += 1
-                except HoldfastError:
+                except PerdureError:
                     counts["refused"] += 1
                 except Invalid as e:
                     counts["invalid"] += 1

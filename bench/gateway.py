@@ -3,7 +3,7 @@
 Usage: python bench/gateway.py [--rounds 60] [--sizes 10 1000]
 
 Everything runs on this machine, each part in a process of its own: an upstream that answers at once (a stream of 50
-events), the gateway as `holdfast serve` runs it, and proxies of a few lines: one that passes bytes on and one that
+events), the gateway as `perdure serve` runs it, and proxies of a few lines: one that passes bytes on and one that
 decodes and encodes each body (orjson) over aiohttp, and the same two over httpx2, the client of the SDKs. A client has
 a conversation through each of them in turn: the whole history with every request, one question and one answer longer
 each time. In the row `shaped` the session holds an offloaded result, so that the view's bytes go upstream and not the
@@ -297,8 +297,8 @@ def main() -> None:
         home.joinpath("config.toml").write_text(
             f'window_tokens = 4_000_000\n[gateway]\nusage = "upstream"\n[gateway.upstreams.anthropic]\nurl = "{url}"\n'
         )
-        env = {**os.environ, "HOLDFAST_HOME": str(home)}
-        gate = stack.enter_context(started("-m", "holdfast", "serve", "--port", "0", "--json", env=env))
+        env = {**os.environ, "PERDURE_HOME": str(home)}
+        gate = stack.enter_context(started("-m", "perdure", "serve", "--port", "0", "--json", env=env))
         proxies = {role: stack.enter_context(started(__file__, "--role", role, "--url", url)) for role in ROLES}
         for kilobytes in told.sizes:
             rows = [Row("direct", url, None), *(Row(role, *proxies[role]) for role in ROLES)]

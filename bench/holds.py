@@ -36,14 +36,14 @@ from typing import Any
 
 import anyio.to_thread
 
-from holdfast import Message, Settings, compact
-from holdfast.adapters.files.notes import FileNotes
-from holdfast.context.compaction import ledger_plan
-from holdfast.engine.notes import SessionNotes
-from holdfast.engine.session import LiveSession
-from holdfast.transcript.blocks import text_block
-from holdfast.wiring import Parts, create_session, memory_session, open_session
 from ledger import made, up_to
+from perdure import Message, Settings, compact
+from perdure.adapters.memory.notes import FileNotes
+from perdure.compaction.plan import ledger_plan
+from perdure.engine.notes import SessionNotes
+from perdure.engine.session import LiveSession
+from perdure.transcript.blocks import text_block
+from perdure.wiring import SessionOptions, create_session, memory_session, open_session
 
 TOKENS = 200_000
 TICK_SECONDS = 0.001
@@ -98,7 +98,7 @@ async def shown(name: str, work: Callable[[], Awaitable[Any]]) -> None:
 
 
 async def session_of(messages: list[Message], **settings: Any) -> LiveSession:
-    session = await memory_session(parts=Parts(settings=Settings(window_tokens=1_000_000, **settings)))
+    session = await memory_session(parts=SessionOptions(settings=Settings(window_tokens=1_000_000, **settings)))
     for message in messages:
         message.__dict__.clear()  # nothing is decoded yet
         await session.append(message)
@@ -130,14 +130,16 @@ async def noted(messages: list[Message]) -> None:
 async def resumed(messages: list[Message]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        session = await create_session(home, project="/p", parts=Parts(settings=Settings(window_tokens=1_000_000)))
+        session = await create_session(
+            home, project="/p", parts=SessionOptions(settings=Settings(window_tokens=1_000_000))
+        )
         for message in messages:
             await session.append(message)
         name = session.name
         await session.close()
 
         async def resume() -> None:
-            opened = await open_session(home, name, parts=Parts(settings=Settings(window_tokens=1_000_000)))
+            opened = await open_session(home, name, parts=SessionOptions(settings=Settings(window_tokens=1_000_000)))
             await opened.close()
 
         await shown(f"resume of {TOKENS:,} tokens without a boundary", resume)
@@ -146,7 +148,7 @@ async def resumed(messages: list[Message]) -> None:
 async def appended(mb: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         session = await create_session(
-            Path(folder), project="/p", parts=Parts(settings=Settings(window_tokens=1_000_000))
+            Path(folder), project="/p", parts=SessionOptions(settings=Settings(window_tokens=1_000_000))
         )
         message = Message.of("user", "word and line\n" * (mb * 1_000_000 // 14))
 
@@ -219,11 +221,11 @@ async def peer(mb: int) -> None:
 async def gateway(mb: int) -> None:
     import uvicorn
 
-    from holdfast.adapters.config import Config
-    from holdfast.adapters.trust import Standing
-    from holdfast.gateway.app import App
-    from holdfast.gateway.gateway import Gateway
-    from holdfast.gateway.serving import uvicorn_config
+    from perdure.adapters.config import Config
+    from perdure.adapters.machine.trust import FolderTrust
+    from perdure.gateway.app import GatewayApp
+    from perdure.gateway.gateway import Gateway
+    from perdure.gateway.serving import uvicorn_config
 
     other = subprocess.Popen(  # noqa: ASYNC220 - before anything is measured
         [sys.executable, __file__, "--peer", "--mb", str(mb)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -236,13 +238,13 @@ async def gateway(mb: int) -> None:
             settings=Settings(window_tokens=200_000),
             values={},
             home=Path(folder),
-            folder=Standing(root=Path(folder)),
+            folder=FolderTrust(root=Path(folder)),
             gateway={"port": 0, "upstreams": {"anthropic": {"url": upstream}}},
         )
         gc.collect()
         gc.freeze()  # as `serve` does: what the bench made so far is no part of a gateway
         made_gateway = Gateway(config, {})
-        server = uvicorn.Server(uvicorn_config(App(made_gateway), "127.0.0.1", 0, 5))
+        server = uvicorn.Server(uvicorn_config(GatewayApp(made_gateway), "127.0.0.1", 0, 5))
         serving = asyncio.create_task(server.serve())
         while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
@@ -269,12 +271,14 @@ async def gateway(mb: int) -> None:
 
 async def rebuilt(mb: int) -> None:
     """The index of a tenant whose journals hold so many megabytes."""
-    from holdfast.gateway.index import CLIENT, LinkIndex, mark
-    from holdfast.transcript.records import Cursor
+    from perdure.gateway.sessions import CLIENT, LinkIndex, mark
+    from perdure.transcript.records import Cursor
 
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        session = await create_session(home, project=home, parts=Parts(settings=Settings(durability="process")))
+        session = await create_session(
+            home, project=home, parts=SessionOptions(settings=Settings(durability="process"))
+        )
         text = Message.of("user", "word and line\n" * 700)
         for n in range(mb * 100):
             message = replace_id(text, f"m{n}")
@@ -294,11 +298,13 @@ def replace_id(message: Message, name: str) -> Message:
 
 
 async def searched(messages: list[Message]) -> None:
-    from holdfast.adapters.search import StoreArchive
+    from perdure.adapters.journal.search import StoreArchive
 
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        session = await create_session(home, project="/p", parts=Parts(settings=Settings(window_tokens=1_000_000)))
+        session = await create_session(
+            home, project="/p", parts=SessionOptions(settings=Settings(window_tokens=1_000_000))
+        )
         for message in messages:
             await session.append(message)
         await session.close()
@@ -358,22 +364,22 @@ SHAPES: dict[str, str] = {
 
 def pieces() -> dict[str, Callable[[str], Any]]:
     """What looks at a message, each as a function of its text."""
-    from holdfast.context import said
-    from holdfast.context.full import fault_of
-    from holdfast.context.ledger.index import Index
-    from holdfast.context.neutralise import neutral
-    from holdfast.context.query import words_of
-    from holdfast.context.reminders import neutralised, neutralised_result, restored
-    from holdfast.context.replies import Reply
-    from holdfast.context.restore.known import Known, numbered, numbered_runs
-    from holdfast.context.worth import is_chatter
-    from holdfast.engine.session import _read
-    from holdfast.memory.spoken import wishes
-    from holdfast.memory.trust.redaction import redact
-    from holdfast.transcript.blocks import block_of
-    from holdfast.transcript.limits import Limits
-    from holdfast.transcript.messages import ResponseId
-    from holdfast.transcript.tokens import live_tokens
+    from perdure.compaction.ledger.checkpoint import ExtractIndex
+    from perdure.compaction.restore.calls import KnownLines, numbered_lines, numbered_runs
+    from perdure.compaction.summary import fault_of
+    from perdure.context.neutralise import neutral
+    from perdure.context.reminders import neutralised, neutralised_result, restored
+    from perdure.context.replies import Reply
+    from perdure.context.worth import is_chatter
+    from perdure.engine.session import _read
+    from perdure.memory.remarks import memory_requests
+    from perdure.memory.trust.secrets import redact
+    from perdure.recall.queries import words_of
+    from perdure.transcript import texts
+    from perdure.transcript.blocks import block_of
+    from perdure.transcript.checks import MessageLimits
+    from perdure.transcript.messages import ResponseId
+    from perdure.transcript.tokens import live_tokens
 
     facts = anyio.run(memory_session).facts()
 
@@ -382,7 +388,7 @@ def pieces() -> dict[str, Callable[[str], Any]]:
 
     def exchange(tool: str, **arguments: Any) -> Callable[[str], Any]:
         def take(text: str) -> None:
-            index = Index()
+            index = ExtractIndex()
             given = {name: text if value is None else value for name, value in arguments.items()}
             index.take(Message.of("assistant", [{"type": "tool_use", "id": "c", "name": tool, "input": given}]))
             index.take(result(text))
@@ -393,14 +399,14 @@ def pieces() -> dict[str, Callable[[str], Any]]:
         return Reply(response=ResponseId("r"), model="m", blocks=(text_block(text),), stop_reason="end_turn")
 
     return {
-        "ingest": lambda text: _read((Message.of("user", text),), Settings(), Limits(), b""),
+        "ingest": lambda text: _read((Message.of("user", text),), Settings(), MessageLimits(), b""),
         "tokens": live_tokens,
         "neutralise": lambda text: (neutralised(text), restored(text)),
         "results": lambda text: neutralised_result(result(text).blocks[0].raw),
         "blocks": lambda text: neutral(block_of({"type": "text", "text": text}).raw),
         "secrets": redact,
-        "ledger: words": lambda text: Index().take(Message.of("user", text)),
-        "ledger: answer": lambda text: Index().take(Message.of("assistant", text)),
+        "ledger: words": lambda text: ExtractIndex().take(Message.of("user", text)),
+        "ledger: answer": lambda text: ExtractIndex().take(Message.of("assistant", text)),
         "ledger: Bash": exchange("Bash", command="pytest -q"),
         "ledger: command": exchange("Bash", command=None),
         "ledger: Read": exchange("Read", file_path="/a/b.py"),
@@ -408,13 +414,15 @@ def pieces() -> dict[str, Callable[[str], Any]]:
         "ledger: Write": exchange("Write", file_path="/a/b.py", content=None),
         "ledger: Grep": exchange("Grep", pattern="x"),
         "ledger: todos": exchange("update_plan", plan=None, todos=None),
-        "restore: edit": lambda text: Known.whole(text + "\nend\n").edited([(text, text + "b", False)]),
-        "restore: part": lambda text: Known(Known.whole(text + "\nend\n").runs).edited([(text, text + "b", False)]),
-        "restore: lines": lambda text: (numbered(text), numbered_runs(text)),
+        "restore: edit": lambda text: KnownLines.whole(text + "\nend\n").edited([(text, text + "b", False)]),
+        "restore: part": lambda text: KnownLines(KnownLines.whole(text + "\nend\n").runs).edited(
+            [(text, text + "b", False)]
+        ),
+        "restore: lines": lambda text: (numbered_lines(text), numbered_runs(text)),
         "summary": lambda text: fault_of(reply(text), facts),
         "chatter": is_chatter,
-        "remembering": wishes,
-        "search": lambda text: [words_of(piece.text) for piece in said.pieces(Message.of("user", text), {})],
+        "remembering": memory_requests,
+        "search": lambda text: [words_of(piece.text) for piece in texts.pieces(Message.of("user", text), {})],
     }
 
 
@@ -443,7 +451,7 @@ def _cpu_ms(piece: Callable[[str], Any], text: str) -> float:
 
 def planned(messages: list[tuple[Any, ...]], facts: Any) -> Any:
     """The work, where messages have to be sent to another process."""
-    from holdfast.context.view import project
+    from perdure.context.view import project
 
     view = project(Message(id=i, role=r, content=c, origin=o, at=1.0) for i, r, c, o in messages)
     return ledger_plan(view, facts, len(view.items) - 3)

@@ -276,12 +276,12 @@ def _is_function(code: CodeType) -> bool:
 
 def turn(watch: Watch, folder: Path) -> Names:
     """The second turn of a session."""
-    from holdfast import Settings, create_session, run_turn
-    from holdfast.testing import ScriptedModel
-    from holdfast.wiring import Parts
+    from perdure import Settings, create_session, run_turn
+    from perdure.testing import ScriptedModel
+    from perdure.wiring import SessionOptions
 
     async def body(folder: Path) -> Names:
-        parts = Parts(settings=Settings(memory=False))
+        parts = SessionOptions(settings=Settings(memory=False))
         session = await create_session(folder / "home", project=made_project(folder), parts=parts)
         model = ScriptedModel(["Four.", "Six."])
         await run_turn(session, "What is two and two?", model)
@@ -296,7 +296,7 @@ def turn(watch: Watch, folder: Path) -> Names:
 
 def compaction(watch: Watch, folder: Path) -> Names:
     """A compaction by the ledger, without a model."""
-    from holdfast import compact, create_session
+    from perdure import compact, create_session
 
     async def body(folder: Path) -> Names:
         project = made_project(folder)
@@ -315,7 +315,7 @@ def compaction(watch: Watch, folder: Path) -> Names:
 
 def resume(watch: Watch, folder: Path) -> Names:
     """A session of some turns is opened again."""
-    from holdfast import create_session, open_session
+    from perdure import create_session, open_session
 
     async def body(folder: Path) -> Names:
         home, project = folder / "home", made_project(folder)
@@ -405,7 +405,7 @@ def twice(body: Callable[[Path], Awaitable[Names]], folder: Path) -> Names:
 
 def command(*arguments: str) -> None:
     """A command of the package, in this process."""
-    from holdfast.cli import main
+    from perdure.cli import main
 
     if code := main(arguments):
         told = sys.stderr.getvalue() if isinstance(sys.stderr, io.StringIO) else ""
@@ -414,7 +414,7 @@ def command(*arguments: str) -> None:
 
 def talk(project: Path) -> list[Any]:
     """A conversation of an agent that reads, changes and runs the files of a project."""
-    from holdfast import Message
+    from perdure import Message
 
     said = []
     for number in range(FILES):
@@ -449,7 +449,7 @@ def made_project(folder: Path) -> Path:
 @contextlib.contextmanager
 def model_server() -> Iterator[str]:
     """A fake model server in a thread of its own, at this URL."""
-    from holdfast.testing import FakeServer
+    from perdure.testing import FakeServer
 
     url: list[str] = []
     is_up, loop_and_end = threading.Event(), []

@@ -15,12 +15,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.context.ledger.checkpoint import Ledger, packed
-from holdfast.context.ledger.compacted import Around, render
-from holdfast.context.ledger.index import Index
-from holdfast.transcript.foreign.detect import read_recordings
-from holdfast.transcript.messages import Message, MessageId
-from holdfast.transcript.tokens import base_tokens
+from perdure.compaction.ledger.checkpoint import ExtractIndex, PackedLedger, pack_ledger
+from perdure.compaction.ledger.compacted import RecordSurroundings, render
+from perdure.logs.detect import read_recordings
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.tokens import base_tokens
 
 SIZES = (75_000, 200_000)
 BUDGET = 12_000
@@ -86,8 +85,8 @@ def fresh(messages: list[Message]) -> list[Message]:
     return messages
 
 
-def index_of(messages: list[Message]) -> Index:
-    index = Index()
+def index_of(messages: list[Message]) -> ExtractIndex:
+    index = ExtractIndex()
     for message in messages:
         index.take(message)
     return index
@@ -95,12 +94,12 @@ def index_of(messages: list[Message]) -> Index:
 
 def row(name: str, messages: list[Message]) -> str:
     index = index_of(fresh(messages))
-    memory = index.memory(Ledger(), 0, len(index))
+    memory = index.memory(PackedLedger(), 0, len(index))
     tokens = memory.tokens
     reading = cpu_ms(lambda: index_of(fresh(messages)))
-    compacting = cpu_ms(lambda: render(index.memory(Ledger(), 0, len(index)), BUDGET, Around()))
-    packing = cpu_ms(lambda: packed(memory))
-    size = len(packed(memory).data)
+    compacting = cpu_ms(lambda: render(index.memory(PackedLedger(), 0, len(index)), BUDGET, RecordSurroundings()))
+    packing = cpu_ms(lambda: pack_ledger(memory))
+    size = len(pack_ledger(memory).data)
     cold = reading + compacting + packing
     cells = (f"{tokens:,}", f"{reading / tokens * 1_000:.2f}", *(f"{ms:.0f}" for ms in (compacting, packing, cold)))
     return f"{name:24}" + "".join(f"{cell:>12}" for cell in (*cells, f"{size:,}"))

@@ -5,7 +5,8 @@ Usage: python bench/long_loop.py [--calls 200] [--tokens 1500] [--window 200000 
 The server is the fake one with every rule on: thinking of an open loop has to come back, signatures hold only behind
 their prefix where the model binds them. On the way the session is compacted by itself and by hand, meets an overflow
 and two refusals of thinking, and is closed and opened again from disk, all in mid-loop; then come further prompts.
-`refused` counts the requests that broke a rule, `closed` the recorded lines that end a loop whose thinking had to go.
+`refused` counts the requests that broke a rule, `closed_groups` the recorded lines that end a loop whose thinking had
+to go.
 """
 
 from __future__ import annotations
@@ -21,20 +22,19 @@ from typing import Any
 
 import msgspec
 
-from holdfast import Message, Session, Settings, run_turn
-from holdfast.adapters.sinks import ListSink
-from holdfast.context.replies import About, Delta, Reply
-from holdfast.context.requests import Request
-from holdfast.context.thinking import LOOP_CLOSED
-from holdfast.engine.compaction import compact
-from holdfast.errors import ModelError
-from holdfast.events import CompactionDone, ResultsCleared
-from holdfast.ports import Model
-from holdfast.testing import FakeUpstream, ModelRules, ScriptedModel, UpstreamError, say, text, thinking, tool_use
-from holdfast.testing.chat import as_messages
-from holdfast.testing.openai_rules import check_openai
-from holdfast.testing.replies import Block, Scripted, prompt_too_long
-from holdfast.wiring import Parts, create_session, open_session
+from perdure import Message, Session, Settings, run_turn
+from perdure.adapters.sinks import ListSink
+from perdure.context.replies import Delta, ModelInfo, Reply
+from perdure.context.request import ModelRequest
+from perdure.context.thinking import LOOP_CLOSED
+from perdure.engine.compact import compact
+from perdure.errors import ModelError
+from perdure.events import CompactionDone, ResultsCleared
+from perdure.ports import Model
+from perdure.testing import FakeUpstream, ModelRules, ScriptedModel, UpstreamError, say, text, thinking, tool_use
+from perdure.testing.openai_rules import as_messages, check_openai
+from perdure.testing.upstream import Block, Scripted, prompt_too_long
+from perdure.wiring import SessionOptions, create_session, open_session
 
 WORDS = "alpha beta gamma delta value index count total error warning file line path module class test result".split()
 SUMMARY = "<analysis>It was long.</analysis>\n<summary>\n1. Read all files and say what they hold.\n</summary>"
@@ -86,22 +86,22 @@ class ChatModel(ScriptedModel):
     """`ports.Model` in the words of Chat Completions, in front of the same server."""
 
     @property
-    def about(self) -> About:
-        return About(id=super().about.id, protocol="openai", window_tokens=super().about.window_tokens)
+    def about(self) -> ModelInfo:
+        return ModelInfo(id=super().about.id, protocol="openai", window_tokens=super().about.window_tokens)
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         if found := check_openai(request.body):
             self.upstream.statistics.refused += 1
             raise AssertionError(found[0].text)
         body = msgspec.json.encode(as_messages(msgspec.json.decode(request.body)))
-        async for delta in super().stream(Request("anthropic", body, request.groups)):
+        async for delta in super().stream(ModelRequest("anthropic", body, request.groups)):
             yield delta
 
 
 class SilentModel(ScriptedModel):
     """`ports.Model` without a name that anybody knows, a stated window or a report of usage, as a local one may be."""
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         async for delta in super().stream(request):
             yield replace(delta, usage=None) if isinstance(delta, Reply) else delta
 
@@ -163,7 +163,7 @@ class Run:
         )
         self.model = kind.make(upstream=self.server, id=kind.id, window_tokens=window)
         self.sink = ListSink()
-        self.parts = Parts(settings=Settings(window_tokens=window, **settings), sink=self.sink)
+        self.parts = SessionOptions(settings=Settings(window_tokens=window, **settings), sink=self.sink)
         self.chance, self.tokens = random.Random(5), tokens
         self.session: Session
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from bench._races import Race, race
 
-from holdfast.adapters.files.memories import file_memories
-from holdfast.settings import Settings
+from perdure.adapters.memory.directory import file_memories
+from perdure.settings import Settings
 
 
 def main() -> int:

@@ -22,24 +22,22 @@ from pathlib import Path
 
 import anyio
 
-from holdfast.adapters.config import load
-from holdfast.bench.live_view import text_of
-from holdfast.bench.places import Place, is_one_project, places_of_recording
-from holdfast.bench.probe import HORIZON_TOKENS, gold_of
-from holdfast.bench.scores import Tally, score
-from holdfast.bench.utterances import shown, utterances_of
-from holdfast.cli.replay import found_files
-from holdfast.context.logged import view_as_logged
-from holdfast.errors import HoldfastError
-from holdfast.replay.cost import logged_cost
-from holdfast.replay.drive import Drive
-from holdfast.replay.options import ReplayOptions
-from holdfast.transcript.foreign.detect import read_recordings
-from holdfast.transcript.foreign.recording import Recording, Said
-from holdfast.transcript.sizes import block_size
+from perdure.adapters.config import load
+from perdure.cli.replay import found_files
+from perdure.compaction.logged import view_as_logged
+from perdure.errors import PerdureError
+from perdure.lab.bench.live_view import text_of
+from perdure.lab.bench.places import BenchCut, cuts_of_recording, is_one_project
+from perdure.lab.bench.probe import HORIZON_TOKENS, gold_of, shown, utterances_of
+from perdure.lab.bench.scores import KeptCount, score
+from perdure.lab.replay.cost import logged_cost
+from perdure.lab.replay.drive import ReplayDrive, ReplayOptions
+from perdure.logs.detect import read_recordings
+from perdure.logs.recording import RecordedMessage, Recording
+from perdure.transcript.tokens import block_size
 
 LEAST_TOKENS = 20_000  # a session smaller than this never comes near a limit
-NOTHING = Tally(0, 0)
+NOTHING = KeptCount(0, 0)
 
 
 @dataclass(slots=True)
@@ -53,32 +51,32 @@ class Row:
     moves: int
     compactions: int
     invalid: int
-    at_boundaries: tuple[Tally, Tally] = (NOTHING, NOTHING)  # the log's, ours
-    at_end: tuple[Tally, Tally] = (NOTHING, NOTHING)
+    at_boundaries: tuple[KeptCount, KeptCount] = (NOTHING, NOTHING)  # the log's, ours
+    at_end: tuple[KeptCount, KeptCount] = (NOTHING, NOTHING)
 
 
 @dataclass(slots=True)
 class Watched:
     """Our view at the first call at or behind each place."""
 
-    places: list[Place]
+    places: list[BenchCut]
     texts: dict[int, str] = field(default_factory=dict)
 
-    def __call__(self, drive: Drive, step: Said) -> None:
+    def __call__(self, drive: ReplayDrive, step: RecordedMessage) -> None:
         for number, place in enumerate(self.places):
             if number not in self.texts and step.line >= place.line:
                 self.texts[number] = text_of(drive.session.view)
 
 
-def places_of(recording: Recording, name: str) -> list[Place]:
+def places_of(recording: Recording, name: str) -> list[BenchCut]:
     tokens = sum(block_size(block).base for message in recording.messages for block in message.blocks)
     if tokens < LEAST_TOKENS:
         return []
     share = max(0.5, 1 - HORIZON_TOKENS / tokens)
-    return places_of_recording(recording, name, shares=(share,), least_tokens=LEAST_TOKENS)
+    return cuts_of_recording(recording, name, shares=(share,), least_tokens=LEAST_TOKENS)
 
 
-def logged_text(recording: Recording, place: Place) -> str | None:
+def logged_text(recording: Recording, place: BenchCut) -> str | None:
     """What the log's own model saw at a place; None where the log doesn't show it."""
     if place.where == "boundary":
         return None if place.summary is None else shown(place.summary)
@@ -89,7 +87,7 @@ def logged_text(recording: Recording, place: Place) -> str | None:
 async def measured(recording: Recording, path: Path, options: ReplayOptions, *, is_one: bool) -> Row | None:
     """Replay a recording; None when its log says nothing of what was paid, or its model has no price."""
     places = places_of(recording, path.name) if is_one else []
-    drive = await Drive.start(recording, options)
+    drive = await ReplayDrive.start(recording, options)
     drive.watch = watched = Watched(places)
     await drive.run()
     logged = logged_cost(drive.log.usage, drive.session.model)
@@ -117,7 +115,7 @@ async def measured(recording: Recording, path: Path, options: ReplayOptions, *, 
     return row
 
 
-def plus(one: tuple[Tally, Tally], other: tuple[Tally, Tally]) -> tuple[Tally, Tally]:
+def plus(one: tuple[KeptCount, KeptCount], other: tuple[KeptCount, KeptCount]) -> tuple[KeptCount, KeptCount]:
     return one[0].plus(other[0]), one[1].plus(other[1])
 
 
@@ -127,7 +125,7 @@ def rows_of(files: Sequence[Path], options: ReplayOptions) -> list[Row]:
         try:
             data = path.read_bytes()
             recordings = read_recordings(data, path.name)
-        except (HoldfastError, OSError):
+        except (PerdureError, OSError):
             continue
         for recording in recordings:
             row = anyio.run(lambda: measured(recording, path, options, is_one=is_one_project(data)))  # noqa: B023
@@ -136,7 +134,7 @@ def rows_of(files: Sequence[Path], options: ReplayOptions) -> list[Row]:
     return rows
 
 
-def _pair(pair: tuple[Tally, Tally]) -> str:
+def _pair(pair: tuple[KeptCount, KeptCount]) -> str:
     theirs, ours = pair
     return f"{theirs.kept:>5}{ours.kept:>6} /{theirs.of:>5}" if theirs.of else f"{'-':>18}"
 

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import anyio
 
-from holdfast.adapters.files import SessionStore
-from holdfast.adapters.search import INDEX, StoreArchive
-from holdfast.context.recall import Wanted
-from holdfast.engine.recall import recall
-from holdfast.transcript.messages import Message, MessageId
-from holdfast.transcript.records import Record
-from holdfast.wiring import open_session
+from perdure.adapters.journal import SessionStore
+from perdure.adapters.journal.search import INDEX, StoreArchive
+from perdure.engine.tools import recall
+from perdure.recall.queries import RecallRequest
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.records import Record
+from perdure.wiring import open_session
 
 PARTS = "read write open close parse view edit fold cut line block token cache state error index query session".split()
 CHARS_A_TOKEN = 4
@@ -105,7 +105,7 @@ def bench(folder: Path, sessions: int, tokens: int) -> None:
 
     async def by_id() -> None:
         session = await open_session(home, "s0", read_only=True)
-        await recall(session, Wanted(id="message-000000001"))
+        await recall(session, RecallRequest(id="message-000000001"))
         await session.world.journal.close()
 
     row("recall by id, session opened for it", took(lambda: anyio.run(by_id), 5))

@@ -17,7 +17,7 @@ from random import Random
 
 from bench import _secrets as made
 
-from holdfast.memory.trust.secrets import find_secrets
+from perdure.memory.trust.secrets import find_secrets
 
 LEAST_RECALL, MOST_FALSE, LEAST_MB = 0.98, 0.005, 20.0
 

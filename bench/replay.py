@@ -17,15 +17,15 @@ from pathlib import Path
 
 import anyio
 
-from holdfast.cli.replay import found_files
-from holdfast.context.models import model_facts
-from holdfast.errors import HoldfastError
-from holdfast.ports import Model
-from holdfast.replay.options import ReplayOptions
-from holdfast.replay.run import replay_recording
-from holdfast.settings import Settings
-from holdfast.testing import FakeUpstream, ModelRules, ScriptedModel
-from holdfast.transcript.foreign.detect import read_recordings
+from perdure.cli.replay import found_files
+from perdure.context.models import model_spec
+from perdure.errors import PerdureError
+from perdure.lab.replay.drive import ReplayOptions
+from perdure.lab.replay.run import replay_recording
+from perdure.logs.detect import read_recordings
+from perdure.ports import Model
+from perdure.settings import Settings
+from perdure.testing import FakeUpstream, ModelRules, ScriptedModel
 
 SUMMARY = "<analysis>what happened</analysis><summary>1. Primary request: it is in the ledger below.</summary>"
 
@@ -38,7 +38,7 @@ def measured(name: str, files: Sequence[Path], settings: Settings, *, asks: bool
     for path in files:
         try:
             recordings = read_recordings(path.read_bytes(), path.name)
-        except HoldfastError:
+        except PerdureError:
             continue
         for recording in recordings:
             models: tuple[Model, ...] = (stand_in(recording.model or "another"),) if asks else ()
@@ -58,7 +58,7 @@ def measured(name: str, files: Sequence[Path], settings: Settings, *, asks: bool
 def stand_in(name: str) -> ScriptedModel:
     """A model that writes a record whenever it is asked."""
     rules = ModelRules(window_tokens=10_000_000, max_output_tokens=10**9, allow_unknown=True)
-    upstream = FakeUpstream(rules=rules, binding="error" if model_facts(name).thinking_is_bound else "off")
+    upstream = FakeUpstream(rules=rules, binding="error" if model_spec(name).thinking_is_bound else "off")
     return ScriptedModel([SUMMARY] * 200, upstream=upstream, id=name, window_tokens=60_000)
 
 

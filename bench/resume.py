@@ -20,12 +20,11 @@ from typing import Any
 import anyio
 import msgspec
 
-from holdfast.adapters.files import FileJournal, SessionStore, verify
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.codec import FORMAT, VERSION, encode_header, encode_line
-from holdfast.transcript.edits import Compacted
-from holdfast.transcript.messages import Message, MessageId, content_of
-from holdfast.transcript.records import Header, Record, Titled, Transaction
+from perdure.adapters.journal import FileJournal, SessionStore, verify
+from perdure.transcript.blocks import text_block
+from perdure.transcript.codec import FORMAT, VERSION, encode_header, encode_line
+from perdure.transcript.messages import Message, MessageId, content_of
+from perdure.transcript.records import Compacted, Header, Record, Titled, Transaction
 
 HEADER = Header(format=FORMAT, version=VERSION, session="bench", created=1.0, project="/bench")
 WORDS = "the file reads a line of the journal and returns its value or raises an error when nothing is there".split()

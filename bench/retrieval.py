@@ -1,4 +1,4 @@
-"""How well memories and turns are found in real data: makes files for `holdfast bench retrieval` (QLT-4).
+"""How well memories and turns are found in real data: makes files for `perdure bench retrieval` (QLT-4).
 
     python bench/retrieval.py DATA OUT
 
@@ -56,7 +56,7 @@ def without_dates(value: dict[str, Any]) -> dict[str, Any]:
 
 def directories(data: Path) -> dict[str, Any]:
     """The memory directories, a group each, with what their files say."""
-    from holdfast.memory.topics import INDEX, topic
+    from perdure.memory.files import INDEX, topic
 
     corpus: list[dict[str, Any]] = []
     for folder in sorted((data / "memdirs").iterdir()):

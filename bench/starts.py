@@ -13,20 +13,21 @@ from pathlib import Path
 
 import anyio
 
-from holdfast.adapters.sandbox import Found, Sandbox, confine, found
-from holdfast.adapters.shell import LocalShell
+from perdure.adapters.machine import confine
+from perdure.adapters.machine.sandbox import Sandbox, SandboxSupport, found
+from perdure.adapters.machine.shell import LocalShell
 
 
 async def main(count: int, root: Path) -> None:
     """Print the median and the best of several starts of `true`, with its end waited for."""
-    boxes: list[tuple[str, Found | None, bool]] = [
+    boxes: list[tuple[str, SandboxSupport | None, bool]] = [
         ("by itself", None, True),
         ("ending with the agent", None, False),
     ]
     if found().kind == "bubblewrap":
         boxes.append(("bubblewrap", found(), False))
     if confine.abi():
-        boxes.append(("Landlock", Found("landlock", ""), False))
+        boxes.append(("Landlock", SandboxSupport("landlock", ""), False))
     for name, box, outlives in boxes:
         sandbox = Sandbox(box, root=str(root), user=str(Path.home()), own=()) if box is not None else None
         shell, seconds = LocalShell(root / "commands", str(root), sandbox), []

@@ -5,7 +5,7 @@
     python bench/tokens.py --markdown                              the error tables as they stand in docs/tokens.md
 
 The samples are the running Python's standard library, text generated from a fixed seed, and sentences written for
-this file. None of it was used to fit the prices in `holdfast.transcript.tokens`. Nothing is asserted.
+this file. None of it was used to fit the prices in `perdure.transcript.tokens`. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from holdfast.transcript.tokens import base_tokens, live_tokens
+from perdure.transcript.tokens import base_tokens, live_tokens
 
 Count = Callable[[str], int]
 STDLIB = Path(sysconfig.get_path("stdlib"))
@@ -256,7 +256,7 @@ def crash(rng: random.Random) -> str:
         lambda: stats.mean([]),
         lambda: tree.fromstring("<a><b></a>"),
         lambda: Path("/nonexistent/settings.toml").read_text(),
-        lambda: __import__("importlib").import_module("holdfast_no_such_module.sub"),
+        lambda: __import__("importlib").import_module("perdure_no_such_module.sub"),
         lambda: email.policy.default.header_factory("To", 3),
         lambda: re.compile("(unclosed"),
         lambda: base64.b64decode("abc", validate=True),

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.compact import said_before
-from holdfast.context.ledger import compacted
-from holdfast.transcript.foreign.detect import read_recordings
-from holdfast.transcript.foreign.recording import LoggedCompaction
+from perdure.cli.compact import said_before
+from perdure.compaction.ledger import compact_messages
+from perdure.logs.detect import read_recordings
+from perdure.logs.recording import LoggedCompaction
 
 BUDGET = 20_000
 CUTS = 6  # in each log, evenly over its lines
@@ -488,7 +488,7 @@ def check_file(path: Path, verdict: Verdict, *, most: int = 10**9) -> list[str]:
             messages, _ = said_before(recording, at)
             if not messages:
                 continue
-            record = compacted(messages, BUDGET).text
+            record = compact_messages(messages, BUDGET).text
             Checker(raw_log(data, at), verdict).look(record)
             decisions += [item for heading, item in sections(record) if heading.startswith("Decided")]
     return decisions

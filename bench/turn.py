@@ -23,9 +23,9 @@ from pathlib import Path
 import anyio
 import orjson
 
-from holdfast import Message, memory_session, prepare
-from holdfast.engine.session import LiveSession, Window
-from holdfast.wiring import Parts
+from perdure import Message, memory_session, prepare
+from perdure.engine.session import LiveSession, ModelWindow
+from perdure.wiring import SessionOptions
 
 WIDTHS = (9, 8, 6, 7, 8, 7, 7, 14, 10)
 TOOLS = ("Read", "Bash", "Grep")
@@ -102,7 +102,7 @@ async def turn(session: LiveSession, talk: Talk, spent: Spent) -> None:
 
 async def measure(total: int, window: int) -> None:
     talk, spent, last = Talk(18), Spent(), Spent()
-    session = await memory_session(parts=Parts(window=Window(window, "setting")))
+    session = await memory_session(parts=SessionOptions(window=ModelWindow(window, "setting")))
     marks = [m for m in (50_000, 200_000, 1_000_000, 2_000_000, 5_000_000) if m <= total]
     said, seen = 0, 0
     points = []

@@ -8,16 +8,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from holdfast import Agent, Message, Settings, wiring
-from holdfast.adapters.sinks import ListSink
-from holdfast.agent.loop import Options
-from holdfast.agent.permissions import Rules
-from holdfast.agent.progress import Asked, No, Progress, Yes
-from holdfast.ports import Model
-from holdfast.testing import ScriptedModel, say, tool_use
-from holdfast.testing.replies import Script, Scripted
-from holdfast.transcript.blocks import ToolResult
-from holdfast.wiring import Parts
+from perdure import Agent, Message, Settings, wiring
+from perdure.adapters.sinks import ListSink
+from perdure.agent.loop import AgentOptions
+from perdure.agent.permissions import PermissionRules
+from perdure.agent.progress import AgentProgress, Allow, Deny, PermissionQuestion
+from perdure.ports import Model
+from perdure.testing import ScriptedModel, say, tool_use
+from perdure.testing.upstream import Scripted, ScriptedAnswer
+from perdure.transcript.blocks import ToolResult
+from perdure.wiring import SessionOptions
 
 
 class Bench:
@@ -25,13 +25,13 @@ class Bench:
 
     def __init__(self, folder: Path, agent: Agent, model: Any, sink: ListSink) -> None:
         self.folder, self.agent, self.model, self.sink = folder, agent, model, sink
-        self.seen: list[Progress] = []
-        self.asked: list[Asked] = []
-        self.answers: list[Yes | No] = []
+        self.seen: list[AgentProgress] = []
+        self.asked: list[PermissionQuestion] = []
+        self.answers: list[Allow | Deny] = []
 
-    async def _ask(self, asked: Asked) -> Yes | No:
+    async def _ask(self, asked: PermissionQuestion) -> Allow | Deny:
         self.asked.append(asked)
-        return self.answers.pop(0) if self.answers else No()
+        return self.answers.pop(0) if self.answers else Deny()
 
     def write(self, name: str, text: str | bytes) -> Path:
         path = self.folder / name
@@ -67,7 +67,7 @@ async def bench(
     resume: str | None = None,
     model: Model | None = None,
     mode: Any = "bypass",
-    rules: Rules | None = None,
+    rules: PermissionRules | None = None,
     is_alone: bool = False,
     observers: tuple[Any, ...] = (),
     settings: dict[str, Any] | None = None,
@@ -77,7 +77,7 @@ async def bench(
     sink, scripted = ListSink(), model or ScriptedModel(script)
     folder.mkdir(parents=True, exist_ok=True)
     made: list[Bench] = []
-    options = Options(
+    options = AgentOptions(
         ask=None if is_alone else lambda asked: made[0]._ask(asked),
         on_progress=lambda progress: made[0].seen.append(progress) if made else None,
         mode=mode,
@@ -85,13 +85,13 @@ async def bench(
         observers=observers,
         summarizer=(),
     )
-    parts = Parts(settings=Settings(**{"notes": False, **(settings or {})}), sink=sink, is_trusted=is_trusted)
+    parts = SessionOptions(settings=Settings(**{"notes": False, **(settings or {})}), sink=sink, is_trusted=is_trusted)
     agent = await wiring.agent(folder, model=scripted, home=home, resume=resume, options=options, parts=parts)
     made.append(Bench(folder, agent, scripted, sink))
     return made[0]
 
 
-def calls(*uses: tuple[str, dict[str, Any]]) -> Script:
+def calls(*uses: tuple[str, dict[str, Any]]) -> ScriptedAnswer:
     """One answer with these calls."""
     return say(*(tool_use(name, arguments) for name, arguments in uses))
 

@@ -21,7 +21,7 @@ settings.register_profile(
     "ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", deadline=None, max_examples=2_000)
-settings.load_profile(os.environ.get("HOLDFAST_HYPOTHESIS", "ci" if os.environ.get("CI") else "default"))
+settings.load_profile(os.environ.get("PERDURE_HYPOTHESIS", "ci" if os.environ.get("CI") else "default"))
 
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 1 << 30

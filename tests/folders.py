@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.memory.instructions.discovery import again, at_start, touched
-from holdfast.memory.instructions.places import Found, Gathered, Places
+from perdure.memory.instructions import FoundFile, InstructionPlaces, LoadedInstructions, again, at_start, touched
 
-PLACES = Places(cwd="/code/app", root="/code/app", home="/home/me", user="/home/me/.claude", managed="/etc/CLAUDE.md")
+PLACES = InstructionPlaces(
+    cwd="/code/app", root="/code/app", home="/home/me", user="/home/me/.claude", managed="/etc/CLAUDE.md"
+)
 
 
 @dataclass
@@ -19,11 +20,11 @@ class Table:
     links: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
 
-    def read(self, path: str) -> Found:
+    def read(self, path: str) -> FoundFile:
         real = self.links.get(path, path)
         if real in self.broken:
-            return Found(None, self.broken[real], real)
-        return Found(self.texts[real], "", real) if real in self.texts else Found()
+            return FoundFile(None, self.broken[real], real)
+        return FoundFile(self.texts[real], "", real) if real in self.texts else FoundFile()
 
     def real(self, path: str) -> str:
         real = self.links.get(path, path)
@@ -39,13 +40,13 @@ class TableFiles:
     """`ports.InstructionFiles` that never waits."""
 
     table: Table
-    places: Places = PLACES
+    places: InstructionPlaces = PLACES
 
-    async def at_start(self) -> Gathered:
+    async def at_start(self) -> LoadedInstructions:
         return at_start(self.places, self.table)
 
-    async def touched(self, paths: tuple[str, ...]) -> Gathered:
+    async def touched(self, paths: tuple[str, ...]) -> LoadedInstructions:
         return touched(self.places, self.table, paths)
 
-    async def again(self, paths: tuple[str, ...]) -> Gathered:
+    async def again(self, paths: tuple[str, ...]) -> LoadedInstructions:
         return again(self.places, self.table, paths)

@@ -15,14 +15,14 @@ import msgspec
 import openai
 import uvicorn
 
-from holdfast.adapters.config import Config
-from holdfast.adapters.trust import Standing
-from holdfast.events import Event
-from holdfast.gateway.app import App
-from holdfast.gateway.gateway import Gateway
-from holdfast.gateway.serving import uvicorn_config
-from holdfast.settings import Settings
-from holdfast.testing import FakeServer, FakeUpstream, ModelRules
+from perdure.adapters.config import Config
+from perdure.adapters.machine.trust import FolderTrust
+from perdure.events import Event
+from perdure.gateway.app import GatewayApp
+from perdure.gateway.gateway import Gateway
+from perdure.gateway.serving import uvicorn_config
+from perdure.settings import Settings
+from perdure.testing import FakeServer, FakeUpstream, ModelRules
 
 WINDOW = 100_000
 KEY = "canary-key-0123456789"
@@ -78,7 +78,7 @@ def config_of(home: Path, url: str, *, settings: Settings | None = None, **table
         settings=settings or Settings(window_tokens=WINDOW, durability="process"),
         values={},
         home=home,
-        folder=Standing(root=home),
+        folder=FolderTrust(root=home),
         gateway={"port": 0, "upstreams": upstreams, **table},
     )
 
@@ -97,7 +97,7 @@ async def serving(
     """The gateway over a real socket, as uvicorn runs it."""
     sink = Noted()
     gateway = Gateway(config or config_of(home, server.url, **table), environ or {}, sink=sink)
-    running = uvicorn.Server(uvicorn_config(App(gateway), "127.0.0.1", 0, 5))
+    running = uvicorn.Server(uvicorn_config(GatewayApp(gateway), "127.0.0.1", 0, 5))
     task = asyncio.create_task(running.serve())
     while not running.started:
         await asyncio.sleep(0.005)

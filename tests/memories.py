@@ -8,15 +8,13 @@ from typing import Any
 import anyio
 from tests.services import serve
 
-from holdfast import Message, Session, Settings, memory_session
-from holdfast.adapters.memories import StoredMemories
-from holdfast.adapters.memory_box import HeldBox
-from holdfast.adapters.sinks import ListSink
-from holdfast.engine.memory_tool import Answer, memory_tool
-from holdfast.engine.mounts import Access, Mount
-from holdfast.engine.remembering import Memory
-from holdfast.memory.changes import Stamp
-from holdfast.wiring import Parts
+from perdure import Message, Session, Settings, memory_session
+from perdure.adapters.memory.store import InMemoryFolder, StoredMemories
+from perdure.adapters.sinks import ListSink
+from perdure.engine.remember import GuardedMemory, MemoryAccess, MemoryMount
+from perdure.engine.tools import MemoryToolResult, memory_tool
+from perdure.memory.changes import Stamp
+from perdure.wiring import SessionOptions
 
 HAND = Stamp(origin="user", at=1.0, by="user")
 
@@ -45,7 +43,7 @@ class Desk:
         back = {"type": "tool_result", "tool_use_id": use["id"], "content": text}
         await self.session.append(Message.of("assistant", [use]), Message.of("user", [back]))
 
-    async def memory(self, command: str, **arguments: Any) -> Answer:
+    async def memory(self, command: str, **arguments: Any) -> MemoryToolResult:
         """The model calls the memory tool; its result stands in the view as any other."""
         given = {"command": command, **arguments}
         answer = await memory_tool.run(self.session, given)
@@ -59,12 +57,15 @@ class Desk:
 
 async def desk(mode: Any = "auto", *, rights: dict[str, Any] | None = None, settings: Settings | None = None) -> Desk:
     sink = ListSink()
-    session = await memory_session(parts=Parts(settings=settings or Settings(), sink=sink))
-    stores = {at: StoredMemories(HeldBox().opened) for at in rights or {"/memories": "write"}}
+    session = await memory_session(parts=SessionOptions(settings=settings or Settings(), sink=sink))
+    stores = {at: StoredMemories(InMemoryFolder().opened) for at in rights or {"/memories": "write"}}
     serve(
         session,
-        memories=Access(
-            tuple(Mount(at, Memory(store, sink, mode), (rights or {}).get(at, "write")) for at, store in stores.items())
+        memories=MemoryAccess(
+            tuple(
+                MemoryMount(at, GuardedMemory(store, sink, mode), (rights or {}).get(at, "write"))
+                for at, store in stores.items()
+            )
         ),
     )
     return Desk(session, sink, stores)

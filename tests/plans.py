@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 from hypothesis import strategies as st
 
-from holdfast.transcript.messages import Message, MessageId, Role
+from perdure.transcript.messages import Message, MessageId, Role
 
 Json = dict[str, Any]
 Usage = Literal["reported", "absent", "placeholder", "none yet"]
@@ -38,7 +38,8 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """A call the model makes, and what comes of it. `size` is in lines; `between`: before the response has ended."""
+    """A call the model makes, and what comes of it. `size` is in lines; `numbering_faults`: before the response has
+    ended."""
 
     name: str
     input: Json

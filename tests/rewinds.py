@@ -12,24 +12,24 @@ from typing import Any
 
 from tests.trees import Picture, Worker, differing, picture
 
-from holdfast.adapters.machine import SystemClock
-from holdfast.adapters.shadow.checkpoints import Shadow
-from holdfast.adapters.sinks import ListSink
-from holdfast.ports import Call
-from holdfast.settings import Settings
-from holdfast.transcript.messages import MessageId
+from perdure.adapters.checkpoints.checkpoints import SessionCheckpoints
+from perdure.adapters.machine.clock import SystemClock
+from perdure.adapters.sinks import ListSink
+from perdure.ports import FileCall
+from perdure.settings import Settings
+from perdure.transcript.messages import MessageId
 
 
-def shadow(folder: Path, **given: Any) -> Shadow:
+def shadow(folder: Path, **given: Any) -> SessionCheckpoints:
     """The checkpoints of `folder/project`, kept in `folder/store`; arguments are settings, but for `calls`."""
     more = {"calls": given.pop("calls")} if "calls" in given else {}
     settings = Settings(**{"checkpoint_file_bytes": 300_000, **given})
     (folder / "project").mkdir(exist_ok=True)
-    return Shadow(str(folder / "project"), folder / "store", settings, SystemClock(), ListSink(), **more)
+    return SessionCheckpoints(str(folder / "project"), folder / "store", settings, SystemClock(), ListSink(), **more)
 
 
-def call(prompt: str, tool: str = "Bash", *, is_background: bool = False) -> Call:
-    return Call(tool, MessageId(prompt), looks=tool == "Bash", is_background=is_background)
+def call(prompt: str, tool: str = "Bash", *, is_background: bool = False) -> FileCall:
+    return FileCall(tool, MessageId(prompt), looks=tool == "Bash", is_background=is_background)
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Story:
 
     folder: Path
     random: Random
-    shadow: Shadow
+    shadow: SessionCheckpoints
     starts: dict[str, Picture] = field(default_factory=dict)
     deeds: list[tuple[str, str, set[str]]] = field(default_factory=list)  # prompt, who, paths
 
@@ -82,7 +82,7 @@ class Story:
             self._watched(prompt, "agent", agent.act)
         self.shadow.end(one)
 
-    def _write(self, one: Call, agent: Worker) -> None:
+    def _write(self, one: FileCall, agent: Worker) -> None:
         path = agent.path()
         if path.is_symlink() or path.is_dir() or any(p.is_symlink() or p.is_file() for p in path.parents):
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from holdfast.engine.session import LiveSession
+from perdure.engine.session import LiveSession
 
 
 def serve(session: LiveSession, **given: Any) -> None:

@@ -24,10 +24,10 @@ from typing import Any
 import anyio
 import anyio.from_thread
 
-from holdfast.testing import FakeServer, FakeUpstream, ModelRules
-from holdfast.testing.replies import Scripted
+from perdure.testing import FakeServer, FakeUpstream, ModelRules
+from perdure.testing.upstream import Scripted
 
-HOLDFAST = (sys.executable, "-m", "holdfast")
+PERDURE = (sys.executable, "-m", "perdure")
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>])")
 _EDITS = b"\x1b[?2004h"
 # The terminal is to be the process's own, so that Ctrl-C reaches it.
@@ -43,7 +43,7 @@ SECONDS = 20.0
 def environment(home: Path, **more: str) -> dict[str, str]:
     """The surroundings of a command: no keys but the given ones, a home of its own."""
     keep = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG") if name in os.environ}
-    own = {"HOLDFAST_HOME": str(home / ".holdfast"), "HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "120"}
+    own = {"PERDURE_HOME": str(home / ".perdure"), "HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "120"}
     return {**keep, **own, "PYTHONUTF8": "1", **more}
 
 
@@ -54,7 +54,7 @@ class Terminal:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _OWNS, *HOLDFAST[1:], *arguments],
+            [sys.executable, "-c", _OWNS, *PERDURE[1:], *arguments],
             stdin=slave, stdout=slave, stderr=slave, cwd=cwd, env=dict(env), start_new_session=True,
         )  # fmt: skip
         os.close(slave)

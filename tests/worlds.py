@@ -1,6 +1,6 @@
 """A session in a world that stands still: journal in memory, a clock and ids that count, a fake model upstream.
 
-`World` owns a session over `MemoryJournal(encode=True)` and plays the steps of `tests/plans.py` on it, as
+`SessionPorts` owns a session over `MemoryJournal(encode=True)` and plays the steps of `tests/plans.py` on it, as
 an agent would: it gives ids, signs thinking, reports usage, and remembers what it said, for laws to compare.
 """
 
@@ -13,31 +13,30 @@ from typing import Any, TypeVar
 import msgspec
 from tests import plans
 
-from holdfast.adapters.memory import MemoryBlobs, MemoryJournal
-from holdfast.context.cuts import open_loop
-from holdfast.context.models import UNKNOWN, ModelFacts
-from holdfast.context.requests import Request
-from holdfast.context.wire import Part
-from holdfast.engine.compaction import Outcome, compact
-from holdfast.engine.session import LiveSession, Window
-from holdfast.engine.session import World as Ports
-from holdfast.engine.turn import Prepared, prepare
-from holdfast.errors import CompactionRefused, ContextBlocked
-from holdfast.events import Event
-from holdfast.settings import Settings
-from holdfast.testing import FakeUpstream, ModelRules, say
-from holdfast.testing.doubles import CountingIds, FixedClock
-from holdfast.transcript.blocks import block_of, text_block
-from holdfast.transcript.edits import Rewound, Undone
-from holdfast.transcript.messages import Message, MessageId, ResponseId, ToolUseId, Usage, content_of
-from holdfast.transcript.records import Front, Header, Pinned
+from perdure.adapters.journal.in_memory import MemoryBlobs, MemoryJournal
+from perdure.context.cuts import open_loop
+from perdure.context.groups import WireBlock
+from perdure.context.models import UNKNOWN, ModelSpec
+from perdure.context.request import ModelRequest
+from perdure.engine.compact import CompactionResult, compact
+from perdure.engine.session import LiveSession, ModelWindow
+from perdure.engine.session import SessionPorts as Ports
+from perdure.engine.turn import PreparedRequest, prepare
+from perdure.errors import CompactionRefused, ContextBlocked
+from perdure.events import Event
+from perdure.settings import Settings
+from perdure.testing import FakeUpstream, ModelRules, say
+from perdure.testing.models import CountingIds, FixedClock
+from perdure.transcript.blocks import block_of, text_block
+from perdure.transcript.messages import Message, MessageId, ResponseId, ToolUseId, Usage, content_of
+from perdure.transcript.records import Front, Header, Pinned, Rewound, Undone
 
 T = TypeVar("T")
-BOUND = ModelFacts(prefix="bound", thinking_is_bound=True, max_output_tokens=32_000)
-UNBOUND = ModelFacts(prefix="unbound", thinking_is_bound=False, max_output_tokens=32_000)
+BOUND = ModelSpec(prefix="bound", thinking_is_bound=True, max_output_tokens=32_000)
+UNBOUND = ModelSpec(prefix="unbound", thinking_is_bound=False, max_output_tokens=32_000)
 MODELS = (BOUND, UNBOUND, None)  # None: the session knows only a name, which stands in no table
 MANUAL = {"model": "fake", "max_tokens": 8_000, "thinking": {"type": "enabled", "budget_tokens": 1_024}}
-HEADER = Header(format="holdfast-journal", version=1, session="s", created=0.0)
+HEADER = Header(format="perdure-journal", version=1, session="s", created=0.0)
 NAMES = (plans.READ, plans.RUN, plans.SEARCH, plans.CHANGE, plans.TODO, plans.OTHER, plans.RECALL)
 
 
@@ -57,7 +56,7 @@ class Sent:
     """A request as it went out, taken apart before anything can change it."""
 
     body: bytes
-    parts: tuple[tuple[str, Part], ...]
+    parts: tuple[tuple[str, WireBlock], ...]
     at_record: int  # records in the journal when it was made
     at_event: int
 
@@ -94,7 +93,7 @@ class World:
         self,
         settings: Settings | None = None,
         *,
-        model: ModelFacts | None = UNBOUND,
+        model: ModelSpec | None = UNBOUND,
         window: int = 200_000,
         rules: ModelRules | None = None,
         is_manual: bool = False,
@@ -116,7 +115,7 @@ class World:
         self.played: list[Sent] = []
         self.late: list[tuple[ToolUseId, plans.CallPlan]] = []
         self.spoken: dict[MessageId, str] = {}  # what people said
-        self.outcomes: list[Outcome | None] = []
+        self.outcomes: list[CompactionResult | None] = []
         self.explicit: list[int] = []  # records in the journal at each rewind, new front and undo
         self._count = 0
         if has_front:
@@ -129,7 +128,7 @@ class World:
 
     def _open(self, *, whole: bool = False) -> LiveSession:
         ports = self.ports(self.journal)
-        window = Window(self.window, "flag")
+        window = ModelWindow(self.window, "flag")
         return done(LiveSession.open(ports, self.settings, model=self.given, window=window, whole=whole))
 
     def reopened(self, *, whole: bool = False) -> LiveSession:
@@ -170,7 +169,7 @@ class World:
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def prepare(self, **more: Any) -> Prepared | None:
+    def prepare(self, **more: Any) -> PreparedRequest | None:
         """Prepare a request; None when the context is full, which is a way to end that every session has."""
         try:
             prepared = done(prepare(self.session, head=self.head, **more))
@@ -180,7 +179,7 @@ class World:
         self.played.append(self.sent(prepared.request))
         return prepared
 
-    def sent(self, request: Request) -> Sent:
+    def sent(self, request: ModelRequest) -> Sent:
         return Sent(request.body, tuple(request.parts()), len(self.records), len(self.events))
 
     def answer(self, plan: plans.Answer) -> bool:
@@ -325,4 +324,4 @@ class World:
         self.restart()
 
 
-NO_THINKING = ModelFacts(prefix="plain", max_output_tokens=32_000)
+NO_THINKING = ModelSpec(prefix="plain", max_output_tokens=32_000)

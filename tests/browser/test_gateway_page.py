@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 from tests.gateways import Running, fake, in_loop, serving
 
-from holdfast.testing import FakeUpstream, ModelRules, say, tool_use
+from perdure.testing import FakeUpstream, ModelRules, say, tool_use
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
@@ -75,8 +75,8 @@ class Page:
         raise AssertionError(f"never came true: {expression}")
 
     async def screenshot(self, name: str) -> None:
-        """Into the folder HOLDFAST_SCREENSHOTS, for people; nothing without it."""
-        if folder := os.environ.get("HOLDFAST_SCREENSHOTS"):
+        """Into the folder PERDURE_SCREENSHOTS, for people; nothing without it."""
+        if folder := os.environ.get("PERDURE_SCREENSHOTS"):
             data = (await self.do("Page.captureScreenshot", format="png"))["data"]
             keep(Path(folder, f"{name}.png"), base64.b64decode(data))
 
@@ -159,7 +159,7 @@ def test_the_page_shows_sessions_and_looks_again_by_itself(tmp_path: Path, width
     @in_loop
     async def run() -> None:
         async with fake(upstream()) as server, serving(tmp_path, server) as at:  # noqa: SIM117 - the page needs its url
-            async with browser(tmp_path, f"{at.url}/holdfast", width=width, is_dark=is_dark) as page:
+            async with browser(tmp_path, f"{at.url}/perdure", width=width, is_dark=is_dark) as page:
                 assert "No session is in memory" in await page.value("document.body.innerText")
                 await talk(at, "claude-sonnet-5-5", 10)
                 await page.until("document.querySelectorAll('section').length === 1")
@@ -171,7 +171,7 @@ def test_the_page_shows_sessions_and_looks_again_by_itself(tmp_path: Path, width
                 assert await page.value("document.querySelectorAll('details[open]').length") == 1, "it closed by itself"
                 await page.screenshot(f"gateway-{width}")
         assert seen["width"] == width and seen["wide"] == [] and seen["loaded"] == 0
-        assert seen["images"] == 0 and seen["title"] == "Holdfast gateway" and HOSTILE in seen["text"]
+        assert seen["images"] == 0 and seen["title"] == "Perdure gateway" and HOSTILE in seen["text"]
         assert len(seen["bars"]) == 2 and all(0 < bar < width for bar in seen["bars"])
         assert "large result offloaded" in seen["text"] and "compacted" in seen["text"]
         assert "saved" in seen["text"] and "Remark" not in seen["text"] and "line of file" not in seen["text"]
@@ -189,7 +189,7 @@ async def test_each_tenant_sees_its_own_and_a_stranger_nothing(tmp_path: Path) -
     async with fake(upstream()) as server, serving(tmp_path, server, environ=environ, tenants=tenants) as at:
         await talk(at, "model-of-alice", 1, key="alice-key")
         await talk(at, "model-of-bob", 1, key="bob-key")
-        async with browser(tmp_path, f"{at.url}/holdfast", width=1280) as page:
+        async with browser(tmp_path, f"{at.url}/perdure", width=1280) as page:
             assert "model-of" not in await page.value("document.documentElement.outerHTML")
             for key, expected in (("wrong", "No tenant has this key"), ("bob-key", "model-of-bob")):
                 enters = f"document.querySelector('input').value = '{key}'; document.querySelector('button').click()"
@@ -202,6 +202,6 @@ async def test_each_tenant_sees_its_own_and_a_stranger_nothing(tmp_path: Path) -
 async def test_a_page_whose_gateway_went_away_says_so(tmp_path: Path) -> None:
     """GW-4: what is shown then are its last words."""
     async with fake(upstream()) as server, serving(tmp_path, server) as at:  # noqa: SIM117 - the page needs its url
-        async with browser(tmp_path, f"{at.url}/holdfast", width=1280) as page:
+        async with browser(tmp_path, f"{at.url}/perdure", width=1280) as page:
             await page.value("window.fetch = () => Promise.reject(new Error('gone'))")
             await page.until('document.body.innerText.includes("doesn\'t answer")')

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.unit.report.test_timeline import about, busy, compacted, told
 
-from holdfast.report.page import page
+from perdure.lab.report.page import page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast.adapters.files import FileBlobs
-from holdfast.adapters.memory import MemoryBlobs
-from holdfast.errors import JournalError
-from holdfast.ports import Blobs
-from holdfast.transcript.messages import BlobId
+from perdure.adapters.journal import FileBlobs
+from perdure.adapters.journal.in_memory import MemoryBlobs
+from perdure.errors import JournalError
+from perdure.ports import Blobs
+from perdure.transcript.messages import BlobId
 
 pytestmark = pytest.mark.contract
 

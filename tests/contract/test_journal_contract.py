@@ -11,15 +11,14 @@ import anyio.lowlevel
 import msgspec
 import pytest
 
-from holdfast.adapters.files import FileJournal
-from holdfast.adapters.memory import MemoryJournal
-from holdfast.errors import JournalError
-from holdfast.ports import Journal, Loaded, Receipt
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.codec import FORMAT, VERSION
-from holdfast.transcript.edits import Compacted, Rewound, Undone
-from holdfast.transcript.messages import Message, MessageId, content_of
-from holdfast.transcript.records import Header, Noted, Record, Titled
+from perdure.adapters.journal import FileJournal
+from perdure.adapters.journal.in_memory import MemoryJournal
+from perdure.errors import JournalError
+from perdure.ports import Journal, LoadedJournal, Receipt
+from perdure.transcript.blocks import text_block
+from perdure.transcript.codec import FORMAT, VERSION
+from perdure.transcript.messages import Message, MessageId, content_of
+from perdure.transcript.records import Compacted, Header, Noted, Record, Rewound, Titled, Undone
 
 pytestmark = pytest.mark.contract
 
@@ -50,7 +49,7 @@ class Bench:
     async def append(self, *records: Record) -> Receipt:
         return await self.journal.append(records)
 
-    async def load(self, *, whole: bool = False) -> Loaded:
+    async def load(self, *, whole: bool = False) -> LoadedJournal:
         if "reopened" in self.kind:
             await self.journal.close()
             self.journal = await FileJournal.open(self.path)
@@ -86,13 +85,13 @@ def boundary(name: str, *, kept: tuple[str, ...] = (), kept_from: int = 0, **mor
     )
 
 
-def names(loaded: Loaded) -> list[str]:
+def names(loaded: LoadedJournal) -> list[str]:
     return [getattr(p.record, "id", type(p.record).__name__) for p in loaded.records]
 
 
 def test_a_new_journal_is_empty(kind: str, tmp_path: Path) -> None:
     async def body(bench: Bench) -> None:
-        assert await bench.load() == Loaded(header=HEADER, records=(), whole=True)
+        assert await bench.load() == LoadedJournal(header=HEADER, records=(), whole=True)
 
     run(kind, tmp_path, body)
 
@@ -303,8 +302,8 @@ def test_whoever_writes_for_all_may_be_cancelled(kind: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("step_bytes", [*range(30, 60), 333])
 def test_files_are_read_in_steps_of_any_size(tmp_path: Path, step_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """SPD-3: a boundary is found wherever the steps happen to cut it."""
-    monkeypatch.setattr("holdfast.adapters.files.reading.CHUNK_BYTES", step_bytes)
-    monkeypatch.setattr("holdfast.adapters.files.reading.STEP_BYTES", step_bytes * 2)
+    monkeypatch.setattr("perdure.adapters.journal.reading.CHUNK_BYTES", step_bytes)
+    monkeypatch.setattr("perdure.adapters.journal.reading.STEP_BYTES", step_bytes * 2)
 
     async def body(bench: Bench) -> None:
         await bench.append(said("a"))

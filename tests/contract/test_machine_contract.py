@@ -12,10 +12,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast.adapters.finding import LocalFinder
-from holdfast.adapters.shell import LocalShell
-from holdfast.adapters.workspace import LocalWorkspace, documents, surroundings
-from holdfast.ports import MatchedLine, TextSearch
+from perdure.adapters.machine.shell import LocalShell
+from perdure.adapters.machine.workspace import LocalFinder, LocalWorkspace, documents, surroundings
+from perdure.ports import MatchedLine, TextSearch
 
 pytestmark = pytest.mark.contract
 

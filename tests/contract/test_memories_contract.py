@@ -9,17 +9,27 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast.adapters.files.memories import file_memories
-from holdfast.adapters.memories import MOST_FILE_BYTES, StoredMemories
-from holdfast.adapters.memory_box import HeldBox
-from holdfast.errors import FileMissing, FileRefused, FileTooLarge, MemoryChanged, MemoryRefused, NameRefused, NameTaken
-from holdfast.memory.changes import Batch, Change, Delete, Proposal, Rename, Save, Stamp, Written, diff, digest_of
-from holdfast.ports import Memories, MemoryInbox, MemoryLog
+from perdure.adapters.memory.directory import file_memories
+from perdure.adapters.memory.store import MOST_FILE_BYTES, InMemoryFolder, StoredMemories
+from perdure.errors import FileMissing, FileRefused, FileTooLarge, MemoryChanged, MemoryRefused, NameRefused, NameTaken
+from perdure.memory.changes import (
+    Change,
+    DeleteMemory,
+    MemoryBatch,
+    MemoryProposal,
+    RenameMemory,
+    SaveMemory,
+    Stamp,
+    WriteResult,
+    diff,
+    digest_of,
+)
+from perdure.ports import Memories, MemoryInbox, MemoryLog
 
 pytestmark = pytest.mark.contract
 
 KINDS: dict[str, Callable[[Path], StoredMemories]] = {
-    "held": lambda _: StoredMemories(HeldBox().opened),
+    "held": lambda _: StoredMemories(InMemoryFolder().opened),
     "files": lambda path: file_memories(path / "m" / "memory"),
 }
 BASE = "# Notes\n- one\n- two\n"
@@ -34,9 +44,11 @@ def by(origin: str = "user", at: float = 1.0, message: str = "m1") -> Stamp:
     return Stamp(origin=origin, at=at, session="s1", message=message)  # type: ignore[arg-type]
 
 
-def save(store: StoredMemories, name: str, text: str, base: str | None = None, stamp: Stamp | None = None) -> Written:
-    async def go() -> Written:
-        return await store.write(Save(name=name, text=text, base=base), stamp or by(), mode="auto")
+def save(
+    store: StoredMemories, name: str, text: str, base: str | None = None, stamp: Stamp | None = None
+) -> WriteResult:
+    async def go() -> WriteResult:
+        return await store.write(SaveMemory(name=name, text=text, base=base), stamp or by(), mode="auto")
 
     return anyio.run(go)
 
@@ -46,7 +58,7 @@ def text(store: StoredMemories, name: str) -> str | None:
     return None if found is None else found.text
 
 
-def undo(store: StoredMemories, entry: str | None = None) -> Written:
+def undo(store: StoredMemories, entry: str | None = None) -> WriteResult:
     return anyio.run(store.undo, entry, by(at=9.0))
 
 
@@ -70,7 +82,7 @@ def test_what_was_saved_is_read_and_listed(store: StoredMemories) -> None:
     ]
     assert save(store, "team/b.md", "new", "ü").digest == digest_of(b"new")
     assert anyio.run(store.listing).files[1].digest == digest_of(b"new")
-    for name in (".holdfast/audit.jsonl", "../x", "a\u202eb"):
+    for name in (".perdure/audit.jsonl", "../x", "a\u202eb"):
         with pytest.raises(NameRefused):
             anyio.run(store.read, name)
         with pytest.raises(NameRefused):
@@ -114,22 +126,22 @@ def test_removing_and_renaming_need_what_was_read(store: StoredMemories) -> None
     """MEM-9: compare and swap on the content, too; a name that is taken stays."""
     save(store, "a.md", "a")
     save(store, "b.md", "b")
-    wrong: list[tuple[type[FileRefused], Delete | Rename]] = [
-        (MemoryChanged, Delete(name="a.md", base="other")),
-        (MemoryChanged, Rename(name="a.md", to="c.md", base="other")),
-        (NameTaken, Rename(name="a.md", to="b.md", base="a")),
-        (FileMissing, Delete(name="no.md", base="")),
-        (NameRefused, Rename(name="a.md", to=".holdfast/lock", base="a")),
+    wrong: list[tuple[type[FileRefused], DeleteMemory | RenameMemory]] = [
+        (MemoryChanged, DeleteMemory(name="a.md", base="other")),
+        (MemoryChanged, RenameMemory(name="a.md", to="c.md", base="other")),
+        (NameTaken, RenameMemory(name="a.md", to="b.md", base="a")),
+        (FileMissing, DeleteMemory(name="no.md", base="")),
+        (NameRefused, RenameMemory(name="a.md", to=".perdure/lock", base="a")),
     ]
     for error, change in wrong:
         with pytest.raises(error):
             anyio.run(write, store, change)
-    assert anyio.run(write, store, Rename(name="a.md", to="t/c.md", base="a")).outcome == "renamed"
-    assert anyio.run(write, store, Delete(name="b.md", base="b")).outcome == "deleted"
+    assert anyio.run(write, store, RenameMemory(name="a.md", to="t/c.md", base="a")).outcome == "renamed"
+    assert anyio.run(write, store, DeleteMemory(name="b.md", base="b")).outcome == "deleted"
     assert [file.name for file in anyio.run(store.listing).files] == ["t/c.md"]
 
 
-async def write(store: StoredMemories, change: Save | Delete | Rename) -> Written:
+async def write(store: StoredMemories, change: SaveMemory | DeleteMemory | RenameMemory) -> WriteResult:
     return await store.write(change, by(at=3.0), mode="auto")
 
 
@@ -137,7 +149,7 @@ def test_every_write_is_in_the_log(store: StoredMemories) -> None:
     """MEM-8: newest first, with its source and mode, and what it said before and after."""
     save(store, "a.md", "one", stamp=by("assistant", 1.0, "m7"))
     save(store, "a.md", "two", "one", stamp=by("user", 2.0, "m9"))
-    anyio.run(write, store, Rename(name="a.md", to="b.md", base="two"))
+    anyio.run(write, store, RenameMemory(name="a.md", to="b.md", base="two"))
     last, second, first = anyio.run(store.entries)
     assert (first.before, first.after, first.mode) == (None, digest_of(b"one"), "auto")
     assert (second.stamp.session, second.stamp.message, second.stamp.at) == ("s1", "m9", 2.0)
@@ -154,8 +166,8 @@ def test_undo_takes_back_one_after_the_other(store: StoredMemories) -> None:
     """MEM-8: the last that was not taken back yet; each kind of change; then there is nothing left."""
     save(store, "a.md", "one")
     save(store, "a.md", "two", "one")
-    anyio.run(write, store, Rename(name="a.md", to="b.md", base="two"))
-    anyio.run(write, store, Delete(name="b.md", base="two"))
+    anyio.run(write, store, RenameMemory(name="a.md", to="b.md", base="two"))
+    anyio.run(write, store, DeleteMemory(name="b.md", base="two"))
     for expected in ({"b.md": "two"}, {"a.md": "two"}, {"a.md": "one"}, {}):
         undo(store)
         there = {file.name: text(store, file.name) for file in anyio.run(store.listing).files}
@@ -193,22 +205,22 @@ def test_provenance_is_the_last_stamp_and_the_least_origin(store: StoredMemories
     known = anyio.run(store.provenance)
     assert (known["a.md"].stamp.origin, known["a.md"].least) == ("user", "web")
     assert known["a.md"].digest == digest_of(b"two") and known["b.md"].least == "assistant"
-    anyio.run(write, store, Rename(name="a.md", to="c.md", base="two"))
-    anyio.run(write, store, Delete(name="b.md", base="x"))
+    anyio.run(write, store, RenameMemory(name="a.md", to="c.md", base="two"))
+    anyio.run(write, store, DeleteMemory(name="b.md", base="x"))
     save(store, "b.md", "y", stamp=by("user"))
     known = anyio.run(store.provenance)
     assert set(known) == {"b.md", "c.md"} and (known["c.md"].least, known["b.md"].least) == ("web", "user")
 
 
-def propose(store: StoredMemories, change: Save, at: float = 1.0) -> Proposal:
+def propose(store: StoredMemories, change: SaveMemory, at: float = 1.0) -> MemoryProposal:
     return anyio.run(store.propose, change, by("tool", at), "it derives from a tool")
 
 
 def test_what_waits_can_be_approved_or_rejected(store: StoredMemories) -> None:
     """MEM-8: as a diff, oldest first; approved it is written with its own stamp, and merged if need be."""
     save(store, "a.md", BASE)
-    second = propose(store, Save(name="b.md", text="b"), 2.0)
-    first = propose(store, Save(name="a.md", text=BASE + "- three\n", base=BASE), 1.0)
+    second = propose(store, SaveMemory(name="b.md", text="b"), 2.0)
+    first = propose(store, SaveMemory(name="a.md", text=BASE + "- three\n", base=BASE), 1.0)
     assert anyio.run(store.pending) == (first, second)
     assert "+- three" in diff(first.change, BASE) and "--- /dev/null" in diff(second.change, None)
     save(store, "a.md", BASE.replace("one", "ONE"), BASE)
@@ -224,11 +236,11 @@ def test_what_waits_can_be_approved_or_rejected(store: StoredMemories) -> None:
 
 def test_the_inbox_is_bounded(store: StoredMemories, monkeypatch: pytest.MonkeyPatch) -> None:
     """MEM-10: who floods it is stopped, and nobody's proposal is dropped for it."""
-    monkeypatch.setattr("holdfast.adapters.memories.MOST_PENDING", 2)
+    monkeypatch.setattr("perdure.adapters.memory.store.MOST_PENDING", 2)
     for number in range(2):
-        propose(store, Save(name=f"{number}.md", text="x"))
+        propose(store, SaveMemory(name=f"{number}.md", text="x"))
     with pytest.raises(MemoryRefused) as error:
-        propose(store, Save(name="3.md", text="x"))
+        propose(store, SaveMemory(name="3.md", text="x"))
     assert error.value.rule == "inbox-full" and len(anyio.run(store.pending)) == 2
 
 
@@ -241,12 +253,14 @@ def test_many_writers_in_one_process_lose_nothing(store: StoredMemories) -> None
             base = read.text if read else None
             await anyio.lowlevel.checkpoint()
             line = f"{number}-{count}"
-            done = await store.write(Save(name="a.md", text=f"{base or ''}{line}\n", base=base), by(), mode="auto")
+            done = await store.write(
+                SaveMemory(name="a.md", text=f"{base or ''}{line}\n", base=base), by(), mode="auto"
+            )
             if done.outcome == "conflict":  # two made the file: the text is beside it
-                await store.write(Save(name="a.md", text=f"{line}\n", base=""), by(), mode="auto")
+                await store.write(SaveMemory(name="a.md", text=f"{line}\n", base=""), by(), mode="auto")
 
     async def go() -> None:
-        await store.write(Save(name="a.md", text="begin\n"), by(), mode="auto")
+        await store.write(SaveMemory(name="a.md", text="begin\n"), by(), mode="auto")
         async with anyio.create_task_group() as group:
             for number in range(4):
                 group.start_soon(writer, number)
@@ -269,8 +283,8 @@ def test_an_existing_directory_stays_as_it_is(tmp_path: Path) -> None:
     assert text(store, "MEMORY.md") == BASE and list(folder.iterdir()) == [folder / "MEMORY.md"]
     save(store, "MEMORY.md", BASE + "x", BASE)
     assert (folder / "MEMORY.md").read_text() == BASE + "x"
-    assert (folder / ".holdfast" / ".gitignore").read_text() == "*\n"
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in (folder / ".holdfast").rglob("*")}
+    assert (folder / ".perdure" / ".gitignore").read_text() == "*\n"
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (folder / ".perdure").rglob("*")}
     assert modes == {0o600, 0o700}
 
 
@@ -278,7 +292,7 @@ def test_a_damaged_log_loses_only_what_is_damaged(tmp_path: Path) -> None:
     """MEM-8: a line that a crash cut off is left out, and the next one begins a line of its own."""
     store = file_memories(tmp_path / "m")
     save(store, "a.md", "one")
-    log = tmp_path / "m" / ".holdfast" / "audit.jsonl"
+    log = tmp_path / "m" / ".perdure" / "audit.jsonl"
     with log.open("ab") as file:
         file.write(b'{"id": "torn')
     save(store, "a.md", "two", "one")
@@ -303,9 +317,9 @@ def test_a_hand_in_the_files_is_no_conflict_with_the_log(tmp_path: Path) -> None
         undo(store)
 
 
-def batch(store: StoredMemories, *changes: Save | Delete | Rename) -> Written:
-    async def go() -> Written:
-        return await store.write(Batch(name="tidy", changes=changes), by(at=2.0), mode="auto")
+def batch(store: StoredMemories, *changes: SaveMemory | DeleteMemory | RenameMemory) -> WriteResult:
+    async def go() -> WriteResult:
+        return await store.write(MemoryBatch(name="tidy", changes=changes), by(at=2.0), mode="auto")
 
     return anyio.run(go)
 
@@ -317,13 +331,13 @@ def texts(store: StoredMemories) -> dict[str, str | None]:
 @pytest.mark.parametrize(
     ("bad", "error"),
     [
-        (Save(name="z.md", text="x" * (MOST_FILE_BYTES + 1)), FileTooLarge),
-        (Save(name="../z.md", text="x"), NameRefused),
-        (Rename(name="b.md", to="../z.md", base=BASE), NameRefused),
-        (Rename(name="b.md", to="c.md", base=BASE), NameTaken),
-        (Rename(name="b.md", to="new.md", base=BASE), NameTaken),
-        (Delete(name="b.md", base="something else"), MemoryChanged),
-        (Save(name="b.md", text="mine", base="something else"), MemoryChanged),
+        (SaveMemory(name="z.md", text="x" * (MOST_FILE_BYTES + 1)), FileTooLarge),
+        (SaveMemory(name="../z.md", text="x"), NameRefused),
+        (RenameMemory(name="b.md", to="../z.md", base=BASE), NameRefused),
+        (RenameMemory(name="b.md", to="c.md", base=BASE), NameTaken),
+        (RenameMemory(name="b.md", to="new.md", base=BASE), NameTaken),
+        (DeleteMemory(name="b.md", base="something else"), MemoryChanged),
+        (SaveMemory(name="b.md", text="mine", base="something else"), MemoryChanged),
     ],
 )
 def test_a_batch_of_which_one_cant_be_done_does_nothing(store: StoredMemories, bad: Change, error: type) -> None:
@@ -332,9 +346,9 @@ def test_a_batch_of_which_one_cant_be_done_does_nothing(store: StoredMemories, b
         save(store, name, BASE)
     entries = anyio.run(store.entries)
     with pytest.raises(error):
-        batch(store, Save(name="new.md", text="new"), Delete(name="a.md", base=BASE), bad)
+        batch(store, SaveMemory(name="new.md", text="new"), DeleteMemory(name="a.md", base=BASE), bad)
     with pytest.raises(error):
-        batch(store, bad, Save(name="new.md", text="new"), Delete(name="a.md", base=BASE))
+        batch(store, bad, SaveMemory(name="new.md", text="new"), DeleteMemory(name="a.md", base=BASE))
     assert set(texts(store)) == {"a.md", "b.md", "c.md"} and anyio.run(store.entries) == entries
 
 
@@ -342,8 +356,8 @@ def test_a_batch_is_made_and_taken_back_as_one(store: StoredMemories) -> None:
     """MEM-11: what adds comes first; one undo takes all of it back, or none of it."""
     save(store, "a.md", BASE)
     save(store, "b.md", BASE)
-    merged = Save(name="all.md", text="all")
-    done = batch(store, Delete(name="a.md", base=BASE), Rename(name="b.md", to="c.md", base=BASE), merged)
+    merged = SaveMemory(name="all.md", text="all")
+    done = batch(store, DeleteMemory(name="a.md", base=BASE), RenameMemory(name="b.md", to="c.md", base=BASE), merged)
     assert done.outcome == "written" and texts(store) == {"all.md": "all", "c.md": BASE}
     save(store, "all.md", "changed", "all")
     with pytest.raises(MemoryChanged):
@@ -358,7 +372,7 @@ def test_a_plan_that_nobody_can_read_closes_nothing(tmp_path: Path) -> None:
     """REL-7: a damaged plan is set aside."""
     store = KINDS["files"](tmp_path)
     save(store, "a.md", BASE)
-    plan = tmp_path / "m/memory/.holdfast/batch.json"
+    plan = tmp_path / "m/memory/.perdure/batch.json"
     plan.write_bytes(b"{ no plan")
     assert text(store, "a.md") == BASE and not plan.exists()
     assert list(plan.parent.glob("batch.json.damaged-*"))

@@ -12,14 +12,14 @@ import anyio
 import msgspec
 import pytest
 
-from holdfast.adapters.anthropic import AnthropicModel
-from holdfast.adapters.openai import OpenAIModel
-from holdfast.context.models import UNKNOWN
-from holdfast.context.policy import Facts, thresholds
-from holdfast.context.replies import BlockDone, Delta, Reply, Started, TextDelta
-from holdfast.context.requests import Request, to_request
-from holdfast.context.view import View, project
-from holdfast.errors import (
+from perdure.adapters.providers.anthropic import AnthropicModel
+from perdure.adapters.providers.openai import OpenAIModel
+from perdure.context.models import UNKNOWN
+from perdure.context.policy import Facts, thresholds
+from perdure.context.replies import BlockDone, Delta, Reply, ReplyStarted, TextDelta
+from perdure.context.request import ModelRequest, to_request
+from perdure.context.view import ContextView, project
+from perdure.errors import (
     BadRequest,
     KeyRefused,
     ModelDown,
@@ -30,9 +30,9 @@ from holdfast.errors import (
     RateLimited,
     StreamCut,
 )
-from holdfast.ports import Model
-from holdfast.settings import Settings
-from holdfast.testing import (
+from perdure.ports import Model
+from perdure.settings import Settings
+from perdure.testing import (
     CutStream,
     ErrorInStream,
     FakeServer,
@@ -49,8 +49,8 @@ from holdfast.testing import (
     thinking,
     tool_use,
 )
-from holdfast.transcript.messages import Message, MessageId
-from holdfast.transcript.records import Front
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.records import Front
 
 pytestmark = pytest.mark.contract
 
@@ -68,17 +68,17 @@ class Place:
     upstream: FakeUpstream
     server: FakeServer | None
 
-    def request(self, words: str = "What is 6 times 7?", **more: Any) -> Request:
+    def request(self, words: str = "What is 6 times 7?", **more: Any) -> ModelRequest:
         return request_of(view_of(words), self.model, **more)
 
 
-def view_of(words: str) -> View:
+def view_of(words: str) -> ContextView:
     tool = {"name": "Read", "description": "reads", "input_schema": {"type": "object"}}
     front = Front(model="fake", tools=(msgspec.Raw(msgspec.json.encode(tool)),))
     return project([front, Message.of("user", words, id=MessageId("m1"))])
 
 
-def request_of(view: View, model: Model, *, stream: bool = True) -> Request:
+def request_of(view: ContextView, model: Model, *, stream: bool = True) -> ModelRequest:
     settings = Settings()
     facts = Facts(settings=settings, limits=thresholds(settings, UNKNOWN, 200_000, "default"))
     return to_request(view, facts, protocol=model.about.protocol, stream=stream)
@@ -103,7 +103,7 @@ async def place(kind: Kind, *script: Any, window: int = 200_000, **server: Any) 
             await model.close()
 
 
-async def asked(model: Model, request: Request) -> tuple[list[Delta], Reply]:
+async def asked(model: Model, request: ModelRequest) -> tuple[list[Delta], Reply]:
     everything = [one async for one in model.stream(request)]
     *deltas, reply = everything
     assert isinstance(reply, Reply) and not any(isinstance(delta, Reply) for delta in deltas)
@@ -120,7 +120,7 @@ def test_deltas_then_one_reply(kind: Kind) -> None:
         words = "The answer is 42, as it has always been. " * 5
         async with place(kind, say(words, tool_use("Read", {"path": "ä/b.txt", "n": 3}))) as here:
             deltas, reply = await asked(here.model, here.request())
-            assert isinstance(deltas[0], Started) and deltas[0].response == reply.response
+            assert isinstance(deltas[0], ReplyStarted) and deltas[0].response == reply.response
             assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == words
             assert tuple(d.block for d in deltas if isinstance(d, BlockDone)) == reply.blocks
             text, use = reply.blocks
@@ -312,7 +312,7 @@ def test_anthropic_betas_go_into_the_header() -> None:
         async with place("anthropic", "ok", "ok") as here:
             assert here.server is not None
             request = here.request()
-            request = Request("anthropic", request.body, request.groups, ("context-management-2025-06-27",), True)
+            request = ModelRequest("anthropic", request.body, request.groups, ("context-management-2025-06-27",), True)
             await asked(here.model, request)
             assert here.server.received[-1].headers["anthropic-beta"] == "context-management-2025-06-27"
             await asked(here.model, here.request())
@@ -326,7 +326,7 @@ def test_anthropic_thinking_comes_back_with_its_signature() -> None:
         async with place("anthropic", say(thinking("hm " * 50), "so")) as here:
             _, reply = await asked(here.model, here.request())
             fields = msgspec.json.decode(reply.blocks[0].raw)
-            assert fields["thinking"] == "hm " * 50 and fields["signature"].startswith("holdfast1.")
+            assert fields["thinking"] == "hm " * 50 and fields["signature"].startswith("perdure1.")
 
     run(body)
 

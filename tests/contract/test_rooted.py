@@ -16,31 +16,30 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.files.beneath import Calls, has_openat2
-from holdfast.adapters.files.rooted import Rooted
-from holdfast.errors import FileMissing, FileRefused, FileTooLarge, FolderBusy, NameTaken, NotPlain
-from holdfast.memory.names import OWN
+from perdure.adapters.machine.rooted import OsCalls, RootedFolder, has_openat2
+from perdure.errors import FileMissing, FileRefused, FileTooLarge, FolderBusy, NameTaken, NotPlain
+from perdure.memory.places import OWN
 
 pytestmark = pytest.mark.contract
 CANARY = b"canary: nobody inside may see this"
 LIMIT = 10_000
 
 
-class Kernel(Calls):
+class Kernel(OsCalls):
     has_beneath = True
 
 
-class Walk(Calls):
+class Walk(OsCalls):
     """As on a system, or in a sandbox, without openat2."""
 
     has_beneath = False
 
 
-KINDS: dict[str, type[Calls]] = {"walk": Walk, **({"openat2": Kernel} if has_openat2() else {})}
+KINDS: dict[str, type[OsCalls]] = {"walk": Walk, **({"openat2": Kernel} if has_openat2() else {})}
 
 
 @pytest.fixture(params=sorted(KINDS))
-def kind(request: pytest.FixtureRequest) -> type[Calls]:
+def kind(request: pytest.FixtureRequest) -> type[OsCalls]:
     return KINDS[request.param]
 
 
@@ -64,7 +63,7 @@ def seal(folder: Path) -> str:
     return "\n".join(parts)
 
 
-OPERATIONS: dict[str, Callable[[Rooted, str], Any]] = {
+OPERATIONS: dict[str, Callable[[RootedFolder, str], Any]] = {
     "read": lambda root, name: root.read(name, limit_bytes=LIMIT),
     "stat": lambda root, name: root.stat(name),
     "write": lambda root, name: root.write(name, b"new"),
@@ -82,11 +81,11 @@ OPERATIONS: dict[str, Callable[[Rooted, str], Any]] = {
 # --- plain use ------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_written_is_read(tmp_path: Path, kind: type[Calls]) -> None:
+def test_what_was_written_is_read(tmp_path: Path, kind: type[OsCalls]) -> None:
     """SEC-2, REL-7: files 0600 and folders 0700 under any umask; nothing but the file is left behind."""
     before = os.umask(0)
     try:
-        with Rooted.open(tmp_path / "m" / "n", create=True, calls=kind()) as root:
+        with RootedFolder.open(tmp_path / "m" / "n", create=True, calls=kind()) as root:
             root.write("x/y/f.md", b"one")
             root.write("x/y/f.md", b"two")
             root.append("x/y/f.md", b" more")
@@ -103,9 +102,9 @@ def test_what_was_written_is_read(tmp_path: Path, kind: type[Calls]) -> None:
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o177])
-def test_files_are_private_under_any_umask(tmp_path: Path, mask: int, kind: type[Calls]) -> None:
+def test_files_are_private_under_any_umask(tmp_path: Path, mask: int, kind: type[OsCalls]) -> None:
     """SEC-2: exactly 0600."""
-    with Rooted.open(tmp_path / "m", create=True, calls=kind()) as root:
+    with RootedFolder.open(tmp_path / "m", create=True, calls=kind()) as root:
         before = os.umask(mask)
         try:
             root.write("f.md", b"x")
@@ -114,10 +113,10 @@ def test_files_are_private_under_any_umask(tmp_path: Path, mask: int, kind: type
     assert stat.S_IMODE((tmp_path / "m" / "f.md").stat().st_mode) == 0o600
 
 
-def test_errors_are_one_family_with_one_line(tmp_path: Path, kind: type[Calls]) -> None:
+def test_errors_are_one_family_with_one_line(tmp_path: Path, kind: type[OsCalls]) -> None:
     """SEC-2: what, where; and nothing is overwritten by a rename or by a new file."""
     made(tmp_path)
-    with Rooted.open(tmp_path / "root", calls=kind()) as root:
+    with RootedFolder.open(tmp_path / "root", calls=kind()) as root:
         wrong: list[tuple[type[FileRefused], Callable[[], Any]]] = [
             (FileMissing, lambda: root.read("no.md", limit_bytes=1)),
             (FileMissing, lambda: root.read("no/f.md", limit_bytes=1)),
@@ -137,12 +136,12 @@ def test_errors_are_one_family_with_one_line(tmp_path: Path, kind: type[Calls]) 
         assert root.stat("no.md") is None
         assert root.read("f.md", limit_bytes=LIMIT) == root.read("a/b/f.md", limit_bytes=LIMIT) == b"inside"
     with pytest.raises(FileMissing):
-        Rooted.open(tmp_path / "nowhere")
+        RootedFolder.open(tmp_path / "nowhere")
 
 
 def test_a_lock_has_one_holder(tmp_path: Path) -> None:
     """MEM-9: of this process or another; it is let go of at the end, and a removed file is no lock any more."""
-    with Rooted.open(tmp_path / "m", create=True) as one, Rooted.open(tmp_path / "m") as other:
+    with RootedFolder.open(tmp_path / "m", create=True) as one, RootedFolder.open(tmp_path / "m") as other:
         with one.lock("lock", seconds=1):
             with pytest.raises(FolderBusy), other.lock("lock", seconds=0.05):
                 pass
@@ -159,10 +158,10 @@ def test_roots_that_others_rule_are_refused(tmp_path: Path) -> None:
     shared.mkdir()
     shared.chmod(0o777)
     with pytest.raises(NotPlain, match="everybody may write"):
-        Rooted.open(shared)
+        RootedFolder.open(shared)
 
 
-def test_a_list_is_bounded_and_says_what_it_left_out(tmp_path: Path, kind: type[Calls]) -> None:
+def test_a_list_is_bounded_and_says_what_it_left_out(tmp_path: Path, kind: type[OsCalls]) -> None:
     """SEC-2: links, pipes and odd names are named with the reason; hidden files are our own."""
     root, outside = made(tmp_path)
     (root / "link.md").symlink_to(outside / "f.md")
@@ -171,7 +170,7 @@ def test_a_list_is_bounded_and_says_what_it_left_out(tmp_path: Path, kind: type[
     os.mkfifo(root / "pipe.md")
     (root / "od\u202ed.md").write_bytes(b"")
     (root / ".hidden").write_bytes(b"")
-    with Rooted.open(root, calls=kind()) as rooted:
+    with RootedFolder.open(root, calls=kind()) as rooted:
         listed = rooted.listing()
         assert [entry.name for entry in listed.entries] == ["a/b/f.md", "f.md"]
         assert [name for name, _ in listed.refused] == [r"'od\u202ed.md'", "folder", "hard.md", "link.md", "pipe.md"]
@@ -179,7 +178,7 @@ def test_a_list_is_bounded_and_says_what_it_left_out(tmp_path: Path, kind: type[
         assert rooted.listing(depth=0).entries == listed.entries[1:]
     (root / ".own").mkdir()
     (root / ".own" / ".seen").write_bytes(b"")
-    with Rooted.open(root, rules=OWN, calls=kind()) as rooted:
+    with RootedFolder.open(root, rules=OWN, calls=kind()) as rooted:
         assert rooted.listing().entries == listed.entries
         assert [entry.name for entry in rooted.listing(under=".own").entries] == [".own/.seen"]
 
@@ -199,7 +198,7 @@ BY_HAND = [
     "a/b/../../f.md", "a/b/../../../outside/f.md", "./f.md", "f.md/", "f.md/.", "f.md/..", "f.md/../f.md", "link",
     "link/f.md", "link/a/b/f.md", "link/../outside/f.md", "up", "up/outside/f.md", "up/root/f.md", "leaf.md",
     "hard.md", "pipe.md", "loop", "loop/loop/x", "magic/f.md", "magic/../f.md", "a/link/f.md", "a/leaf.md",
-    "dangling.md", "dangling/x.md", ".git/config", ".holdfast/lock", ".draft-1", "..a", "a/..b", "f.md ", "f.md.",
+    "dangling.md", "dangling/x.md", ".git/config", ".perdure/lock", ".draft-1", "..a", "a/..b", "f.md ", "f.md.",
     " f.md", "f.md\u00a0", "e\u0301.md", "A\u030a.md", "ﬁle.md", "ⅳ.md", "a*b", "a?b", 'a"b', "a<b", "a>b", "a|b",
     "-rf", "--", "*", "{a,b}", "$(id)", "`id`", "a;id", "a&id", "!x", "#x",
 ]  # fmt: skip
@@ -216,7 +215,7 @@ def corpus() -> list[str]:
     return list(dict.fromkeys([*BY_HAND, *made_up]))
 
 
-def test_no_name_leads_outside(tmp_path: Path, kind: type[Calls]) -> None:
+def test_no_name_leads_outside(tmp_path: Path, kind: type[OsCalls]) -> None:
     """SEC-2: at least 300 names by every operation: 0 reads and 0 writes outside, and no error but our own."""
     names = corpus()
     assert len(names) >= 300
@@ -235,7 +234,7 @@ def test_no_name_leads_outside(tmp_path: Path, kind: type[Calls]) -> None:
     before = seal(outside)
     around = {path.name for path in tmp_path.iterdir()}
     for name in names:
-        with Rooted.open(root, calls=Quick.of(kind)) as rooted:
+        with RootedFolder.open(root, calls=Quick.of(kind)) as rooted:
             for operation in OPERATIONS.values():
                 try:
                     got = operation(rooted, name)
@@ -249,10 +248,10 @@ def test_no_name_leads_outside(tmp_path: Path, kind: type[Calls]) -> None:
 
 # --- swaps ----------------------------------------------------------------------------------------------------------
 
-SEAMS = tuple(name for name in vars(Calls) if not name.startswith("_") and callable(getattr(Calls, name)))
+SEAMS = tuple(name for name in vars(OsCalls) if not name.startswith("_") and callable(getattr(OsCalls, name)))
 
 
-class Quick(Calls):
+class Quick(OsCalls):
     """Without waiting for the disk."""
 
     def sync(self, fd: int) -> None: ...
@@ -260,7 +259,7 @@ class Quick(Calls):
     def sync_folder(self, fd: int) -> None: ...
 
     @classmethod
-    def of(cls, kind: type[Calls]) -> Calls:
+    def of(cls, kind: type[OsCalls]) -> OsCalls:
         calls = cls()
         calls.has_beneath = kind.has_beneath
         return calls
@@ -307,7 +306,7 @@ def swaps(root: Path, outside: Path) -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.parametrize("operation", sorted(OPERATIONS))
-def test_a_swap_between_any_two_calls_leads_nowhere(tmp_path: Path, kind: type[Calls], operation: str) -> None:
+def test_a_swap_between_any_two_calls_leads_nowhere(tmp_path: Path, kind: type[OsCalls], operation: str) -> None:
     """SEC-2: a folder or file becomes a link, symbolic or hard, before each call in turn: 0 outside."""
     runs = 0
     for which in range(5):
@@ -319,7 +318,7 @@ def test_a_swap_between_any_two_calls_leads_nowhere(tmp_path: Path, kind: type[C
             calls = Swapping(kind.has_beneath, at, list(swaps(root, outside))[which])
             got: Any = b""
             try:
-                with Rooted.open(root, calls=calls) as rooted:
+                with RootedFolder.open(root, calls=calls) as rooted:
                     got = OPERATIONS[operation](rooted, "a/b/f.md")
             except FileRefused:
                 pass
@@ -335,7 +334,7 @@ def test_a_swap_between_any_two_calls_leads_nowhere(tmp_path: Path, kind: type[C
     assert runs > 15
 
 
-def test_a_live_race_leads_nowhere(tmp_path: Path, kind: type[Calls]) -> None:
+def test_a_live_race_leads_nowhere(tmp_path: Path, kind: type[OsCalls]) -> None:
     """SEC-2: somebody swaps a folder for a link and back all the time, while files are read and written."""
     root, outside = made(tmp_path)
     before, stop = seal(outside), threading.Event()
@@ -363,7 +362,7 @@ def test_a_live_race_leads_nowhere(tmp_path: Path, kind: type[Calls]) -> None:
     attacker.start()
     done = 0
     try:
-        with Rooted.open(root, calls=Quick.of(kind)) as rooted:
+        with RootedFolder.open(root, calls=Quick.of(kind)) as rooted:
             tries = itertools.count()
             while (number := next(tries)) < 600 or (not done and number < 60_000):  # however little time we are given
                 try:

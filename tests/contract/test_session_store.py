@@ -9,13 +9,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast.adapters.files import SessionInfo, SessionStore, slug_of
-from holdfast.adapters.machine import RandomIds, SystemClock
-from holdfast.errors import DamagedLine, JournalError, SessionNotFound
-from holdfast.testing.doubles import CountingIds, FixedClock
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.messages import Message, MessageId, content_of
-from holdfast.transcript.records import Record, Titled
+from perdure.adapters.journal import SessionInfo, SessionStore, slug_of
+from perdure.adapters.machine.clock import RandomIds, SystemClock
+from perdure.errors import DamagedLine, JournalError, SessionNotFound
+from perdure.testing.models import CountingIds, FixedClock
+from perdure.transcript.blocks import text_block
+from perdure.transcript.messages import Message, MessageId, content_of
+from perdure.transcript.records import Record, Titled
 
 pytestmark = pytest.mark.contract
 

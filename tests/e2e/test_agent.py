@@ -17,19 +17,19 @@ import msgspec
 import pytest
 from tests.agents import Bench, bench, calls, texts
 
-from holdfast.adapters.anthropic import AnthropicModel
-from holdfast.agent.calls import INTERRUPTED_CALL, NOT_RUN
-from holdfast.agent.permissions import Rule, Rules
-from holdfast.agent.progress import BackgroundEnded, No, OfSubagent, ToolEnded, ToolStarted, Yes
-from holdfast.agent.tools.talk import TODO_WRITE
-from holdfast.agent.tools.tool import Input, Outcome, Tool, Use
-from holdfast.context.replies import TextDelta
-from holdfast.engine.compaction import Done, compact
-from holdfast.errors import HoldfastError, ModelGaveUp
-from holdfast.events import CompactionDone, ObserverFailed, PermissionDecided, ToolCalled
-from holdfast.testing import FakeServer, FakeUpstream, ModelRules, ScriptedModel, overloaded, say, tool_use
-from holdfast.transcript.messages import MessageId
-from holdfast.transcript.records import InFlight
+from perdure.adapters.providers.anthropic import AnthropicModel
+from perdure.agent.calls import INTERRUPTED_CALL, NOT_RUN
+from perdure.agent.permissions import PermissionRule, PermissionRules
+from perdure.agent.progress import Allow, BackgroundEnded, Deny, SubagentProgress, ToolEnded, ToolStarted
+from perdure.agent.tools.talk import TODO_WRITE
+from perdure.agent.tools.tool import Tool, ToolInput, ToolInvocation, ToolOutcome
+from perdure.context.replies import TextDelta
+from perdure.engine.compact import CompactionSuccess, compact
+from perdure.errors import ModelGaveUp, PerdureError
+from perdure.events import CompactionDone, ObserverFailed, PermissionDecided, ToolCalled
+from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedModel, overloaded, say, tool_use
+from perdure.transcript.messages import MessageId
+from perdure.transcript.records import InFlight
 
 pytestmark = pytest.mark.e2e
 
@@ -148,14 +148,14 @@ def test_the_loop_is_bounded_and_goes_on(tmp_path: Path) -> None:
         said = await one.agent.say("go")
         assert (said.stopped, said.turns, said.calls) == ("turns", 3, 3)
         assert (await one.agent.say(None)).stopped == "done"
-        with pytest.raises(HoldfastError, match="at work"):
+        with pytest.raises(PerdureError, match="at work"):
             async with anyio.create_task_group() as tasks:
                 one.model.upstream.script.append(calls(("Bash", {"command": "sleep 0.3"})))
                 tasks.start_soon(one.agent.say, "slow")
                 await anyio.sleep(0.1)
                 try:
                     await one.agent.say("at the same time")
-                except HoldfastError as e:
+                except PerdureError as e:
                     tasks.cancel_scope.cancel()
                     error = e
             raise error
@@ -180,17 +180,17 @@ def test_a_model_that_gives_up_leaves_a_session_that_goes_on(tmp_path: Path) -> 
 # --- order and interruption ------------------------------------------------------------------------------------------
 
 
-class MarkInput(Input, frozen=True):
+class MarkInput(ToolInput, frozen=True):
     mark: str
     seconds: float = 0.0
 
 
 def marking(name: str, heard: list[str], *, is_parallel: bool) -> Tool[MarkInput]:
-    async def marked(desk: Any, use: Use, given: MarkInput) -> Outcome:
+    async def marked(desk: Any, use: ToolInvocation, given: MarkInput) -> ToolOutcome:
         heard.append(f"{given.mark} begins")
         await anyio.sleep(given.seconds)
         heard.append(f"{given.mark} ends")
-        return Outcome(given.mark)
+        return ToolOutcome(given.mark)
 
     return Tool(name, MarkInput, marked, is_parallel=is_parallel, description="For tests: remembers when it ran.")
 
@@ -329,7 +329,7 @@ def test_an_interruption_within_an_answer_keeps_its_whole_blocks(tmp_path: Path)
 def test_what_permissions_leave_open_is_asked_for(tmp_path: Path) -> None:
     async def body() -> None:
         one = await bench(tmp_path, mode="default")
-        one.answers = [No("use make instead"), Yes(), Yes(Rule("Bash", "touch:*"))]
+        one.answers = [Deny("use make instead"), Allow(), Allow(PermissionRule("Bash", "touch:*"))]
         text, failed = await one.call("Bash", command="touch a")
         assert failed and text.endswith("Nothing was done. They said: use make instead")
         assert not (await one.call("Bash", command="touch a"))[1]
@@ -337,7 +337,7 @@ def test_what_permissions_leave_open_is_asked_for(tmp_path: Path) -> None:
         assert not (await one.call("Bash", command="touch c"))[1] and (tmp_path / "c").exists()
         assert [str(asked.rule) for asked in one.asked] == ["Bash(touch:*)"] * 3
         assert not (await one.call("Bash", command="git status"))[1] or len(one.asked) == 3
-        one.answers = [No(stops=True)]
+        one.answers = [Deny(stops=True)]
         one.model.upstream.script.append(
             calls(("Write", {"file_path": "w", "content": ""}), ("Bash", {"command": "touch d"}))
         )
@@ -360,13 +360,13 @@ def test_one_question_is_asked_at_a_time_also_by_sub_agents(tmp_path: Path) -> N
         one = await bench(tmp_path, mode="default")
         at_once, most = 0, 0
 
-        async def slowly(asked: Any) -> Yes:
+        async def slowly(asked: Any) -> Allow:
             nonlocal at_once, most
             at_once += 1
             most = max(most, at_once)
             await anyio.sleep(0.05)
             at_once -= 1
-            return Yes()
+            return Allow()
 
         one._ask = slowly  # type: ignore[method-assign]
         task = {"description": "touch", "prompt": "touch"}
@@ -389,7 +389,7 @@ def test_nobody_to_ask_means_no(tmp_path: Path) -> None:
         (folder / "link.txt").symlink_to(outside)
         (folder / ".env").write_text("KEY=1")
         (folder / "a.txt").write_text("KEY=2")
-        one = await bench(folder, mode="default", is_alone=True, rules=Rules.of(deny=["Read(.env)"]))
+        one = await bench(folder, mode="default", is_alone=True, rules=PermissionRules.of(deny=["Read(.env)"]))
         for name, given in (
             ("Read", {"file_path": "../outside.txt"}),
             ("Read", {"file_path": "link.txt"}),
@@ -417,24 +417,24 @@ def test_plan_mode_ends_with_an_approved_plan(tmp_path: Path) -> None:
         await one.call("EnterPlanMode")
         assert one.agent.mode == "plan"
         assert "plan mode is on" in (await one.call("Write", file_path="a", content="x"))[0]
-        one.answers = [No("smaller steps")]
+        one.answers = [Deny("smaller steps")]
         text, failed = await one.call("ExitPlanMode", plan="# Plan\n1. all")
         assert failed and "smaller steps" in text and one.agent.mode == "plan"
         await one.agent.close()
         two = await bench(
             tmp_path / "p", home=home, resume=one.agent.session.name, model=one.model, mode="accept_edits"
         )
-        two.answers = [Yes()]
+        two.answers = [Allow()]
         text, failed = await two.call("ExitPlanMode", plan="# Plan\n1. one\n2. two")
         assert not failed and two.agent.mode == "accept_edits", text
         plan = Path(two.agent.desk.machine.plan_file)
         assert plan.read_text() == "# Plan\n1. one\n2. two"
         assert not (await two.call("Write", file_path="a", content="x"))[1]
         plan.write_text("# Plan, edited by hand")
-        two.answers = [Yes(Rule("Bash", "seq:*"))]
+        two.answers = [Allow(PermissionRule("Bash", "seq:*"))]
         for _ in range(5):
             await two.call("Bash", command="seq 1 4000")
-        assert isinstance(await compact(two.agent.session, trigger="manual"), Done)
+        assert isinstance(await compact(two.agent.session, trigger="manual"), CompactionSuccess)
         said = texts(item.message for item in two.agent.session.view.items)
         assert "# Plan, edited by hand" in said
         await two.agent.close()
@@ -598,7 +598,7 @@ def test_what_runs_is_named_behind_a_compaction(tmp_path: Path) -> None:
         work = one.agent.background.running[0]
         for _ in range(5):
             await one.call("Bash", command="seq 1 4000")
-        assert isinstance(await compact(one.agent.session, trigger="manual"), Done)
+        assert isinstance(await compact(one.agent.session, trigger="manual"), CompactionSuccess)
         said = texts(item.message for item in one.agent.session.view.items)
         assert f"{work.id} (running), command: a long sleep; its result: {work.where}" in said
         records = await one.agent.session.world.journal.load()
@@ -636,7 +636,7 @@ def test_sub_agents_have_journals_beside_the_session(tmp_path: Path) -> None:
         journal = Path(done.where)
         assert journal.is_file() and "agents" in journal.parts and b"How many files" in journal.read_bytes()
         assert b"no tool 'Task'" in journal.read_bytes()  # a sub-agent starts no others
-        assert any(isinstance(p, OfSubagent) and isinstance(p.progress, ToolStarted) for p in one.seen)
+        assert any(isinstance(p, SubagentProgress) and isinstance(p.progress, ToolStarted) for p in one.seen)
         one.model.upstream.script.extend(
             [calls(("Task", {**task, "prompt": "sure?", "resume": identity})), "yes", "good"]
         )

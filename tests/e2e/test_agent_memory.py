@@ -9,15 +9,13 @@ import anyio
 import pytest
 from tests.agents import Bench, bench, texts
 
-from holdfast.adapters.files.memories import file_memories
-from holdfast.adapters.files.memory_index import cache_of
-from holdfast.adapters.files.recollected import FileMemories
-from holdfast.adapters.files.roots import grounds_of
-from holdfast.agent.progress import Remembered
-from holdfast.memory.changes import Save, Stamp
-from holdfast.memory.directory import project_directory
-from holdfast.memory.retrieval.memories import Wanted
-from holdfast.testing import say, tool_use
+from perdure.adapters.machine.repositories import memory_roots
+from perdure.adapters.memory.directory import FileMemories, cache_of, file_memories
+from perdure.agent.progress import MemoryUpdated
+from perdure.memory.changes import SaveMemory, Stamp
+from perdure.memory.places import project_directory
+from perdure.memory.retrieval import MemoryQuery
+from perdure.testing import say, tool_use
 
 pytestmark = pytest.mark.e2e
 
@@ -26,7 +24,7 @@ class Place:
     def __init__(self, tmp_path: Path) -> None:
         self.project, self.home = tmp_path / "project", tmp_path / "home"
         self.project.mkdir()
-        self.memory = Path(project_directory(grounds_of(self.home, self.project)))
+        self.memory = Path(project_directory(memory_roots(self.home, self.project)))
 
     def save(self, name: str, text: str) -> None:
         path = self.memory / name
@@ -87,7 +85,7 @@ def test_on_the_users_word(place: Place) -> None:
     async def go() -> None:
         one = await place.bench("I'll keep to that.")
         said = await one.agent.say("Remember that we deploy on Fridays.")
-        lines = [event.text for event in one.seen if isinstance(event, Remembered)]
+        lines = [event.text for event in one.seen if isinstance(event, MemoryUpdated)]
         assert lines == ["Remembered as /memories/project_we_deploy_on_fridays.md: we deploy on Fridays"]
         assert lines[0] in shown(one)
         entry = (await file_memories(place.memory).entries())[0]
@@ -181,7 +179,7 @@ def test_sub_agents_have_rights_of_their_own(place: Place) -> None:
             (f"Error: {project} may only be read by this agent", True),
             (f"Error: {user} isn't open to this agent, but for /memories/agent/local, /memories", True),
         ]
-        own = place.project / ".holdfast" / "agent-memory-local" / "keeper"
+        own = place.project / ".perdure" / "agent-memory-local" / "keeper"
         assert (own / "k.md").read_text() == "kept\n"
         assert not (place.memory / "k.md").exists()
         assert [text for text, _ in await child("general-purpose", save(project))] == [
@@ -203,7 +201,7 @@ def test_what_was_let_through_is_shown_as_data(place: Place) -> None:
         store = file_memories(place.memory)
         text = "---\nname: Staging cluster\ndescription: where staging runs\ntype: project\n---\nOn zz9.\n"
         stamp = Stamp(origin="tool", at=1.0, session="s", message="m")
-        await store.approve((await store.propose(Save(name="staging.md", text=text), stamp, "a tool")).id)
+        await store.approve((await store.propose(SaveMemory(name="staging.md", text=text), stamp, "a tool")).id)
         one = await place.bench("On zz9.")
         await one.agent.say("Where does the staging cluster run?")
         assert "(memory of the type project, from the result of a tool; saved " in shown(one)
@@ -226,11 +224,11 @@ def test_uses_are_counted_beside_the_directory(place: Place) -> None:
             await one.agent.say("When do deploys go out?")
             assert "On Fridays." in shown(one)
             await one.agent.close()
-        assert {path.name for path in place.memory.iterdir()} - {".holdfast"} == {"deploys.md", "MEMORY.md"}
+        assert {path.name for path in place.memory.iterdir()} - {".perdure"} == {"deploys.md", "MEMORY.md"}
         assert (place.memory / "deploys.md").read_text() == text
         memories = FileMemories(place.memory, cache=cache_of(place.home, place.memory))
         assert await memories.used() == {"deploys.md": 2}
-        found = await memories.find(Wanted(query="when do deploys go out"))
+        found = await memories.find(MemoryQuery(query="when do deploys go out"))
         assert "used 2 times" in found.chosen[0].why
         memories.settle()
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from tests.agents import calls
 from tests.commands import Done, command
-from tests.terminals import HOLDFAST, Served, environment, parts, served, terminal
+from tests.terminals import PERDURE, Served, environment, parts, served, terminal
 
-from holdfast.testing import overloaded, say, tool_use
+from perdure.testing import overloaded, say, tool_use
 
 pytestmark = pytest.mark.e2e
 
@@ -233,7 +233,7 @@ def test_history_is_private_and_several_lines_are_one_prompt(folder: Path, env: 
         one.until("begin a new session")
         one.type("\x15/exit")
         assert one.end() == 0
-    (history,) = Path(env["HOLDFAST_HOME"]).rglob("history")
+    (history,) = Path(env["PERDURE_HOME"]).rglob("history")
     assert stat.S_IMODE(history.stat().st_mode) == 0o600 and "second" in history.read_text()
 
 
@@ -363,7 +363,7 @@ def test_an_error_is_a_line_and_the_prompt_can_be_tried_again(folder: Path, env:
 
 def test_nobody_who_reads_and_nobody_who_types(folder: Path, env: dict[str, str]) -> None:
     """CLI-5: a closed pipe ends it quietly, a missing input is one line."""
-    chat = " ".join(map(shlex.quote, [*HOLDFAST, "chat", "--model", "offline"]))
+    chat = " ".join(map(shlex.quote, [*PERDURE, "chat", "--model", "offline"]))
 
     def shell(line: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -375,7 +375,7 @@ def test_nobody_who_reads_and_nobody_who_types(folder: Path, env: dict[str, str]
     done = shell(f"{chat} <&-")
     assert done.returncode == 2 and "no standard input" in done.stderr and len(done.stderr.splitlines()) == 1
     done = shell(f"{chat} </dev/null")
-    assert done.returncode == 0 and "holdfast:" not in done.stderr, done.stderr
+    assert done.returncode == 0 and "perdure:" not in done.stderr, done.stderr
 
 
 def test_a_low_context_says_what_to_do(folder: Path, env: dict[str, str]) -> None:
@@ -461,7 +461,7 @@ def test_run_fails_with_one_when_the_model_gives_up_and_130_when_interrupted(fol
         assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
         common = ("--model", server.name, "--mode", "bypass", "--json", *ALONE)
         for is_json in (True, False):
-            words = [*HOLDFAST, "run", "wait", *(common if is_json else [word for word in common if word != "--json"])]
+            words = [*PERDURE, "run", "wait", *(common if is_json else [word for word in common if word != "--json"])]
             (folder / "begun").unlink(missing_ok=True)
             server.upstream.script.clear()
             server.upstream.script.append(calls(("Bash", {"command": "touch begun; sleep 40"})))
@@ -488,7 +488,7 @@ def test_a_second_model_takes_over_when_the_first_gives_up(folder: Path, env: di
 def test_init_writes_a_config_that_reads_as_nothing_changed(folder: Path, env: dict[str, str]) -> None:
     """CLI-3: every line a comment; each of them, without its sign, is a setting that can be read."""
     done = command("init", cwd=folder, env=env)
-    path = Path(env["HOLDFAST_HOME"]) / "config.toml"
+    path = Path(env["PERDURE_HOME"]) / "config.toml"
     assert done.returncode == 0 and str(path) in done.stdout and stat.S_IMODE(path.stat().st_mode) == 0o600
     assert json.loads(command("config", "--json", "--changed", cwd=folder, env=env).stdout)["settings"] == {}
     assert command("init", cwd=folder, env=env).returncode == 2
@@ -497,9 +497,9 @@ def test_init_writes_a_config_that_reads_as_nothing_changed(folder: Path, env: d
     changed = json.loads(command("config", "--json", "--changed", cwd=folder, env=env).stdout)["settings"]
     assert {"main_models", "auto_compact", "permission_deny", "memory"} <= set(changed)
     assert command("init", "--project", cwd=folder, env=env).returncode == 0
-    full = f"trap '' XFSZ; ulimit -f 0; {' '.join(map(shlex.quote, HOLDFAST))} init --force"
+    full = f"trap '' XFSZ; ulimit -f 0; {' '.join(map(shlex.quote, PERDURE))} init --force"
     done = subprocess.run(["bash", "-c", full], cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and str(path) in done.stderr, done.stderr
     assert [one.name for one in path.parent.iterdir() if one.is_file()] == ["config.toml"] and path.read_text()
-    text = (folder / ".holdfast" / "config.toml").read_text()
+    text = (folder / ".perdure" / "config.toml").read_text()
     assert "#permission_deny" in text and "permission_allow" not in text

@@ -15,14 +15,14 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast.adapters.files import SessionLock
-from holdfast.cli import main
-from holdfast.engine.compaction import compact
-from holdfast.transcript.blocks import block_of, text_block
-from holdfast.transcript.foreign.export import to_claude_code
-from holdfast.transcript.messages import Message, MessageId, ResponseId, Usage, content_of
-from holdfast.transcript.records import Titled
-from holdfast.wiring import create_session
+from perdure.adapters.journal import SessionLock
+from perdure.cli import main
+from perdure.engine.compact import compact
+from perdure.logs.export import to_claude_code
+from perdure.transcript.blocks import block_of, text_block
+from perdure.transcript.messages import Message, MessageId, ResponseId, Usage, content_of
+from perdure.transcript.records import Titled
+from perdure.wiring import create_session
 
 pytestmark = pytest.mark.e2e
 
@@ -78,9 +78,9 @@ def log_bytes(**shape: int) -> bytes:
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder with a home in it, and no settings from outside."""
     for name in list(os.environ):
-        if name.startswith(("HOLDFAST_", "CLAUDE_", "DISABLE_")):
+        if name.startswith(("PERDURE_", "CLAUDE_", "DISABLE_")):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -133,7 +133,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def process(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "holdfast", *arguments]
+    command = [sys.executable, "-m", "perdure", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **more)
 
 
@@ -213,7 +213,7 @@ def test_several_files_end_with_a_table_and_may_run_in_processes(place: Path, lo
 def test_our_own_journals_replay(run: Any, kept: str, place: Path) -> None:
     journal = next((place / "home").rglob("journal.jsonl"))
     (result,) = run("replay", journal, "--json").json
-    assert (result["format"], result["session"], result["turns"]) == ("holdfast", "ours", 31)
+    assert (result["format"], result["session"], result["turns"]) == ("perdure", "ours", 31)
 
 
 # --- inspect and context
@@ -244,7 +244,7 @@ def test_inspect_shows_our_boundaries(run: Any, kept: str) -> None:
     (data,) = run("inspect", kept, "--json").json
     (boundary,) = data["boundaries"]
     assert boundary["trigger"] == "manual" and boundary["tokens_before"] > boundary["tokens_after"] > 0
-    assert data["format"] == "holdfast" and "summary" in [category["name"] for category in data["categories"]]
+    assert data["format"] == "perdure" and "summary" in [category["name"] for category in data["categories"]]
 
 
 def test_context_is_text_in_a_pipe(run: Any, log: Path) -> None:
@@ -464,10 +464,10 @@ def test_a_report_of_a_log_and_of_a_session(run: Any, log: Path, kept: str, plac
     (made,) = ran.json
     page = (place / "log.html").read_text()
     assert made["turns"] == 5 and made["bytes"] == len(page.encode())
-    assert "as Holdfast would have managed it" in page and "what the log itself paid" in page
+    assert "as Perdure would have managed it" in page and "what the log itself paid" in page
     assert run("report", "ours", "-o", place / "ours.html").out.strip().endswith("open it in a browser")
     page = (place / "ours.html").read_text()
-    assert "holdfast recall ours ID" in page and "Find the bug in parser.py" in page and "manual" in page
+    assert "perdure recall ours ID" in page and "Find the bug in parser.py" in page and "manual" in page
     assert run("report", log, "-o", "log.html").code == 2, "nothing is written over"
     assert run("report", log, "-o", "log.html", "--force").code == 0
     assert run("report", log, "-o", log, "--force").code == 2 and run("report", "nobody", "-o", "x.html").code == 3
@@ -521,7 +521,7 @@ def test_errors_are_one_line_with_a_code(run: Any, arguments: list[str], code: i
     """CLI-5: what, where, what to do."""
     ran = run(*arguments)
     assert ran.code == code and ran.out == ""
-    assert ran.err.startswith("holdfast: ") and ran.err.count("\n") == 1
+    assert ran.err.startswith("perdure: ") and ran.err.count("\n") == 1
     assert words in ran.err
 
 
@@ -536,7 +536,7 @@ def test_a_defect_is_one_line_too(run: Any, log: Path, monkeypatch: pytest.Monke
     def broken(*_: object) -> None:
         raise RuntimeError("odd\nthing")
 
-    monkeypatch.setattr("holdfast.context.accounting.account", broken)
+    monkeypatch.setattr("perdure.context.accounting.account", broken)
     ran = run("inspect", log)
     assert ran.code == 1 and "internal error: RuntimeError: odd thing; --debug shows where" in ran.err
 
@@ -545,13 +545,13 @@ def test_an_interrupt_is_one_line(run: Any, log: Path, monkeypatch: pytest.Monke
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("holdfast.context.accounting.account", interrupted)
+    monkeypatch.setattr("perdure.context.accounting.account", interrupted)
     ran = run("inspect", log)
-    assert ran.code == 130 and ran.err.strip() == "holdfast: interrupted; nothing that was recorded is lost"
+    assert ran.code == 130 and ran.err.strip() == "perdure: interrupted; nothing that was recorded is lost"
 
 
 def test_a_closed_pipe_is_quiet(log: Path) -> None:
-    command = [sys.executable, "-m", "holdfast", "inspect", "--json", str(log)]
+    command = [sys.executable, "-m", "perdure", "inspect", "--json", str(log)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
         assert started.stdout is not None and started.stderr is not None
         started.stdout.close()
@@ -562,19 +562,19 @@ def test_a_closed_pipe_is_quiet(log: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell is needed")
 def test_an_output_that_is_full_or_closed_is_one_line_or_nothing(log: Path) -> None:
     """CLI-5: no traceback, and a place."""
-    command = shlex.join([sys.executable, "-m", "holdfast", "inspect", str(log)])
+    command = shlex.join([sys.executable, "-m", "perdure", "inspect", str(log)])
     closed = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, check=False)
     assert closed.returncode == 0 and closed.stderr == b""
     if Path("/dev/full").exists():
         full = subprocess.run(["sh", "-c", f"{command} >/dev/full"], capture_output=True, check=False)
         assert full.returncode == 1
-        assert full.stderr.decode().strip() == "holdfast: standard output: No space left on device"
+        assert full.stderr.decode().strip() == "perdure: standard output: No space left on device"
 
 
 def test_a_home_that_cannot_be_made_is_a_problem(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """CLI-5: doctor says so before the first session fails."""
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "file" / "home"))
+    monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "file" / "home"))
     ran = run("doctor")
     assert ran.code == 1 and "can't be made" in ran.out and "all is well" not in ran.out
 
@@ -592,7 +592,7 @@ def seen_on_a_terminal(arguments: list[str], columns: str, no_color: str = "") -
 
     leader, follower = pty.openpty()
     environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": columns, "NO_COLOR": no_color}
-    command = [sys.executable, "-m", "holdfast", *arguments]
+    command = [sys.executable, "-m", "perdure", *arguments]
     with subprocess.Popen(command, stdout=follower, stderr=follower, env=environ) as started:
         os.close(follower)
         seen = b""
@@ -622,12 +622,12 @@ def test_help_and_version(place: Path) -> None:
     assert done.returncode == 0
     for command in ("replay", "inspect", "context", "sessions", "export", "config", "doctor"):
         assert f"  {command} " in done.stdout
-    assert process("--version").stdout.startswith("holdfast ")
+    assert process("--version").stdout.startswith("perdure ")
 
 
 def test_help_loads_no_engine() -> None:
     """SPD-5: commands import what they need when they run."""
-    code = "import sys; from holdfast.cli import main; main(['--help']); print(*sorted(sys.modules), file=sys.stderr)"
+    code = "import sys; from perdure.cli import main; main(['--help']); print(*sorted(sys.modules), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
-    assert not {"msgspec", "anyio", "rich", "holdfast.context.view", "holdfast.settings"} & loaded
+    assert not {"msgspec", "anyio", "rich", "perdure.context.view", "perdure.settings"} & loaded

@@ -14,11 +14,11 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from holdfast.cli import main
-from holdfast.testing import FakeServer, FakeUpstream
-from holdfast.transcript.foreign.export import to_claude_code
-from holdfast.transcript.messages import Message, MessageId, ResponseId, Usage
-from holdfast.wiring import create_session
+from perdure.cli import main
+from perdure.logs.export import to_claude_code
+from perdure.testing import FakeServer, FakeUpstream
+from perdure.transcript.messages import Message, MessageId, ResponseId, Usage
+from perdure.wiring import create_session
 
 pytestmark = pytest.mark.e2e
 
@@ -46,9 +46,9 @@ def messages(turns: int = 12, words: int = 1_000) -> list[Message]:
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in list(os.environ):
-        if name.startswith(("HOLDFAST_", "CLAUDE_", "DISABLE_")):
+        if name.startswith(("PERDURE_", "CLAUDE_", "DISABLE_")):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -252,7 +252,7 @@ def test_a_session_that_went_on_is_exported_with_what_was_said(run: Door, place:
     assert run("import", "log.jsonl") == 0
 
     async def go_on() -> None:
-        from holdfast.wiring import open_session
+        from perdure.wiring import open_session
 
         session = await open_session(place / "home", "log-1")
         await session.append(Message.of("user", "one more thing"))
@@ -282,7 +282,7 @@ def test_the_bare_command_shows_its_help(capsys: pytest.CaptureFixture[str]) -> 
     """CLI-5: line by line, as with --help."""
     assert main([]) == 2
     shown = capsys.readouterr().out
-    assert shown.startswith("Usage: holdfast") and shown.count("\n") > 10
+    assert shown.startswith("Usage: perdure") and shown.count("\n") > 10
 
 
 def test_an_import_that_fails_leaves_nothing_behind(
@@ -296,7 +296,7 @@ def test_an_import_that_fails_leaves_nothing_behind(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("holdfast.engine.imports.import_recording", fails)
+        patched.setattr("perdure.engine.imports.import_recording", fails)
         assert main(["import", str(log)]) == 1
     assert not list((place / "home").rglob("journal.jsonl"))
     assert main(["import", str(log)]) == 0
@@ -399,12 +399,12 @@ def test_hooks_of_the_command_line_and_of_the_settings(run: Door, ours: str, pla
     (place / "home" / "config.toml").write_text('pre_compact_hooks = ["echo theirs >&2; exit 2"]\n')
     assert run("compact", ours) == 1 and "theirs" in run.err
     (place / "home" / "config.toml").unlink()
-    (place / ".holdfast").mkdir()
-    (place / ".holdfast" / "config.toml").write_text('pre_compact_hooks = ["touch owned; exit 2"]\n')
+    (place / ".perdure").mkdir()
+    (place / ".perdure" / "config.toml").write_text('pre_compact_hooks = ["touch owned; exit 2"]\n')
     assert run("compact", ours, "--dry-run") == 0 and "not trusted" in run.err and not (place / "owned").exists()
-    assert run("config") == 0 and "not used, as it isn't trusted: .holdfast/config.toml" in run.out
+    assert run("config") == 0 and "not used, as it isn't trusted: .perdure/config.toml" in run.out
     assert run("trust") == 0 and "pre_compact_hooks: touch owned; exit 2" in run.out
-    (place / ".holdfast" / "config.toml").write_text('pre_compact_hooks = ["touch owned; exit 2", "touch more"]\n')
+    (place / ".perdure" / "config.toml").write_text('pre_compact_hooks = ["touch owned; exit 2", "touch more"]\n')
     assert run("compact", ours, "--dry-run") == 0 and "changed since you said yes" in run.err
     assert not (place / "owned").exists()
     assert run("trust") == 0 and run("compact", ours) == 1 and (place / "owned").exists()

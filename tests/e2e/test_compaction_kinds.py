@@ -11,21 +11,20 @@ import msgspec
 import pytest
 from tests.services import serve
 
-from holdfast import Settings, memory_session, run_turn
-from holdfast.adapters.sinks import ListSink
-from holdfast.context.compaction import Plan
-from holdfast.context.hooked import Answer, Hook, PreCompact, Told
-from holdfast.context.parts import Part
-from holdfast.context.policy import Facts, low_line, pressure
-from holdfast.context.requests import to_request
-from holdfast.engine.compact_tool import ACCEPTED, OFF, WAITING, compact_tool
-from holdfast.engine.compaction import Done, Failed, compact
-from holdfast.engine.keepers import Keepers
-from holdfast.engine.session import LiveSession
-from holdfast.engine.strategies import Strategy
-from holdfast.engine.turn import prepare
-from holdfast.errors import CompactionRefused, ContextBlocked, ModelGaveUp
-from holdfast.events import (
+from perdure import Settings, memory_session, run_turn
+from perdure.adapters.sinks import ListSink
+from perdure.compaction.hooks import Hook, HookDecision, HookEvent, PreCompact
+from perdure.compaction.plan import CompactionPart, CompactionPlan
+from perdure.context.policy import Facts, low_line, pressure
+from perdure.context.request import to_request
+from perdure.engine.background import Keepers
+from perdure.engine.compact import CompactionFailure, CompactionSuccess, compact
+from perdure.engine.session import LiveSession
+from perdure.engine.strategies import CompactionStrategy
+from perdure.engine.tools import ACCEPTED, OFF, WAITING, compact_tool
+from perdure.engine.turn import prepare
+from perdure.errors import CompactionRefused, ContextBlocked, ModelGaveUp
+from perdure.events import (
     BoundaryListenerFailed,
     CompactionAttemptFailed,
     CompactionBlocked,
@@ -37,12 +36,11 @@ from holdfast.events import (
     PrefixMoved,
     SummaryHeld,
 )
-from holdfast.testing import ChaosModel, Fault, FixedClock, ScriptedModel, check_anthropic, say, tool_use
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.edits import Change, Compacted, Rewound, Snipped
-from holdfast.transcript.messages import Message
-from holdfast.transcript.records import Front
-from holdfast.wiring import Parts, background
+from perdure.testing import ChaosModel, Fault, FixedClock, ScriptedModel, check_anthropic, say, tool_use
+from perdure.transcript.blocks import text_block
+from perdure.transcript.messages import Message
+from perdure.transcript.records import BlockChange, Compacted, Front, Rewound, Snipped
+from perdure.wiring import SessionOptions, background
 
 pytestmark = pytest.mark.e2e
 
@@ -65,7 +63,7 @@ class Desk:
     async def open(cls, **settings: Any) -> Desk:
         desk = cls()
         wanted = {"window_tokens": 60_000, "restore": False, "microcompact": False, "snip": False, **settings}
-        parts = Parts(settings=Settings(**wanted), sink=desk.sink, clock=FixedClock())
+        parts = SessionOptions(settings=Settings(**wanted), sink=desk.sink, clock=FixedClock())
         desk.session = await memory_session(parts=parts)
         await desk.session.record(Front(model="scripted"))
         return desk
@@ -114,8 +112,8 @@ def test_from_here_on(*, model: bool) -> None:
             desk.model.upstream.script.append(SUMMARY)
         else:
             serve(desk.session, summarizer=())
-        outcome = await compact(desk.session, trigger="manual", part=Part(start=ids[4]))
-        assert isinstance(outcome, Done) and outcome.boundary.strategy == ("full" if model else "ledger")
+        outcome = await compact(desk.session, trigger="manual", part=CompactionPart(start=ids[4]))
+        assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == ("full" if model else "ledger")
         assert desk.ids[:4] == ids[:4] and desk.ids[4].startswith("summary-") and len(desk.ids) == 5
         after = await desk.request()
         assert after[:4] == before[:4]
@@ -143,7 +141,9 @@ def test_up_to_here() -> None:
             await desk.fill(12_000)
             serve(desk.session, summarizer=())
             kept = desk.ids[-4:]
-            assert isinstance(await compact(desk.session, trigger="manual", part=Part(end=kept[0])), Done)
+            assert isinstance(
+                await compact(desk.session, trigger="manual", part=CompactionPart(end=kept[0])), CompactionSuccess
+            )
             assert desk.ids[1:] == kept and desk.ids[0].startswith("summary-")
         await desk.turn("And now?")
 
@@ -156,13 +156,16 @@ def test_a_part_between_two_messages_and_what_cannot_be() -> None:
         await desk.fill(12_000)
         ids = desk.ids
         with pytest.raises(CompactionRefused, match="'nowhere' is no message of the view"):
-            await compact(desk.session, trigger="manual", part=Part(start="nowhere"))
+            await compact(desk.session, trigger="manual", part=CompactionPart(start="nowhere"))
         with pytest.raises(CompactionRefused, match="nothing stands in the part"):
-            await compact(desk.session, trigger="manual", part=Part(end=ids[0]))
+            await compact(desk.session, trigger="manual", part=CompactionPart(end=ids[0]))
         with pytest.raises(CompactionRefused, match="begins the ids of several"):
-            await compact(desk.session, trigger="manual", part=Part(start=ids[0][:1]))
+            await compact(desk.session, trigger="manual", part=CompactionPart(start=ids[0][:1]))
         serve(desk.session, summarizer=())
-        assert isinstance(await compact(desk.session, trigger="manual", part=Part(start=ids[2], end=ids[-2])), Done)
+        assert isinstance(
+            await compact(desk.session, trigger="manual", part=CompactionPart(start=ids[2], end=ids[-2])),
+            CompactionSuccess,
+        )
         assert desk.ids[:2] == ids[:2] and desk.ids[3:] == ids[-2:]
         assert desk.session.is_compacting is False
 
@@ -209,9 +212,9 @@ def test_a_held_summary_survives_a_restart() -> None:
     async def body() -> None:
         desk = await Desk.open()
         await warned(desk)
-        parts = Parts(settings=desk.session.settings, sink=desk.sink, clock=FixedClock())
+        parts = SessionOptions(settings=desk.session.settings, sink=desk.sink, clock=FixedClock())
         desk.session = await memory_session(journal=desk.session.world.journal, parts=parts)
-        assert isinstance(await compact(desk.session, trigger="auto"), Done)
+        assert isinstance(await compact(desk.session, trigger="auto"), CompactionSuccess)
         assert desk.of(HeldSummaryUsed)
 
     run(body)
@@ -231,7 +234,7 @@ def test_what_no_longer_fits_is_dropped_with_a_reason(why: str) -> None:
             await session.record(Rewound(to=session.view.items[-4].message.id))
         desk.model.upstream.script.append(SUMMARY)
         outcome = await compact(session, trigger="auto", focus="x" if why == "instructions" else "")
-        assert isinstance(outcome, Done) and not desk.of(HeldSummaryUsed)
+        assert isinstance(outcome, CompactionSuccess) and not desk.of(HeldSummaryUsed)
         [failed] = [e for e in desk.of(CompactionAttemptFailed) if e.strategy == "precomputed"]
         assert failed.reason.startswith(why)
 
@@ -240,15 +243,15 @@ def test_what_no_longer_fits_is_dropped_with_a_reason(why: str) -> None:
 
 def snipped(session: LiveSession) -> Any:
     message = session.view.items[1].message.id
-    return Snipped(changes=(Change(message, 0, msgspec.Raw(text_block("short").raw)),), reason="test")
+    return Snipped(changes=(BlockChange(message, 0, msgspec.Raw(text_block("short").raw)),), reason="test")
 
 
 def test_a_hook_may_block_it_and_a_bad_answer_is_none() -> None:
     """CMP-10: abandoned and reported; the trigger is another matter."""
 
     async def body() -> None:
-        async def refuse(told: Told) -> Answer:
-            return Answer(block="not now") if isinstance(told, PreCompact) else Answer()
+        async def refuse(told: HookEvent) -> HookDecision:
+            return HookDecision(block="not now") if isinstance(told, PreCompact) else HookDecision()
 
         desk = await Desk.open()
         serve(desk.session, hooks=(Hook("mine", refuse),))
@@ -357,8 +360,8 @@ def test_odd_requests_are_answered_in_words() -> None:
 
 def test_a_blocked_request_is_asked_of_the_hook_once() -> None:
     async def body() -> None:
-        async def refuse(told: Told) -> Answer:
-            return Answer(block="not now") if isinstance(told, PreCompact) else Answer()
+        async def refuse(told: HookEvent) -> HookDecision:
+            return HookDecision(block="not now") if isinstance(told, PreCompact) else HookDecision()
 
         desk = await Desk.open(request_floor_percent=1)
         await desk.fill(5_000)
@@ -403,7 +406,7 @@ def test_manual_timing_never_compacts_by_itself() -> None:
         view, facts = desk.session.view, desk.session.facts()
         assert not desk.of(CompactionDone) and pressure(view, facts).value == "blocked"
         assert "run /compact" in (low_line(facts.size(view), facts.limits) or "")
-        assert isinstance(await compact(desk.session, trigger="manual"), Done)
+        assert isinstance(await compact(desk.session, trigger="manual"), CompactionSuccess)
 
     run(body)
 
@@ -419,7 +422,7 @@ def test_those_who_loaded_something_are_told_of_a_boundary() -> None:
         await desk.fill(12_000, summarizer=())
         serve(desk.session, on_boundary=(lambda boundary: 1 // 0, told.append))  # type: ignore[assignment]
         outcome = await compact(desk.session, trigger="manual")
-        assert isinstance(outcome, Done) and told == [desk.session.view.boundary]
+        assert isinstance(outcome, CompactionSuccess) and told == [desk.session.view.boundary]
         assert [event.reason for event in desk.of(BoundaryListenerFailed)] == ["ZeroDivisionError"]
 
     run(body)
@@ -462,16 +465,16 @@ def test_every_fault_inside_a_compaction_ends(first: Fault) -> None:
 def test_with_nothing_to_compact_that_is_the_reason_and_not_that_there_are_no_notes() -> None:
     """CMP-8: an outcome names what the last strategy says, also where that has no proposal at all."""
 
-    async def no_notes(session: LiveSession, facts: Facts) -> AsyncIterator[Plan | str]:
+    async def no_notes(session: LiveSession, facts: Facts) -> AsyncIterator[CompactionPlan | str]:
         yield "no_notes: none were written yet"
 
     async def body() -> None:
         sink = ListSink()
-        session = await memory_session(parts=Parts(sink=sink))
-        serve(session, strategies=(Strategy("session_memory", no_notes),))
+        session = await memory_session(parts=SessionOptions(sink=sink))
+        serve(session, strategies=(CompactionStrategy("session_memory", no_notes),))
         for record in (None, "A record of a person."):
             outcome = await compact(session, trigger="manual", record=record)
-            assert isinstance(outcome, Failed) and outcome.reason.startswith("nothing_to_compact: ")
+            assert isinstance(outcome, CompactionFailure) and outcome.reason.startswith("nothing_to_compact: ")
         failed = [(e.strategy, e.reason.split(":")[0]) for e in sink.events if isinstance(e, CompactionAttemptFailed)]
         assert failed == [
             ("session_memory", "no_notes"),

@@ -1,4 +1,4 @@
-"""`holdfast doctor`, and what it brings back: blobs, cut journals, lines that were put aside (D5, ENG-9)."""
+"""`perdure doctor`, and what it brings back: blobs, cut journals, lines that were put aside (D5, ENG-9)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import anyio
 import msgspec
 import pytest
 
-from holdfast.adapters.files import FileBlobs, SessionStore
-from holdfast.cli import main
-from holdfast.context.replacements import blob_id
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.edits import Offloaded, Stored
-from holdfast.transcript.messages import BlobId, Message, MessageId, ToolUseId, content_of
-from holdfast.transcript.records import Noted
+from perdure.adapters.journal import FileBlobs, SessionStore
+from perdure.cli import main
+from perdure.context.offload import blob_id
+from perdure.transcript.blocks import text_block
+from perdure.transcript.messages import BlobId, Message, MessageId, ToolUseId, content_of
+from perdure.transcript.records import Noted, Offloaded, StoredOriginal
 
 pytestmark = pytest.mark.e2e
 
@@ -25,7 +24,7 @@ LOST = b"nobody else has these bytes"
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
 
@@ -47,7 +46,7 @@ def made(home: Path) -> tuple[Path, BlobId, BlobId]:
         files = await SessionStore(home).create("s1", project=home, created=1.0)
         stored, alone = await files.blobs.put((bytes(RESULT), LOST))
         await files.journal.append((said("m1", RESULT),))
-        edit = Offloaded(stored=(Stored(ToolUseId("t1"), stored, len(bytes(RESULT))),))
+        edit = Offloaded(stored=(StoredOriginal(ToolUseId("t1"), stored, len(bytes(RESULT))),))
         await files.journal.append((edit, Noted(kind="other", data={"blob": alone})))
         await files.journal.append((said("m2"),))
         await files.journal.close()
@@ -110,7 +109,7 @@ def test_a_file_that_is_no_journal_is_named_once(tmp_path: Path, capsys: pytest.
     other = tmp_path / "log.jsonl"
     other.write_bytes(b'{"type":"user"}\n')
     code, out = doctor(capsys, str(other))
-    assert code == 1 and out.count(str(other)) == 1 and "holdfast inspect" in out
+    assert code == 1 and out.count(str(other)) == 1 and "perdure inspect" in out
 
 
 def test_a_damaged_header_and_a_repeated_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

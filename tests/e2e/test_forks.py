@@ -13,23 +13,23 @@ import msgspec
 import pytest
 from tests.services import serve
 
-from holdfast import Message, Settings, create_session, open_session, run_turn
-from holdfast.adapters.anthropic import AnthropicModel
-from holdfast.adapters.files.notes import notes_path
-from holdfast.adapters.openai import OpenAIModel
-from holdfast.adapters.sinks import ListSink
-from holdfast.context.noted import CURSOR
-from holdfast.context.requests import Request
-from holdfast.engine.compaction import Done, compact
-from holdfast.engine.keepers import Keepers
-from holdfast.engine.models import Models
-from holdfast.engine.notes import OFFERED, SessionNotes, digest
-from holdfast.engine.session import LiveSession
-from holdfast.events import ForkEnded, ModelFellBack, NotesFellBack, NotesUpdated
-from holdfast.memory.notes import MARK, template
-from holdfast.memory.spending import read
-from holdfast.ports import Model
-from holdfast.testing import (
+from perdure import Message, Settings, create_session, open_session, run_turn
+from perdure.adapters.memory.notes import notes_path
+from perdure.adapters.providers.anthropic import AnthropicModel
+from perdure.adapters.providers.openai import OpenAIModel
+from perdure.adapters.sinks import ListSink
+from perdure.compaction.from_notes import CURSOR
+from perdure.context.cost import read
+from perdure.context.request import ModelRequest
+from perdure.engine.background import Keepers
+from perdure.engine.compact import CompactionSuccess, compact
+from perdure.engine.models import JobModels
+from perdure.engine.notes import OFFERED, SessionNotes, digest
+from perdure.engine.session import LiveSession
+from perdure.events import ForkEnded, ModelFellBack, NotesFellBack, NotesUpdated
+from perdure.memory.notes import MARK, template
+from perdure.ports import Model
+from perdure.testing import (
     FakeServer,
     FakeUpstream,
     ModelRules,
@@ -42,9 +42,9 @@ from holdfast.testing import (
     thinking,
     tool_use,
 )
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.records import Front
-from holdfast.wiring import Parts, background
+from perdure.transcript.blocks import text_block
+from perdure.transcript.records import Front
+from perdure.wiring import SessionOptions, background
 
 pytestmark = pytest.mark.e2e
 T = TypeVar("T")
@@ -116,7 +116,7 @@ async def desk(
 ) -> AsyncIterator[Desk]:
     sink = ListSink()
     settings = settings or settings_of()
-    session = await create_session(home, project=home, session="s1", parts=Parts(settings=settings, sink=sink))
+    session = await create_session(home, project=home, session="s1", parts=SessionOptions(settings=settings, sink=sink))
     upstream = FakeUpstream(rules=ModelRules(window_tokens=200_000, min_cacheable_tokens=512))
     front = Front(
         model="claude-opus-5",
@@ -332,22 +332,22 @@ def test_another_model_takes_over_before_anything_was_done(tmp_path: Path) -> No
             broken, other = ScriptedModel([server_error()] * 9, id="broken"), ScriptedModel(id="other")
             it.session.configure(settings_of(retry_budget_seconds=0.0))
             other.upstream.script.append(say(it.edit()))
-            await it.turn(say(thinking("hm"), text("Done.")), helpers=Models(notes=(broken, other)))
+            await it.turn(say(thinking("hm"), text("Done.")), helpers=JobModels(notes=(broken, other)))
             assert [one.model for one in it.events(ModelFellBack)] == ["other"]
             assert it.events(NotesUpdated)[-1].engine == "other" and STATE in it.path.read_text()
             body = other.requests[0].body
             assert b'"thinking"' not in body and not other.upstream.statistics.violations
             small = ScriptedModel(id="small", window_tokens=8_000)
-            await it.turn(helpers=Models(notes=(small,)))
+            await it.turn(helpers=JobModels(notes=(small,)))
             assert not small.requests and it.events(NotesFellBack)[-1].reason.startswith("too_long")
 
     run(body)
 
 
 @pytest.mark.parametrize(
-    ("settings", "helpers"), [(settings_of(notes_models=("offline",)), None), (settings_of(), Models())]
+    ("settings", "helpers"), [(settings_of(notes_models=("offline",)), None), (settings_of(), JobModels())]
 )
-def test_offline_means_code_alone(tmp_path: Path, settings: Settings, helpers: Models | None) -> None:
+def test_offline_means_code_alone(tmp_path: Path, settings: Settings, helpers: JobModels | None) -> None:
     """SM-7, SM-9: by setting and by the caller."""
 
     async def body() -> None:
@@ -371,7 +371,7 @@ def test_the_tokens_of_an_hour_leave_the_rest_to_code(tmp_path: Path) -> None:
             assert not it.events(NotesFellBack)
             await it.keepers.close(it.session)
             await it.session.close()
-            it.session = await open_session(tmp_path, "s1", parts=Parts(settings=settings, sink=it.sink))
+            it.session = await open_session(tmp_path, "s1", parts=SessionOptions(settings=settings, sink=it.sink))
             it.keepers = background(it.session)
             await it.turn()
             assert [one.engine for one in it.events(NotesUpdated)][2:] == ["offline"], "the hour isn't over"
@@ -387,7 +387,7 @@ class Editor(ScriptedModel):
 
     save: Callable[[], None] = staticmethod(lambda: None)
 
-    async def stream(self, request: Request) -> AsyncIterator[Any]:  # type: ignore[override]
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:  # type: ignore[override]
         if b"bring the notes" in request.body:
             self.save()
         async for delta in super().stream(request):
@@ -447,7 +447,7 @@ def test_notes_of_a_model_carry_a_compaction_and_are_offered_after_another(tmp_p
             for number in range(8):
                 await it.turn(fork=[say(it.edit(ABOUT, f"{ABOUT}\n\nstate {number}"))])
             outcome = await compact(it.session, trigger="manual")
-            assert isinstance(outcome, Done) and outcome.boundary.strategy == "session_memory"
+            assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "session_memory"
             said = it.session.view.items[0].message.blocks[0].value.text  # type: ignore[union-attr]
             assert "state 7" in said and str(it.path) in said
             await it.turn()  # the view is smaller than at the last update: growth is counted from here
@@ -456,8 +456,8 @@ def test_notes_of_a_model_carry_a_compaction_and_are_offered_after_another(tmp_p
             it.session.configure(settings_of(notes=False))
             serve(it.session, summarizer=())
             outcome = await compact(it.session, trigger="manual")
-            assert isinstance(outcome, Done) and outcome.boundary.strategy == "ledger"
-        parts = Parts(settings=settings_of())
+            assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "ledger"
+        parts = SessionOptions(settings=settings_of())
         for is_first in (True, False):
             session = await open_session(tmp_path, "s1", offers_notes=True, parts=parts)
             offered = [item.message for item in session.view.items if item.message.note == OFFERED]
@@ -495,7 +495,7 @@ def test_a_crash_before_the_cursor(tmp_path: Path) -> None:
             await it.turn()  # the model says ok, code fills; then a run whose records are lost
             cursor = it.session.view.state.cursors[CURSOR]
             it.upstream.script.append(say(it.edit(STATE, "Lost in the crash.")))
-            serve(it.session, helpers=Models(notes=(it.model,)))
+            serve(it.session, helpers=JobModels(notes=(it.model,)))
             it.notes._rests = 0
             records = await it.notes.keep(it.session.view.copy(), it.session.facts())
             assert records and "Lost in the crash." in it.path.read_text()

@@ -10,24 +10,23 @@ import msgspec
 import pytest
 from tests.services import serve
 
-from holdfast import Settings, memory_session, run_turn
-from holdfast.adapters.sinks import ListSink
-from holdfast.context.full import CALLED_TOOL, CUT_OFF, NO_TEXT, ONLY_ANALYSIS
-from holdfast.context.quoting import indented
-from holdfast.context.replies import About, Delta, Reply
-from holdfast.context.requests import Request
-from holdfast.engine.compaction import Done, compact
-from holdfast.engine.helping import helping
-from holdfast.engine.models import Models
-from holdfast.engine.session import LiveSession
-from holdfast.errors import ModelDown
-from holdfast.events import CompactionAttemptFailed, CompactionDone, ModelCalled, SummaryInputDropped
-from holdfast.testing import ChaosModel, Fault, FixedClock, ScriptedModel, check_anthropic, say, tool_use
-from holdfast.testing.models import deltas_of
-from holdfast.transcript.blocks import block_of, text_block
-from holdfast.transcript.messages import Message, ResponseId
-from holdfast.transcript.records import Front, Pinned
-from holdfast.wiring import Parts
+from perdure import Settings, memory_session, run_turn
+from perdure.adapters.sinks import ListSink
+from perdure.compaction.summary import CALLED_TOOL, CUT_OFF, NO_TEXT, ONLY_ANALYSIS
+from perdure.context.reminders import indented
+from perdure.context.replies import Delta, ModelInfo, Reply
+from perdure.context.request import ModelRequest
+from perdure.engine.compact import CompactionSuccess, compact
+from perdure.engine.models import JobModels, background_models
+from perdure.engine.session import LiveSession
+from perdure.errors import ModelDown
+from perdure.events import CompactionAttemptFailed, CompactionDone, ModelCalled, SummaryInputDropped
+from perdure.testing import ChaosModel, Fault, FixedClock, ScriptedModel, check_anthropic, say, tool_use
+from perdure.testing.models import deltas_of
+from perdure.transcript.blocks import block_of, text_block
+from perdure.transcript.messages import Message, ResponseId
+from perdure.transcript.records import Front, Pinned
+from perdure.wiring import SessionOptions
 
 pytestmark = pytest.mark.e2e
 
@@ -54,7 +53,7 @@ class Desk:
     @classmethod
     async def open(cls, **settings: Any) -> Desk:
         desk = cls()
-        parts = Parts(settings=Settings(**settings), sink=desk.sink, clock=FixedClock())
+        parts = SessionOptions(settings=Settings(**settings), sink=desk.sink, clock=FixedClock())
         desk.session = await memory_session(parts=parts)
         tools = (msgspec.Raw(msgspec.json.encode(TOOL)),)
         await desk.session.record(
@@ -96,7 +95,7 @@ def test_the_summary_is_asked_for_on_the_cached_prefix() -> None:
         last, calls = model.requests[-1], len(model.requests)
         model.upstream.script.append(SUMMARY)
         outcome = await compact(desk.session, trigger="manual", focus="the parser <only>")
-        assert isinstance(outcome, Done) and outcome.boundary.strategy == "full"
+        assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "full"
         assert len(model.requests) == calls + 1, "one call"
         asked = model.requests[-1]
         assert not check_anthropic(asked.body)
@@ -126,7 +125,7 @@ def test_users_words_and_the_ledger_are_put_in_by_code() -> None:
         await worked(desk.session, model)
         model.upstream.script.append(SUMMARY)
         outcome = await compact(desk.session, trigger="manual")
-        assert isinstance(outcome, Done)
+        assert isinstance(outcome, CompactionSuccess)
         assert desk.summary.count(indented(odd)) == 1
         assert "listed by code" in desk.summary and "src/f0.py" in desk.summary
         budget = desk.session.settings.summary_budget_tokens
@@ -147,7 +146,7 @@ def test_another_model_gets_words_for_pictures_and_no_thinking() -> None:
         other = ScriptedModel([SUMMARY], id="other")
         serve(desk.session, summarizer=(model, other))
         outcome = await compact(desk.session, trigger="manual")
-        assert isinstance(outcome, Done) and outcome.boundary.strategy == "full"
+        assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "full"
         assert b'"type":"image"' in model.requests[-1].body
         body = other.requests[-1].body
         assert b"[image]" in body and b'"type":"image"' not in body and b'"model":"other"' in body
@@ -173,7 +172,7 @@ def test_a_summary_without_tags_is_taken(answer: str) -> None:
         await worked(desk.session, model)
         model.upstream.script.append(answer)
         outcome = await compact(desk.session, trigger="manual")
-        assert isinstance(outcome, Done) and outcome.boundary.strategy == "full"
+        assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "full"
         assert answer.splitlines()[0] in desk.summary and not desk.reasons
 
     run(body)
@@ -188,7 +187,7 @@ def test_nothing_is_paid_where_nothing_can_be_gained() -> None:
             await run_turn(desk.session, words, model)
         asked = len(model.requests)
         outcome = await compact(desk.session, trigger="manual")
-        assert not isinstance(outcome, Done) and outcome.reason.startswith("too_little")
+        assert not isinstance(outcome, CompactionSuccess) and outcome.reason.startswith("too_little")
         assert len(model.requests) == asked and set(desk.reasons) == {"too_little"}
 
     run(body)
@@ -200,13 +199,13 @@ def test_the_models_of_a_turn_are_of_that_turn() -> None:
     async def body() -> None:
         desk, model, other = await Desk.open(keep_min_tokens=1_000), ScriptedModel(), ScriptedModel()
         await worked(desk.session, model)
-        await run_turn(desk.session, "one without a model", model, summarizer=(), helpers=Models())
-        await run_turn(desk.session, "one with another", model, summarizer=(other,), helpers=Models(notes=(other,)))
-        by = helping(desk.session)
+        await run_turn(desk.session, "one without a model", model, summarizer=(), helpers=JobModels())
+        await run_turn(desk.session, "one with another", model, summarizer=(other,), helpers=JobModels(notes=(other,)))
+        by = background_models(desk.session)
         assert by.summarizer == (model,) and by.helpers.notes == (model,)
         model.upstream.script.append(f"<summary>{LONG}</summary>")
         outcome = await compact(desk.session, trigger="manual")
-        assert isinstance(outcome, Done) and outcome.boundary.strategy == "full" and not other.requests
+        assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "full" and not other.requests
 
     run(body)
 
@@ -232,7 +231,7 @@ def test_what_is_no_summary_is_a_failure_with_its_reason(answer: Any, reason: st
         await worked(desk.session, model)
         model.upstream.script.extend([answer or say(), answer or say()])
         outcome = await compact(desk.session, trigger="manual")
-        assert isinstance(outcome, Done) and outcome.boundary.strategy == "ledger"
+        assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "ledger"
         (failed,) = desk.events(CompactionAttemptFailed)
         assert (failed.strategy, failed.reason) == ("full", reason)
         assert "Failed to generate conversation summary" in failed.reason
@@ -252,7 +251,7 @@ def test_a_prompt_that_is_too_long_loses_its_oldest_rounds() -> None:
         model.upstream.script.append(SUMMARY)
         serve(desk.session, summarizer=(ChaosModel(model, ["too_long"]),))
         outcome = await compact(desk.session, trigger="manual")
-        assert isinstance(outcome, Done) and outcome.boundary.strategy == "full"
+        assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "full"
         (dropped,) = desk.events(SummaryInputDropped)
         assert (dropped.dropped, dropped.rounds) == (4, 20)
         assert b"value_0 " not in model.requests[-1].body and not check_anthropic(model.requests[-1].body)
@@ -273,7 +272,7 @@ def test_it_is_made_smaller_three_times_at_most(faults: int, strategy: str) -> N
         plan: list[Fault] = ["too_long"] * faults
         serve(desk.session, summarizer=(ChaosModel(model, plan),))
         outcome = await compact(desk.session, trigger="manual")
-        assert isinstance(outcome, Done) and outcome.boundary.strategy == strategy
+        assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == strategy
         assert len(desk.events(SummaryInputDropped)) == 3
         assert desk.reasons == ([] if strategy == "full" else ["model_failed"])
 
@@ -291,7 +290,7 @@ def test_a_cut_stream_is_asked_again_twice(cuts: int, strategy: str) -> None:
         plan: list[Fault] = ["cut"] * cuts
         serve(desk.session, summarizer=(ChaosModel(model, plan),))
         outcome = await compact(desk.session, trigger="manual")
-        assert isinstance(outcome, Done) and outcome.boundary.strategy == strategy
+        assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == strategy
 
     run(body)
 
@@ -305,7 +304,7 @@ def test_a_smaller_model_gets_what_it_can_read() -> None:
         small = ScriptedModel([SUMMARY], id="small", window_tokens=24_000)
         serve(desk.session, summarizer=(small,))
         outcome = await compact(desk.session, trigger="manual")
-        assert isinstance(outcome, Done) and outcome.boundary.strategy == "full"
+        assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "full"
         assert len(small.requests) == 1 and desk.events(SummaryInputDropped)[0].gap_tokens > 0
 
     run(body)
@@ -339,10 +338,10 @@ class Stub:
         self.kind, self.calls = kind, 0
 
     @property
-    def about(self) -> About:
-        return About(id="stub", protocol="anthropic", window_tokens=200_000)
+    def about(self) -> ModelInfo:
+        return ModelInfo(id="stub", protocol="anthropic", window_tokens=200_000)
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         self.calls += 1
         if self.kind == "exception":
             raise ModelDown("no route", status=None)
@@ -362,7 +361,7 @@ class Stub:
             yield delta
         yield Reply(response=ResponseId(f"stub-{self.calls}"), model="stub", blocks=blocks, stop_reason="end_turn")
 
-    async def count(self, request: Request) -> int | None:
+    async def count(self, request: ModelRequest) -> int | None:
         return None
 
     async def close(self) -> None:
@@ -385,7 +384,7 @@ def test_twenty_compactions_with_a_useless_summarizer(kind: str) -> None:
             await run_turn(session, words, model, summarizer=(stub,))
             await worked(session, model, turns=6, words=350, summarizer=(stub,))
             outcome = await compact(session, trigger="manual")
-            assert isinstance(outcome, Done), outcome
+            assert isinstance(outcome, CompactionSuccess), outcome
             shown = "\n".join(b.value.text for i in session.view.items for b in i.visible if b.kind == "text")
             assert PIN in shown and all(indented(words) in shown for words in said)
             assert session.facts().size(session.view) < session.limits.trigger

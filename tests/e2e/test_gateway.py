@@ -13,9 +13,9 @@ import openai
 import pytest
 from tests.gateways import KEY, WINDOW, Running, fake, in_loop, serving
 
-from holdfast.events import CompactionDone, PrefixMoved, ResultOffloaded, ResultsCleared
-from holdfast.gateway import turns
-from holdfast.testing import FakeUpstream, ModelRules, say, text, thinking, tool_use
+from perdure.events import CompactionDone, PrefixMoved, ResultOffloaded, ResultsCleared
+from perdure.gateway import turns
+from perdure.testing import FakeUpstream, ModelRules, say, text, thinking, tool_use
 
 pytestmark = pytest.mark.e2e
 TOOLS: list[Any] = [
@@ -45,7 +45,7 @@ async def test_what_needs_nothing_passes_through_byte_for_byte(tmp_path: Path) -
                 expected = await direct.read()
             async with http.post(f"{at.url}/v1/messages", data=body, headers=headers) as through:
                 got = await through.read()
-                assert through.headers["x-holdfast-mode"] == "untouched"
+                assert through.headers["x-perdure-mode"] == "untouched"
         assert server.received[1].body == body
         assert got.replace(b"msg_000002", b"msg_000001") == expected
 
@@ -144,7 +144,7 @@ async def test_a_long_conversation_through_the_openai_sdk(tmp_path: Path) -> Non
         assert len(stats.prefix_moves) <= len([e for e in at.sink.events if isinstance(e, PrefixMoved)])
         (held,) = held_of(at)
         assert held.head.count == len(messages) - 1
-        assert at.metric("holdfast_passed_total", reason="HoldfastError") == 0
+        assert at.metric("perdure_passed_total", reason="PerdureError") == 0
 
 
 @in_loop
@@ -157,8 +157,8 @@ async def test_what_was_done_is_told_in_headers_and_the_meter_stays_low(tmp_path
         )
         said = await answer.parse()
         assert abs(prompt_tokens(said.usage) - cap) < 5
-        assert int(answer.headers["x-holdfast-view-tokens"]) > 40_000
-        assert answer.headers["x-holdfast-session"].startswith("session-")
+        assert int(answer.headers["x-perdure-view-tokens"]) > 40_000
+        assert answer.headers["x-perdure-session"].startswith("session-")
         streamed = await ask(at.claude(), [{"role": "user", "content": big + "!"}])
         assert abs(prompt_tokens(streamed.usage) - cap) < 5
     async with fake() as server, serving(tmp_path / "other", server, usage="upstream") as at:
@@ -283,7 +283,7 @@ async def test_an_upstream_that_says_too_long_is_answered_by_a_compaction(tmp_pa
         for n in range(30):
             messages.append({"role": "user", "content": f"Part {n}. " + f"number {n} of many words " * 450})
             messages.append({"role": "assistant", "content": (await ask(client, messages)).content})
-        assert at.metric("holdfast_recovered_total", reason="prompt_too_long") >= 1
+        assert at.metric("perdure_recovered_total", reason="prompt_too_long") >= 1
         (held,) = held_of(at)
         assert held.head.count == 60
 
@@ -417,4 +417,4 @@ async def test_the_begun_answer_of_a_client_goes_behind_the_view(tmp_path: Path)
         await ask(client, [*history, {"role": "assistant", "content": "{"}], tools=TOOLS)
         sent = at.bodies[-1]["messages"]
         assert sent[-1] == {"role": "assistant", "content": "{"} and len(str(sent[2])) < 5_000
-        assert at.metric("holdfast_unrecorded_total", reason="prefill") == 1
+        assert at.metric("perdure_unrecorded_total", reason="prefill") == 1

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.gateways import KEY, Running, fake, in_loop, serving
 
-from holdfast.adapters.files.store import JOURNAL
-from holdfast.events import CompactionDone
-from holdfast.testing import FakeUpstream, ModelRules
+from perdure.adapters.journal.store import JOURNAL
+from perdure.events import CompactionDone
+from perdure.testing import FakeUpstream, ModelRules
 
 pytestmark = pytest.mark.e2e
 SUMMARY = """<analysis>hidden</analysis>

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from tests.gateways import WINDOW, fake, in_loop, serving
 
-from holdfast.events import CompactionDone
-from holdfast.testing import FakeUpstream, ModelRules, say, text, thinking, tool_use
+from perdure.events import CompactionDone
+from perdure.testing import FakeUpstream, ModelRules, say, text, thinking, tool_use
 
 pytestmark = pytest.mark.e2e
 TOOLS: list[Any] = [{"name": "Read", "input_schema": {"type": "object"}}]

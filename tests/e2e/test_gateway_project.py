@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.gateways import Running, fake, in_loop, serving
 
-from holdfast.events import CompactionDone
-from holdfast.testing import FakeUpstream, ModelRules, say, tool_use
+from perdure.events import CompactionDone
+from perdure.testing import FakeUpstream, ModelRules, say, tool_use
 
 pytestmark = pytest.mark.e2e
 RULE = "Use tabs in all sources."

@@ -12,11 +12,11 @@ import anyio.to_thread
 import pytest
 from tests.gateways import fake, in_loop, serving
 
-from holdfast.events import CompactionDone
-from holdfast.testing import FakeUpstream, ModelRules, say, tool_use
+from perdure.events import CompactionDone
+from perdure.testing import FakeUpstream, ModelRules, say, tool_use
 
 pytestmark = pytest.mark.e2e
-COMMAND = re.compile(r"`holdfast recall (session-\w+) X`")
+COMMAND = re.compile(r"`perdure recall (session-\w+) X`")
 
 
 def upstream(turns: int) -> FakeUpstream:
@@ -29,11 +29,11 @@ def upstream(turns: int) -> FakeUpstream:
 
 def command(home: Path, *words: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *words],
+        [sys.executable, "-m", "perdure", *words],
         capture_output=True,
         text=True,
         check=True,
-        env={"HOLDFAST_HOME": str(home), "PYTHONPATH": ":".join(filter(None, sys.path))},
+        env={"PERDURE_HOME": str(home), "PYTHONPATH": ":".join(filter(None, sys.path))},
     )
     return done.stdout
 

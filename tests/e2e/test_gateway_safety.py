@@ -19,10 +19,10 @@ import msgspec
 import pytest
 from tests.gateways import KEY, WINDOW, config_of, fake, in_loop, serving
 
-from holdfast.adapters.files.disk import Disk
-from holdfast.errors import BadSetting
-from holdfast.gateway.turns import Turns
-from holdfast.testing import FakeUpstream, ModelRules, Script, text
+from perdure.adapters.journal.disk import Disk
+from perdure.errors import BadSetting
+from perdure.gateway.turns import TurnMaker
+from perdure.testing import FakeUpstream, ModelRules, ScriptedAnswer, text
 
 pytestmark = pytest.mark.e2e
 HEADERS = {"x-api-key": KEY, "anthropic-version": "2023-06-01", "content-type": "application/json"}
@@ -148,7 +148,7 @@ async def test_other_hosts_and_other_sites_are_refused(tmp_path: Path) -> None:
 async def test_only_listed_headers_pass_in_either_direction(tmp_path: Path) -> None:
     """SEC-7."""
     odd = {f"x-odd-{n}": "secret" for n in range(50)}
-    odd |= {"cookie": "a=b", "proxy-authorization": "x", "x-forwarded-for": "1.2.3.4", "x-holdfast-session": "mine"}
+    odd |= {"cookie": "a=b", "proxy-authorization": "x", "x-forwarded-for": "1.2.3.4", "x-perdure-session": "mine"}
     async with fake() as server, serving(tmp_path, server) as at:
         async with aiohttp.ClientSession() as http:
             headers = {**HEADERS, **odd, "anthropic-beta": "one,two"}
@@ -164,7 +164,7 @@ async def test_keys_are_nowhere_but_on_the_wire(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """SEC-7: canary keys, the client's, the tenant's and the mapped one: no log, file, event or page holds them."""
-    caplog.set_level(logging.DEBUG, logger="holdfast")
+    caplog.set_level(logging.DEBUG, logger="perdure")
     caplog.set_level(logging.DEBUG, logger="uvicorn")
     caplog.set_level(logging.DEBUG, logger="aiohttp")
     mapped, bearer = "canary-mapped-987", "canary-bearer-654"
@@ -184,7 +184,7 @@ async def test_keys_are_nowhere_but_on_the_wire(
             async with http.post(f"{at.url}/v1/messages", data=b"not json", headers=HEADERS) as a:
                 await a.read()
             pages = []
-            for page in ("/holdfast/status", "/metrics", "/healthz", "/readyz"):
+            for page in ("/perdure/status", "/metrics", "/healthz", "/readyz"):
                 async with http.get(f"{at.url}{page}") as a:
                     assert a.status == 200
                     pages.append(await a.text())
@@ -220,7 +220,7 @@ async def test_tenants_are_apart(tmp_path: Path) -> None:
 
             assert (await ask("alice-key"))[0] == (await ask("bob-key"))[0] == 200
             assert (await ask("nobody"))[0] == (await ask(""))[0] == 401
-            _, status = await ask("bob-key", "/holdfast/status")
+            _, status = await ask("bob-key", "/perdure/status")
             assert list(status["tenants"]) == ["bob"] and len(status["tenants"]["bob"]) == 1
         assert [r.headers["x-api-key"] for r in server.received] == ["big-key", "bob-key"]
         folders = {path.name for path in (tmp_path / "gateway" / "tenants").iterdir()}
@@ -233,9 +233,9 @@ async def test_tenants_are_apart(tmp_path: Path) -> None:
 async def test_no_answer_crosses_when_clients_leave(tmp_path: Path) -> None:
     """SEC-7, GW-3: 40 % of the requests are cancelled somewhere; everybody else gets their own answer.
 
-    300 requests here; HOLDFAST_REQUESTS=3000 is the promise in full (`make crossing`).
+    300 requests here; PERDURE_REQUESTS=3000 is the promise in full (`make crossing`).
     """
-    await crossing(tmp_path, requests=int(os.environ.get("HOLDFAST_REQUESTS", "300")))
+    await crossing(tmp_path, requests=int(os.environ.get("PERDURE_REQUESTS", "300")))
 
 
 async def crossing(home: Path, *, requests: int) -> None:
@@ -245,7 +245,7 @@ async def crossing(home: Path, *, requests: int) -> None:
         def respond(self, body: bytes, **more: Any) -> Any:
             said = msgspec.json.decode(body)["messages"][-1]["content"]
             said = said if isinstance(said, str) else said[-1]["text"]
-            return super().respond(body, reply=Script((text(f"echo {said} " + "x" * 400),)), **more)
+            return super().respond(body, reply=ScriptedAnswer((text(f"echo {said} " + "x" * 400),)), **more)
 
     chance = random.Random(7)
     upstream = Echo(rules=ModelRules(window_tokens=WINDOW))
@@ -298,7 +298,7 @@ async def test_a_client_that_leaves_ends_the_call_upstream(tmp_path: Path) -> No
         async with aiohttp.request("POST", f"{at.url}/v1/messages", data=data, headers=HEADERS) as answer:
             await answer.content.readany()
             answer.close()
-        await until(lambda: not at.gateway.admission.in_flight and at.metric("holdfast_cancelled_total") == 1)
+        await until(lambda: not at.gateway.admission.in_flight and at.metric("perdure_cancelled_total") == 1)
         (held,) = [held for some in at.gateway.tenants_open().values() for held in some]
         assert held.head.count == 1 and not held.users
 
@@ -319,7 +319,7 @@ def test_whatever_breaks_inside_the_request_goes_through(
     def boom_now(*args: Any, **named: Any) -> Any:
         raise Boom("now")
 
-    monkeypatch.setattr(Turns, place, boom_now if place == "links" else boom)
+    monkeypatch.setattr(TurnMaker, place, boom_now if place == "links" else boom)
 
     @in_loop
     async def run() -> None:
@@ -334,9 +334,9 @@ def test_whatever_breaks_inside_the_request_goes_through(
                         assert (b"one", b"two")[n] in got
                 assert server.received[-1].body == data
             if place == "answered":
-                assert at.metric("holdfast_unrecorded_total", reason="Boom") == 2
+                assert at.metric("perdure_unrecorded_total", reason="Boom") == 2
             elif place != "after":
-                assert at.metric("holdfast_passed_total", reason="Boom") == 2
+                assert at.metric("perdure_passed_total", reason="Boom") == 2
 
     run()
 
@@ -371,7 +371,7 @@ async def test_a_full_disk_does_not_stop_the_proxy(tmp_path: Path, monkeypatch: 
         await turn("after")
         async with aiohttp.ClientSession() as http, http.get(f"{at.url}/readyz") as answer:
             assert answer.status == 200
-        assert at.metric("holdfast_passed_total", reason="journal") == 2
+        assert at.metric("perdure_passed_total", reason="journal") == 2
         (held,) = [held for some in at.gateway.tenants_open().values() for held in some]
         assert held.head.count == len(messages) == 8
 
@@ -393,9 +393,9 @@ async def test_limits_on_body_depth_and_blocks(tmp_path: Path) -> None:
             assert await status(msgspec.json.encode({"model": "m", "max_tokens": 5, "messages": many})) == 200
             await status(nested % deep.encode())
             await status(b"[" * 50_000)
-        assert at.metric("holdfast_passed_total", reason="too_many_blocks") == 1
-        assert at.metric("holdfast_passed_total", reason="too_deep") == 1
-        assert at.metric("holdfast_passed_total", reason="not_json") == 1
+        assert at.metric("perdure_passed_total", reason="too_many_blocks") == 1
+        assert at.metric("perdure_passed_total", reason="too_deep") == 1
+        assert at.metric("perdure_passed_total", reason="not_json") == 1
 
 
 async def half_sent(port: int, key: str) -> asyncio.StreamWriter:
@@ -438,7 +438,7 @@ async def test_one_tenant_leaves_places_for_others(tmp_path: Path) -> None:
                 return answer.status
 
         many = [asyncio.create_task(status("greedy", f"word {n}")) for n in range(40)]
-        await until(lambda: at.metric("holdfast_refused_total", reason="busy") == 16)
+        await until(lambda: at.metric("perdure_refused_total", reason="busy") == 16)
         assert await status("modest", "hello") == 200
         assert sorted(await asyncio.gather(*many)) == [200] * 24 + [503] * 16
 
@@ -494,7 +494,7 @@ async def test_what_follows_a_body_is_no_header(tmp_path: Path) -> None:
 @in_loop
 async def test_an_upstream_that_is_down_is_said_in_the_clients_words(tmp_path: Path) -> None:
     """GW-1: and one that breaks off in the middle doesn't look finished."""
-    from holdfast.testing import CutStream
+    from perdure.testing import CutStream
 
     async with fake() as server, serving(tmp_path, server, config=config_of(tmp_path, "http://127.0.0.1:1")) as at:
         with pytest.raises(anthropic.InternalServerError, match="upstream can't be reached"):

@@ -12,8 +12,8 @@ import anyio
 import pytest
 from tests.gateways import Running, fake, in_loop, serving
 
-from holdfast.engine.keepers import Keepers
-from holdfast.gateway import index
+from perdure.engine.background import Keepers
+from perdure.gateway import sessions
 
 pytestmark = pytest.mark.e2e
 
@@ -66,7 +66,7 @@ async def test_an_index_that_is_read_together_again_holds_up_nobody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SPD-8: neither the loop nor another tenant waits for the file of one, however long that takes."""
-    may_go, read, loop_thread = threading.Event(), index.links_at, threading.get_ident()
+    may_go, read, loop_thread = threading.Event(), sessions.links_at, threading.get_ident()
     threads: set[int] = set()
 
     def slow(home: Path) -> Iterator[tuple[bytes, str, int]]:
@@ -77,7 +77,7 @@ async def test_an_index_that_is_read_together_again_holds_up_nobody_else(
         return read(home)
 
     was_told: list[bool] = []
-    monkeypatch.setattr(index, "links_at", slow)
+    monkeypatch.setattr(sessions, "links_at", slow)
     async with fake() as server, serving(tmp_path, server) as at, asyncio.timeout(30):
         waiting = asyncio.create_task(ask(at, "one", key="alice"))
         while not threads:  # noqa: ASYNC110 - a thread announces nothing to the loop
@@ -100,15 +100,15 @@ async def test_an_index_that_was_only_begun_is_read_together_again(
         yield from read(home)
         raise OSError("the machine stops here")
 
-    read = index.links_at
+    read = sessions.links_at
     async with fake() as server, serving(tmp_path, server) as at:
         first = await ask(at, "one")
         (held,) = at.gateway.tenants_open().popitem()[1]
     lose_index(tmp_path)
-    monkeypatch.setattr(index, "links_at", breaks)
+    monkeypatch.setattr(sessions, "links_at", breaks)
     async with fake() as server, serving(tmp_path, server) as at:
         await ask(at, "something else")
-    monkeypatch.setattr(index, "links_at", read)
+    monkeypatch.setattr(sessions, "links_at", read)
     async with fake() as server, serving(tmp_path, server) as at:
         await ask(at, "one", first, "and on")
         (again,) = at.gateway.tenants_open().popitem()[1]

@@ -13,18 +13,17 @@ import anyio
 import pytest
 from tests.services import serve
 
-from holdfast import Settings, memory_session, run_turn
-from holdfast.adapters.hooks import shell_hook
-from holdfast.adapters.sinks import ListSink
-from holdfast.context.hooked import Answer, Hook, PostCompact, PreCompact, Told
-from holdfast.engine.compaction import Blocked, Done, compact
-from holdfast.engine.session import LiveSession
-from holdfast.errors import ModelGaveUp
-from holdfast.events import CompactionBlocked, HookFailed
-from holdfast.testing import ChaosModel, FixedClock, ScriptedModel
-from holdfast.transcript.edits import Compacted
-from holdfast.transcript.records import CompactionFailed
-from holdfast.wiring import Parts
+from perdure import Settings, memory_session, run_turn
+from perdure.adapters.machine.hooks import shell_hook
+from perdure.adapters.sinks import ListSink
+from perdure.compaction.hooks import Hook, HookDecision, HookEvent, PostCompact, PreCompact
+from perdure.engine.compact import CompactionSuccess, CompactionVeto, compact
+from perdure.engine.session import LiveSession
+from perdure.errors import ModelGaveUp
+from perdure.events import CompactionBlocked, HookFailed
+from perdure.testing import ChaosModel, FixedClock, ScriptedModel
+from perdure.transcript.records import Compacted, CompactionFailed
+from perdure.wiring import SessionOptions
 
 pytestmark = pytest.mark.e2e
 
@@ -33,8 +32,10 @@ def run(body: Callable[[], Awaitable[None]]) -> None:
     anyio.run(body)
 
 
-def hook(answer: Answer | None = None, *, told: list[Told] | None = None, fails: Exception | None = None) -> Hook:
-    async def asked(given: Told) -> Answer | None:
+def hook(
+    answer: HookDecision | None = None, *, told: list[HookEvent] | None = None, fails: Exception | None = None
+) -> Hook:
+    async def asked(given: HookEvent) -> HookDecision | None:
         if told is not None:
             told.append(given)
         if fails is not None:
@@ -46,7 +47,7 @@ def hook(answer: Answer | None = None, *, told: list[Told] | None = None, fails:
 
 async def worked(model: ScriptedModel, *hooks: Hook) -> tuple[LiveSession, ListSink]:
     sink = ListSink()
-    parts = Parts(settings=Settings(keep_min_tokens=500), sink=sink, clock=FixedClock())
+    parts = SessionOptions(settings=Settings(keep_min_tokens=500), sink=sink, clock=FixedClock())
     session = await memory_session(parts=parts)
     for n in range(8):
         model.upstream.script.append(f"Answer {n}: " + f"value_{n} is set. " * 300)
@@ -67,12 +68,12 @@ def test_hooks_are_told_and_add_replace_and_supply() -> None:
     """CMP-10."""
 
     async def body() -> None:
-        told: list[Told] = []
+        told: list[HookEvent] = []
         model = ScriptedModel()
-        more = hook(Answer(add_instructions="and the tests", context="<system-reminder>ctx-77"), told=told)
-        session, _ = await worked(model, hook(Answer(instructions="only the parser")), more)
+        more = hook(HookDecision(add_instructions="and the tests", context="<system-reminder>ctx-77"), told=told)
+        session, _ = await worked(model, hook(HookDecision(instructions="only the parser")), more)
         model.upstream.script.append("<summary>1. Primary request: x</summary>")
-        assert isinstance(await compact(session, trigger="manual", focus="everything"), Done)
+        assert isinstance(await compact(session, trigger="manual", focus="everything"), CompactionSuccess)
         before, after = told
         assert isinstance(before, PreCompact) and isinstance(after, PostCompact)
         assert (before.trigger, before.instructions, before.agent) == ("manual", "only the parser", None)
@@ -80,13 +81,17 @@ def test_hooks_are_told_and_add_replace_and_supply() -> None:
         assert "1. Primary request: x" in after.summary and after.tokens_after < after.tokens_before
         assert b"only the parser\\nand the tests" in model.requests[-1].body
         assert "<_system-reminder>ctx-77" in shown(session)
-        serve(session, hooks=(hook(Answer(summary="The hook wrote this.")),))
+        serve(session, hooks=(hook(HookDecision(summary="The hook wrote this.")),))
         for n in range(6):
             model.upstream.script.append("more of it. " * 300)
             await run_turn(session, f"Again {n}", model)
         asked = len(model.requests)
         done = await compact(session, trigger="manual")
-        assert isinstance(done, Done) and done.boundary.strategy == "supplied" and len(model.requests) == asked
+        assert (
+            isinstance(done, CompactionSuccess)
+            and done.boundary.strategy == "supplied"
+            and len(model.requests) == asked
+        )
         assert "The hook wrote this." in shown(session)
 
     run(body)
@@ -97,9 +102,9 @@ def test_a_blocked_compaction_is_abandoned_and_told() -> None:
 
     async def body() -> None:
         model = ScriptedModel()
-        session, sink = await worked(model, hook(Answer(block="not now")))
+        session, sink = await worked(model, hook(HookDecision(block="not now")))
         outcome = await compact(session, trigger="auto")
-        assert isinstance(outcome, Blocked) and outcome.reason == "blocked: mine: not now"
+        assert isinstance(outcome, CompactionVeto) and outcome.reason == "blocked: mine: not now"
         assert events(sink, CompactionBlocked) == [CompactionBlocked("auto", "mine")]
         with pytest.raises(ModelGaveUp, match=r"prompt_too_long.*not now"):
             await run_turn(session, "go on", ChaosModel(model, ["too_long"]))
@@ -125,7 +130,7 @@ def test_a_failing_hook_breaks_nothing(broken: str) -> None:
         session, sink = await worked(ScriptedModel(), hooks[broken])
         serve(session, summarizer=())
         start = time.monotonic()
-        assert isinstance(await compact(session, trigger="manual"), Done)
+        assert isinstance(await compact(session, trigger="manual"), CompactionSuccess)
         assert time.monotonic() - start < 10
         assert [event.event for event in events(sink, HookFailed)] == ["PreCompact", "PostCompact"]
 
@@ -140,7 +145,7 @@ def test_shell_commands(tmp_path: Path) -> None:
         model = ScriptedModel()
         session, _ = await worked(model, blocks)
         outcome = await compact(session, trigger="manual", focus="it")
-        assert isinstance(outcome, Blocked) and outcome.reason.endswith(": on a branch")
+        assert isinstance(outcome, CompactionVeto) and outcome.reason.endswith(": on a branch")
         given = json.loads((tmp_path / "given").read_text())
         assert (given["event"], given["trigger"], given["instructions"]) == ("PreCompact", "manual", "it")
         serve(
@@ -151,7 +156,7 @@ def test_shell_commands(tmp_path: Path) -> None:
             ),
         )
         model.upstream.script.append("<summary>1. Primary request: x</summary>")
-        assert isinstance(await compact(session, trigger="manual"), Done)
+        assert isinstance(await compact(session, trigger="manual"), CompactionSuccess)
         assert b"plain-words" in model.requests[-1].body
         assert "plain-words" in shown(session) and "c-1" in shown(session)
 

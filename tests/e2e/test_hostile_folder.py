@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hostile import CANARY, HOLDFAST, PLANTED, ROOT, SECRET, Call, Places, build, calls_in, tracing
+from tests.hostile import CANARY, PERDURE, PLANTED, ROOT, SECRET, Call, Places, build, calls_in, tracing
 
-from holdfast.adapters.project_settings import ALLOWED, SEEN
+from perdure.adapters.config import ALLOWED, SEEN
 
 pytestmark = pytest.mark.e2e
 
@@ -33,7 +33,7 @@ def _why_not() -> str:
         return "no network namespace can be made here: that takes root, or the right to"
     if subprocess.run(["strace", "-qq", "-o", os.devnull, "true"], capture_output=True, check=False).returncode:
         return "nothing may be traced here"
-    return "" if HOLDFAST.exists() else f"{HOLDFAST} isn't there: install the package"
+    return "" if PERDURE.exists() else f"{PERDURE} isn't there: install the package"
 
 
 WHY_NOT = _why_not()
@@ -75,7 +75,7 @@ def test_opening_a_hostile_folder_does_nothing_but_read_its_text(places: Places,
     is_trusted = "--trust" in words
 
     ran = [call.given for call in calls if call.name.startswith("exec")]
-    assert len(ran) == 1 and str(HOLDFAST) in ran[0], ran
+    assert len(ran) == 1 and str(PERDURE) in ran[0], ran
     assert not places.mark.exists()
 
     peers = [call.peer for call in calls if call.name == "connect" and call.peer is not None]
@@ -119,22 +119,22 @@ def is_text_of_the_project(name: str, *, is_trusted: bool) -> bool:
         return True
     if name in (".claude/settings.json", ".claude/settings.local.json"):  # only for what they leave out
         return True
-    if is_trusted and (name == ".holdfast/config.toml" or parts[:2] in ([".claude", "skills"], [".claude", "agents"])):
+    if is_trusted and (name == ".perdure/config.toml" or parts[:2] in ([".claude", "skills"], [".claude", "agents"])):
         return True
-    listed = (".", ".claude/rules", ".claude/skills", ".claude/agents", ".holdfast/agent-memory")
-    return name in (*listed, ".holdfast/agent-memory-local")
+    listed = (".", ".claude/rules", ".claude/skills", ".claude/agents", ".perdure/agent-memory")
+    return name in (*listed, ".perdure/agent-memory-local")
 
 
 def settings_in(places: Places, cwd: Path, *words: str) -> dict[str, Any]:
     env = {"PATH": os.environ["PATH"], "HOME": str(places.person), "LANG": "C.UTF-8"}
     done = subprocess.run(
-        [str(HOLDFAST), "config", "--json", *words], cwd=cwd, env=env, capture_output=True, text=True, check=True
+        [str(PERDURE), "config", "--json", *words], cwd=cwd, env=env, capture_output=True, text=True, check=True
     )
     found: dict[str, Any] = json.loads(done.stdout)
     return {**{name: one["value"] for name, one in found["settings"].items()}, "models": found["models"]}
 
 
-@pytest.mark.skipif(shutil.which("git") is None or not HOLDFAST.exists(), reason="git or the program isn't installed")
+@pytest.mark.skipif(shutil.which("git") is None or not PERDURE.exists(), reason="git or the program isn't installed")
 def test_no_protection_is_lowered(places: Places) -> None:
     """SEC-8: the settings that hold there are those of an empty folder; trusted, all but those on the list."""
     empty = places.base / "empty"

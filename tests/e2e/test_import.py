@@ -12,20 +12,20 @@ import pytest
 from tests.e2e.test_cli import run as run  # the fixture  # noqa: PLC0414
 from tests.unit.foreign.lines import Data, answer, call, entry, jsonl, result, text, user
 
-from holdfast.context.anchor import LOGGED, size_tokens
-from holdfast.context.ledger.checkpoint import Ledger
-from holdfast.context.logged import view_as_logged
-from holdfast.context.requests import to_request
-from holdfast.engine.imports import source_of
-from holdfast.engine.session import LiveSession
-from holdfast.replay.logged import LogHistory
-from holdfast.settings import Settings
-from holdfast.testing import ModelRules, check_anthropic
-from holdfast.transcript.codec import decode_line
-from holdfast.transcript.edits import Cleared, Compacted
-from holdfast.transcript.foreign.detect import read_recordings
-from holdfast.transcript.messages import Message
-from holdfast.wiring import open_session
+from perdure.compaction.ledger.checkpoint import PackedLedger
+from perdure.compaction.logged import view_as_logged
+from perdure.context.anchor import LOGGED, size_tokens
+from perdure.context.request import to_request
+from perdure.engine.imports import source_of
+from perdure.engine.session import LiveSession
+from perdure.lab.replay.cost import LogHistory
+from perdure.logs.detect import read_recordings
+from perdure.settings import Settings
+from perdure.testing import ModelRules, check_anthropic
+from perdure.transcript.codec import decode_line
+from perdure.transcript.messages import Message
+from perdure.transcript.records import Cleared, Compacted
+from perdure.wiring import open_session
 
 pytestmark = pytest.mark.e2e
 
@@ -33,9 +33,9 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in list(os.environ):
-        if name.startswith(("HOLDFAST_", "CLAUDE_", "DISABLE_")):
+        if name.startswith(("PERDURE_", "CLAUDE_", "DISABLE_")):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -116,7 +116,7 @@ def test_what_left_the_view_can_be_found_and_recalled(run: Any, log: Path, place
     assert "line 1 of the file" in run("recall", "s1", "c1").out
     assert "line 3 of the file" in run("recall", "s1", "c3").out
     session = anyio.run(opened, place)
-    known = " ".join(word.text for word in Ledger.of(session.view.state).spoken)
+    known = " ".join(word.text for word in PackedLedger.of(session.view.state).spoken)
     assert "Find the bug in parser.py" in known, "a later compaction knows what the log's own had left"
 
 

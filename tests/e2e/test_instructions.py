@@ -14,7 +14,7 @@ import pytest
 from tests.folders import PLACES, Table, TableFiles
 from tests.services import serve
 
-from holdfast.adapters.files.instructions import (
+from perdure.adapters.memory.instructions import (
     APPROVALS,
     MAX_BYTES,
     DiskInstructions,
@@ -23,25 +23,23 @@ from holdfast.adapters.files.instructions import (
     approve,
     places_of,
 )
-from holdfast.adapters.sinks import ListSink
-from holdfast.context.accounting import account
-from holdfast.context.full import instruction
-from holdfast.context.instructions import start_message, wishes
-from holdfast.engine.compaction import Done, Wish, compact, proposal
-from holdfast.engine.instructions import with_instructions
-from holdfast.engine.reminding import HostText, ordered, remind
-from holdfast.engine.session import LiveSession
-from holdfast.engine.turn import prepare, run_turn
-from holdfast.errors import BadSetting
-from holdfast.events import InstructionsChanged, InstructionsLoaded, ReminderFailed
-from holdfast.memory.instructions.budget import fit
-from holdfast.memory.instructions.places import MISSING
-from holdfast.memory.trust.labels import Trust, trust
-from holdfast.settings import Settings
-from holdfast.testing import ScriptedModel, say, tool_use
-from holdfast.transcript.blocks import Text
-from holdfast.transcript.messages import Message
-from holdfast.wiring import Parts, create_session, memory_session, open_session
+from perdure.adapters.sinks import ListSink
+from perdure.compaction.summary import instruction
+from perdure.context.accounting import account
+from perdure.context.instructions import compact_instructions_shown, start_message
+from perdure.engine.compact import CompactionRequest, CompactionSuccess, compact, proposal
+from perdure.engine.reminders import HostReminder, ordered, remind, with_instructions
+from perdure.engine.session import LiveSession
+from perdure.engine.turn import prepare, run_turn
+from perdure.errors import BadSetting
+from perdure.events import InstructionsChanged, InstructionsLoaded, ReminderFailed
+from perdure.memory.instructions import MISSING, fit
+from perdure.memory.trust.labels import TrustLevel, trust
+from perdure.settings import Settings
+from perdure.testing import ScriptedModel, say, tool_use
+from perdure.transcript.blocks import Text
+from perdure.transcript.messages import Message
+from perdure.wiring import SessionOptions, create_session, memory_session, open_session
 
 pytestmark = pytest.mark.e2e
 
@@ -59,7 +57,7 @@ def run(body: Callable[[], Awaitable[None]]) -> None:
 
 async def opened(table: Table, **more: Any) -> tuple[LiveSession, ListSink]:
     sink = ListSink()
-    session = await memory_session(parts=Parts(settings=Settings(**more), sink=sink))
+    session = await memory_session(parts=SessionOptions(settings=Settings(**more), sink=sink))
     session.services = with_instructions(session, session.services, TableFiles(table))
     return session, sink
 
@@ -112,7 +110,7 @@ def test_a_resumed_session_sends_the_same_bytes(tmp_path: Path) -> None:
         (project / ".git").mkdir(parents=True)
         (project / "CLAUDE.md").write_text("One.\n")
         places = replace(PLACES, cwd=str(project.resolve()), root=str(project.resolve()), user=None, managed=None)
-        parts = Parts(settings=Settings(instructions=True), places=places)
+        parts = SessionOptions(settings=Settings(instructions=True), places=places)
         session = await create_session(tmp_path / "home", project=project, session="s", parts=parts)
         await run_turn(session, "hello", ScriptedModel(["ok"]))
         body_before = (await prepare(session)).request.body
@@ -205,7 +203,7 @@ def test_after_a_compaction_they_are_fresh_and_nested_ones_forgotten() -> None:
         for _ in range(3):
             await session.append(Message.of("user", "word " * 9_000), Message.of("assistant", "ok"))
         serve(session, summarizer=())
-        assert isinstance(await compact(session, trigger="manual"), Done)
+        assert isinstance(await compact(session, trigger="manual"), CompactionSuccess)
         (back,) = reminders(session)
         assert (back.origin, back.note) == ("restored", "instructions") and "And spaces never." in told(back)
         assert account(session.view, session.facts()).tokens("instructions") > 20
@@ -261,12 +259,12 @@ def test_compact_instructions_reach_the_summariser() -> None:
             seen.append(instruction(facts))
             yield "no_summary"
 
-        from holdfast.engine.strategies import Strategy
+        from perdure.engine.strategies import CompactionStrategy
 
-        serve(session, strategies=(Strategy("spy", propose),))
+        serve(session, strategies=(CompactionStrategy("spy", propose),))
         await run_turn(session, "hello", ScriptedModel(["ok"]))
-        assert "Keep all ticket numbers." in wishes(session.view)
-        await proposal(session, Wish(trigger="manual", focus="the parser"))
+        assert "Keep all ticket numbers." in compact_instructions_shown(session.view)
+        await proposal(session, CompactionRequest(trigger="manual", focus="the parser"))
         assert "Keep all ticket numbers." in seen[0] and "the parser" in seen[0]
 
     run(body)
@@ -305,9 +303,9 @@ def test_reminder_sources_have_an_order_and_never_end_a_turn() -> None:
         serve(
             session,
             reminders=(
-                HostText("plan", "The plan", broken),
-                HostText("other", "Other", selected),
-                HostText("selection", "Selected in the editor", selected),
+                HostReminder("plan", "The plan", broken),
+                HostReminder("other", "Other", selected),
+                HostReminder("selection", "Selected in the editor", selected),
                 *session.services.reminders,
             ),
         )
@@ -437,7 +435,7 @@ def test_what_a_stranger_says_is_framed_as_text_of_the_project(project: Path, tm
     for block in message.blocks[1:-1]:
         assert isinstance(block.value, Text)
         assert "(project: text of the project, whose folder the user has not said to trust; whole" in block.value.text
-        assert trust(message, block) == Trust.PROJECT
+        assert trust(message, block) == TrustLevel.PROJECT
 
 
 def test_nothing_outside_is_opened_to_find_out_that_it_may_not_be(

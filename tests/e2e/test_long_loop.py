@@ -9,20 +9,19 @@ import msgspec
 import pytest
 from bench.long_loop import BOUND_ELSEWHERE, EXPECTED, KINDS, Kind, LoopingServer, Run
 
-from holdfast import Message, Settings, memory_session, run_turn
-from holdfast.adapters.sinks import ListSink
-from holdfast.context.cuts import open_loop
-from holdfast.context.models import model_facts
-from holdfast.context.thinking import LOOP_CLOSED, is_broken
-from holdfast.engine.compaction import compact
-from holdfast.engine.session import LiveSession
-from holdfast.errors import ModelGaveUp
-from holdfast.events import LadderStepped
-from holdfast.testing import ModelRules, ScriptedModel, UpstreamError
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.edits import Change, ThinkingDropped
-from holdfast.transcript.records import Front
-from holdfast.wiring import Parts
+from perdure import Message, Settings, memory_session, run_turn
+from perdure.adapters.sinks import ListSink
+from perdure.context.cuts import open_loop
+from perdure.context.models import model_spec
+from perdure.context.thinking import LOOP_CLOSED, is_broken
+from perdure.engine.compact import compact
+from perdure.engine.session import LiveSession
+from perdure.errors import ModelGaveUp
+from perdure.events import LadderStepped
+from perdure.testing import ModelRules, ScriptedModel, UpstreamError
+from perdure.transcript.blocks import text_block
+from perdure.transcript.records import BlockChange, Front, ThinkingDropped
+from perdure.wiring import SessionOptions
 
 pytestmark = pytest.mark.e2e
 
@@ -99,15 +98,15 @@ class Loop:
 
     @classmethod
     async def of(cls, model: str, calls: int = 6, *, is_bound: bool | None = None) -> Loop:
-        loop = cls(model, is_bound=model_facts(model).thinking_is_bound if is_bound is None else is_bound)
+        loop = cls(model, is_bound=model_spec(model).thinking_is_bound if is_bound is None else is_bound)
         loop.session = await memory_session(parts=loop.parts())
         await loop.ask("Read them.")
         for _ in range(calls - 1):
             await loop.ask(loop.results)
         return loop
 
-    def parts(self) -> Parts:
-        return Parts(settings=Settings(), sink=self.sink)
+    def parts(self) -> SessionOptions:
+        return SessionOptions(settings=Settings(), sink=self.sink)
 
     async def ask(self, prompt: str | list[Message]) -> None:
         reply = await run_turn(self.session, prompt, self.model)
@@ -129,7 +128,7 @@ class Loop:
 def all_thinking(session: LiveSession) -> ThinkingDropped:
     """The edit with which version 0.1 answered a refusal, and what it did before an edit of its own."""
     blocks = [
-        Change(message=item.message.id, block=index)
+        BlockChange(message=item.message.id, block=index)
         for item in session.view.items
         for index, block in enumerate(item.shown)
         if block is not None and "thinking" in block.kind

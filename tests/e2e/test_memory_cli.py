@@ -1,4 +1,4 @@
-"""MEM-4, MEM-7, QLT-4: `holdfast memory search|ls|show|doctor` and `holdfast bench retrieval`."""
+"""MEM-4, MEM-7, QLT-4: `perdure memory search|ls|show|doctor` and `perdure bench retrieval`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def folder(tmp_path: Path) -> Path:
     return home
 
 
-def holdfast(tmp_path: Path, *words: str) -> Done:
-    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "HOLDFAST_HOME": str(tmp_path / "home")}
+def perdure(tmp_path: Path, *words: str) -> Done:
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PERDURE_HOME": str(tmp_path / "home")}
     return command(*words, cwd=tmp_path, env=environ)
 
 
 def test_search_gives_exactly_this_json_and_writes_nothing(tmp_path: Path, folder: Path) -> None:
     before = {p.name: (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.iterdir()}
-    done = holdfast(tmp_path, "memory", "search", "when do we deploy?", "--dir", str(folder), "--json")
+    done = perdure(tmp_path, "memory", "search", "when do we deploy?", "--dir", str(folder), "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found.keys() == {"results", "scanned", "ms"}
@@ -43,36 +43,36 @@ def test_search_gives_exactly_this_json_and_writes_nothing(tmp_path: Path, folde
 def test_search_for_people_and_the_limit(tmp_path: Path, folder: Path) -> None:
     for number in range(9):
         (folder / f"note_{number}.md").write_text(f"Deploy number {number}")
-    many = holdfast(tmp_path, "memory", "search", "deploy", "--dir", str(folder)).stdout
+    many = perdure(tmp_path, "memory", "search", "deploy", "--dir", str(folder)).stdout
     assert many.startswith("1. project_deploy.md [project]")
     assert "\n5. " in many
     assert "\n6. " not in many
-    assert "\n7. " in holdfast(tmp_path, "memory", "search", "deploy", "--dir", str(folder), "--limit", "7").stdout
-    assert "matters to that" in holdfast(tmp_path, "memory", "search", "zebra", "--dir", str(folder)).stdout
+    assert "\n7. " in perdure(tmp_path, "memory", "search", "deploy", "--dir", str(folder), "--limit", "7").stdout
+    assert "matters to that" in perdure(tmp_path, "memory", "search", "zebra", "--dir", str(folder)).stdout
 
 
 def test_ls_show_and_doctor(tmp_path: Path, folder: Path) -> None:
-    rows = json.loads(holdfast(tmp_path, "memory", "ls", "--dir", str(folder), "--json").stdout)["memories"]
+    rows = json.loads(perdure(tmp_path, "memory", "ls", "--dir", str(folder), "--json").stdout)["memories"]
     assert {row["file"] for row in rows} == {"project_deploy.md", "plain.md"}
-    shown = holdfast(tmp_path, "memory", "show", "project", "--dir", str(folder))
+    shown = perdure(tmp_path, "memory", "show", "project", "--dir", str(folder))
     assert "Deploys on Friday [project]" in shown.stdout
     assert "\x1b" not in shown.stdout
-    assert holdfast(tmp_path, "memory", "show", "nothing", "--dir", str(folder)).returncode == 3
-    checked = holdfast(tmp_path, "memory", "doctor", "--dir", str(folder))
+    assert perdure(tmp_path, "memory", "show", "nothing", "--dir", str(folder)).returncode == 3
+    checked = perdure(tmp_path, "memory", "doctor", "--dir", str(folder))
     assert checked.returncode == 1
     assert "MEMORY.md:3: names gone.md, which isn't there" in checked.stdout
     assert "plain.md: no front matter" in checked.stdout
 
 
 def test_a_directory_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    done = holdfast(tmp_path, "memory", "search", "x", "--dir", str(tmp_path / "no"))
+    done = perdure(tmp_path, "memory", "search", "x", "--dir", str(tmp_path / "no"))
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "no such directory" in done.stderr
 
 
 def test_without_a_directory_it_is_that_of_the_project(tmp_path: Path) -> None:
-    done = holdfast(tmp_path, "memory", "ls")
+    done = perdure(tmp_path, "memory", "ls")
     assert done.returncode == 0
     assert "no memories yet" in done.stderr
     assert str(tmp_path / "home" / "projects") in done.stdout
@@ -82,11 +82,11 @@ def test_bench_retrieval(tmp_path: Path) -> None:
     path = tmp_path / "q.json"
     items = [{"id": "a", "session": "s", "text": "I bought a red bike."}, {"id": "b", "session": "t", "text": "Hello."}]
     path.write_text(json.dumps({"corpus": items, "queries": [{"query": "What did she buy?", "evidence": ["a"]}]}))
-    found = json.loads(holdfast(tmp_path, "bench", "retrieval", str(path), "--json").stdout)
+    found = json.loads(perdure(tmp_path, "bench", "retrieval", str(path), "--json").stdout)
     assert found["kind"] == "turns"
     assert found["rankers"]["full"]["recall@5"] == 1.0
     assert found["rankers"].keys() == {"random", "recency", "bm25", "stemmed", "neighbours", "full"}
-    timing = json.loads(holdfast(tmp_path, "bench", "retrieval", "--timing", "--size", "50", "--json").stdout)["timing"]
+    timing = json.loads(perdure(tmp_path, "bench", "retrieval", "--timing", "--size", "50", "--json").stdout)["timing"]
     assert timing[0]["memories"] == 50
-    bad = holdfast(tmp_path, "bench", "retrieval", str(tmp_path / "none.json"))
+    bad = perdure(tmp_path, "bench", "retrieval", str(tmp_path / "none.json"))
     assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)

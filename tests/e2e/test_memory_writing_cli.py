@@ -1,4 +1,4 @@
-"""MEM-7, MEM-8, MEM-9, MEM-10: `holdfast memory add|edit|rm|review|undo|log`."""
+"""MEM-7, MEM-8, MEM-9, MEM-10: `perdure memory add|edit|rm|review|undo|log`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import anyio
 import pytest
 from tests.commands import command
 
-from holdfast.adapters.files.memories import file_memories
-from holdfast.memory.changes import Delete, Save, Stamp
+from perdure.adapters.memory.directory import file_memories
+from perdure.memory.changes import DeleteMemory, SaveMemory, Stamp
 
 pytestmark = pytest.mark.e2e
 
@@ -25,7 +25,7 @@ class Shell:
         self.drafts.mkdir()
 
     def __call__(self, *words: str, stdin: str = "", editor: str = "", code: int = 0) -> str:
-        environ = {"PATH": "/usr/bin:/bin", "HOME": str(self.cwd), "HOLDFAST_HOME": str(self.cwd / "home")}
+        environ = {"PATH": "/usr/bin:/bin", "HOME": str(self.cwd), "PERDURE_HOME": str(self.cwd / "home")}
         environ |= {"EDITOR": editor} if editor else {}
         environ |= {"TMPDIR": str(self.drafts)}
         done = command("memory", *words, "--dir", self.notes, cwd=self.cwd, env=environ, given=stdin)
@@ -96,12 +96,12 @@ def test_review(memory: Shell) -> None:
 
     async def propose() -> list[str]:
         first = Stamp(origin="tool", at=1.0, session="s1", message="m1")
-        await store.write(Save(name="old.md", text="old\n"), Stamp(origin="user", at=0.0), mode="auto")
+        await store.write(SaveMemory(name="old.md", text="old\n"), Stamp(origin="user", at=0.0), mode="auto")
         changes = (
-            Save(name="a.md", text="A\n"),
-            Delete(name="old.md", base="old\n"),
-            Save(name="c.md", text="C\x1b[31m\n"),
-            Save(name="d.md", text="D\n"),
+            SaveMemory(name="a.md", text="A\n"),
+            DeleteMemory(name="old.md", base="old\n"),
+            SaveMemory(name="c.md", text="C\x1b[31m\n"),
+            SaveMemory(name="d.md", text="D\n"),
         )
         return [(await store.propose(change, first, "it derives from a tool")).id for change in changes]
 
@@ -132,13 +132,15 @@ def test_review_on_a_terminal_asks_for_each(memory: Shell) -> None:
 
     async def propose() -> None:
         for number, name in enumerate(("a.md", "b.md", "c.md", "d.md")):
-            await store.propose(Save(name=name, text="x\n"), Stamp(origin="web", at=float(number)), "it is of the web")
+            await store.propose(
+                SaveMemory(name=name, text="x\n"), Stamp(origin="web", at=float(number)), "it is of the web"
+            )
 
     anyio.run(propose)
     ours, theirs = pty.openpty()
-    environ = {"PATH": "/usr/bin:/bin", "HOME": str(memory.cwd), "HOLDFAST_HOME": str(memory.cwd / "home")}
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(memory.cwd), "PERDURE_HOME": str(memory.cwd / "home")}
     environ |= {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
-    started = [sys.executable, "-m", "holdfast", "memory", "review", "--dir", str(memory.notes)]
+    started = [sys.executable, "-m", "perdure", "memory", "review", "--dir", str(memory.notes)]
     os.write(ours, b"a\nr\nwhat?\ns\nq\n")
     with subprocess.Popen(started, stdin=theirs, stdout=theirs, stderr=theirs, env=environ, cwd=memory.cwd) as running:
         os.close(theirs)
@@ -178,7 +180,7 @@ def test_what_is_no_text_is_refused(memory: Shell) -> None:
     """MEM-10, CLI-5: bytes that aren't UTF-8 would spoil the index, too; without standard input there is one line."""
     assert "not in UTF-8" in memory("add", os.fsdecode(b"caf\xe9"), code=2)
     assert not list(memory.notes.glob("*.md"))
-    started = [sys.executable, "-m", "holdfast", "memory", "add", "-", "--dir", str(memory.notes)]
+    started = [sys.executable, "-m", "perdure", "memory", "add", "-", "--dir", str(memory.notes)]
     closed = ["sh", "-c", 'exec "$@" <&-', "sh", *started]
     done = subprocess.run(closed, capture_output=True, text=True, check=False, cwd=memory.cwd)
     assert done.returncode == 2

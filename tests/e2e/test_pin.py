@@ -1,4 +1,4 @@
-"""`holdfast pin` (RST-8): set, list, remove, refuse."""
+"""`perdure pin` (RST-8): set, list, remove, refuse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import anyio
 import pytest
 from tests.commands import Done, command
 
-from holdfast import Message, create_session
+from perdure import Message, create_session
 
 pytestmark = pytest.mark.e2e
 
@@ -25,18 +25,18 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def holdfast(home: Path, *words: str) -> Done:
-    return command(*words, cwd=home, env={"HOLDFAST_HOME": str(home), "PATH": ""})
+def perdure(home: Path, *words: str) -> Done:
+    return command(*words, cwd=home, env={"PERDURE_HOME": str(home), "PATH": ""})
 
 
 def test_set_list_and_remove(home: Path) -> None:
-    done = json.loads(holdfast(home, "pin", "pinned1", "never touch prod", "--json").stdout)
+    done = json.loads(perdure(home, "pin", "pinned1", "never touch prod", "--json").stdout)
     identity = done["pinned"]["id"]
     assert done["pins"] == [{"id": identity, "text": "never touch prod", "tokens": 4}]
-    assert "never touch prod" in holdfast(home, "pin", "pinned1", "--list").stdout
-    gone = holdfast(home, "pin", "pinned1", "--remove", identity, "--json")
+    assert "never touch prod" in perdure(home, "pin", "pinned1", "--list").stdout
+    gone = perdure(home, "pin", "pinned1", "--remove", identity, "--json")
     assert json.loads(gone.stdout)["pins"] == []
-    assert holdfast(home, "pin", "pinned1", "--list").stdout.startswith("no pins")
+    assert perdure(home, "pin", "pinned1", "--list").stdout.startswith("no pins")
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,6 @@ def test_set_list_and_remove(home: Path) -> None:
     ],
 )
 def test_what_is_refused(home: Path, words: tuple[str, ...], code: int, said: str) -> None:
-    done = holdfast(home, *words)
+    done = perdure(home, *words)
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.agents import Bench, bench
 
-from holdfast.agent.permissions import Rules
+from perdure.agent.permissions import PermissionRules
 
 pytestmark = [
     pytest.mark.e2e,
@@ -190,7 +190,7 @@ async def test_looking_runs_nothing_that_was_planted(
     PLANTED[name](project, evil)
     monkeypatch.setenv("PATH", f"{project}/node_modules/.bin:{os.environ['PATH']}")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    allowed = Rules.of(allow=["Bash(git status:*)", "Bash(git log:*)", "Bash(git show:*)"])
+    allowed = PermissionRules.of(allow=["Bash(git status:*)", "Bash(git log:*)", "Bash(git show:*)"])
     for rules in (None, allowed):
         for mode in ("default", "accept_edits", "plan"):
             b = await bench(project, mode=mode, rules=rules, is_alone=True, settings={"checkpoints": False})

@@ -1,4 +1,4 @@
-"""Rewinding from the doors: the agent, `holdfast rewind`, and headless (CKP-1 to CKP-6)."""
+"""Rewinding from the doors: the agent, `perdure rewind`, and headless (CKP-1 to CKP-6)."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ import anyio
 import pytest
 from tests.agents import bench
 
-from holdfast import wiring
-from holdfast.adapters.config import load
-from holdfast.adapters.shadow.names import read
-from holdfast.cli import main
-from holdfast.cli.chat.commands import rewound_lines
-from holdfast.cli.chat.screen import telling
-from holdfast.cli.history import rewind_files
-from holdfast.context.requests import to_request
-from holdfast.engine.checkpoints import Rewind
-from holdfast.engine.compaction import Done, compact
-from holdfast.engine.session import LiveSession
-from holdfast.engine.undo import uncompact
-from holdfast.errors import HoldfastError, JournalError, RewindRefused
-from holdfast.events import CheckpointTaken, ObserverFailed
-from holdfast.testing import ScriptedModel, say, tool_use
-from holdfast.transcript.messages import MessageId
-from holdfast.transcript.records import OBSERVER_FAILED, Noted, Record
+from perdure import wiring
+from perdure.adapters.checkpoints.log import unescaped_name
+from perdure.adapters.config import load
+from perdure.cli import main
+from perdure.cli.chat.commands import rewound_lines
+from perdure.cli.chat.screen import telling
+from perdure.cli.history import rewind_files
+from perdure.context.request import to_request
+from perdure.engine.compact import CompactionSuccess, compact, uncompact
+from perdure.engine.rewind import RewindResult
+from perdure.engine.session import LiveSession
+from perdure.errors import JournalError, PerdureError, RewindRefused
+from perdure.events import CheckpointTaken, ObserverFailed
+from perdure.testing import ScriptedModel, say, tool_use
+from perdure.transcript.messages import MessageId
+from perdure.transcript.records import OBSERVER_FAILED, Noted, Record
 
 pytestmark = pytest.mark.e2e
 
@@ -59,7 +58,7 @@ async def worked(tmp_path: Path) -> tuple[str, list[str], Path]:
 
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[str], Path]:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     return anyio.run(worked, tmp_path)
 
@@ -126,7 +125,7 @@ def test_what_cant_be_asked(session: Any, capsys: pytest.CaptureFixture[str], ar
 def test_headless(session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """CKP-5: the words, and no turn of a model."""
     name, prompts, project = session
-    config = load({"HOLDFAST_HOME": str(tmp_path / "home")}, cwd=tmp_path)
+    config = load({"PERDURE_HOME": str(tmp_path / "home")}, cwd=tmp_path)
 
     def asked(**given: Any) -> tuple[int, str, str]:
         code = rewind_files(config, **{"message": prompts[1], "resume": name, "prompt": None, **given})
@@ -163,12 +162,12 @@ def test_what_it_takes_is_shown(session: Any, capsys: pytest.CaptureFixture[str]
     assert "checkpoints of 2 prompts" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["CLAUDE_CODE_DISABLE_FILE_CHECKPOINTING", "HOLDFAST_CHECKPOINTS"])
+@pytest.mark.parametrize("name", ["CLAUDE_CODE_DISABLE_FILE_CHECKPOINTING", "PERDURE_CHECKPOINTS"])
 def test_it_can_be_switched_off(tmp_path: Path, name: str) -> None:
     """CKP-1: by the names that other agents know, and by ours."""
     value = "1" if name.startswith("CLAUDE") else "false"
-    assert load({"HOLDFAST_HOME": str(tmp_path)}, cwd=tmp_path).settings.checkpoints
-    assert not load({"HOLDFAST_HOME": str(tmp_path), name: value}, cwd=tmp_path).settings.checkpoints
+    assert load({"PERDURE_HOME": str(tmp_path)}, cwd=tmp_path).settings.checkpoints
+    assert not load({"PERDURE_HOME": str(tmp_path), name: value}, cwd=tmp_path).settings.checkpoints
 
 
 @pytest.mark.anyio
@@ -202,7 +201,7 @@ async def test_our_own_files_in_a_project_arent_rewound(tmp_path: Path) -> None:
     project = tmp_path / "project"
     script = [say(tool_use("Bash", {"command": "mkdir made && cd made && echo x > x"})), "done", "fine"]
     script += [say(tool_use("Bash", {"command": "pwd"})), "end"]
-    made = await bench(project, script, home=project / ".holdfast")
+    made = await bench(project, script, home=project / ".perdure")
     said = await made.agent.say("Make it.")
     assert made.agent.desk.cwd == str(project / "made")
     done = await made.agent.rewind(said.prompt)
@@ -212,7 +211,7 @@ async def test_our_own_files_in_a_project_arent_rewound(tmp_path: Path) -> None:
     assert made.results()[-1].text().strip() == str(project)
     name = made.agent.session.name
     await made.agent.close()
-    again = await bench(project, [], home=project / ".holdfast", resume=name)
+    again = await bench(project, [], home=project / ".perdure", resume=name)
     assert again.agent.session.view.items
     await again.agent.close()
 
@@ -222,7 +221,7 @@ async def test_without_checkpoints_files_arent_rewound(tmp_path: Path) -> None:
     """CKP-1: switched off, nothing is kept, and a rewind says so."""
     made = await bench(tmp_path / "project", SCRIPT[:2], settings={"checkpoints": False})
     await made.agent.say("Make a program.")
-    with pytest.raises(HoldfastError, match="checkpoints is off"):
+    with pytest.raises(PerdureError, match="checkpoints is off"):
         await made.agent.rewind("-1")
     assert (await made.agent.rewind("-1", what="conversation")).prompt == "Make a program."
     await made.agent.close()
@@ -246,7 +245,7 @@ def test_an_observer_that_fails_is_said_everywhere(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """CKP-7: on the screen, by the doctor, and, when checkpoints failed, by each rewind to before that call."""
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "home"))
     project = tmp_path / "project"
 
     async def work() -> tuple[str, list[tuple[str, str] | None]]:
@@ -305,7 +304,7 @@ def test_odd_names_through_the_doors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """CKP-7: kept and put back; screens show them without obeying them, and programs get each byte."""
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "home"))
     project = tmp_path / "project"
     project.mkdir()
     path, log = os.path.join(os.fsencode(project), ODD), os.path.join(os.fsencode(project), b"\xe9.log")
@@ -330,8 +329,8 @@ def test_odd_names_through_the_doors(
     assert r"caf\udce9 \u202e\n\x1b[31m.txt" in shown and r"'\udce9.log' (ignored by git, removed)" in shown
     assert main(["rewind", session, "-1", "--dry-run", "--json"]) == 0
     done = json.loads(capsys.readouterr().out)
-    assert {read(file["path"]) for file in done["files"]} == {os.fsdecode(ODD), "plain.txt"}
-    assert [(read(m["path"]), m["what"]) for m in done["not_kept"]] == [("\udce9.log", "removed")]
+    assert {unescaped_name(file["path"]) for file in done["files"]} == {os.fsdecode(ODD), "plain.txt"}
+    assert [(unescaped_name(m["path"]), m["what"]) for m in done["not_kept"]] == [("\udce9.log", "removed")]
     assert main(["run", "--rewind-files", prompt, "--resume", session]) == 0
     said = capsys.readouterr()
     assert said.out == f"Files rewound to state at message {prompt}\n" and "not kept, so not put back" in said.err
@@ -379,7 +378,7 @@ async def test_undoing_a_rewind_brings_the_compaction_back(tmp_path: Path) -> No
     for text in ("One.", "Two.", "Three."):
         await made.agent.say(text)
     session = made.agent.session
-    assert isinstance(await compact(session, trigger="manual"), Done)
+    assert isinstance(await compact(session, trigger="manual"), CompactionSuccess)
     boundary, request = session.view.boundary, to_request(session.view, session.facts()).body
     await made.agent.rewind("-3", what="conversation")
     assert session.view.boundary is None
@@ -431,13 +430,13 @@ async def test_a_project_whose_own_name_is_no_text_is_refused_in_one_line(tmp_pa
     """CKP-7, CLI-5: before anything is made."""
     project = tmp_path / os.fsdecode(b"d\xe9")
     project.mkdir()
-    with pytest.raises(HoldfastError, match="isn't UTF-8: rename it") as refused:
+    with pytest.raises(PerdureError, match="isn't UTF-8: rename it") as refused:
         await wiring.agent(project, model=ScriptedModel([]), home=tmp_path / "home")
     assert str(refused.value).isprintable() and not list((tmp_path / "home").rglob("session-*"))
 
 
 def test_a_chat_tells_an_undone_rewind_from_a_rewind() -> None:
     """CKP-4, CLI-1: nothing went back, and nothing came after."""
-    done = Rewind(MessageId("m1"), "the prompt", None, is_conversation=True)
+    done = RewindResult(MessageId("m1"), "the prompt", None, is_conversation=True)
     assert "is back there" in rewound_lines(done)[0]
     assert rewound_lines(done, is_undone=True) == ["the conversation is what it was before the rewind"]

@@ -1,4 +1,4 @@
-"""CKP-5: `holdfast run --rewind-files` from its door: the exact errors, the exact word, and no turn of a model."""
+"""CKP-5: `perdure run --rewind-files` from its door: the exact errors, the exact word, and no turn of a model."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast.cli import main
-from holdfast.testing import ScriptedModel, say, tool_use
-from holdfast.wiring import agent
+from perdure.cli import main
+from perdure.testing import ScriptedModel, say, tool_use
+from perdure.wiring import agent
 
 pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "home"))
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 from tests.agents import bench
 
-from holdfast.adapters import sandbox
-from holdfast.adapters.sandbox import Found, Kind, Sandbox, chosen, confine, found
-from holdfast.adapters.shell import LocalShell
-from holdfast.agent.permissions import Rules
-from holdfast.agent.progress import No, Yes
-from holdfast.errors import BadSetting
+from perdure.adapters.machine import confine, sandbox
+from perdure.adapters.machine.sandbox import Kind, Sandbox, SandboxSupport, choose_sandbox, found
+from perdure.adapters.machine.shell import LocalShell
+from perdure.agent.permissions import PermissionRules
+from perdure.agent.progress import Allow, Deny
+from perdure.errors import BadSetting
 
 SRC = Path(sandbox.__file__).parents[3]
 NOBODY = 65534
@@ -31,7 +31,7 @@ LINUX = sys.platform.startswith("linux")
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 
 
-def box(kind: Kind) -> Found:
+def box(kind: Kind) -> SandboxSupport:
     """A sandbox of this kind, if it works here."""
     if kind == "bubblewrap":
         if found().kind != kind:
@@ -39,7 +39,7 @@ def box(kind: Kind) -> Found:
         return found()
     if not confine.abi():
         pytest.skip("this kernel has no Landlock")
-    return Found("landlock", "asked for")
+    return SandboxSupport("landlock", "asked for")
 
 
 KINDS = pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
@@ -62,7 +62,13 @@ class Ground:
         subprocess.run(["git", "init", "-q"], cwd=self.project, check=True)
 
     def run(
-        self, kind: Found, command: str, *, only_looks: bool = False, network: bool = False, uid: int | None = None
+        self,
+        kind: SandboxSupport,
+        command: str,
+        *,
+        only_looks: bool = False,
+        network: bool = False,
+        uid: int | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in the sandbox, as this user or another one."""
         program, script, root = sys.executable, confine.__file__, str(self.project)
@@ -83,7 +89,7 @@ class Ground:
 
 @pytest.fixture
 def ground() -> Iterator[Ground]:
-    place = Path(os.environ.get("HOLDFAST_TEST_GROUND", "/var/lib" if os.geteuid() == 0 else str(Path.home())))
+    place = Path(os.environ.get("PERDURE_TEST_GROUND", "/var/lib" if os.geteuid() == 0 else str(Path.home())))
     base = place / f"sandbox-test-{os.getpid()}-{time.monotonic_ns()}"
     base.mkdir(mode=0o755)
     try:
@@ -289,18 +295,18 @@ async def test_an_end_that_a_command_forges_is_no_fault(written: str, tmp_path: 
 
 def test_where_none_can_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """SEC-10: `auto` goes on, `on` refuses in one line, `doctor` and the beginning of a chat say it."""
-    from holdfast.cli.chat.opening import _unboxed
-    from holdfast.cli.doctor import _sandbox
+    from perdure.cli.chat.opening import _unboxed
+    from perdure.cli.doctor import _sandbox
 
-    monkeypatch.setattr("holdfast.adapters.sandbox.shutil.which", lambda *_, **__: None)
+    monkeypatch.setattr("perdure.adapters.machine.sandbox.shutil.which", lambda *_, **__: None)
     monkeypatch.setattr(confine, "abi", lambda: 0)
     found.cache_clear()
     try:
-        assert chosen("auto") is None and chosen("off") is None
+        assert choose_sandbox("auto") is None and choose_sandbox("off") is None
         with pytest.raises(
             BadSetting, match="sandbox = on, but this machine has none: bubblewrap is not installed"
         ) as e:
-            chosen("on")
+            choose_sandbox("on")
         assert "\n" not in str(e.value)
         assert len(_unboxed("auto")) == 1 and not _unboxed("off")
         assert _sandbox().state == "note" and "none" in _sandbox().what
@@ -313,13 +319,13 @@ def test_where_none_can_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 async def test_what_a_person_allowed_runs_outside_of_it(tmp_path: Path, ground: Ground) -> None:
     """SEC-10: on for what is allowed without a question; a person who is asked lets it out."""
-    if chosen("auto") is None:
+    if choose_sandbox("auto") is None:
         pytest.skip("there is no sandbox here")
     outside, other = ground.user / "made", ground.user / "made2"
     b = await bench(ground.project, mode="bypass", settings={"checkpoints": False})
     said, is_error = await b.call("Bash", command=f"touch {outside}")
     assert is_error and not outside.exists() and "ran in a sandbox" in said and "outside_sandbox" in said
-    b.answers = [No(), Yes()]
+    b.answers = [Deny(), Allow()]
     said, is_error = await b.call("Bash", command=f"touch {outside}", outside_sandbox=True)
     assert is_error and not outside.exists()
     said, is_error = await b.call("Bash", command=f"touch {outside}", outside_sandbox=True)
@@ -336,7 +342,7 @@ async def test_what_rules_deny_is_hidden_from_programs(ground: Ground) -> None:
     box("bubblewrap")
     (ground.project / ".env").write_text("KEY")
     (ground.project / "x.sh").write_text("cat .env secrets/key; echo done")
-    rules = Rules.of(deny=["Read(.env)", "Read(secrets/**)"])
+    rules = PermissionRules.of(deny=["Read(.env)", "Read(secrets/**)"])
     b = await bench(ground.project, mode="bypass", rules=rules, settings={"checkpoints": False})
     said, _ = await b.call("Bash", command="sh x.sh")
     assert "KEY" not in said and "done" in said
@@ -389,13 +395,13 @@ def _sleepers() -> list[int]:
 
 def test_a_project_has_no_say_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SEC-8, SEC-10: the settings are the user's only."""
-    from holdfast.adapters.project_settings import ALLOWED
+    from perdure.adapters.config import ALLOWED
 
     assert not {"sandbox", "sandbox_network"} & set(ALLOWED)
 
 
 def test_who_only_looks_is_given_nothing_to_write() -> None:
-    line = Sandbox(Found("landlock", ""), root="/p", user="/u", own=()).confined(
+    line = Sandbox(SandboxSupport("landlock", ""), root="/p", user="/u", own=()).confined(
         ["/bin/true"], cwd="/p", only_looks=True, hidden=(), life=3
     )
     assert "--offline" in line and "--write" not in line and line[-2:] == ["--", "/bin/true"]

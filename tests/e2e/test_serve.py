@@ -1,4 +1,4 @@
-"""`holdfast serve` and the fake model server, each a process of its own (GW-1, GW-2, GW-4, CLI-3)."""
+"""`perdure serve` and the fake model server, each a process of its own (GW-1, GW-2, GW-4, CLI-3)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 
 @contextmanager
 def started(*arguments: str, home: Path | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    env = {**os.environ, **({"HOLDFAST_HOME": str(home)} if home else {})}
+    env = {**os.environ, **({"PERDURE_HOME": str(home)} if home else {})}
     with subprocess.Popen(
         [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
     ) as process:
@@ -48,21 +48,21 @@ def ask(url: str, messages: list[Any]) -> str:
 
 
 def status(url: str) -> list[dict[str, Any]]:
-    with urllib.request.urlopen(f"{url}/holdfast/status") as answer:
+    with urllib.request.urlopen(f"{url}/perdure/status") as answer:
         return [one for some in json.load(answer)["tenants"].values() for one in some]
 
 
 def test_a_gateway_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     """GW-2, REL-1: kill -9 between two requests; the next process knows the session."""
     messages: list[Any] = [{"role": "user", "content": "hello"}]
-    with started("holdfast.testing.serve", "--answer", "yes", "--answer", "no") as (url, _):
+    with started("perdure.testing.serve", "--answer", "yes", "--answer", "no") as (url, _):
         upstream(tmp_path, url)
-        with started("holdfast", "serve", "--port", "0", "--json", home=tmp_path) as (gate, process):
+        with started("perdure", "serve", "--port", "0", "--json", home=tmp_path) as (gate, process):
             assert ask(gate, messages) == "yes" and ask(gate, messages) == "no"
             (before,) = status(gate)
             process.send_signal(signal.SIGKILL)
             process.wait()
-        with started("holdfast", "serve", "--port", "0", "--json", home=tmp_path) as (gate, process):
+        with started("perdure", "serve", "--port", "0", "--json", home=tmp_path) as (gate, process):
             assert ask(gate, messages) == "yes"
             (after,) = status(gate)
             assert after["session"] == before["session"] and after["messages"] == 6 == before["messages"] + 2
@@ -73,10 +73,10 @@ def test_a_gateway_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP here")
 def test_the_configuration_is_read_again_on_sighup(tmp_path: Path) -> None:
     """GW-4: one that can't be used changes nothing, and is said."""
-    first, second = ("holdfast.testing.serve", "--answer", "one"), ("holdfast.testing.serve", "--answer", "two")
+    first, second = ("perdure.testing.serve", "--answer", "one"), ("perdure.testing.serve", "--answer", "two")
     with started(*first) as (one, _), started(*second) as (two, _):
         upstream(tmp_path, one)
-        with started("holdfast", "serve", "--port", "0", "--json", home=tmp_path) as (gate, process):
+        with started("perdure", "serve", "--port", "0", "--json", home=tmp_path) as (gate, process):
             assert process.stderr is not None
             assert ask(gate, [{"role": "user", "content": "a"}]) == "one"
             upstream(tmp_path, "nonsense")
@@ -93,7 +93,7 @@ def test_the_fake_server_fails_when_it_is_told_to() -> None:
     """For anybody's tests: every second answer is a rate limit, every third stream is cut."""
     more = ("--refuse-every", "2", "--window", "5000")
     with (
-        started("holdfast.testing.serve", *more) as (url, _),
+        started("perdure.testing.serve", *more) as (url, _),
         anthropic.Anthropic(api_key="k", base_url=url, max_retries=0) as client,
     ):
 
@@ -114,8 +114,8 @@ def test_a_bad_configuration_is_one_line(tmp_path: Path) -> None:
     upstream(tmp_path, "gopher://old")
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "serve"],
-        env={**os.environ, "HOLDFAST_HOME": str(tmp_path)},
+        [sys.executable, "-m", "perdure", "serve"],
+        env={**os.environ, "PERDURE_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
@@ -130,8 +130,8 @@ def test_an_address_that_is_taken_is_one_line(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        env = {**os.environ, "HOLDFAST_HOME": str(tmp_path)}
-        command = [sys.executable, "-m", "holdfast", "serve", "--port", str(port)]
+        env = {**os.environ, "PERDURE_HOME": str(tmp_path)}
+        command = [sys.executable, "-m", "perdure", "serve", "--port", str(port)]
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1 and f"127.0.0.1:{port}: Address already in use: give" in done.stderr

@@ -1,4 +1,4 @@
-"""SEC-8 at the doors: the question before a chat, the line of `run`, `holdfast trust`, `config`, `doctor`."""
+"""SEC-8 at the doors: the question before a chat, the line of `run`, `perdure trust`, `config`, `doctor`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.commands import command
 from tests.terminals import environment, served, terminal
 
-from holdfast.cli import main
+from perdure.cli import main
 
 pytestmark = pytest.mark.e2e
 
@@ -24,9 +24,9 @@ ASKS = "Trust this folder?"
 def folder(tmp_path: Path) -> Path:
     """A repository with settings and a skill, below which somebody works."""
     skill = tmp_path / "p" / "src" / ".claude" / "skills" / "tidy" / "SKILL.md"
-    for path in (tmp_path / "p" / ".git", tmp_path / "p" / ".holdfast", skill.parent, tmp_path / "home"):
+    for path in (tmp_path / "p" / ".git", tmp_path / "p" / ".perdure", skill.parent, tmp_path / "home"):
         path.mkdir(parents=True)
-    (tmp_path / "p" / ".holdfast" / "config.toml").write_text("preview_chars = 77\n")
+    (tmp_path / "p" / ".perdure" / "config.toml").write_text("preview_chars = 77\n")
     (tmp_path / "p" / "CLAUDE.md").write_text("Use tabs.\n")
     skill.write_text("---\nname: tidy\ndescription: for tidying up\n---\nSweep.\n")
     return tmp_path.resolve() / "p" / "src"
@@ -43,11 +43,11 @@ def config(folder: Path, env: dict[str, str], *more: str) -> dict[str, Any]:
 
 
 def test_a_chat_asks_once_and_again_when_what_runs_changed(folder: Path, env: dict[str, str]) -> None:
-    settings = folder.parent / ".holdfast" / "config.toml"
+    settings = folder.parent / ".perdure" / "config.toml"
     chat = ("chat", "--model", "offline")
     with terminal(*chat, cwd=folder, env=env) as one:
         shown = one.until(ASKS)
-        assert str(folder.parent) in shown and ".holdfast/config.toml, src/.claude/skills" in shown
+        assert str(folder.parent) in shown and ".perdure/config.toml, src/.claude/skills" in shown
         one.type("perhaps")
         one.until(ASKS)
         one.type("y")
@@ -95,7 +95,7 @@ def test_no_is_remembered_and_the_end_of_the_input_is_no_answer(folder: Path, en
 
 def test_the_home_that_a_chat_makes_is_private(folder: Path, env: dict[str, str]) -> None:
     """ENG-4: the history is the first file in it, and the folders above it are missing then."""
-    home = Path(env["HOLDFAST_HOME"])
+    home = Path(env["PERDURE_HOME"])
     assert not home.exists()
     with terminal("chat", "--model", "offline", "--trust", cwd=folder, env=env) as one:
         one.ready()
@@ -111,7 +111,7 @@ def test_run_goes_on_with_nothing_but_text_and_says_so_in_one_line(folder: Path,
         done = command(*words, cwd=folder, env=env)
         assert done.returncode == 0 and done.stdout == "Hello.\n"
         (line,) = [line for line in done.stderr.splitlines() if "trusted" in line]
-        assert str(folder.parent) in line and ".holdfast/config.toml" in line and "`holdfast trust`" in line
+        assert str(folder.parent) in line and ".perdure/config.toml" in line and "`perdure trust`" in line
         body = server.bodies[0].decode()
         assert "Use tabs." in body and "not said to trust" in body and "tidying" not in body
         done = command(*words, "--trust", cwd=folder, env=env)
@@ -136,7 +136,7 @@ def test_trust_in_one_folder_is_none_in_that_of_a_session(folder: Path, env: dic
 def test_trust_is_given_listed_and_taken_back(folder: Path, env: dict[str, str]) -> None:
     told = config(folder, env)["folder"]
     assert told["root"] == str(folder.parent) and not told["is_trusted"]
-    assert told["held"] == [".holdfast/config.toml", "src/.claude/skills"]
+    assert told["held"] == [".perdure/config.toml", "src/.claude/skills"]
     assert "note     folder:" in command("doctor", cwd=folder, env=env).stdout
     done = command("trust", cwd=folder, env=env)
     assert done.returncode == 0 and f"{folder.parent} is trusted from now on" in done.stdout
@@ -152,15 +152,15 @@ def test_trust_is_given_listed_and_taken_back(folder: Path, env: dict[str, str])
     assert command("trust", "--list", "--remove", cwd=folder, env=env).returncode == 2
     home = Path(env["HOME"])
     assert "only the folder itself" in command("trust", str(home), cwd=folder, env=env).stdout
-    Path(env["HOLDFAST_HOME"], "trusted.json").write_text("{")
+    Path(env["PERDURE_HOME"], "trusted.json").write_text("{")
     done = command("trust", cwd=folder, env=env)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "delete it" in done.stderr
-    Path(env["HOLDFAST_HOME"], "trusted.json").unlink()
-    Path(folder.parent, ".holdfast", "config.toml").write_text('pre_compact_hooks = ["make notes"]\n')
+    Path(env["PERDURE_HOME"], "trusted.json").unlink()
+    Path(folder.parent, ".perdure", "config.toml").write_text('pre_compact_hooks = ["make notes"]\n')
     lines = command("trust", cwd=folder, env=env).stdout.splitlines()
     assert lines[-2:] == ["  pre_compact_hooks: make notes", "it may, as it is now"]
-    Path(env["HOLDFAST_HOME"], "trusted.json").unlink()
-    env["HOLDFAST_TRUSTED_FOLDERS"] = str(folder.parent)
+    Path(env["PERDURE_HOME"], "trusted.json").unlink()
+    env["PERDURE_TRUSTED_FOLDERS"] = str(folder.parent)
     assert config(folder, env)["folder"]["why"] == "trusted_folders"
 
 
@@ -172,8 +172,8 @@ def test_an_answer_that_cant_be_kept_names_its_file(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("holdfast.adapters.files.disk.write_new", full)
+    monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("perdure.adapters.journal.disk.write_new", full)
     assert main(["trust", str(tmp_path)]) == 1
     kept = tmp_path / "home" / "trusted.json"
-    assert capsys.readouterr().err == f"holdfast: {kept}: No space left on device: the answer can't be kept\n"
+    assert capsys.readouterr().err == f"perdure: {kept}: No space left on device: the answer can't be kept\n"

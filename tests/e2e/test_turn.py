@@ -10,17 +10,17 @@ import anyio
 import msgspec
 import pytest
 
-from holdfast import Message, Session, Settings, memory_session, run_turn
-from holdfast.adapters.anthropic import AnthropicModel
-from holdfast.adapters.offline import OfflineModel
-from holdfast.adapters.openai import OpenAIModel
-from holdfast.adapters.sinks import ListSink
-from holdfast.context.models import ModelFacts
-from holdfast.context.replies import About, BlockDone, Delta, ProviderEdit, Reply, Started, TextDelta
-from holdfast.context.requests import Request, to_request
-from holdfast.engine.models import Models, ask_job
-from holdfast.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong, RateLimited
-from holdfast.events import (
+from perdure import Message, Session, Settings, memory_session, run_turn
+from perdure.adapters.providers.anthropic import AnthropicModel
+from perdure.adapters.providers.offline import OfflineModel
+from perdure.adapters.providers.openai import OpenAIModel
+from perdure.adapters.sinks import ListSink
+from perdure.context.models import ModelSpec
+from perdure.context.replies import BlockDone, Delta, ModelInfo, ProviderEdit, Reply, ReplyStarted, TextDelta
+from perdure.context.request import ModelRequest, to_request
+from perdure.engine.models import JobModels, ask_job
+from perdure.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong, RateLimited
+from perdure.events import (
     AnswerInterrupted,
     CompactionDone,
     LadderGaveUp,
@@ -34,8 +34,9 @@ from holdfast.events import (
     RetryWaited,
     WindowLearned,
 )
-from holdfast.ports import Model
-from holdfast.testing import (
+from perdure.logs.recording import RecordedMessage, Recording
+from perdure.ports import Model
+from perdure.testing import (
     ChaosModel,
     FakeServer,
     FakeUpstream,
@@ -53,16 +54,14 @@ from holdfast.testing import (
     thinking,
     tool_use,
 )
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.edits import Compacted, MediaReplaced, Settled, ThinkingDropped
-from holdfast.transcript.foreign.recording import Recording, Said
-from holdfast.transcript.messages import MessageId, ResponseId, Usage
-from holdfast.transcript.records import Calibrated, Noted
-from holdfast.wiring import Parts
+from perdure.transcript.blocks import text_block
+from perdure.transcript.messages import MessageId, ResponseId, Usage
+from perdure.transcript.records import Calibrated, Compacted, MediaReplaced, Noted, Settled, ThinkingDropped
+from perdure.wiring import SessionOptions
 
 pytestmark = pytest.mark.e2e
 
-BOUND = ModelFacts(prefix="bound", thinking_is_bound=True)
+BOUND = ModelSpec(prefix="bound", thinking_is_bound=True)
 
 
 class Desk:
@@ -73,9 +72,9 @@ class Desk:
         self.session: Session
 
     @classmethod
-    async def open(cls, *, model: ModelFacts | None = None, **settings: Any) -> Desk:
+    async def open(cls, *, model: ModelSpec | None = None, **settings: Any) -> Desk:
         desk = cls()
-        parts = Parts(settings=Settings(**settings), sink=desk.sink, clock=desk.clock, model=model)
+        parts = SessionOptions(settings=Settings(**settings), sink=desk.sink, clock=desk.clock, model=model)
         desk.session = await memory_session(parts=parts)
         return desk
 
@@ -154,8 +153,8 @@ def test_a_recording_answers_again() -> None:
             Message.of("assistant", [use], id=MessageId("c"), response_id=ResponseId("r1")),
             Message.of("assistant", "done", id=MessageId("d"), response_id=ResponseId("r2")),
         ]
-        steps = tuple(Said(message, line) for line, message in enumerate(messages))
-        model = ReplayingModel(Recording(format="holdfast", session="s", steps=steps))
+        steps = tuple(RecordedMessage(message, line) for line, message in enumerate(messages))
+        model = ReplayingModel(Recording(format="perdure", session="s", steps=steps))
         desk = await Desk.open()
         reply = await run_turn(desk.session, "go", model)
         assert [block.kind for block in reply.blocks] == ["text", "tool_use"] and reply.response == "r1"
@@ -208,7 +207,7 @@ def test_cut_streams_are_asked_again_twice() -> None:
         deltas: list[Delta] = []
         model = ChaosModel(ScriptedModel(["whole"]), ["cut", "cut"])
         reply = await run_turn(desk.session, "hello", model, on_delta=deltas.append)
-        assert reply.text == "whole" and len([d for d in deltas if isinstance(d, Started)]) == 3
+        assert reply.text == "whole" and len([d for d in deltas if isinstance(d, ReplyStarted)]) == 3
         assert len(await desk.messages()) == 2
         with pytest.raises(ModelGaveUp, match="stream_cut"):
             await run_turn(desk.session, "more", ChaosModel(ScriptedModel(), ["cut"] * 3))
@@ -411,10 +410,10 @@ class Stalling:
         self.deltas, self.stalled, self.ended = deltas, anyio.Event(), False
 
     @property
-    def about(self) -> About:
-        return About(id="stalling", protocol="anthropic")
+    def about(self) -> ModelInfo:
+        return ModelInfo(id="stalling", protocol="anthropic")
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         try:
             for delta in self.deltas:
                 yield delta
@@ -423,7 +422,7 @@ class Stalling:
         finally:
             self.ended = True
 
-    async def count(self, request: Request) -> int | None:
+    async def count(self, request: ModelRequest) -> int | None:
         return None
 
     async def close(self) -> None:
@@ -443,7 +442,7 @@ def test_an_interruption_keeps_whole_blocks_and_settles_calls() -> None:
         desk = await Desk.open()
         use = Message.of("assistant", [{"type": "tool_use", "id": "t1", "name": "Read", "input": {}}]).blocks[0]
         model = Stalling(
-            Started(ResponseId("r1")), BlockDone(0, text_block("So.")), BlockDone(1, use), TextDelta(2, "half a")
+            ReplyStarted(ResponseId("r1")), BlockDone(0, text_block("So.")), BlockDone(1, use), TextDelta(2, "half a")
         )
         await interrupted(desk, model)
         _, kept = await desk.messages()
@@ -463,7 +462,7 @@ def test_an_interruption_keeps_whole_blocks_and_settles_calls() -> None:
 def test_an_interruption_without_a_whole_block_is_recorded() -> None:
     async def body() -> None:
         desk = await Desk.open()
-        await interrupted(desk, Stalling(Started(ResponseId("r1")), TextDelta(0, "half a")))
+        await interrupted(desk, Stalling(ReplyStarted(ResponseId("r1")), TextDelta(0, "half a")))
         assert [m.role for m in await desk.messages()] == ["user"]
         (noted,) = await desk.records(Noted)
         assert noted.kind == "answer_dropped" and noted.data["response"] == "r1"
@@ -513,10 +512,10 @@ def test_a_job_falls_back_to_its_next_model() -> None:
     async def body() -> None:
         desk = await Desk.open(retry_attempts=1)
         bad, good = ScriptedModel([overloaded(), overloaded()], id="bad"), ScriptedModel(["notes"], id="good")
-        models = Models(main=(good,), notes=(bad, good))
+        models = JobModels(main=(good,), notes=(bad, good))
         await desk.session.append(Message.of("user", "hello"))
 
-        def asking(about: About) -> tuple[Request, int]:
+        def asking(about: ModelInfo) -> tuple[ModelRequest, int]:
             view, facts = desk.session.view, desk.session.facts()
             return to_request(view, facts, protocol=about.protocol, stream=True, model=about.id), 10
 
@@ -525,13 +524,13 @@ def test_a_job_falls_back_to_its_next_model() -> None:
         (fell,) = desk.events(ModelFellBack)
         assert (fell.job, fell.model, fell.reason) == ("notes", "good", "gave_up")
         assert len(await desk.messages()) == 1, "a job says nothing in the conversation"
-        nobody = await ask_job(desk.session, Models(), "selector", asking)
+        nobody = await ask_job(desk.session, JobModels(), "selector", asking)
         assert isinstance(nobody, ModelError)
         long = ScriptedModel([UpstreamError(400, "invalid_request_error", "prompt is too long")])
-        error = await ask_job(desk.session, Models(summarizer=(long,)), "summarizer", asking)
+        error = await ask_job(desk.session, JobModels(summarizer=(long,)), "summarizer", asking)
         assert isinstance(error, PromptTooLong), "the caller makes another request"
         far = ScriptedModel([rate_limited(100_000)])
-        error = await ask_job(desk.session, Models(summarizer=(far,)), "summarizer", asking)
+        error = await ask_job(desk.session, JobModels(summarizer=(far,)), "summarizer", asking)
         assert isinstance(error, RateLimited)
         await models.close()
         assert bad.is_closed and good.is_closed
@@ -542,10 +541,10 @@ def test_a_job_falls_back_to_its_next_model() -> None:
 class Summarising(Stalling):
     """A provider that makes a summary of its own in its first answer."""
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         summary = {"type": "compaction", "content": "They read files.", "encrypted_content": "e"}
         blocks = (Message.of("assistant", [summary]).blocks[0], text_block("On we go."))
-        yield Started(ResponseId("r1"))
+        yield ReplyStarted(ResponseId("r1"))
         size, billed = Usage(input_tokens=1_000, output_tokens=20), Usage(input_tokens=60_000, output_tokens=900)
         about = self.about
         yield Reply(

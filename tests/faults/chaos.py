@@ -19,17 +19,17 @@ from pathlib import Path
 import anyio
 import anyio._backends._asyncio
 
-from holdfast import Settings, wiring
-from holdfast.adapters.files.disk import Disk
-from holdfast.adapters.files.memories import file_memories
-from holdfast.adapters.shadow import checkpoints as _  # noqa: F401 - likewise: imported once, before the forks
-from holdfast.agent.loop import Options
-from holdfast.engine.models import Models
-from holdfast.events import Event, JournalRepaired
-from holdfast.memory.changes import Save, Stamp
-from holdfast.testing import ScriptedModel, say, tool_use
-from holdfast.wiring import Parts
-from holdfast.wiring.sessions import project_memories
+from perdure import Settings, wiring
+from perdure.adapters.checkpoints import checkpoints as _  # noqa: F401 - likewise: imported once, before the forks
+from perdure.adapters.journal.disk import Disk
+from perdure.adapters.memory.directory import file_memories
+from perdure.agent.loop import AgentOptions
+from perdure.engine.models import JobModels
+from perdure.events import Event, JournalRepaired
+from perdure.memory.changes import SaveMemory, Stamp
+from perdure.testing import ScriptedModel, say, tool_use
+from perdure.wiring import SessionOptions
+from perdure.wiring.sessions import project_memories
 
 WINDOW = 24_000
 WORDS = 700  # of each prompt
@@ -79,8 +79,8 @@ def tear(chance: random.Random) -> None:
 async def live(home: Path, project: Path, session: str, life: int) -> None:
     """Go on with the session, turn after turn, until the process is killed."""
     settings = Settings(window_tokens=WINDOW, memory_extract=False, memory_consolidate=False)
-    parts = Parts(settings=settings, sink=Repairs(), is_trusted=True)
-    options = Options(mode="bypass", summarizer=(), helpers=Models())
+    parts = SessionOptions(settings=settings, sink=Repairs(), is_trusted=True)
+    options = AgentOptions(mode="bypass", summarizer=(), helpers=JobModels())
     model = ScriptedModel()
     agent = await wiring.agent(project, model=model, home=home, resume=session, options=options, parts=parts)
     memories = file_memories(Path(project_memories(home, project, settings).where), settings)
@@ -100,7 +100,7 @@ async def live(home: Path, project: Path, session: str, life: int) -> None:
         )
         said = await agent.say(prompt_of(turn))
         say_out(f"turn {turn} {said.prompt}")
-        entry = Save(name=f"turn-{turn}.md", text=memory_of(turn) + "\n")
+        entry = SaveMemory(name=f"turn-{turn}.md", text=memory_of(turn) + "\n")
         await memories.write(entry, Stamp(origin="user", at=time.time()), mode="auto")
         say_out(f"memory {turn}")
 

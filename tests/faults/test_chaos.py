@@ -1,7 +1,7 @@
 """Killed, or cut off from power, while an agent works: nothing promised is lost, nothing unreported (REL-1, ENG-9).
 
 Compactions, notes, memory and checkpoints happen all the time, and some writes to the journal are torn. `make chaos`
-runs it for long (HOLDFAST_CHAOS is how many times as long).
+runs it for long (PERDURE_CHAOS is how many times as long).
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast.adapters.files import FileJournal, SessionStore
-from holdfast.adapters.files.notes import notes_path
-from holdfast.cli import main
-from holdfast.ports import Loaded
-from holdfast.transcript.edits import Compacted
-from holdfast.transcript.messages import Message
-from holdfast.transcript.records import Cursor, Repaired
+from perdure.adapters.journal import FileJournal, SessionStore
+from perdure.adapters.memory.notes import notes_path
+from perdure.cli import main
+from perdure.ports import LoadedJournal
+from perdure.transcript.messages import Message
+from perdure.transcript.records import Compacted, Cursor, Repaired
 
 from .chaos import answer_of, memory_of, prompt_of
 
-TIMES = int(os.environ.get("HOLDFAST_CHAOS", "1"))
+TIMES = int(os.environ.get("PERDURE_CHAOS", "1"))
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(180 * TIMES)]
 
 SESSION = "s1"
@@ -109,7 +108,7 @@ async def begun(home: Path, project: Path) -> Path:
     return files.directory
 
 
-async def whole(directory: Path) -> Loaded:
+async def whole(directory: Path) -> LoadedJournal:
     journal = await FileJournal.open(directory / "journal.jsonl", read_only=True)
     try:
         return await journal.load(whole=True)
@@ -117,7 +116,7 @@ async def whole(directory: Path) -> Loaded:
         await journal.close()
 
 
-def check(directory: Path, project: Path, promises: Promises, *, has_files: bool = True) -> Loaded:
+def check(directory: Path, project: Path, promises: Promises, *, has_files: bool = True) -> LoadedJournal:
     """Everything that was promised is there, once and in its order."""
     loaded = anyio.run(whole, directory)
     messages = [p.record for p in loaded.records if isinstance(p.record, Message)]
@@ -144,7 +143,7 @@ def check(directory: Path, project: Path, promises: Promises, *, has_files: bool
 
 def ended(directory: Path, project: Path, promises: Promises, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     """After the last process: the doctor finds nothing, all of it happened, and the files can be rewound."""
-    monkeypatch.setenv("HOLDFAST_HOME", str(home))
+    monkeypatch.setenv("PERDURE_HOME", str(home))
     assert main(["doctor", "--repair", str(directory)]) == 0
     loaded = check(directory, project, promises)
     kinds = {type(placed.record) for placed in loaded.records}
@@ -229,7 +228,7 @@ def test_power_cuts_while_everything_happens(volume: Path, tmp_path: Path, monke
             lived(running, order, chance.uniform(0.3, 1.5), cut, promises)
             power_returns(tmp_path / "image", volume)
             check(directory, project, promises, has_files=False)
-    monkeypatch.setenv("HOLDFAST_HOME", str(home))
+    monkeypatch.setenv("PERDURE_HOME", str(home))
     assert main(["doctor", "--repair", str(directory)]) == 0
     lost = [what for what in promises.repaired if "acknowledged" in what]
     assert not lost, "a cut of power looked like a loss"

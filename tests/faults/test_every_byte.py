@@ -18,20 +18,19 @@ import anyio
 import msgspec
 import pytest
 
-from holdfast.adapters.files import FileJournal, verify
-from holdfast.adapters.files.reading import reading
-from holdfast.context.view import project
-from holdfast.ports import Loaded, Placed
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.codec import FORMAT, VERSION, decode_header, decode_line, encode_header, encode_line
-from holdfast.transcript.edits import Compacted
-from holdfast.transcript.messages import Message, MessageId, content_of
-from holdfast.transcript.records import Header, Noted, Record, Repaired
+from perdure.adapters.journal import FileJournal, verify
+from perdure.adapters.journal.reading import open_journal_reader
+from perdure.context.view import project
+from perdure.ports import LoadedJournal, PlacedRecord
+from perdure.transcript.blocks import text_block
+from perdure.transcript.codec import FORMAT, VERSION, decode_header, decode_line, encode_header, encode_line
+from perdure.transcript.messages import Message, MessageId, content_of
+from perdure.transcript.records import Compacted, Header, Noted, Record, Repaired
 
 from .test_journal_faults import Unsynced
 
 SAMPLE = Path(__file__).parent.parent / "golden" / "journals" / "v1" / "every-record-and-neutralised.jsonl"
-LONG = int(os.environ.get("HOLDFAST_CHAOS", "1"))  # 1 in CI; `make chaos` does every bit, and more orders
+LONG = int(os.environ.get("PERDURE_CHAOS", "1"))  # 1 in CI; `make chaos` does every bit, and more orders
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240 * LONG)]
 DISK = Unsynced()
 Mutant = tuple[str, bytes, frozenset[int]]  # what was done, the bytes, which lines (from 0: the header) were touched
@@ -62,7 +61,7 @@ def said_by(records: Sequence[Record]) -> list[bytes]:
     ]
 
 
-def of(placed: Sequence[Placed]) -> list[bytes]:
+def of(placed: Sequence[PlacedRecord]) -> list[bytes]:
     """What was loaded, without what repairs said of it."""
     return said_by([p.record for p in placed if not (isinstance(p.record, Repaired) and p.record.line != 99)])
 
@@ -81,7 +80,7 @@ async def remembered(path: Path, raw: bytes) -> bytes:
     return path.with_suffix(".mark").read_bytes()
 
 
-async def load(path: Path, *, read_only: bool = True, whole: bool = True) -> Loaded:
+async def load(path: Path, *, read_only: bool = True, whole: bool = True) -> LoadedJournal:
     journal = await FileJournal.open(path, read_only=read_only, disk=DISK)
     try:
         return await journal.load(whole=whole)
@@ -104,7 +103,7 @@ async def check(path: Path, journal: Journal, mutant: Mutant, mark: bytes, *, is
     path.write_bytes(raw)
     path.with_suffix(".mark").write_bytes(mark)
     expected = journal.expected(touched)
-    with reading(DISK, path, may_be_empty=True) as reader:
+    with open_journal_reader(DISK, path, may_be_empty=True) as reader:
         whole, quick = reader.scan(reader.body), reader.since_boundary()
     found = of(whole.placed)
     assert is_within(expected, found), f"{what}: intact records hidden"

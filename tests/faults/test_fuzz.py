@@ -14,7 +14,7 @@ from bench._mutants import bytes_mutant, json_mutant, mutant
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_mutants_of_everything_that_is_read(seed: int) -> None:
     """ENG-7: every mutant is taken, with valid requests, or refused in the package's own words (`make fuzz`: more)."""
-    counts, found = fuzz.fuzz(int(os.environ.get("HOLDFAST_MUTANTS", "400")), seed)
+    counts, found = fuzz.fuzz(int(os.environ.get("PERDURE_MUTANTS", "400")), seed)
     assert not found, "\n".join(found)
     assert counts["taken"] > counts["refused"] > 0
 
@@ -35,13 +35,13 @@ def test_what_was_found_before(name: str, tmp_path: Path) -> None:
         chance = random.Random(f"{name}-{seed}-{number}")
         try:
             way.run(way.mutate(way.seed, chance), chance, tmp_path / f"{number}")
-        except fuzz.HoldfastError:
+        except fuzz.PerdureError:
             continue
 
 
 def test_a_request_that_breaks_a_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """ENG-7: the run can fail: without the check at the door, bad blocks are sent and said."""
-    monkeypatch.setattr("holdfast.transcript.sendable._check", lambda *_: None)
+    monkeypatch.setattr("perdure.transcript.sendable._check", lambda *_: None)
     counts, found = fuzz.fuzz(300, 1, "face")
     assert counts["invalid"] and any(" invalid: " in line for line in found)
 

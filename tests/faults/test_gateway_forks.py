@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.gateways import fake, in_loop, serving
 
-from holdfast.adapters.files import SessionStore
-from holdfast.errors import JournalError
-from holdfast.gateway import sessions as module
+from perdure.adapters.journal import SessionStore
+from perdure.errors import JournalError
+from perdure.gateway import sessions as module
 
 pytestmark = pytest.mark.faults
 

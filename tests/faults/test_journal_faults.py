@@ -21,20 +21,19 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast.adapters.files import DISK, Disk, FileBlobs, FileJournal, SessionLock, SessionStore, verify
-from holdfast.errors import DamagedLine, JournalError, JournalLost, NewerFormat, SessionBusy
-from holdfast.ports import Loaded
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.codec import FORMAT, VERSION, encode_line
-from holdfast.transcript.edits import Compacted
-from holdfast.transcript.messages import BlobId, Message, MessageId, content_of
-from holdfast.transcript.records import Header, Noted, Record, Repaired
+from perdure.adapters.journal import DISK, Disk, FileBlobs, FileJournal, SessionLock, SessionStore, verify
+from perdure.errors import DamagedLine, JournalError, JournalLost, NewerFormat, SessionBusy
+from perdure.ports import LoadedJournal
+from perdure.transcript.blocks import text_block
+from perdure.transcript.codec import FORMAT, VERSION, encode_line
+from perdure.transcript.messages import BlobId, Message, MessageId, content_of
+from perdure.transcript.records import Compacted, Header, Noted, Record, Repaired
 
 pytestmark = pytest.mark.faults
 
 HEADER = Header(format=FORMAT, version=VERSION, session="s1", created=1.0)
-KILLS = int(os.environ.get("HOLDFAST_KILLS", "20"))
-FLIPS = int(os.environ.get("HOLDFAST_FLIPS", "500"))
+KILLS = int(os.environ.get("PERDURE_KILLS", "20"))
+FLIPS = int(os.environ.get("PERDURE_FLIPS", "500"))
 
 
 def said(name: str, text: str = "hello") -> Message:
@@ -46,7 +45,7 @@ def boundary(name: str, kept: tuple[str, ...] = (), kept_from: int = 0) -> Compa
     return Compacted(id=name, trigger="auto", strategy="full", summary=(), kept=ids, kept_from=kept_from)
 
 
-def names(loaded: Loaded) -> list[str]:
+def names(loaded: LoadedJournal) -> list[str]:
     return [p.record.id for p in loaded.records if isinstance(p.record, Message | Compacted)]
 
 
@@ -60,7 +59,7 @@ class Unsynced(Disk):
         pass
 
 
-async def load(path: Path, *, read_only: bool = False, whole: bool = False, disk: Disk = DISK) -> Loaded:
+async def load(path: Path, *, read_only: bool = False, whole: bool = False, disk: Disk = DISK) -> LoadedJournal:
     journal = await FileJournal.open(path, read_only=read_only, disk=disk)
     try:
         return await journal.load(whole=whole)
@@ -93,9 +92,9 @@ NURSERY = """
 import os, sys, anyio
 import anyio._backends._asyncio  # here, not once in every writer
 from pathlib import Path
-from holdfast.adapters.files import FileJournal
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.messages import Message, content_of
+from perdure.adapters.journal import FileJournal
+from perdure.transcript.blocks import text_block
+from perdure.transcript.messages import Message, content_of
 
 def message(name, size):
     return Message(id=name, role="user", content=content_of([text_block("x" * size)]), origin="user")
@@ -824,7 +823,7 @@ def test_the_kernels_own_limit(path: Path, file_limit: Callable[[int], None]) ->
 HOLDER = """
 import sys
 from pathlib import Path
-from holdfast.adapters.files import SessionLock
+from perdure.adapters.journal import SessionLock
 lock = SessionLock.acquire(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.readline()

@@ -11,16 +11,16 @@ import anyio
 import pytest
 from bench._races import Race, race
 
-from holdfast.adapters.files.beneath import Calls
-from holdfast.adapters.files.memories import file_memories
-from holdfast.adapters.memories import StoredMemories
-from holdfast.errors import FileRefused
-from holdfast.memory.changes import Batch, Change, Delete, Rename, Save, Stamp
-from holdfast.settings import Settings
+from perdure.adapters.machine.rooted import OsCalls
+from perdure.adapters.memory.directory import file_memories
+from perdure.adapters.memory.store import StoredMemories
+from perdure.errors import FileRefused
+from perdure.memory.changes import Change, DeleteMemory, MemoryBatch, RenameMemory, SaveMemory, Stamp
+from perdure.settings import Settings
 
 pytestmark = pytest.mark.faults
 QUICK = Settings(durability="process")  # survives kill -9, which is what is asked here
-SEAMS = tuple(name for name in vars(Calls) if not name.startswith("_") and callable(getattr(Calls, name)))
+SEAMS = tuple(name for name in vars(OsCalls) if not name.startswith("_") and callable(getattr(OsCalls, name)))
 
 
 def quick(folder: Path) -> StoredMemories:
@@ -44,7 +44,7 @@ def test_inserts_of_many_processes_are_all_there(tmp_path: Path) -> None:
     assert done.merged > 0
 
 
-class Failing(Calls):
+class Failing(OsCalls):
     """Fails its n-th call."""
 
     def __init__(self, at: int) -> None:
@@ -65,11 +65,11 @@ class Failing(Calls):
 
 
 CHANGES: dict[str, Callable[[], Change]] = {
-    "save": lambda: Save(name="a.md", text="new", base="old"),
-    "new": lambda: Save(name="t/n.md", text="new"),
-    "conflict": lambda: Save(name="a.md", text="new", base="other"),
-    "delete": lambda: Delete(name="a.md", base="old"),
-    "rename": lambda: Rename(name="a.md", to="t/b.md", base="old"),
+    "save": lambda: SaveMemory(name="a.md", text="new", base="old"),
+    "new": lambda: SaveMemory(name="t/n.md", text="new"),
+    "conflict": lambda: SaveMemory(name="a.md", text="new", base="other"),
+    "delete": lambda: DeleteMemory(name="a.md", base="old"),
+    "rename": lambda: RenameMemory(name="a.md", to="t/b.md", base="old"),
 }
 
 
@@ -80,7 +80,7 @@ def test_a_fault_at_any_call_leaves_old_or_new(tmp_path: Path, kind: str) -> Non
     at = 1
     while True:
         folder = tmp_path / str(at)
-        anyio.run(partial(quick(folder).write, Save(name="a.md", text="old"), stamp, mode="auto"))
+        anyio.run(partial(quick(folder).write, SaveMemory(name="a.md", text="old"), stamp, mode="auto"))
         calls = Failing(at)
         try:
             anyio.run(partial(file_memories(folder, QUICK, calls=calls).write, CHANGES[kind](), stamp, mode="auto"))
@@ -89,7 +89,7 @@ def test_a_fault_at_any_call_leaves_old_or_new(tmp_path: Path, kind: str) -> Non
         texts = {path.name: path.read_text() for path in folder.rglob("*.md")}
         assert set(texts.values()) <= {"old", "new"} and len(texts) >= (kind != "delete")
         store = quick(folder)
-        anyio.run(partial(store.write, Save(name="later.md", text="old"), stamp, mode="auto"))
+        anyio.run(partial(store.write, SaveMemory(name="later.md", text="old"), stamp, mode="auto"))
         known = anyio.run(store.provenance)
         there = {file.name: file.digest for file in anyio.run(store.listing).files}
         assert {name: one.digest for name, one in known.items()} == there
@@ -115,13 +115,13 @@ class Dying(Failing):
         return called
 
 
-TOGETHER = Batch(
+TOGETHER = MemoryBatch(
     name="tidy",
     changes=(
-        Save(name="a.md", text="merged", base="a"),
-        Save(name="t/n.md", text="new"),
-        Delete(name="b.md", base="b"),
-        Rename(name="c.md", to="d.md", base="c"),
+        SaveMemory(name="a.md", text="merged", base="a"),
+        SaveMemory(name="t/n.md", text="new"),
+        DeleteMemory(name="b.md", base="b"),
+        RenameMemory(name="c.md", to="d.md", base="c"),
     ),
 )
 FIRST = {"a.md": "a", "b.md": "b", "c.md": "c"}
@@ -147,7 +147,7 @@ def test_a_batch_is_made_wholly_or_not_at_all(tmp_path: Path, kind: type[Failing
         folder = tmp_path / str(at)
         first = quick(folder)
         for name, text in FIRST.items():
-            anyio.run(partial(first.write, Save(name=name, text=text), stamp, mode="auto"))
+            anyio.run(partial(first.write, SaveMemory(name=name, text=text), stamp, mode="auto"))
         before, after = FIRST, AFTER
         if undoes:
             anyio.run(partial(first.write, TOGETHER, stamp, mode="auto"))
@@ -173,7 +173,7 @@ def test_a_batch_is_made_wholly_or_not_at_all(tmp_path: Path, kind: type[Failing
         voids = [entry for entry in anyio.run(again.entries) if entry.action == "void"]
         seen |= {bool(voids)}
         assert not (is_done and voids)
-        anyio.run(partial(again.write, Save(name="later.md", text="old"), stamp, mode="auto"))
+        anyio.run(partial(again.write, SaveMemory(name="later.md", text="old"), stamp, mode="auto"))
         if is_done and calls.count < at:
             break
         at += 1

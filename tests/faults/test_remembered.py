@@ -12,18 +12,18 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast import Settings
-from holdfast.adapters.files import DISK, Disk, FileJournal, SessionStore, verify
-from holdfast.adapters.files.mark import mark_path, remembered
-from holdfast.adapters.sinks import ListSink
-from holdfast.engine.turn import run_turn
-from holdfast.errors import JournalError
-from holdfast.events import JournalRepaired
-from holdfast.testing import ScriptedModel
-from holdfast.transcript.codec import encode_line
-from holdfast.transcript.records import Noted, Repaired
-from holdfast.wiring import Parts
-from holdfast.wiring.sessions import background, open_session
+from perdure import Settings
+from perdure.adapters.journal import DISK, Disk, FileJournal, SessionStore, verify
+from perdure.adapters.journal.mark import mark_path, remembered
+from perdure.adapters.sinks import ListSink
+from perdure.engine.turn import run_turn
+from perdure.errors import JournalError
+from perdure.events import JournalRepaired
+from perdure.testing import ScriptedModel
+from perdure.transcript.codec import encode_line
+from perdure.transcript.records import Noted, Repaired
+from perdure.wiring import SessionOptions
+from perdure.wiring.sessions import background, open_session
 
 from .test_journal_faults import (
     HEADER,
@@ -347,7 +347,7 @@ def test_a_resumed_session_looks_back_after_its_first_answer(tmp_path: Path) -> 
         mark_path(path).unlink()
         damage_line(path, 3)
         sink = ListSink()
-        session = await open_session(tmp_path, "s1", parts=Parts(sink=sink, settings=Settings(notes=False)))
+        session = await open_session(tmp_path, "s1", parts=SessionOptions(sink=sink, settings=Settings(notes=False)))
         keepers = background(session)
         await run_turn(session, "Go on.", ScriptedModel(), keepers)
         await keepers.settle(session)

@@ -17,9 +17,9 @@ import pytest
 from tests.rewinds import call, shadow
 from tests.trees import Picture, picture
 
-from holdfast.adapters.shadow.ground import GroundCalls
-from holdfast.adapters.shadow.usage import PLAN
-from holdfast.errors import HoldfastError
+from perdure.adapters.checkpoints.ground import TreeOsCalls
+from perdure.adapters.checkpoints.log import PLAN
+from perdure.errors import PerdureError
 
 pytestmark = pytest.mark.faults
 
@@ -39,7 +39,7 @@ class Killed(BaseException):
     """As if the process were gone: nothing that it still tries has an effect."""
 
 
-class Faulty(GroundCalls):
+class Faulty(TreeOsCalls):
     """`fails(n)` is asked before the n-th call that changes something."""
 
     def __init__(self, fails: Callable[[int, str], None]) -> None:
@@ -47,7 +47,7 @@ class Faulty(GroundCalls):
 
 
 def _step(name: str) -> Any:
-    real = getattr(GroundCalls, name)
+    real = getattr(TreeOsCalls, name)
 
     def step(self: Faulty, *args: Any) -> Any:
         is_change = name != "open" or args[2] & os.O_CREAT
@@ -63,7 +63,7 @@ for _name in STEPS:
     setattr(Faulty, _name, _step(_name))
 
 
-def made(folder: Path, calls: GroundCalls) -> tuple[Any, Picture, Picture]:
+def made(folder: Path, calls: TreeOsCalls) -> tuple[Any, Picture, Picture]:
     """A project that an agent changed in every way; the pictures from before and after."""
     project = folder / "project"
     project.mkdir()
@@ -108,7 +108,7 @@ def check(folder: Path, start: Picture, ends: Picture) -> str:
     again = shadow(folder)
     project = folder / "project"
     assert not (folder / "store" / PLAN).exists()
-    assert not list(project.rglob(".holdfast-*"))
+    assert not list(project.rglob(".perdure-*"))
     now = picture(project)
     assert now in (start, ends), "a part of a rewind was left"
     if now == ends:
@@ -156,12 +156,12 @@ def test_an_error_at_any_step_leaves_all_or_nothing(tmp_path: Path) -> None:
         calls.is_armed = True
         try:
             one.rewind({"m1"}, is_forced=False, is_dry=False)
-        except HoldfastError as e:
+        except PerdureError as e:
             assert "nothing was changed" in str(e)
-            assert {k: v for k, v in picture(folder / "project").items() if ".holdfast-" not in k} == ends
+            assert {k: v for k, v in picture(folder / "project").items() if ".perdure-" not in k} == ends
         else:
             now = picture(folder / "project")
-            assert {k: v for k, v in now.items() if ".holdfast-" not in k} == start
+            assert {k: v for k, v in now.items() if ".perdure-" not in k} == start
         calls.is_armed = False
         one.close()
         check(folder, start, ends)
@@ -182,7 +182,7 @@ def test_a_disk_that_stays_full_is_no_way_into_the_middle(tmp_path: Path) -> Non
         calls.is_armed = True
         try:
             one.rewind({"m1"}, is_forced=False, is_dry=False)
-        except HoldfastError:
+        except PerdureError:
             assert picture(folder / "project") == ends
         else:
             assert picture(folder / "project") == start
@@ -213,7 +213,7 @@ def test_kill_9(tmp_path: Path) -> None:
     for at in (1, most // 2, 3 * most // 4, most - 1):
         folder = tmp_path / str(at)
         folder.mkdir()
-        one, start, ends = made(folder, GroundCalls())
+        one, start, ends = made(folder, TreeOsCalls())
         one.close()
         ran = subprocess.run([sys.executable, "-c", KILLING, str(folder), str(at)], check=False, cwd=Path.cwd())
         assert ran.returncode == -signal.SIGKILL
@@ -234,7 +234,7 @@ def test_what_is_changed_at_the_last_moment_isnt_lost(tmp_path: Path) -> None:
     calls.has_written = False
     one, _, ends = made(tmp_path, calls)
     calls.is_armed = True
-    with pytest.raises(HoldfastError, match=r"run\.sh: somebody changed it just now"):
+    with pytest.raises(PerdureError, match=r"run\.sh: somebody changed it just now"):
         one.rewind({"m1"}, is_forced=False, is_dry=False)
     assert (project / "run.sh").read_text() == "mine, just now\n"
     assert {k: v for k, v in picture(project).items() if k != "run.sh"} == {

@@ -11,18 +11,16 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.context.replies import About, Delta, Reply, Started
-from holdfast.context.requests import Request, to_request
-from holdfast.engine.models import Models
-from holdfast.replay.check import RequestCheck
-from holdfast.replay.drive import Drive
-from holdfast.replay.options import ReplayOptions
-from holdfast.replay.summarizer import JudgedModel
-from holdfast.settings import Settings
-from holdfast.transcript.blocks import Block, text_block
-from holdfast.transcript.codec import encode_line
-from holdfast.transcript.foreign.recording import Recording, Said
-from holdfast.transcript.messages import ResponseId
+from perdure.context.replies import Delta, ModelInfo, Reply, ReplyStarted
+from perdure.context.request import ModelRequest, to_request
+from perdure.engine.models import JobModels
+from perdure.lab.replay.checks import JudgedModel, RequestCheck
+from perdure.lab.replay.drive import ReplayDrive, ReplayOptions
+from perdure.logs.recording import RecordedMessage, Recording
+from perdure.settings import Settings
+from perdure.transcript.blocks import Block, text_block
+from perdure.transcript.codec import encode_line
+from perdure.transcript.messages import ResponseId
 
 EVERY = 10
 SUMMARY = "<analysis>what happened</analysis><summary>1. Primary request: see the ledger below.</summary>"
@@ -74,7 +72,7 @@ class Sent(RequestCheck):
 
     into: Rolling = field(default_factory=Rolling)
 
-    def take(self, request: Request, *, is_announced: bool) -> None:
+    def take(self, request: ModelRequest, *, is_announced: bool) -> None:
         self.into.take(" ".join(request.betas).encode(), request.body)
 
 
@@ -86,17 +84,17 @@ class Listening:
     model: str
 
     @property
-    def about(self) -> About:
-        return About(id=self.model, protocol="anthropic")
+    def about(self) -> ModelInfo:
+        return ModelInfo(id=self.model, protocol="anthropic")
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         self.into.take(" ".join(request.betas).encode(), request.body)
         name = ResponseId(f"answer-{self.into.count}")
-        yield Started(name)
+        yield ReplyStarted(name)
         blocks: tuple[Block, ...] = (text_block(SUMMARY),)
         yield Reply(response=name, model=self.model, blocks=blocks, stop_reason="end_turn")
 
-    async def count(self, request: Request) -> int | None:
+    async def count(self, request: ModelRequest) -> int | None:
         return None
 
     async def close(self) -> None:
@@ -115,16 +113,16 @@ async def hashed(recording: Recording, variant: str, window: int, keep: Path | N
     model = Listening(streams["helpers"], recording.model or "another-model")
     asked = (JudgedModel(model),) if variant == "model" else ()
     settings = Settings(window_tokens=None if variant == "plain" else window, notes=variant != "ledger")
-    drive = await Drive.start(recording, ReplayOptions(settings=settings), asked)
+    drive = await ReplayDrive.start(recording, ReplayOptions(settings=settings), asked)
     drive.check = Sent(drive.check.rules, into=streams["anthropic"])
 
-    def watch(now: Drive, step: Said) -> None:
+    def watch(now: ReplayDrive, step: RecordedMessage) -> None:
         request = to_request(now.session.view, now.session.facts(), protocol="openai")
         streams["openai"].take(request.body)
 
     drive.watch = watch
     if asked:
-        drive.session.helpers = Models(notes=(model,))
+        drive.session.helpers = JobModels(notes=(model,))
     await drive.run()
     loaded = await drive.session.world.journal.load(whole=True)
     for number, placed in enumerate(loaded.records):

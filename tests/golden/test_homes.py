@@ -18,13 +18,13 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast.adapters.files import verify
-from holdfast.cli import main
-from holdfast.context.requests import to_request
-from holdfast.settings import Settings
-from holdfast.testing import FixedClock, ModelRules, check_anthropic, check_openai
-from holdfast.transcript.edits import Offloaded
-from holdfast.wiring import Parts, open_session
+from perdure.adapters.journal import verify
+from perdure.cli import main
+from perdure.context.request import to_request
+from perdure.settings import Settings
+from perdure.testing import FixedClock, ModelRules, check_anthropic, check_openai
+from perdure.transcript.records import Offloaded
+from perdure.wiring import SessionOptions, open_session
 
 pytestmark = pytest.mark.golden
 
@@ -57,7 +57,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         if PLACE.resolve() != PLACE:
             pytest.skip(f"{PLACE} is another folder's name on this machine, and the journals name it")
         try:
-            monkeypatch.setenv("HOLDFAST_HOME", str(unpacked(PLACE)))
+            monkeypatch.setenv("PERDURE_HOME", str(unpacked(PLACE)))
             monkeypatch.setenv("HOME", str(PLACE))
             monkeypatch.chdir(PLACE / "app")
             yield PLACE / "home"
@@ -75,7 +75,7 @@ def digest(data: bytes) -> str:
 
 async def told(home: Path, journal: Path) -> dict[str, Any]:
     """What there is to say of a session: what it shows, what would be sent, and all that was recorded."""
-    parts = Parts(settings=Settings(), clock=FixedClock())
+    parts = SessionOptions(settings=Settings(), clock=FixedClock())
     session = await open_session(home, journal.parent, read_only=True, whole=True, parts=parts)
     try:
         view, facts = session.view, session.facts()

@@ -13,37 +13,35 @@ import anyio
 import msgspec
 import pytest
 
-from holdfast.adapters.files import FileJournal, verify
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.codec import VERSION, decode_header, decode_line, encode_header, encode_line
-from holdfast.transcript.edits import (
-    Change,
+from perdure.adapters.journal import FileJournal, verify
+from perdure.transcript.blocks import text_block
+from perdure.transcript.codec import VERSION, decode_header, decode_line, encode_header, encode_line
+from perdure.transcript.messages import BlobId, Message, MessageId, Origin, ResponseId, Role, ToolUseId, Usage
+from perdure.transcript.records import (
+    BlockChange,
+    Calibrated,
     Cleared,
     Collapsed,
     Compacted,
-    MediaReplaced,
-    Neutralised,
-    Offloaded,
-    Rewound,
-    Settled,
-    Snipped,
-    Stored,
-    ThinkingDropped,
-    Undone,
-)
-from holdfast.transcript.messages import BlobId, Message, MessageId, Origin, ResponseId, Role, ToolUseId, Usage
-from holdfast.transcript.records import (
-    Calibrated,
     CompactionFailed,
     Cursor,
     Front,
     Header,
     InFlight,
+    MediaReplaced,
+    Neutralised,
     Noted,
+    Offloaded,
     Pinned,
     Record,
     Repaired,
+    Rewound,
+    Settled,
+    Snipped,
+    StoredOriginal,
+    ThinkingDropped,
     Titled,
+    Undone,
 )
 
 pytestmark = pytest.mark.golden
@@ -64,8 +62,8 @@ def message(name: str, role: Role, origin: Origin, *blocks: bytes) -> Message:
     return Message(id=MessageId(name), role=role, origin=origin, content=tuple(map(RAW, blocks)), at=1750000001.5)
 
 
-def changes(message: str, text: str) -> tuple[Change, ...]:
-    return (Change(MessageId(message), 0, RAW(text_block(text).raw)), Change(MessageId(message), 1))
+def changes(message: str, text: str) -> tuple[BlockChange, ...]:
+    return (BlockChange(MessageId(message), 0, RAW(text_block(text).raw)), BlockChange(MessageId(message), 1))
 
 
 MODEL = Message(
@@ -95,7 +93,7 @@ LINES: tuple[tuple[Record, ...], ...] = (
     (MODEL, Calibrated(model="some-model", ratio=1.0625, window_tokens=200000)),
     (
         message("m3", "user", "tool", RESULT, b'{"type":"image","source":{"type":"url","url":"u"}}'),
-        Offloaded(changes=changes("m3", "cut"), stored=(Stored(T1[0], BlobId("0" * 64), 9),), preview_bytes=3),
+        Offloaded(changes=changes("m3", "cut"), stored=(StoredOriginal(T1[0], BlobId("0" * 64), 9),), preview_bytes=3),
     ),
     (Snipped(changes=changes("m1", "snip"), tokens_saved=4, reason="superseded read"),),
     (Cleared(trigger="size", tool_use_ids=T1, images=1, attachments=(MessageId("m1"),), tokens_saved=7),),

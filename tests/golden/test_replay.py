@@ -1,4 +1,4 @@
-"""CLI-2: the JSON contract of `holdfast replay`, field by field, on a made session in which every pass fires."""
+"""CLI-2: the JSON contract of `perdure replay`, field by field, on a made session in which every pass fires."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import anyio.to_thread
 import pytest
 from tests.golden.made import reading
 
-from holdfast.cli import main
-from holdfast.context.requests import Request
-from holdfast.errors import ModelError
-from holdfast.replay.options import ReplayOptions
-from holdfast.replay.run import replay_recording
-from holdfast.replay.summarizer import JudgedModel
-from holdfast.settings import Settings
-from holdfast.testing import FakeServer, FakeUpstream, ScriptedModel
-from holdfast.transcript.foreign.detect import read_recordings
+from perdure.cli import main
+from perdure.context.request import ModelRequest
+from perdure.errors import ModelError
+from perdure.lab.replay.checks import JudgedModel
+from perdure.lab.replay.drive import ReplayOptions
+from perdure.lab.replay.run import replay_recording
+from perdure.logs.detect import read_recordings
+from perdure.settings import Settings
+from perdure.testing import FakeServer, FakeUpstream, ScriptedModel
 
 HERE = Path(__file__).parent / "replay"
 WINDOW = 60_000
@@ -118,7 +118,7 @@ def test_an_invalid_request_is_counted() -> None:
         judged = JudgedModel(ScriptedModel(["never mind"]))
         body = b'{"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":"I begin"}]}'
         with contextlib.suppress(ModelError):
-            async for _ in judged.stream(Request("anthropic", body, ())):
+            async for _ in judged.stream(ModelRequest("anthropic", body, ())):
                 pass
         return judged
 

@@ -16,8 +16,8 @@ from tests.golden.hashes import VARIANTS, differing, hashed, opaque, rows_in, wr
 from tests.golden.made import LOGS
 from tests.recordings.conftest import ABSENT, DATA, session_files
 
-from holdfast.errors import HoldfastError
-from holdfast.transcript.foreign.detect import read_recordings
+from perdure.errors import PerdureError
+from perdure.logs.detect import read_recordings
 
 pytestmark = pytest.mark.golden
 
@@ -39,7 +39,7 @@ def rows_of(name: str, data: bytes, variant: str, keep: Path | None) -> dict[str
     is_made = name in LOGS
     try:
         recordings = read_recordings(data, name)
-    except HoldfastError:
+    except PerdureError:
         return {}
     rows: dict[str, str] = {}
     for number, recording in enumerate(recordings):
@@ -80,7 +80,7 @@ def test_made_sessions(name: str, variant: str, rewrite_golden: bool, keep: Path
 @pytest.mark.parametrize("path", FILES, ids=lambda path: opaque(path.relative_to(DATA).as_posix()))
 def test_recorded_sessions(path: Path, variant: str, rewrite_golden: bool, keep: Path | None) -> None:
     """TURN-9, ENG-3: every recording."""
-    is_all = rewrite_golden or "HOLDFAST_GOLDEN_ALL" in os.environ
+    is_all = rewrite_golden or "PERDURE_GOLDEN_ALL" in os.environ
     if not is_all and variant != "ledger" and path.stat().st_size > LARGE_BYTES:
         pytest.skip("large: make golden-all drives it in this way, too")
     name = path.relative_to(DATA).as_posix()

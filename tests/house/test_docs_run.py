@@ -1,7 +1,7 @@
 """Every example in the documentation runs.
 
 ```python blocks of one file run in one namespace, in order, in an empty folder. A block after a line
-`<!-- no-run -->` is left out. In ```console blocks, lines that start with `$ holdfast ` must name a command there is.
+`<!-- no-run -->` is left out. In ```console blocks, lines that start with `$ perdure ` must name a command there is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if path.is_file()]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```\s*$", re.M | re.S)
 NO_RUN = "<!-- no-run -->"
-COMMAND = re.compile(r"^\$ holdfast(?: +(?P<rest>.*))?$", re.M)
+COMMAND = re.compile(r"^\$ perdure(?: +(?P<rest>.*))?$", re.M)
 
 
 class Block(NamedTuple):
@@ -54,8 +54,8 @@ def test_python_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.M
     runnable = [block for block in blocks(document) if block.language == "python" and block.runs]
     if not runnable:
         pytest.skip("no python blocks")
-    if importlib.util.find_spec("holdfast") is None:
-        pytest.skip("holdfast is not installed")
+    if importlib.util.find_spec("perdure") is None:
+        pytest.skip("perdure is not installed")
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
     for block in runnable:
@@ -66,13 +66,13 @@ def test_python_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.M
 
 @functools.cache
 def is_command(words: tuple[str, ...]) -> bool:
-    code = "import sys; from holdfast.cli import main; sys.argv[0] = 'holdfast'; sys.exit(main())"
+    code = "import sys; from perdure.cli import main; sys.argv[0] = 'perdure'; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, *words, "--help"], capture_output=True, check=False)
     return done.returncode == 0
 
 
 def subcommand(rest: str) -> tuple[str, ...]:
-    """The first word that is not an option; nothing for a bare `holdfast` or `holdfast --help`."""
+    """The first word that is not an option; nothing for a bare `perdure` or `perdure --help`."""
     words = shlex.split(rest, comments=True)
     return (words[0],) if words and not words[0].startswith("-") else ()
 
@@ -86,10 +86,10 @@ def test_console_blocks_name_commands(document: Path) -> None:
         for match in COMMAND.finditer(block.body)
     ]
     if not lines:
-        pytest.skip("no holdfast commands")
-    if not (ROOT / "src" / "holdfast" / "cli").is_dir() and not (ROOT / "src" / "holdfast" / "cli.py").is_file():
-        pytest.skip("holdfast.cli is not there yet")
+        pytest.skip("no perdure commands")
+    if not (ROOT / "src" / "perdure" / "cli").is_dir() and not (ROOT / "src" / "perdure" / "cli.py").is_file():
+        pytest.skip("perdure.cli is not there yet")
     unknown = [
-        f"{relative(document)}:{line} holdfast {rest}" for line, rest in lines if not is_command(subcommand(rest))
+        f"{relative(document)}:{line} perdure {rest}" for line, rest in lines if not is_command(subcommand(rest))
     ]
     assert not unknown, "\n".join(unknown)

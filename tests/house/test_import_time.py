@@ -1,4 +1,4 @@
-"""SPD-5, LIB-2: `import holdfast` stays light. A structural check: what it loads, not how long that took here."""
+"""SPD-5, LIB-2: `import perdure` stays light. A structural check: what it loads, not how long that took here."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def modules_after(statement: str) -> set[str]:
     return set(json.loads(done.stdout)) - set(json.loads(bare.stdout))
 
 
-def test_import_holdfast_loads_nothing_heavy() -> None:
-    loaded = {name.partition(".")[0] for name in modules_after("import holdfast")}
-    assert not loaded & HEAVY, f"import holdfast pulls in {sorted(loaded & HEAVY)}"
+def test_import_perdure_loads_nothing_heavy() -> None:
+    loaded = {name.partition(".")[0] for name in modules_after("import perdure")}
+    assert not loaded & HEAVY, f"import perdure pulls in {sorted(loaded & HEAVY)}"
 
 
-def test_import_holdfast_opens_no_door() -> None:
+def test_import_perdure_opens_no_door() -> None:
     doors = ("cli", "gateway", "mcp", "integrations", "adapters", "agent", "testing", "report", "bench", "demo")
-    loaded = modules_after("import holdfast")
-    opened = sorted(name for name in loaded if name.startswith(tuple(f"holdfast.{door}" for door in doors)))
-    assert not opened, f"import holdfast opens {opened}"
+    loaded = modules_after("import perdure")
+    opened = sorted(name for name in loaded if name.startswith(tuple(f"perdure.{door}" for door in doors)))
+    assert not opened, f"import perdure opens {opened}"

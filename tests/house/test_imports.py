@@ -14,7 +14,7 @@ import pytest
 pytestmark = pytest.mark.house
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "src" / "holdfast"
+PACKAGE = ROOT / "src" / "perdure"
 
 # Rooms without a clock, disk, network, environment, chance, logging or async.
 PURE_ROOMS = ("transcript", "context", "memory", "settings", "errors", "events", "prompts")
@@ -83,7 +83,7 @@ def async_uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def strangers(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    known = sys.stdlib_module_names | THIRD_PARTY_IN_PURE_ROOMS | {"holdfast"}
+    known = sys.stdlib_module_names | THIRD_PARTY_IN_PURE_ROOMS | {"perdure"}
     for node in ast.walk(tree):
         for root in imported_roots(node):
             if root not in known:
@@ -122,16 +122,16 @@ def test_the_shell_sees_the_machine_only_through_ports() -> None:
 
 
 def test_no_module_reaches_through_the_public_face() -> None:
-    """`from holdfast import Session` inside the package would go around the layers: import from where it is defined."""
+    """`from perdure import Session` inside the package would go around the layers: import from where it is defined."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.ImportFrom) or node.level or node.module != "holdfast":
+            if not isinstance(node, ast.ImportFrom) or node.level or node.module != "perdure":
                 continue
             for alias in node.names:
                 is_module = (PACKAGE / f"{alias.name}.py").is_file() or (PACKAGE / alias.name).is_dir()
                 if not is_module and alias.name != "__version__":
-                    found.append(f"{path.relative_to(ROOT)}:{node.lineno} takes {alias.name} from holdfast itself")
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno} takes {alias.name} from perdure itself")
     assert not found, "\n".join(found)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import perdure
 
 pytestmark = pytest.mark.house
 
@@ -22,7 +22,7 @@ EXPECTED: list[str] = [
     "CHEAP_PASSES",
     "Facts",
     "Front",
-    "HoldfastError",
+    "PerdureError",
     "Message",
     "Pressure",
     "Session",
@@ -44,7 +44,7 @@ EXPECTED: list[str] = [
     "to_request",
 ]
 
-PUBLIC: list[str] = list(getattr(holdfast, "__all__", []))
+PUBLIC: list[str] = list(getattr(perdure, "__all__", []))
 
 
 def test_names_are_the_expected_ones() -> None:
@@ -58,21 +58,21 @@ def test_there_are_few() -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_each_name_is_there_and_documented(name: str) -> None:
-    value = getattr(holdfast, name)
+    value = getattr(perdure, name)
     if name.startswith("__") or not (inspect.isclass(value) or callable(value)):
         return  # a constant is documented where it is defined
     docstring = (value.__doc__ or "").strip()
-    assert docstring, f"holdfast.{name} has no docstring"
+    assert docstring, f"perdure.{name} has no docstring"
     # A dataclass without one shows its signature instead.
-    assert not docstring.startswith(f"{name}("), f"holdfast.{name} has no docstring of its own"
+    assert not docstring.startswith(f"{name}("), f"perdure.{name} has no docstring of its own"
 
 
 def test_a_star_import_gives_the_public_face() -> None:
-    code = "from holdfast import *; import json; print(json.dumps(sorted(k for k in dir() if k != 'json')))"
+    code = "from perdure import *; import json; print(json.dumps(sorted(k for k in dir() if k != 'json')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     for name in EXPECTED:
         assert f'"{name}"' in done.stdout
 
 
 def test_it_is_typed() -> None:
-    assert (Path(holdfast.__file__).parent / "py.typed").is_file()
+    assert (Path(perdure.__file__).parent / "py.typed").is_file()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.context.view import View
-from holdfast.transcript.blocks import Block
-from holdfast.transcript.sizes import block_size
+from perdure.context.view import ContextView
+from perdure.transcript.blocks import Block
+from perdure.transcript.tokens import block_size
 
 MEDIA = ("image", "document")
 
 
-def recounted(view: View) -> dict[str, Any]:
+def recounted(view: ContextView) -> dict[str, Any]:
     """The aggregates, by a slow walk."""
     calls: dict[str, int] = {}
     results: dict[str, tuple[int, int]] = {}
@@ -49,7 +49,7 @@ def recounted(view: View) -> dict[str, Any]:
     }
 
 
-def carried(view: View) -> dict[str, Any]:
+def carried(view: ContextView) -> dict[str, Any]:
     """The same aggregates as the view carries them."""
     return {
         "positions": view.positions,
@@ -65,7 +65,7 @@ def carried(view: View) -> dict[str, Any]:
     }
 
 
-def _size(view: View) -> tuple[int, int, int]:
+def _size(view: ContextView) -> tuple[int, int, int]:
     total = [0, 0, 0]
     shown = [block for item in view.items for block in item.visible]
     shown += [block for collapse in view.collapses.values() for block in collapse.projection.blocks]

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests import plans
 from tests.worlds import World, front
 
-from holdfast.context.anchor import CALIBRATION_RANGE, size_tokens
-from holdfast.context.view import View, project
-from holdfast.settings import Settings
-from holdfast.transcript.blocks import block_of
-from holdfast.transcript.messages import Message, MessageId, ResponseId, Usage, content_of
-from holdfast.transcript.tokens import base_tokens, live_tokens
+from perdure.context.anchor import CALIBRATION_RANGE, size_tokens
+from perdure.context.view import ContextView, project
+from perdure.settings import Settings
+from perdure.transcript.blocks import block_of
+from perdure.transcript.messages import Message, MessageId, ResponseId, Usage, content_of
+from perdure.transcript.tokens import base_tokens, live_tokens
 
 pytestmark = pytest.mark.laws
 
@@ -47,7 +47,7 @@ def test_without_a_report_everything_counts_with_a_margin() -> None:
     """TOK-3: base estimate of everything times 4/3, rounded up."""
     assert size(said("user", "x" * 400)) == 134  # 100 * 4 / 3
     assert size(said("user", "x" * 400), said("assistant", "y" * 400)) == 267
-    assert size_tokens(View()) == 0
+    assert size_tokens(ContextView()) == 0
 
 
 def test_a_report_anchors_and_what_came_after_is_added_without_margin() -> None:
@@ -90,7 +90,7 @@ def test_a_new_front_moves_the_anchor_by_its_difference() -> None:
 @given(st.lists(st.tuples(st.text(max_size=4_000), st.integers(0, 50_000), st.integers(0, 5_000)), max_size=12))
 def test_learning_stays_in_bounds(turns: list[tuple[str, int, int]]) -> None:
     """TOK-4: whatever is reported, the ratio stays in its range and moves by bounded steps."""
-    view, ratio = View(), 1.0
+    view, ratio = ContextView(), 1.0
     for number, (words, prompt, output) in enumerate(turns):
         view = project([said("user", words)], onto=view)
         usage = Usage(prompt, output)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from tests import plans
 from tests.worlds import World, done, front
 
-from holdfast.engine.compaction import Done, Failed, compact
-from holdfast.engine.turn import prepare
-from holdfast.errors import ContextBlocked
-from holdfast.events import CompactionAttemptFailed
-from holdfast.settings import Settings
-from holdfast.transcript.records import CompactionFailed
+from perdure.engine.compact import CompactionFailure, CompactionSuccess, compact
+from perdure.engine.turn import prepare
+from perdure.errors import ContextBlocked
+from perdure.events import CompactionAttemptFailed
+from perdure.settings import Settings
+from perdure.transcript.records import CompactionFailed
 
 pytestmark = pytest.mark.laws
 
@@ -41,7 +41,7 @@ def test_a_compaction_leaves_half_of_the_trigger_free(window: int, outcome: plan
     """PRS-2: at most half of the trigger is filled afterwards, whatever the window and the content."""
     world = filled(window, outcome, max(2, window // 2_000) if outcome == "dense" else max(10, window // 300))
     result = world.outcomes[-1]
-    assert isinstance(result, Done), result
+    assert isinstance(result, CompactionSuccess), result
     assert result.boundary.tokens_after <= world.session.limits.trigger // 2
     assert world.session.facts().size(world.session.view) <= world.session.limits.trigger
 
@@ -70,7 +70,7 @@ def test_three_failures_open_the_breaker_and_a_manual_success_closes_it() -> Non
     assert len([record for record in world.records if isinstance(record, CompactionFailed)]) == 3
     assert len(attempts) <= 2 * 3
     world.session.configure(Settings(window_tokens=200_000))
-    assert isinstance(done(compact(world.session, trigger="manual")), Done | Failed)
+    assert isinstance(done(compact(world.session, trigger="manual")), CompactionSuccess | CompactionFailure)
 
 
 @hypothesis(max_examples=25)
@@ -82,7 +82,7 @@ def test_an_automatic_compaction_always_makes_room(steps: list[plans.Step], wind
         if not isinstance(step, plans.Configure):
             world.play(step)
     for outcome in world.outcomes:
-        if isinstance(outcome, Done):
+        if isinstance(outcome, CompactionSuccess):
             boundary = outcome.boundary
             assert boundary.tokens_after < world.session.limits.trigger
             assert boundary.tokens_after * 10 <= boundary.tokens_before * 9

@@ -13,15 +13,24 @@ from hypothesis import strategies as st
 from tests import plans
 from tests.worlds import World, done
 
-from holdfast.context.requests import to_request
-from holdfast.context.view import project
-from holdfast.engine.turn import prepare
-from holdfast.errors import ContextBlocked, HoldfastError
-from holdfast.settings import Settings
-from holdfast.testing import ModelRules, check_anthropic, check_openai
-from holdfast.transcript.edits import Change, Neutralised, Rewound
-from holdfast.transcript.messages import Message, MessageId
-from holdfast.transcript.records import Calibrated, Cursor, Front, Noted, Pinned, Titled
+from perdure.context.request import to_request
+from perdure.context.view import project
+from perdure.engine.turn import prepare
+from perdure.errors import ContextBlocked, PerdureError
+from perdure.settings import Settings
+from perdure.testing import ModelRules, check_anthropic, check_openai
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.records import (
+    BlockChange,
+    Calibrated,
+    Cursor,
+    Front,
+    Neutralised,
+    Noted,
+    Pinned,
+    Rewound,
+    Titled,
+)
 
 pytestmark = pytest.mark.laws
 
@@ -152,7 +161,7 @@ async def _act(world: World, kind: str, what: Any) -> None:
     elif kind == "record":
         await session.record(what())
     elif session.view.items:
-        change = Change(session.view.items[-1].message.id, 0, msgspec.Raw(what.replace(b"\n", b" ")))
+        change = BlockChange(session.view.items[-1].message.id, 0, msgspec.Raw(what.replace(b"\n", b" ")))
         await session.commit((Neutralised(changes=(change,)),), session.facts())
 
 
@@ -167,7 +176,7 @@ def test_what_comes_in_is_refused_whole_or_can_be_sent(acts: list[tuple[str, Any
         before, view = done(world.journal.load(whole=True)).records, world.session.view.copy()
         try:
             done(_act(world, kind, what))
-        except HoldfastError as e:
+        except PerdureError as e:
             assert "\n" not in str(e)
             assert done(world.journal.load(whole=True)).records == before
             assert world.session.view == view

@@ -8,29 +8,29 @@ from hypothesis import settings as hypothesis
 from tests import plans
 from tests.worlds import World
 
-from holdfast.context.cuts import legal_cuts, open_loop
-from holdfast.context.items import THINKING
-from holdfast.context.requests import to_request
-from holdfast.context.view import View
-from holdfast.settings import Settings
-from holdfast.testing.request import Reader
-from holdfast.testing.structure import open_loop as provider_loop
+from perdure.context.cuts import legal_cuts, open_loop
+from perdure.context.items import THINKING
+from perdure.context.request import to_request
+from perdure.context.view import ContextView
+from perdure.settings import Settings
+from perdure.testing.request import RequestReader
+from perdure.testing.request_rules import open_loop as provider_loop
 
 pytestmark = pytest.mark.laws
 
 SMALL = Settings(window_tokens=16_000, collapse=True, collapse_min_tokens=300)
 
 
-def brings_results(view: View, position: int) -> bool:
+def brings_results(view: ContextView, position: int) -> bool:
     return any(block.kind == "tool_result" for block in view.items[position].message.blocks)
 
 
-def slowly(view: View, *, loops: bool) -> list[int]:
+def slowly(view: ContextView, *, loops: bool) -> list[int]:
     """Every position, tried against each rule in its own words."""
     return [cut for cut in range(len(view.items) + 1) if is_legal(view, cut, loops=loops)]
 
 
-def is_legal(view: View, cut: int, *, loops: bool) -> bool:
+def is_legal(view: ContextView, cut: int, *, loops: bool) -> bool:
     before, after = range(cut), range(cut, len(view.items))
     for call in view.calls.values():
         result = view.results.get(call.id)
@@ -46,7 +46,7 @@ def is_legal(view: View, cut: int, *, loops: bool) -> bool:
     return not (loops and splits_loop(view, cut))
 
 
-def splits_response(view: View, cut: int) -> bool:
+def splits_response(view: ContextView, cut: int) -> bool:
     """Messages of one response stand together as long as no other response comes between."""
     last: tuple[str | None, int] = (None, -1)
     for position, item in enumerate(view.items):
@@ -59,7 +59,7 @@ def splits_response(view: View, cut: int) -> bool:
     return False
 
 
-def splits_loop(view: View, cut: int) -> bool:
+def splits_loop(view: ContextView, cut: int) -> bool:
     """A person's prompt, and all up to the next one, when a message of the model in it shows thinking."""
     prompts = [p for p, item in enumerate(view.items) if item.message.origin == "user" and not brings_results(view, p)]
     starts = sorted({0, *prompts})
@@ -92,7 +92,7 @@ def test_an_open_loop_is_no_less_than_what_the_provider_takes_for_one(steps: lis
         world.play(step)
         view = world.session.view
         request = to_request(view, world.session.facts())
-        theirs = provider_loop(Reader(world.rules).read(request.body).messages)
+        theirs = provider_loop(RequestReader(world.rules).read(request.body).messages)
         ours = open_loop(view)
         if theirs:
             assert ours is not None

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from tests.rewinds import Story
 
-from holdfast.errors import RewindRefused
+from perdure.errors import RewindRefused
 
 pytestmark = pytest.mark.laws
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where a sync costs nothing
-SEQUENCES = int(os.environ.get("HOLDFAST_TEST_REWINDS", "150"))
+SEQUENCES = int(os.environ.get("PERDURE_TEST_REWINDS", "150"))
 
 
 def rewound(seed: int, *, has_foreign: bool) -> str:
@@ -53,7 +53,7 @@ def rewound(seed: int, *, has_foreign: bool) -> str:
         if there != ends:
             story.shadow.undo(is_forced=False, is_dry=False)
         assert story.now() == ends
-        assert not list(story.project.rglob(".holdfast-*"))
+        assert not list(story.project.rglob(".perdure-*"))
         return came_of_it
 
 

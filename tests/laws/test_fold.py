@@ -10,8 +10,8 @@ from tests import plans
 from tests.laws.recount import carried, recounted
 from tests.worlds import World, done
 
-from holdfast.context.view import View, project
-from holdfast.settings import Settings
+from perdure.context.view import ContextView, project
+from perdure.settings import Settings
 
 pytestmark = pytest.mark.laws
 
@@ -57,7 +57,7 @@ def test_the_sums_equal_a_recount(steps: list[plans.Step]) -> None:
         known(view)
 
 
-def known(view: View) -> None:
+def known(view: ContextView) -> None:
     """Marks speak only of results that are in the view."""
     assert view.frozen | view.cleared | view.snipped <= view.results.keys()
     assert 0 <= view.sent <= len(view.items)

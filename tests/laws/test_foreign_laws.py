@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import ForeignFormat
-from holdfast.transcript.foreign import claude_code, codex, openai, swe_agent
-from holdfast.transcript.foreign.detect import detect, read_recordings
-from holdfast.transcript.foreign.recording import Recording, Said
+from perdure.errors import ForeignFormat
+from perdure.logs import claude_code, codex, openai, swe_agent
+from perdure.logs.detect import detect, read_recordings
+from perdure.logs.recording import RecordedMessage, Recording
 
 pytestmark = pytest.mark.laws
 
@@ -96,7 +96,7 @@ def take(data: bytes) -> None:
 
 def hold(recording: Recording) -> None:
     """What every recording keeps to: readable messages, unique ids, unique calls."""
-    said = [s.message for s in recording.steps if isinstance(s, Said)]
+    said = [s.message for s in recording.steps if isinstance(s, RecordedMessage)]
     assert len({m.id for m in said}) == len(said)
     calls = [use.id for m in said for use in m.check().tool_uses]
     assert len(set(calls)) == len(calls)

@@ -13,27 +13,27 @@ from hypothesis import strategies as st
 from tests import plans
 from tests.worlds import MODELS, World, done
 
-from holdfast.context.fork_request import Base, Exchange, fork_base, fork_request
-from holdfast.context.models import ModelFacts
-from holdfast.context.replies import About, Reply
-from holdfast.context.requests import to_request
-from holdfast.engine.fork import Answer, Errand, run_fork
-from holdfast.memory.notes import form_of, parse, template, whole
-from holdfast.memory.permit import EditPermit, edited, edits_in, lexical
-from holdfast.settings import Settings
-from holdfast.testing import ScriptedModel, check_anthropic, check_openai, say, tool_use
-from holdfast.transcript.blocks import block_of
-from holdfast.transcript.messages import ResponseId, ToolUseId
+from perdure.compaction.side_requests import ForkBase, ForkTurn, fork_base, fork_request
+from perdure.context.models import ModelSpec
+from perdure.context.replies import ModelInfo, Reply
+from perdure.context.request import to_request
+from perdure.engine.fork import ForkTask, ForkToolResult, run_fork
+from perdure.memory.notes import form_of, parse, template, whole
+from perdure.memory.permits import NotesEditPermit, edited, edits_in, lexical
+from perdure.settings import Settings
+from perdure.testing import ScriptedModel, check_anthropic, check_openai, say, tool_use
+from perdure.transcript.blocks import block_of
+from perdure.transcript.messages import ResponseId, ToolUseId
 
 pytestmark = pytest.mark.laws
 
 SMALL = Settings(window_tokens=8_000, collapse=True, collapse_min_tokens=300)
-OWN = {"anthropic": About(id="fake", protocol="anthropic"), "openai": About(id="fake", protocol="openai")}
-OTHER = About(id="another", protocol="anthropic")
+OWN = {"anthropic": ModelInfo(id="fake", protocol="anthropic"), "openai": ModelInfo(id="fake", protocol="openai")}
+OTHER = ModelInfo(id="another", protocol="anthropic")
 ASKED = "This message is not part of the conversation."
 
 
-def exchanges(with_thinking: Any = None) -> tuple[Exchange, ...]:
+def exchanges(with_thinking: Any = None) -> tuple[ForkTurn, ...]:
     """A call that was denied, and words that were answered."""
     use = {"type": "tool_use", "id": "toolu_fork", "name": "read_file", "input": {}}
     thought = [with_thinking] if with_thinking else []
@@ -50,8 +50,8 @@ def exchanges(with_thinking: Any = None) -> tuple[Exchange, ...]:
         stop_reason="end_turn",
     )
     return (
-        Exchange(called, ((ToolUseId("toolu_fork"), "only Edit is allowed", True),)),
-        Exchange(spoken, (), "Send them again."),
+        ForkTurn(called, ((ToolUseId("toolu_fork"), "only Edit is allowed", True),)),
+        ForkTurn(spoken, (), "Send them again."),
     )
 
 
@@ -83,7 +83,7 @@ def checked(world: World, *, answers: bool) -> None:
         world.upstream.respond(again.body, reply="ok", session="s")
 
 
-def shares(world: World, base: Base, request: Any) -> None:
+def shares(world: World, base: ForkBase, request: Any) -> None:
     """Up to the breakpoint, block for block what the conversation sent at some time."""
     if base.end is None:
         return
@@ -107,7 +107,7 @@ def test_every_fork_is_taken(steps: list[plans.Step]) -> None:
 @pytest.mark.parametrize("model", MODELS)
 @hypothesis(max_examples=40)
 @given(plans.sessions())
-def test_the_thinking_of_a_fork_holds(model: ModelFacts | None, steps: list[plans.Step]) -> None:
+def test_the_thinking_of_a_fork_holds(model: ModelSpec | None, steps: list[plans.Step]) -> None:
     """TURN-7, SM-3: the upstream takes each of its turns: signatures behind their prefix, open loops with theirs."""
     world = World(SMALL, model=model)
     for step in steps:
@@ -127,10 +127,10 @@ def test_a_fork_changes_nothing(steps: list[plans.Step], is_long: bool) -> None:
     model = ScriptedModel([say(tool_use("read_file", {}))] * 3 + ["done"], id="fake", window_tokens=8_000)
     model.upstream = world.upstream
 
-    async def denied(tool: str, arguments: Mapping[str, Any]) -> Answer:
+    async def denied(tool: str, arguments: Mapping[str, Any]) -> ForkToolResult:
         raise AssertionError("nothing is allowed")
 
-    errand = Errand(job="notes", instruction=ASKED, permit=lambda tool, given: "denied", run=denied)
+    errand = ForkTask(job="notes", instruction=ASKED, permit=lambda tool, given: "denied", run=denied)
     fork = done(run_fork(world.session, view.copy(), world.session.facts("session_memory"), [model], errand))
     assert fork.allowed == 0 and fork.turns <= errand.most_turns
     assert (len(view.items), view.sent, view.size, view.state) == before and len(world.records) == records
@@ -139,7 +139,7 @@ def test_a_fork_changes_nothing(steps: list[plans.Step], is_long: bool) -> None:
 # --- the permit -----------------------------------------------------------------------------------------------------
 
 PATH = "/home/me/s/session-memory/summary.md"
-PERMIT = EditPermit(PATH)
+PERMIT = NotesEditPermit(PATH)
 TOOLS = ("Edit", "edit", "EDIT", "MultiEdit", "Write", "Bash", "Read", "str_replace", "Edit_", "NotebookEdit")
 PATHS = (
     PATH,
@@ -169,13 +169,13 @@ def test_deeds_are_within_the_permit(calls: list[tuple[str, dict[str, Any]]]) ->
     world.answer(plans.Answer(text="hi"))
     made: list[tuple[str, Mapping[str, Any]]] = []
 
-    async def run(tool: str, arguments: Mapping[str, Any]) -> Answer:
+    async def run(tool: str, arguments: Mapping[str, Any]) -> ForkToolResult:
         made.append((tool, arguments))
-        return Answer("done")
+        return ForkToolResult("done")
 
     model = ScriptedModel([say(*(tool_use(name, given) for name, given in calls)), "done"], id="fake")
     model.upstream._enforce = "off"  # signatures of the world's own upstream
-    errand = Errand(job="notes", instruction=ASKED, permit=PERMIT.denial, run=run)
+    errand = ForkTask(job="notes", instruction=ASKED, permit=PERMIT.denial, run=run)
     fork = done(run_fork(world.session, world.session.view.copy(), world.session.facts(), [model], errand))
     assert fork.allowed == len(made) and fork.allowed + fork.denied == len(calls) and not fork.reason
     for tool, arguments in made:

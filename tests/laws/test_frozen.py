@@ -14,11 +14,11 @@ from hypothesis import settings as hypothesis
 from tests import plans
 from tests.worlds import World, done
 
-from holdfast.context.replacements import blob_id
-from holdfast.context.requests import to_request
-from holdfast.settings import Settings
-from holdfast.transcript.edits import Cleared, Edit, MediaReplaced, Offloaded, Snipped
-from holdfast.transcript.messages import MessageId
+from perdure.context.offload import blob_id
+from perdure.context.request import to_request
+from perdure.settings import Settings
+from perdure.transcript.messages import MessageId
+from perdure.transcript.records import Cleared, Edit, MediaReplaced, Offloaded, Snipped
 
 pytestmark = pytest.mark.laws
 

@@ -13,11 +13,10 @@ from tests.folders import PLACES, Table, TableFiles
 from tests.laws.test_prefix import SMALL, moves_are_told, same_again
 from tests.worlds import World, done
 
-from holdfast.context.instructions import Told
-from holdfast.engine.instructions import with_instructions
-from holdfast.engine.reminding import remind
-from holdfast.engine.session import LiveSession
-from holdfast.settings import Settings
+from perdure.context.instructions import ShownInstructions
+from perdure.engine.reminders import remind, with_instructions
+from perdure.engine.session import LiveSession
+from perdure.settings import Settings
 
 pytestmark = pytest.mark.laws
 
@@ -89,7 +88,7 @@ def test_what_was_told_is_what_is_on_disk(steps: list[plans.Step], edits: list[t
         return
     done(remind(session, "before"))
     found = done(TableFiles(world.table, replace(PLACES, managed=None)).at_start())
-    told = Told().follow(session.view).files
+    told = ShownInstructions().follow(session.view).files
     assert {file.path: file.revision for file in found.files}.items() <= {
         p: k.revision for p, k in told.items()
     }.items()

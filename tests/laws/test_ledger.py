@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from holdfast.context.ledger import compacted
-from holdfast.context.ledger.checkpoint import LIMIT_BYTES, Ledger, packed
-from holdfast.context.ledger.compacted import Around, render
-from holdfast.context.ledger.index import Index
-from holdfast.transcript.messages import Message, MessageId
-from holdfast.transcript.tokens import base_tokens
+from perdure.compaction.ledger import compact_messages
+from perdure.compaction.ledger.checkpoint import LIMIT_BYTES, ExtractIndex, PackedLedger, pack_ledger
+from perdure.compaction.ledger.compacted import RecordSurroundings, render
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.tokens import base_tokens
 
 pytestmark = pytest.mark.laws
 
@@ -68,16 +67,16 @@ def history(steps: list[tuple[str, str]]) -> list[Message]:
 def test_never_over_budget(steps: list[tuple[str, str]], budget: int, tail: int) -> None:
     """CMP-5: the base estimate of the text is at most the budget, with the tail at most that and the tail."""
     messages = history(steps)
-    done = compacted(messages, budget)
+    done = compact_messages(messages, budget)
     assert done.tokens == base_tokens(done.text) <= budget
-    assert compacted(messages, budget, tail).tokens <= budget + tail
+    assert compact_messages(messages, budget, tail).tokens <= budget + tail
 
 
 @hypothesis(max_examples=150)
 @given(HISTORIES, st.integers(1_200, 6_000))
 def test_what_is_always_there(steps: list[tuple[str, str]], budget: int) -> None:
     """CMP-5, QLT-2: the first and last user message, pins, every changed file, open todo and failing test."""
-    done = compacted(history(steps), budget, pins=("pinned for good",))
+    done = compact_messages(history(steps), budget, pins=("pinned for good",))
     assert "The very first request" in done.text and "The very last request" in done.text
     assert "pinned for good" in done.text
     for kind, what in steps:
@@ -95,27 +94,27 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_been(
     before: list[tuple[str, str]], after: list[tuple[str, str]], budget: int
 ) -> None:
     """CMP-14, CMP-13, QLT-3: fold(checkpoint + tail) == fold(all), for a history that a checkpoint holds whole."""
-    index = Index()
+    index = ExtractIndex()
     messages = [*history(before), *history(after)[1:]]
     for message in messages:
         index.take(message)
     cut = len(history(before))
-    checkpoint = packed(index.memory(Ledger(), 0, cut))
+    checkpoint = pack_ledger(index.memory(PackedLedger(), 0, cut))
     gone_on = index.memory(checkpoint, cut, len(messages))
-    whole = index.memory(Ledger(), 0, len(messages))
-    assert render(gone_on, budget, Around()).text == render(whole, budget, Around()).text
-    assert packed(gone_on) == packed(whole)
+    whole = index.memory(PackedLedger(), 0, len(messages))
+    assert render(gone_on, budget, RecordSurroundings()).text == render(whole, budget, RecordSurroundings()).text
+    assert pack_ledger(gone_on) == pack_ledger(whole)
 
 
 @hypothesis(max_examples=60)
 @given(HISTORIES)
 def test_packing_is_idempotent_and_bounded(steps: list[tuple[str, str]]) -> None:
     """CMP-14: a checkpoint of a checkpoint is the same bytes; none is larger than its limit."""
-    index = Index()
+    index = ExtractIndex()
     for message in history(steps):
         index.take(message)
-    once = packed(index.memory(Ledger(), 0, len(index)))
-    assert packed(once.memory()) == once
+    once = pack_ledger(index.memory(PackedLedger(), 0, len(index)))
+    assert pack_ledger(once.memory()) == once
     assert len(once.data) <= LIMIT_BYTES
 
 
@@ -133,23 +132,23 @@ def large() -> list[Message]:
 
 def test_a_large_history_is_bounded_too() -> None:
     """CMP-14: at most 40 KB in a boundary, and stable once it is bounded."""
-    index = Index()
+    index = ExtractIndex()
     for message in large():
         index.take(message)
-    once = packed(index.memory(Ledger(), 0, len(index)))
+    once = pack_ledger(index.memory(PackedLedger(), 0, len(index)))
     assert len(once.data) <= LIMIT_BYTES
-    assert packed(once.memory()) == once
+    assert pack_ledger(once.memory()) == once
 
 
 SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from tests.laws.test_ledger import compacted, history, large
-from holdfast.context.ledger.checkpoint import packed
-from holdfast.context.ledger.compacted import gathered
+from perdure.compaction.ledger.checkpoint import pack_ledger
+from perdure.compaction.ledger.compacted import memory_of_messages
 steps = [(k, w) for w in ("foo_bar", "baz_qux") for k in ("user", "says", "todo", "run", "fail")]
 for messages in (history(steps), large()[:120]):
-    print(compacted(messages, 900).text, packed(gathered(messages)).data)
+    print(compacted(messages, 900).text, pack_ledger(memory_of_messages(messages)).data)
 """
 
 

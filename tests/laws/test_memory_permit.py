@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.memory.upkeep.permit import READS, WRITES, MemoryPermit, parsed
-from holdfast.memory.upkeep.reading import answered
+from perdure.memory.permits import READS, WRITES, MemoryPermit, answer_read, parse_memory_command
 
 pytestmark = pytest.mark.laws
 ROOT = "/srv/memory"
 PERMIT = MemoryPermit(ROOT)
 PARTS = st.sampled_from(
-    ["..", ".", "", "srv", "memory", "a.md", "team", ".holdfast", "etc", "~", "MEMORY.md", "x\\y", "a%2fb", "／"]
+    ["..", ".", "", "srv", "memory", "a.md", "team", ".perdure", "etc", "~", "MEMORY.md", "x\\y", "a%2fb", "／"]
 )
 PATHS = st.builds(
     lambda head, parts: head + "/".join(parts),
@@ -52,9 +51,9 @@ def test_commands(words: list[str], glue: str) -> None:
     line = glue.join(words)
     if PERMIT.denial("Bash", {"command": line}) is not None:
         return
-    said = parsed(line)
+    said = parse_memory_command(line)
     assert not isinstance(said, str) and said.name in ("ls", "cat", "find", "head", "tail", "wc", "stat")
     assert all(PERMIT.name_of(path) is not None for path in said.paths)
     assert not set(line) & set(";|&><$`\n")
-    answer, _ = answered("Bash", {"command": line}, {"a.md": "text\n"}, PERMIT)
+    answer, _ = answer_read("Bash", {"command": line}, {"a.md": "text\n"}, PERMIT)
     assert "root:" not in answer

@@ -15,20 +15,17 @@ from tests.laws.test_undo import shown
 from tests.services import serve
 from tests.worlds import BOUND, UNBOUND, World, done
 
-from holdfast.context.indexing import index_of
-from holdfast.context.items import THINKING
-from holdfast.context.keep import first_said
-from holdfast.context.ledger.checkpoint import Ledger
-from holdfast.context.parts import Part, span_of
-from holdfast.context.requests import to_request
-from holdfast.context.view import project
-from holdfast.context.wire import flatten
-from holdfast.engine.compaction import Done, compact
-from holdfast.engine.undo import uncompact
-from holdfast.errors import CompactionRefused
-from holdfast.settings import Settings
-from holdfast.testing import ScriptedModel, check_anthropic, check_openai
-from holdfast.transcript.edits import Rewound
+from perdure.compaction.ledger.checkpoint import PackedLedger, index_of
+from perdure.compaction.plan import CompactionPart, first_said, span_of
+from perdure.context.groups import flatten
+from perdure.context.items import THINKING
+from perdure.context.request import to_request
+from perdure.context.view import project
+from perdure.engine.compact import CompactionSuccess, compact, uncompact
+from perdure.errors import CompactionRefused
+from perdure.settings import Settings
+from perdure.testing import ScriptedModel, check_anthropic, check_openai
+from perdure.transcript.records import Rewound
 
 pytestmark = pytest.mark.laws
 
@@ -39,15 +36,15 @@ LONG = plans.Say(({"type": "text", "text": "please look at all of this again, cl
 SUMMARY = "<summary>\n1. Primary request and intent: it all.\n</summary>"
 
 
-def compacted_part(world: World, chance: random.Random) -> Done | None:
+def compacted_part(world: World, chance: random.Random) -> CompactionSuccess | None:
     """Summarise a part that chance chooses; None when nothing of it could leave."""
     ids = [item.message.id for item in world.session.view.items]
     chosen = sorted(chance.sample(range(len(ids)), min(len(ids), chance.choice((1, 1, 2)))))
     kind = chance.choice(("from", "up to"))
     if len(chosen) == 2:
-        part = Part(start=ids[chosen[0]], end=ids[chosen[1]])
+        part = CompactionPart(start=ids[chosen[0]], end=ids[chosen[1]])
     else:
-        part = Part(start=ids[chosen[0]]) if kind == "from" else Part(end=ids[chosen[0]])
+        part = CompactionPart(start=ids[chosen[0]]) if kind == "from" else CompactionPart(end=ids[chosen[0]])
     view = world.session.view
     try:
         start, end = span_of(view, part)
@@ -60,7 +57,7 @@ def compacted_part(world: World, chance: random.Random) -> Done | None:
     whole = [one for one, after in pairwise(flatten(view)) if after.first <= start]
     in_front = sum(len(group.blocks) + len(group.results) for group in whole)
     outcome = done(compact(world.session, trigger="manual", part=part))
-    if not isinstance(outcome, Done):
+    if not isinstance(outcome, CompactionSuccess):
         assert world.session.view == view and outcome.reason.startswith(("too_little", "over_trigger", "empty")), (
             outcome
         )
@@ -142,7 +139,7 @@ def test_the_ledger_reads_everything_once(first: list[plans.Step], chance: rando
         compacted_part(world, chance)
         told.append(world.say(f"and number {number}, again and again " * 100).id)
     view = world.session.view
-    memory = index_of(view, SETTINGS).memory(Ledger.of(view.state), first_said(view), len(view.items))
+    memory = index_of(view, SETTINGS).memory(PackedLedger.of(view.state), first_said(view), len(view.items))
     spoken = [one.id for one in memory.words]
     assert len(spoken) == len(set(spoken)) and spoken[-3:] == told
     order = [record.id for record in world.records if getattr(record, "origin", "") == "user"]

@@ -12,19 +12,16 @@ from tests.calls import numbered, used
 from tests.services import serve
 from tests.worlds import World, done
 
-from holdfast.context.compaction import Plan, left_of
-from holdfast.context.cuts import legal_cuts
-from holdfast.context.keep import keep_from
-from holdfast.context.pins import missing_pins, pin_budget
-from holdfast.context.policy import Facts
-from holdfast.engine.compaction import Done, compact
-from holdfast.engine.pins import pin, unpin
-from holdfast.engine.session import LiveSession
-from holdfast.engine.strategies import Strategy
-from holdfast.errors import PinRefused
-from holdfast.events import CompactionAttemptFailed
-from holdfast.settings import Settings
-from holdfast.transcript.blocks import Text
+from perdure.compaction.plan import CompactionPlan, keep_from, leaving_history, missing_pins, pin_budget
+from perdure.context.cuts import legal_cuts
+from perdure.context.policy import Facts
+from perdure.engine.compact import CompactionSuccess, compact
+from perdure.engine.session import LiveSession, pin, unpin
+from perdure.engine.strategies import CompactionStrategy
+from perdure.errors import PinRefused
+from perdure.events import CompactionAttemptFailed
+from perdure.settings import Settings
+from perdure.transcript.blocks import Text
 
 pytestmark = pytest.mark.laws
 
@@ -57,16 +54,16 @@ RECORDS: dict[str, Callable[[LiveSession], str]] = {
 }
 
 
-def hostile(make: Callable[[LiveSession], str], calls: list[int]) -> Strategy:
+def hostile(make: Callable[[LiveSession], str], calls: list[int]) -> CompactionStrategy:
     """A summariser that nobody should trust, in the place of a model's."""
 
-    async def propose(session: LiveSession, facts: Facts) -> AsyncIterator[Plan | str]:
+    async def propose(session: LiveSession, facts: Facts) -> AsyncIterator[CompactionPlan | str]:
         calls.append(1)
         last = legal_cuts(session.view, loops=False)[-1]
         cut = min(keep_from(session.view, facts), last)
-        yield Plan("full", make(session), "by a model", cut, left_of(session.view, facts, cut).ledger)
+        yield CompactionPlan("full", make(session), "by a model", cut, leaving_history(session.view, facts, cut).ledger)
 
-    return Strategy("full", propose)
+    return CompactionStrategy("full", propose)
 
 
 def talk(world: World, number: int) -> None:
@@ -88,7 +85,7 @@ def test_pins_are_byte_identical_after_twenty_compactions(kind: str) -> None:
     for number in range(20):
         talk(world, number)
         outcome = done(compact(world.session, trigger="auto"))
-        assert isinstance(outcome, Done), outcome
+        assert isinstance(outcome, CompactionSuccess), outcome
         taken.add(outcome.boundary.strategy)
         view = world.session.view
         assert not missing_pins(view)

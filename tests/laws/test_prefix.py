@@ -10,14 +10,13 @@ from hypothesis import settings as hypothesis
 from tests import plans
 from tests.worlds import BOUND, UNBOUND, Sent, World, done
 
-from holdfast.context.requests import to_request
-from holdfast.engine.turn import prepare
-from holdfast.errors import ContextBlocked
-from holdfast.events import PrefixMoved
-from holdfast.settings import Settings
-from holdfast.transcript.edits import Collapsed, Compacted, Edit, MediaReplaced, Offloaded, Rewound, Undone
-from holdfast.transcript.messages import Message
-from holdfast.transcript.records import Front
+from perdure.context.request import to_request
+from perdure.engine.turn import prepare
+from perdure.errors import ContextBlocked
+from perdure.events import PrefixMoved
+from perdure.settings import Settings
+from perdure.transcript.messages import Message
+from perdure.transcript.records import Collapsed, Compacted, Edit, Front, MediaReplaced, Offloaded, Rewound, Undone
 
 pytestmark = pytest.mark.laws
 

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from holdfast.context.ledger.compacted import HEAD, Around, compacted, gathered, render
-from holdfast.context.quoting import fenced, indented, inline, name, quoted, unquoted
-from holdfast.context.reminders import CONTROL_TAGS
-from holdfast.transcript.messages import Message, MessageId
+from perdure.compaction.ledger.compacted import HEAD, RecordSurroundings, compact_messages, memory_of_messages, render
+from perdure.context.reminders import CONTROL_TAGS, fenced, indented, inline, name, quoted, unquoted
+from perdure.transcript.messages import Message, MessageId
 
 pytestmark = pytest.mark.laws
 
@@ -120,7 +119,7 @@ def test_nothing_in_a_record_looks_like_a_part_of_it(
 ) -> None:
     """CMP-15: of any conversation, in any budget, with and without a raw tail."""
     messages = talk(steps)
-    done = compacted(messages, budget, 300 if has_tail else 0)
+    done = compact_messages(messages, budget, 300 if has_tail else 0)
     check(done.text)
     assert done.tokens <= budget + (300 if has_tail else 0)
 
@@ -129,7 +128,7 @@ def test_nothing_in_a_record_looks_like_a_part_of_it(
 @given(STEPS)
 def test_the_sections_are_those_that_were_written(steps: list[tuple[str, str, str]]) -> None:
     """CMP-15: read back, a record has exactly the sections that were put on it: none is forged, none is lost."""
-    done = render(gathered(talk(steps)), 20_000, Around(lead=""))
+    done = render(memory_of_messages(talk(steps)), 20_000, RecordSurroundings(lead=""))
     sections = {str(entry["section"]) for entry in done.kept}
     check(done.text, len(sections))
 
@@ -139,8 +138,8 @@ def test_the_sections_are_those_that_were_written(steps: list[tuple[str, str, st
 def test_the_words_of_a_person_are_read_back_as_they_were_said(texts: list[str]) -> None:
     """CMP-15: the items of "What the user said" are the messages, word for word but for the kind of line end."""
     messages = [Message.of("user", text, id=MessageId(f"m{n}")) for n, text in enumerate(texts)]
-    memory = gathered(messages)
-    record = render(memory, 30_000, Around(lead="")).text
+    memory = memory_of_messages(messages)
+    record = render(memory, 30_000, RecordSurroundings(lead="")).text
     if not memory.words:
         return
     heading = f"## {HEADINGS[0]}\n"

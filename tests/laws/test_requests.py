@@ -10,11 +10,11 @@ from hypothesis import settings as hypothesis
 from tests import plans
 from tests.worlds import BOUND, MODELS, World, done
 
-from holdfast.context.models import ModelFacts
-from holdfast.context.requests import to_request
-from holdfast.context.view import project
-from holdfast.settings import Settings
-from holdfast.testing import check_anthropic, check_openai
+from perdure.context.models import ModelSpec
+from perdure.context.request import to_request
+from perdure.context.view import project
+from perdure.settings import Settings
+from perdure.testing import check_anthropic, check_openai
 
 pytestmark = pytest.mark.laws
 
@@ -46,7 +46,7 @@ def test_every_request_is_taken(steps: list[plans.Step]) -> None:
 @hypothesis(max_examples=100)
 @given(plans.sessions())
 def test_every_request_is_taken_with_its_thinking(
-    model: ModelFacts | None, is_manual: bool, steps: list[plans.Step]
+    model: ModelSpec | None, is_manual: bool, steps: list[plans.Step]
 ) -> None:
     """REL-4, TURN-7, TURN-15: an open loop brings its thinking back, and none stands where it doesn't hold.
 

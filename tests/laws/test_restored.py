@@ -11,18 +11,16 @@ from tests import plans
 from tests.calls import numbered, tracked, used, words
 from tests.worlds import World
 
-from holdfast.context.restore.back import cost_of, put_back
-from holdfast.context.restore.files import FilesSeen, candidates, restore, same_file, shown_files
-from holdfast.context.restore.known import Known, Run, listing, numbered_runs, runs_of
-from holdfast.context.restore.play import STATE_BYTES
-from holdfast.context.restore.registry import Room, written
-from holdfast.context.restore.scene import look
-from holdfast.context.restore.standard import STANDARD
-from holdfast.context.restore.texts import cut_to
-from holdfast.engine.compaction import Done
-from holdfast.settings import Settings
-from holdfast.transcript.messages import Message
-from holdfast.transcript.tokens import base_tokens
+from perdure.compaction.restore.calls import STATE_BYTES, KnownLines, LineRun, numbered_listing, numbered_runs, runs_of
+from perdure.compaction.restore.files import FilesInPlay, candidates, restore, same_file, shown_files
+from perdure.compaction.restore.kinds import STANDARD
+from perdure.compaction.restore.messages import put_back, token_cost
+from perdure.compaction.restore.registry import TokenRoom, track_scene, tracker_state_json
+from perdure.engine.compact import CompactionSuccess
+from perdure.settings import Settings
+from perdure.text.cleaning import cut_to
+from perdure.transcript.messages import Message
+from perdure.transcript.tokens import base_tokens
 
 pytestmark = pytest.mark.laws
 
@@ -70,12 +68,12 @@ def test_budgets_hold_and_nothing_comes_back_twice(
         world.append(*some)
     view, facts = world.session.view, world.session.facts()
     keep_from = min(keep, len(view.items))
-    looked = look(view, keep_from, facts, STANDARD)
+    looked = track_scene(view, keep_from, facts, STANDARD)
     assert not looked.failed
     back, failed = put_back(looked, STANDARD, room, identity="b")
     assert not failed
-    assert back == put_back(look(view, keep_from, facts, STANDARD), STANDARD, room, identity="b")[0]
-    cost = cost_of(view, facts)
+    assert back == put_back(track_scene(view, keep_from, facts, STANDARD), STANDARD, room, identity="b")[0]
+    cost = token_cost(view, facts)
     texts = [block.value.text for message in back.messages for block in message.blocks]  # type: ignore[union-attr]
     assert sum(map(cost, texts)) <= room
     for restorer in STANDARD.restorers:
@@ -97,9 +95,11 @@ def test_tracking_in_two_parts_is_tracking_at_once(said: list[list[Message]], cu
     for some in said:
         world.append(*some)
     view, facts = world.session.view, world.session.facts()
-    parts = look(view, min(cut, len(view.items)), facts, STANDARD).scene.states
-    whole = look(view, len(view.items), facts, STANDARD).scene.states
-    assert {k: bytes(written(v)) for k, v in parts.items()} == {k: bytes(written(v)) for k, v in whole.items()}
+    parts = track_scene(view, min(cut, len(view.items)), facts, STANDARD).scene.states
+    whole = track_scene(view, len(view.items), facts, STANDARD).scene.states
+    assert {k: bytes(tracker_state_json(v)) for k, v in parts.items()} == {
+        k: bytes(tracker_state_json(v)) for k, v in whole.items()
+    }
 
 
 @given(st.integers(1, 400))
@@ -121,7 +121,7 @@ def test_states_are_bounded_however_long_the_session(count: int) -> None:
             used("TodoWrite", {"todos": [{"content": long, "status": "pending"}] * count}),
             *(used("Skill", {"skill": f"{n}{long}"}, "x") for n in range(min(count, 40))),
         )
-        raw = bytes(written(state))
+        raw = bytes(tracker_state_json(state))
         assert len(raw) <= STATE_BYTES
         assert msgspec.json.decode(raw, type=tracker.state) is not None
 
@@ -131,8 +131,8 @@ def test_states_are_bounded_however_long_the_session(count: int) -> None:
 )
 def test_a_listing_reads_back_as_what_it_was(lines: dict[int, str]) -> None:
     runs = runs_of(lines)
-    assert numbered_runs(listing(runs)) == runs
-    assert Known(runs).lines == lines
+    assert numbered_runs(numbered_listing(runs)) == runs
+    assert KnownLines(runs).lines == lines
 
 
 @given(
@@ -147,7 +147,7 @@ def test_an_edit_of_a_part_is_that_part_of_the_edited_whole(
     """RST-1: what is known after an edit is what the file says there."""
     text = "\n".join(pieces)
     lines = text.split("\n")
-    part = Known((Run(2, tuple(lines[1:4])),)) if len(lines) > 3 else Known()
+    part = KnownLines((LineRun(2, tuple(lines[1:4])),)) if len(lines) > 3 else KnownLines()
     after = part.edited([(old, new, everywhere)])
     if after is None or not old or text.count(old) != 1:
         return
@@ -173,7 +173,7 @@ def test_any_session_restores_within_half_of_the_trigger_where_that_is_possible(
         if not isinstance(step, plans.Configure):
             world.play(step)
     for outcome in world.outcomes:
-        if isinstance(outcome, Done):
+        if isinstance(outcome, CompactionSuccess):
             boundary = outcome.boundary
             trigger = world.session.limits.trigger
             assert boundary.tokens_after < trigger
@@ -184,6 +184,6 @@ def test_any_session_restores_within_half_of_the_trigger_where_that_is_possible(
 def test_candidates_of_a_scene_without_a_tracker() -> None:
     world = World(Settings(window_tokens=200_000), has_front=False)
     world.say("hello")
-    looked = look(world.session.view, 1, world.session.facts(), STANDARD.without("files"))
-    assert candidates(looked.scene) == [] and restore(looked.scene, Room(10, 10, len)) is None
-    assert FilesSeen().seen == {}
+    looked = track_scene(world.session.view, 1, world.session.facts(), STANDARD.without("files"))
+    assert candidates(looked.scene) == [] and restore(looked.scene, TokenRoom(10, 10, len)) is None
+    assert FilesInPlay().seen == {}

@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.memory.retrieval.index import Field, Index
+from perdure.text.scoring import IndexField, TextIndex
 
 pytestmark = pytest.mark.laws
-FIELDS = {"a": Field(1.0, 0.0), "b": Field(2.0, 0.0)}  # lengths don't count, as averages are those of the first fill
+FIELDS = {
+    "a": IndexField(1.0, 0.0),
+    "b": IndexField(2.0, 0.0),
+}  # lengths don't count, as averages are those of the first fill
 TERMS = st.dictionaries(st.sampled_from("uvwxyz"), st.integers(1, 3), max_size=4)
 COUNTS = st.fixed_dictionaries({"a": TERMS, "b": TERMS})
 STEPS = st.lists(st.tuples(st.sampled_from([f"k{n}" for n in range(90)]), st.none() | COUNTS), max_size=120)
@@ -20,7 +23,7 @@ STEPS = st.lists(st.tuples(st.sampled_from([f"k{n}" for n in range(90)]), st.non
 def test_what_went_in_and_out_leaves_no_trace(
     steps: list[tuple[str, dict[str, dict[str, int]] | None]], packs: bool
 ) -> None:
-    index = Index(FIELDS)
+    index = TextIndex(FIELDS)
     left: dict[str, dict[str, dict[str, int]]] = {}
     for key, counts in steps:
         if counts is None:
@@ -31,8 +34,8 @@ def test_what_went_in_and_out_leaves_no_trace(
             left.pop(key, None)
             left[key] = counts
     if packs:
-        index = Index.unpacked(FIELDS, index.packed())
-    fresh = Index(FIELDS)
+        index = TextIndex.unpacked(FIELDS, index.packed())
+    fresh = TextIndex(FIELDS)
     for key, counts in left.items():
         fresh.put(key, counts)
     assert set(index.numbers) == set(left)

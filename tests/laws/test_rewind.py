@@ -11,15 +11,14 @@ from tests.laws.recount import carried, recounted
 from tests.laws.test_undo import shown
 from tests.worlds import BOUND, UNBOUND, World, done
 
-from holdfast.context.anchor import size_tokens
-from holdfast.context.requests import to_request
-from holdfast.context.view import View, project
-from holdfast.engine.rewinding import prompts, rewind_back, rewind_conversation, rewind_to
-from holdfast.engine.undo import uncompact
-from holdfast.errors import HoldfastError
-from holdfast.settings import Settings
-from holdfast.transcript.edits import Compacted, Rewound
-from holdfast.transcript.records import Pinned
+from perdure.context.anchor import size_tokens
+from perdure.context.request import to_request
+from perdure.context.view import ContextView, project
+from perdure.engine.compact import uncompact
+from perdure.engine.rewind import prompts, rewind_back, rewind_conversation, rewind_to
+from perdure.errors import PerdureError
+from perdure.settings import Settings
+from perdure.transcript.records import Compacted, Pinned, Rewound
 
 pytestmark = pytest.mark.laws
 
@@ -89,9 +88,9 @@ def test_what_was_never_said_is_refused_and_changes_nothing(first: list[plans.St
     world = played(first, [])
     records, view = len(world.records), world.session.view.copy()
     for wrong in ("nobody", ""):
-        with pytest.raises(HoldfastError):
+        with pytest.raises(PerdureError):
             done(rewind_conversation(world.session, wrong))
-    with pytest.raises(HoldfastError):
+    with pytest.raises(PerdureError):
         done(rewind_to(world.session, "nobody"))
     assert len(world.records) == records and world.session.view == view
     done(rewind_to(world.session, ""))
@@ -112,7 +111,7 @@ def test_undoing_a_rewind_gives_the_bytes_of_before(
 ) -> None:
     """CKP-8: the view, compaction and edits included; nested; live, opened anew, and from the whole journal."""
     world = played(first, then, bound=bound)
-    was: list[tuple[View, bytes]] = []
+    was: list[tuple[ContextView, bytes]] = []
     names: list[tuple[str, str]] = []
     for _ in range(data.draw(st.integers(1, 3))):
         live = done(prompts(world.session))
@@ -140,7 +139,7 @@ def test_undoing_a_rewind_gives_the_bytes_of_before(
     world.answer(plans.Answer(text="on"))
 
 
-def folded(world: World) -> View:
+def folded(world: World) -> ContextView:
     """The journal in two folds, which have to be the same as one (CMP-14)."""
     records = world.records
     half = len(records) // 2

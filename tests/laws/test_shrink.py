@@ -8,10 +8,10 @@ from hypothesis import settings as hypothesis
 from tests import plans
 from tests.worlds import BOUND, World
 
-from holdfast.context.passes import CHEAP_PASSES, CLOSING_PASSES, Pass
-from holdfast.context.thinking import with_thinking
-from holdfast.context.view import project
-from holdfast.settings import Settings
+from perdure.compaction.passes import CHEAP_PASSES, CLOSING_PASSES, Pass
+from perdure.context.thinking import with_thinking
+from perdure.context.view import project
+from perdure.settings import Settings
 
 pytestmark = pytest.mark.laws
 

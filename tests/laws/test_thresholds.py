@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.models import UNKNOWN
-from holdfast.context.policy import (
+from perdure.context.models import UNKNOWN
+from perdure.context.policy import (
     HELPER_SOURCES,
     Facts,
     Pressure,
@@ -20,11 +20,11 @@ from holdfast.context.policy import (
     pressure_at,
     thresholds,
 )
-from holdfast.context.view import View, project
-from holdfast.settings import Settings
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.messages import Message, MessageId, content_of
-from holdfast.transcript.records import CompactionFailed
+from perdure.context.view import ContextView, project
+from perdure.settings import Settings
+from perdure.transcript.blocks import text_block
+from perdure.transcript.messages import Message, MessageId, content_of
+from perdure.transcript.records import CompactionFailed
 
 pytestmark = pytest.mark.laws
 
@@ -110,7 +110,7 @@ def test_switched_off_it_never_starts(off: dict[str, object]) -> None:
     assert pressure_at(facts.size(full_view()), facts.limits) is Pressure.BLOCKED
 
 
-def full_view() -> View:
+def full_view() -> ContextView:
     message = Message(id=MessageId("m"), role="user", content=content_of([text_block("x" * 40_000)]), origin="user")
     return project([message])
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from tests import plans
 from tests.worlds import World
 
-from holdfast.context.requests import to_request
-from holdfast.errors import HoldfastError, MalformedBlock
-from holdfast.settings import Settings
-from holdfast.transcript.blocks import Block, Text, Thinking, one_line
-from holdfast.transcript.messages import Message, MessageId
-from holdfast.transcript.sendable import check_sendable
+from perdure.context.request import to_request
+from perdure.errors import MalformedBlock, PerdureError
+from perdure.settings import Settings
+from perdure.transcript.blocks import Block, Text, Thinking, one_line
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.sendable import check_sendable
 
 pytestmark = pytest.mark.laws
 
@@ -77,7 +77,7 @@ def test_any_messages_make_a_view(one: Message, two: Message) -> None:
     for message in (one, two):
         try:
             world.append(message)
-        except HoldfastError:
+        except PerdureError:
             continue
     world.restart()
     assert len(world.session.view.items) <= 2

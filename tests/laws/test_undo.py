@@ -9,21 +9,20 @@ from tests import plans
 from tests.laws.recount import carried, recounted
 from tests.worlds import BOUND, UNBOUND, World, done
 
-from holdfast.context.keep import first_said
-from holdfast.context.policy import Pressure, compaction_need, pressure
-from holdfast.context.view import View, project
-from holdfast.engine.undo import preview, uncompact
-from holdfast.settings import Settings
-from holdfast.transcript.edits import Compacted, Edit, Rewound, Undone
-from holdfast.transcript.messages import Message
-from holdfast.transcript.records import Front
+from perdure.compaction.plan import first_said
+from perdure.context.policy import Pressure, compaction_need, pressure
+from perdure.context.view import ContextView, project
+from perdure.engine.compact import preview, uncompact
+from perdure.settings import Settings
+from perdure.transcript.messages import Message
+from perdure.transcript.records import Compacted, Edit, Front, Rewound, Undone
 
 pytestmark = pytest.mark.laws
 
 SMALL = Settings(window_tokens=8_000, collapse=True, collapse_min_tokens=300)
 
 
-def shown(view: View) -> list[tuple[str, tuple[bytes, ...]]]:
+def shown(view: ContextView) -> list[tuple[str, tuple[bytes, ...]]]:
     return [(item.message.id, tuple(block.raw for block in item.visible)) for item in view.items]
 
 

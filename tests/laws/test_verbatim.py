@@ -8,11 +8,11 @@ from hypothesis import settings as hypothesis
 from tests import plans
 from tests.worlds import World
 
-from holdfast.context.ledger.checkpoint import Ledger
-from holdfast.context.requests import to_request
-from holdfast.settings import Settings
-from holdfast.transcript.blocks import Text
-from holdfast.transcript.edits import Compacted, Rewound
+from perdure.compaction.ledger.checkpoint import PackedLedger
+from perdure.context.request import to_request
+from perdure.settings import Settings
+from perdure.transcript.blocks import Text
+from perdure.transcript.records import Compacted, Rewound
 
 pytestmark = pytest.mark.laws
 
@@ -40,7 +40,7 @@ def test_what_people_say_stays(steps: list[plans.Step]) -> None:
         item = view.item(identity)
         if item is None:
             assert boundary, "it left without a boundary"
-            assert words.strip() in [one.text for one in Ledger.of(view.state).spoken]
+            assert words.strip() in [one.text for one in PackedLedger.of(view.state).spoken]
         else:
             texts = [block.value.text for block in item.visible if isinstance(block.value, Text)]
             assert words in texts

@@ -14,21 +14,18 @@ from tests import plans
 from tests.machines.test_session_machine import Lost, SessionMachine, _Dying
 from tests.services import serve
 
-from holdfast.context.hooked import Answer, Hook, PreCompact, Told
-from holdfast.context.parts import Part
-from holdfast.context.pins import missing_pins
-from holdfast.engine.ahead import AheadOfTime
-from holdfast.engine.compact_tool import compact_tool
-from holdfast.engine.compaction import Blocked, Done, Outcome, compact
-from holdfast.engine.notes import SessionNotes
-from holdfast.engine.notes_compaction import from_notes
-from holdfast.engine.rewinding import rewind_back, rewind_to
-from holdfast.errors import CompactionRefused
-from holdfast.events import CompactionDone
-from holdfast.settings import Settings
-from holdfast.testing import ScriptedModel
-from holdfast.transcript.edits import Compacted, Undone
-from holdfast.transcript.records import Pinned
+from perdure.compaction.hooks import Hook, HookDecision, HookEvent, PreCompact
+from perdure.compaction.plan import CompactionPart, missing_pins
+from perdure.engine.compact import CompactionResult, CompactionSuccess, CompactionVeto, compact
+from perdure.engine.notes import SessionNotes
+from perdure.engine.rewind import rewind_back, rewind_to
+from perdure.engine.strategies import PrecomputedSummaryKeeper, from_notes
+from perdure.engine.tools import compact_tool
+from perdure.errors import CompactionRefused
+from perdure.events import CompactionDone
+from perdure.settings import Settings
+from perdure.testing import ScriptedModel
+from perdure.transcript.records import Compacted, Pinned, Undone
 
 pytestmark = pytest.mark.machines
 T = TypeVar("T")
@@ -94,10 +91,10 @@ class CompactionMachine(SessionMachine):
             serve(session, hooks=(Hook("mine", self.hooked),))
         return session
 
-    async def hooked(self, told: Told) -> Answer:
-        return Answer(block="no") if self.blocks and isinstance(told, PreCompact) else Answer()
+    async def hooked(self, told: HookEvent) -> HookDecision:
+        return HookDecision(block="no") if self.blocks and isinstance(told, PreCompact) else HookDecision()
 
-    def compacted(self, *, part: Part | None = None, trigger: Any = "manual") -> Outcome | None:
+    def compacted(self, *, part: CompactionPart | None = None, trigger: Any = "manual") -> CompactionResult | None:
         session, before = self.session(), self.world.session.view.copy()
         records = len(self.world.records)
         try:
@@ -105,12 +102,12 @@ class CompactionMachine(SessionMachine):
         except CompactionRefused:
             assert session.view == before
             return None
-        if isinstance(outcome, Done):
+        if isinstance(outcome, CompactionSuccess):
             assert not self.blocks and not missing_pins(session.view)
             assert outcome.boundary.tokens_after < session.limits.trigger
         else:
             assert session.view.items == before.items, "a compaction that isn't done changes nothing"
-            assert len(self.world.records) == records + (not isinstance(outcome, Blocked))
+            assert len(self.world.records) == records + (not isinstance(outcome, CompactionVeto))
         return outcome
 
     @initialize()
@@ -144,7 +141,9 @@ class CompactionMachine(SessionMachine):
         ids = [item.message.id for item in self.world.session.view.items]
         first, second = sorted((seed % len(ids), seed // len(ids) % len(ids)))
         start, end = ids[first], ids[second]
-        self.compacted(part=Part(start=None if kind == "up to" else start, end=None if kind == "from" else end))
+        self.compacted(
+            part=CompactionPart(start=None if kind == "up to" else start, end=None if kind == "from" else end)
+        )
 
     @rule(trigger=st.sampled_from(("manual", "auto")))
     def with_notes(self, trigger: str) -> None:
@@ -162,7 +161,7 @@ class CompactionMachine(SessionMachine):
     def ahead_of_time(self, answer: str) -> None:
         session = self.session()
         serve(session, summarizer=(ScriptedModel([answer] * 3),))
-        records = looped(AheadOfTime(session).keep(session.view.copy(), session.facts()))
+        records = looped(PrecomputedSummaryKeeper(session).keep(session.view.copy(), session.facts()))
         assert not (records and self.blocks)
         if records:
             self.world.record(*records)

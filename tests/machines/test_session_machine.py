@@ -13,15 +13,15 @@ from tests.laws.recount import carried, recounted
 from tests.laws.test_prefix import moves_are_told
 from tests.worlds import MODELS, World, done
 
-from holdfast.context.models import ModelFacts
-from holdfast.context.requests import to_request
-from holdfast.context.view import project
-from holdfast.errors import JournalError
-from holdfast.settings import Settings
-from holdfast.testing import check_anthropic, check_openai
-from holdfast.transcript.blocks import Text
-from holdfast.transcript.edits import Compacted, Rewound, Undone
-from holdfast.transcript.messages import Message
+from perdure.context.models import ModelSpec
+from perdure.context.request import to_request
+from perdure.context.view import project
+from perdure.errors import JournalError
+from perdure.settings import Settings
+from perdure.testing import check_anthropic, check_openai
+from perdure.transcript.blocks import Text
+from perdure.transcript.messages import Message
+from perdure.transcript.records import Compacted, Rewound, Undone
 
 pytestmark = pytest.mark.machines
 
@@ -68,7 +68,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.world = World(self.chosen)
 
     @initialize(words=plans.texts(), model=st.sampled_from(MODELS), is_manual=st.booleans())
-    def begin(self, words: str, model: ModelFacts | None, is_manual: bool) -> None:
+    def begin(self, words: str, model: ModelSpec | None, is_manual: bool) -> None:
         self.world = World(self.chosen, model=model, is_manual=is_manual)
         self.world.play(plans.Say(({"type": "text", "text": words},)))
 

@@ -9,18 +9,18 @@ import anyio
 import pytest
 from tests.recordings.conftest import ABSENT, DATA
 
-from holdfast.adapters.files.memories import file_memories
-from holdfast.adapters.sinks import NullSink
-from holdfast.cli.compact import said_before
-from holdfast.context.view import project
-from holdfast.context.voices import voices
-from holdfast.engine.consolidation import Consolidated, Consolidator
-from holdfast.engine.remembering import Memory
-from holdfast.memory.changes import Stamp
-from holdfast.memory.contents import Limits
-from holdfast.memory.upkeep.remarks import remarks
-from holdfast.transcript.foreign.detect import read_recordings
-from holdfast.transcript.spoken import spoken
+from perdure.adapters.memory.directory import file_memories
+from perdure.adapters.sinks import NullSink
+from perdure.cli.compact import said_before
+from perdure.context.provenance import voices
+from perdure.context.view import project
+from perdure.engine.consolidate import ConsolidationResult, Consolidator
+from perdure.engine.remember import GuardedMemory
+from perdure.logs.detect import read_recordings
+from perdure.memory.changes import Stamp
+from perdure.memory.index_file import IndexLimits
+from perdure.memory.remarks import remarks
+from perdure.transcript.spoken import spoken
 
 FILES = sorted(path for folder in ("claude_code", "codex") for path in (DATA / folder).rglob("*.json*"))
 FOLDERS = sorted(path for path in (DATA / "memdirs").glob("*/head") if path.is_dir())
@@ -49,9 +49,9 @@ def test_order_loses_no_line_of_real_directories(head: Path, tmp_path: Path) -> 
     shutil.copytree(head, folder)
     before = {path.name: path.read_text() for path in folder.glob("*.md")}
 
-    async def run(*, dry_run: bool) -> Consolidated:
+    async def run(*, dry_run: bool) -> ConsolidationResult:
         store = file_memories(folder)
-        one = Consolidator(Memory(store, NullSink(), "auto"), store, Limits())
+        one = Consolidator(GuardedMemory(store, NullSink(), "auto"), store, IndexLimits())
         return await one.run(Stamp(origin="user", by="user", at=1.0), dry_run=dry_run)
 
     done = anyio.run(lambda: run(dry_run=False))

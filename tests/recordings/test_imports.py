@@ -7,18 +7,18 @@ from pathlib import Path
 import anyio
 from tests.worlds import HEADER
 
-from holdfast.adapters.memory import MemoryJournal
-from holdfast.context.anchor import size_tokens
-from holdfast.context.logged import view_as_logged
-from holdfast.context.requests import to_request
-from holdfast.engine.imports import import_recording
-from holdfast.engine.session import LiveSession
-from holdfast.replay.logged import LogHistory
-from holdfast.settings import Settings
-from holdfast.testing import ModelRules, check_anthropic
-from holdfast.transcript.foreign.detect import read_recordings
-from holdfast.transcript.foreign.recording import Recording
-from holdfast.wiring import memory_session
+from perdure.adapters.journal.in_memory import MemoryJournal
+from perdure.compaction.logged import view_as_logged
+from perdure.context.anchor import size_tokens
+from perdure.context.request import to_request
+from perdure.engine.imports import import_recording
+from perdure.engine.session import LiveSession
+from perdure.lab.replay.cost import LogHistory
+from perdure.logs.detect import read_recordings
+from perdure.logs.recording import Recording
+from perdure.settings import Settings
+from perdure.testing import ModelRules, check_anthropic
+from perdure.wiring import memory_session
 
 RULES = ModelRules(window_tokens=10_000_000, max_output_tokens=10**9, allow_unknown=True, max_media=10_000)
 BASE = Settings(estimator="base")

@@ -10,15 +10,13 @@ import msgspec
 import pytest
 from tests.recordings.conftest import ABSENT, DATA
 
-from holdfast.adapters.files.instructions import DiskReader
-from holdfast.context.instructions import Told, block_text, nested_message, start_message
-from holdfast.context.items import item_of
-from holdfast.context.view import View, project
-from holdfast.memory.instructions.budget import fit
-from holdfast.memory.instructions.discovery import at_start, touched
-from holdfast.memory.instructions.places import Gathered, Places
-from holdfast.transcript.messages import Message, MessageId
-from holdfast.transcript.tokens import base_tokens
+from perdure.adapters.memory.instructions import DiskReader
+from perdure.context.instructions import ShownInstructions, block_text, nested_message, start_message
+from perdure.context.items import item_of
+from perdure.context.view import ContextView, project
+from perdure.memory.instructions import InstructionPlaces, LoadedInstructions, at_start, fit, touched
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.tokens import base_tokens
 
 pytestmark = pytest.mark.e2e
 
@@ -29,12 +27,12 @@ PARAMS = [pytest.param(path, id=path.name) for path in TREES] or [
 NAMES = ("CLAUDE.md", "AGENTS.md", "CLAUDE.local.md")
 
 
-def places(tree: Path) -> Places:
+def places(tree: Path) -> InstructionPlaces:
     real = str(tree.resolve())
-    return Places(cwd=real, root=real, home="/nowhere", agents=True)
+    return InstructionPlaces(cwd=real, root=real, home="/nowhere", agents=True)
 
 
-def viewed(*messages: Message | None) -> View:
+def viewed(*messages: Message | None) -> ContextView:
     given = [msgspec.structs.replace(m, id=MessageId(f"m{n}")) for n, m in enumerate(messages) if m is not None]
     return project(given)
 
@@ -54,13 +52,13 @@ def test_a_real_tree_loads(tree: Path) -> None:
     told_again(start, nested)
 
 
-def told_again(start: Gathered, nested: Gathered) -> None:
+def told_again(start: LoadedInstructions, nested: LoadedInstructions) -> None:
     """What is sent of them reads back as what was sent, within the budget."""
     for files in (start.files, nested.files):
         fitted = fit(files, 40_000)
         assert sum(base_tokens(block_text(one)) for one in fitted) <= 40_000 + 60 * len(files)
         view = viewed(start_message(fitted))
-        told = Told().follow(view).files
+        told = ShownInstructions().follow(view).files
         assert {path: known.revision for path, known in told.items()} == {f.path: f.revision for f in files}
         assert all(told[one.file.path].shown == one.file.text for one in fitted if not one.is_cut)
         assert nested_message(()) is None

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from tests.recordings.conftest import ABSENT, DATA
 
-from holdfast.cli.compact import said_before
-from holdfast.context.ledger import Index, compacted
-from holdfast.context.ledger.checkpoint import LIMIT_BYTES, Ledger, packed
-from holdfast.context.ledger.facts import normal_path
-from holdfast.transcript.foreign.detect import read_recordings
-from holdfast.transcript.messages import Message
+from perdure.cli.compact import said_before
+from perdure.compaction.ledger import ExtractIndex, compact_messages
+from perdure.compaction.ledger.checkpoint import LIMIT_BYTES, PackedLedger, pack_ledger
+from perdure.compaction.ledger.facts import normal_path
+from perdure.logs.detect import read_recordings
+from perdure.transcript.messages import Message
 
 FILES = sorted(
     path for folder in ("claude_code", "codex", "mini_swe_agent") for path in (DATA / folder).rglob("*.json*")
@@ -30,12 +30,12 @@ def messages(request: pytest.FixtureRequest) -> list[Message]:
 @pytest.mark.parametrize(("budget", "tail"), [(1_500, 0), (3_000, 1_000), (10_000, 0), (12_000, 10_000)])
 def test_what_is_always_there(messages: list[Message], budget: int, tail: int) -> None:
     """QLT-2: changed files, open todos and failing tests are all named; the budget holds."""
-    done = compacted(messages, budget, tail)
+    done = compact_messages(messages, budget, tail)
     assert done.tokens <= budget + tail
-    index = Index()
+    index = ExtractIndex()
     for message in messages:
         index.take(message)
-    memory = index.memory(Ledger(), 0, len(index))
+    memory = index.memory(PackedLedger(), 0, len(index))
     for path, file in memory.files.items():
         assert not file.edits or normal_path(path).rpartition("/")[2] in done.text
     assert all(task.text[:40] in done.text for task in memory.todos.values() if task.status != "done")
@@ -44,26 +44,26 @@ def test_what_is_always_there(messages: list[Message], budget: int, tail: int) -
 
 def test_first_and_last_words(messages: list[Message]) -> None:
     """QLT-2: the first and the last user message have their own reserve; at 10k no user word is lost here."""
-    text = " ".join(compacted(messages, 10_000).text.split())
-    index = Index()
+    text = " ".join(compact_messages(messages, 10_000).text.split())
+    index = ExtractIndex()
     for message in messages:
         index.take(message)
-    words = index.memory(Ledger(), 0, len(index)).words
+    words = index.memory(PackedLedger(), 0, len(index)).words
     for one in (words[0], words[-1]) if words else ():
         assert " ".join(one.text.split())[:150] in text
 
 
 def test_checkpoints_in_a_row(messages: list[Message]) -> None:
     """CMP-14, QLT-3: a boundary's ledger is small, stable, and forgets no changed file, todo or failing test."""
-    index = Index()
+    index = ExtractIndex()
     for message in messages:
         index.take(message)
-    ledger, start = Ledger(), 0
+    ledger, start = PackedLedger(), 0
     for part in range(1, 6):
         end = len(index) * part // 5
-        ledger, start = packed(index.memory(ledger, start, end)), end
-        assert len(ledger.data) <= LIMIT_BYTES and packed(ledger.memory()) == ledger
-    whole, chained = index.memory(Ledger(), 0, len(index)), ledger.memory()
+        ledger, start = pack_ledger(index.memory(ledger, start, end)), end
+        assert len(ledger.data) <= LIMIT_BYTES and pack_ledger(ledger.memory()) == ledger
+    whole, chained = index.memory(PackedLedger(), 0, len(index)), ledger.memory()
     assert {p for p, f in whole.files.items() if f.edits} == {p for p, f in chained.files.items() if f.edits}
     assert whole.todos.keys() >= chained.todos.keys() and len(whole.words) == len(chained.words)
     failing = {name for name, test in whole.tests.items() if test.is_failing}

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.files.memory_index import MemoryDirectory
-from holdfast.bench import questions, retrieval
-from holdfast.memory.checkup import findings
-from holdfast.memory.contents import Limits
-from holdfast.memory.retrieval.memories import SEARCH_FLOOR, TURN_FLOOR, Wanted
+from perdure.adapters.memory.directory import MemoryDirectory
+from perdure.lab.bench import retrieval
+from perdure.memory.index_file import IndexLimits, memory_findings
+from perdure.memory.retrieval import SEARCH_FLOOR, TURN_FLOOR, MemoryQuery
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -37,7 +36,7 @@ def recall(floor: float) -> float:
     folders = {one["dir"]: MemoryDirectory(DATA / "memdirs" / one["dir"] / "head") for one in asked}
     total = 0.0
     for one in asked:
-        found = {chosen.card.file for chosen in folders[one["dir"]].ask(Wanted(query=one["query"], floor=floor))}
+        found = {chosen.card.file for chosen in folders[one["dir"]].ask(MemoryQuery(query=one["query"], floor=floor))}
         total += len(found & set(one["files"])) / len(one["files"])
     return total / len(asked)
 
@@ -64,7 +63,9 @@ def test_real_directories_load_and_nothing_wrong_is_left_unsaid(name: str) -> No
         assert card.name
         assert card.type or card.problems
         assert has_fields or any("no front matter" in problem for problem in card.problems)
-    said = findings({f: c.problems for f, c in directory.cards.items()}, {"": directory.index_text()}, Limits())
+    said = memory_findings(
+        {f: c.problems for f, c in directory.cards.items()}, {"": directory.index_text()}, IndexLimits()
+    )
     linked = {one.text for one in said if "isn't there" in one.text}
     assert all(f"names {file}, " not in "".join(linked) for file in files)
 
@@ -82,7 +83,7 @@ def test_turns_of_real_dialogues_are_found(
     value = made.dialogues(DATA, language)
     path = tmp_path / "q.json"
     path.write_text(json.dumps(value if dated else made.without_dates(value)))
-    plain, full = retrieval.run(questions.read(path), ["bm25", "full"])
+    plain, full = retrieval.run(retrieval.read(path), ["bm25", "full"])
     assert (full.recall_5, full.recall_10) >= bars
     assert full.recall_10 >= bars[1]
     assert full.recall_5 >= plain.recall_5 + 0.10  # neighbours, sessions, dates: what the fields are for

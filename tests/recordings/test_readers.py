@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.transcript.foreign.detect import detect, read_recordings
-from holdfast.transcript.foreign.recording import LoggedCompaction, LoggedMicrocompaction, LoggedRewind, Recording, Said
+from perdure.logs.detect import detect, read_recordings
+from perdure.logs.recording import LoggedCompaction, LoggedMicrocompaction, LoggedRewind, RecordedMessage, Recording
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 if not DATA.is_dir():
@@ -29,7 +29,7 @@ def read(path: Path) -> tuple[Recording, ...]:
 
 def said(recordings: tuple[Recording, ...]) -> list[Any]:
     """All messages but the reminders made of attachments and the words queued in one."""
-    return [s.message for r in recordings for s in r.steps if isinstance(s, Said)]
+    return [s.message for r in recordings for s in r.steps if isinstance(s, RecordedMessage)]
 
 
 def kinds(recordings: tuple[Recording, ...], *, without: frozenset[str] = frozenset()) -> Counter[str]:

@@ -12,24 +12,24 @@ import anyio
 import pytest
 from tests.recordings.conftest import ABSENT, session_files
 
-from holdfast.adapters.search import StoreArchive
-from holdfast.context.originals import Originals
-from holdfast.context.query import words_of
-from holdfast.context.said import Piece, pieces, tools_called
-from holdfast.engine.compaction import Done, compact
-from holdfast.engine.imports import import_recording
-from holdfast.engine.recall import original
-from holdfast.errors import HoldfastError
-from holdfast.settings import Settings
-from holdfast.transcript.foreign.detect import read_recordings
-from holdfast.transcript.foreign.recording import Recording
-from holdfast.transcript.messages import Message
-from holdfast.wiring import Parts, create_session
+from perdure.adapters.journal.search import StoreArchive
+from perdure.engine.compact import CompactionSuccess, compact
+from perdure.engine.imports import import_recording
+from perdure.engine.tools import original
+from perdure.errors import PerdureError
+from perdure.logs.detect import read_recordings
+from perdure.logs.recording import Recording
+from perdure.recall.originals import Originals
+from perdure.recall.queries import words_of
+from perdure.settings import Settings
+from perdure.transcript.messages import Message
+from perdure.transcript.texts import SpokenPiece, pieces, tools_called
+from perdure.wiring import SessionOptions, create_session
 
 WORDS = 8  # of a query
 FIRST = 5  # results that are looked at
 SAMPLE = 700  # pieces that are searched for; all are recalled
-PARTS = Parts(settings=Settings(durability="process", restore=False))
+PARTS = SessionOptions(settings=Settings(durability="process", restore=False))
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Kept:
     name: str
     messages: tuple[Message, ...]
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[SpokenPiece]:
         calls: dict[str, str] = {}
         for message in self.messages:
             calls |= tools_called(message)
@@ -51,7 +51,7 @@ def recordings() -> Iterator[tuple[Path, bytes, Recording, int]]:
         data = path.read_bytes()
         try:
             found = [one for one in read_recordings(data, path.name) if one.messages]
-        except HoldfastError:
+        except PerdureError:
             continue
         for one in found:
             yield path, data, one, len(found)
@@ -77,7 +77,7 @@ def kept(home: Path) -> list[Kept]:
             loaded = await session.world.journal.load(whole=True)
             messages = tuple(p.record for p in loaded.records if isinstance(p.record, Message))
             for _ in range(2):
-                if not isinstance(await compact(session, trigger="manual"), Done):
+                if not isinstance(await compact(session, trigger="manual"), CompactionSuccess):
                     break
             await session.close()
             made.append(Kept(f"s{number}", messages))
@@ -115,7 +115,7 @@ def test_the_engine_recalls_from_a_compacted_session(kept: list[Kept], home: Pat
     """RCL-1: through the session, as the tool and the command do it."""
 
     async def body() -> None:
-        from holdfast.wiring import open_session
+        from perdure.wiring import open_session
 
         for one in random.Random(1).sample(kept, min(12, len(kept))):
             session = await open_session(home, one.name, read_only=True, parts=PARTS)

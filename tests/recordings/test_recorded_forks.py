@@ -7,11 +7,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast.errors import ForeignFormat
-from holdfast.replay.options import ReplayOptions
-from holdfast.replay.run import replay_recording
-from holdfast.settings import Settings
-from holdfast.transcript.foreign.detect import read_recordings
+from perdure.errors import ForeignFormat
+from perdure.lab.replay.drive import ReplayOptions
+from perdure.lab.replay.run import replay_recording
+from perdure.logs.detect import read_recordings
+from perdure.settings import Settings
 
 pytestmark = pytest.mark.contract
 

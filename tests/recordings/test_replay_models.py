@@ -7,13 +7,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast.context.models import model_facts
-from holdfast.errors import HoldfastError
-from holdfast.replay.options import ReplayOptions
-from holdfast.replay.run import replay_recording
-from holdfast.settings import Settings
-from holdfast.testing import FakeUpstream, ModelRules, ScriptedModel
-from holdfast.transcript.foreign.detect import read_recordings
+from perdure.context.models import model_spec
+from perdure.errors import PerdureError
+from perdure.lab.replay.drive import ReplayOptions
+from perdure.lab.replay.run import replay_recording
+from perdure.logs.detect import read_recordings
+from perdure.settings import Settings
+from perdure.testing import FakeUpstream, ModelRules, ScriptedModel
 
 pytestmark = pytest.mark.unit
 
@@ -24,7 +24,7 @@ SUMMARY = "<analysis>what happened</analysis><summary>1. Primary request: see th
 def stand_in(name: str) -> ScriptedModel:
     """A model that always writes a record, and refuses what breaks a rule; of an age with the recordings."""
     rules = ModelRules(window_tokens=10_000_000, max_output_tokens=10**9, allow_unknown=True)
-    upstream = FakeUpstream(rules=rules, binding="error" if model_facts(name).thinking_is_bound else "off")
+    upstream = FakeUpstream(rules=rules, binding="error" if model_spec(name).thinking_is_bound else "off")
     return ScriptedModel([SUMMARY] * 200, upstream=upstream, id=name, window_tokens=WINDOW)
 
 
@@ -32,7 +32,7 @@ def test_what_the_summariser_is_asked_is_valid(session_file: Path) -> None:
     """CMP-3, REL-4: on the conversation's own prefix, and for a model of another name."""
     try:
         recordings = read_recordings(session_file.read_bytes(), session_file.name)
-    except HoldfastError:
+    except PerdureError:
         pytest.skip("no session in it")
     for number, recording in enumerate(recordings[:6]):
         is_own = number % 2 == 0 and recording.model

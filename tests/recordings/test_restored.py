@@ -9,12 +9,11 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast.errors import ForeignFormat
-from holdfast.replay.drive import Drive
-from holdfast.replay.options import ReplayOptions
-from holdfast.settings import Settings
-from holdfast.transcript.edits import Compacted
-from holdfast.transcript.foreign.detect import read_recordings
+from perdure.errors import ForeignFormat
+from perdure.lab.replay.drive import ReplayDrive, ReplayOptions
+from perdure.logs.detect import read_recordings
+from perdure.settings import Settings
+from perdure.transcript.records import Compacted
 
 pytestmark = pytest.mark.contract
 
@@ -30,8 +29,8 @@ def test_recordings_restore(session_file: Path) -> None:
     told: Counter[str] = Counter()
     for recording in recordings:
 
-        async def body(recording: Any = recording) -> Drive:
-            drive = await Drive.start(recording, ReplayOptions(settings=Settings(window_tokens=WINDOW)))
+        async def body(recording: Any = recording) -> ReplayDrive:
+            drive = await ReplayDrive.start(recording, ReplayOptions(settings=Settings(window_tokens=WINDOW)))
             await drive.run()
             return drive
 
@@ -45,6 +44,6 @@ def test_recordings_restore(session_file: Path) -> None:
     print(f"{session_file.name}: {dict(told)}")
 
 
-async def _records(drive: Drive) -> list[Compacted]:
+async def _records(drive: ReplayDrive) -> list[Compacted]:
     loaded = await drive.session.world.journal.load(whole=True)
     return [placed.record for placed in loaded.records if isinstance(placed.record, Compacted)]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.memory.trust.injections import find_injections
-from holdfast.memory.trust.secrets import find_secrets
+from perdure.memory.trust.injections import find_injections
+from perdure.memory.trust.secrets import find_secrets
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 FOLDERS = ("claude_code_fixtures", "claude_md", "codex", "memdirs", "mini_swe_agent", "swe_agent")

@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.accounting import CATEGORIES, Accounting, account
-from holdfast.context.models import UNKNOWN
-from holdfast.context.policy import Facts, thresholds
-from holdfast.context.view import View, advance, project
-from holdfast.context.wire import flatten
-from holdfast.settings import Settings
-from holdfast.transcript.blocks import block_of, text_block
-from holdfast.transcript.edits import Change, Cleared, Collapsed, Compacted, Settled
-from holdfast.transcript.messages import Message, MessageId, ResponseId, ToolUseId, Usage, content_of
-from holdfast.transcript.records import Front, Record
+from perdure.context.accounting import CATEGORIES, Accounting, account
+from perdure.context.groups import flatten
+from perdure.context.models import UNKNOWN
+from perdure.context.policy import Facts, thresholds
+from perdure.context.view import ContextView, advance, project
+from perdure.settings import Settings
+from perdure.transcript.blocks import block_of, text_block
+from perdure.transcript.messages import Message, MessageId, ResponseId, ToolUseId, Usage, content_of
+from perdure.transcript.records import BlockChange, Cleared, Collapsed, Compacted, Front, Record, Settled
 
 pytestmark = pytest.mark.unit
 
@@ -56,7 +55,7 @@ class Talk:
         self.say("user", {"type": "tool_result", "tool_use_id": identity, "content": result}, origin="tool")
 
     @property
-    def view(self) -> View:
+    def view(self) -> ContextView:
         return project(self.records)
 
     @property
@@ -68,7 +67,7 @@ def text(words: str) -> dict[str, Any]:
     return {"type": "text", "text": words}
 
 
-def honest(view: View, how: Facts) -> Accounting:
+def honest(view: ContextView, how: Facts) -> Accounting:
     """The accounting, once it is checked against the size and the request."""
     found = account(view, how)
     assert sum(c.tokens for c in found.categories) == found.size == how.size(view)
@@ -133,10 +132,10 @@ def talks(draw: st.DrawFn) -> Talk:
     return talk
 
 
-def _gone(view: View, identity: ToolUseId) -> Change:
+def _gone(view: ContextView, identity: ToolUseId) -> BlockChange:
     result = view.results[identity]
     shown = {"type": "tool_result", "tool_use_id": identity, "content": "[cleared]"}
-    return Change(view.items[result.position].message.id, result.block, msgspec.Raw(block_of(shown).raw))
+    return BlockChange(view.items[result.position].message.id, result.block, msgspec.Raw(block_of(shown).raw))
 
 
 @given(talks(), st.sampled_from([8_000, 200_000, 1_000_000]))
@@ -267,7 +266,7 @@ def test_summaries_and_projections_are_summary() -> None:
 
 
 def test_an_empty_view_costs_nothing_and_a_full_one_leaves_nothing() -> None:
-    empty = honest(View(), facts())
+    empty = honest(ContextView(), facts())
     assert (empty.size, empty.free, empty.reserve) == (0, 180_000, 20_000)
     talk = Talk()
     talk.say("user", text("word " * 50_000))

@@ -11,30 +11,32 @@ from typing import Any
 
 import pytest
 
-from holdfast import Message, Settings, compact, memory_session
-from holdfast.adapters.files import journal
-from holdfast.context import compaction as deciding
-from holdfast.context.indexing import index_of
-from holdfast.context.view import View
-from holdfast.engine import aside as leaving
-from holdfast.engine import compaction, restoring, strategies, turn
-from holdfast.engine import session as sessions
-from holdfast.engine.aside import LARGE_BYTES, aside
-from holdfast.engine.compaction import Done, Failed
-from holdfast.engine.rewinding import rewind_to
-from holdfast.engine.session import LiveSession
-from holdfast.engine.turn import prepare
-from holdfast.testing import ScriptedModel
-from holdfast.wiring import Parts, create_session, open_session
+from perdure import Message, Settings, compact, memory_session
+from perdure.adapters.journal import journal
+from perdure.compaction import plan as deciding
+from perdure.compaction.ledger.checkpoint import index_of
+from perdure.context.view import ContextView
+from perdure.engine import compact as compaction
+from perdure.engine import compact as restoring
+from perdure.engine import session as sessions
+from perdure.engine import strategies, turn
+from perdure.engine import threads as leaving
+from perdure.engine.compact import CompactionFailure, CompactionSuccess
+from perdure.engine.rewind import rewind_to
+from perdure.engine.session import LiveSession
+from perdure.engine.threads import LARGE_BYTES, run_aside
+from perdure.engine.turn import prepare
+from perdure.testing import ScriptedModel
+from perdure.wiring import SessionOptions, create_session, open_session
 
 pytestmark = pytest.mark.unit
 LARGE = "a word and a line of /some/path.py:12\n" * 3_000
-WIDE = Parts(settings=Settings(window_tokens=1_000_000, durability="process"))
+WIDE = SessionOptions(settings=Settings(window_tokens=1_000_000, durability="process"))
 PLACES: tuple[tuple[Any, str], ...] = (
     (strategies, "ledger_plan"),
-    (compaction, "made"),
+    (compaction, "make_boundary"),
     (compaction, "refusal"),
-    (restoring, "look"),
+    (restoring, "track_scene"),
     (restoring, "put_back"),
     (deciding, "index_of"),
     (sessions, "_read"),
@@ -79,7 +81,7 @@ def test_a_large_session_is_worked_on_beside_the_loop(tmp_path: Path, threads: d
         await session.append(Message.of("user", LARGE))
         assert threading.get_ident() not in threads["encode_line"]
         await prepare(session)
-        assert isinstance(await compact(session, trigger="manual"), Done)
+        assert isinstance(await compact(session, trigger="manual"), CompactionSuccess)
         await talked(session)
         await session.close()
         threads.pop("encode_line")
@@ -101,7 +103,7 @@ def test_a_small_session_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> Non
         session = await talked(await memory_session(), "a few words")
         monkeypatch.setattr(leaving.anyio.to_thread, "run_sync", none)
         await prepare(session)
-        assert isinstance(await compact(session, trigger="manual"), Done | Failed)
+        assert isinstance(await compact(session, trigger="manual"), CompactionSuccess | CompactionFailure)
 
     asyncio.run(run())
 
@@ -127,9 +129,9 @@ def test_what_is_said_meanwhile_is_not_lost(monkeypatch: pytest.MonkeyPatch, tim
         shown = "\n".join(str(block.value) for item in session.view.items for block in item.visible)
         assert all(text in shown for text in said)
         if times == 1:
-            assert isinstance(outcome, Done) and len(said) == 1
+            assert isinstance(outcome, CompactionSuccess) and len(said) == 1
         else:
-            assert isinstance(outcome, Failed) and outcome.reason.startswith("changed")
+            assert isinstance(outcome, CompactionFailure) and outcome.reason.startswith("changed")
             assert session.view.boundary is None
 
     asyncio.run(run())
@@ -142,13 +144,13 @@ def test_work_that_fails_aside_fails_as_it_does_here() -> None:
     async def run() -> None:
         for size in (0, LARGE_BYTES + 1):
             with pytest.raises(ValueError, match="broken"):
-                await aside(size, broken)
+                await run_aside(size, broken)
 
     asyncio.run(run())
 
 
 def test_without_a_loop_nobody_is_held_up() -> None:
-    coroutine = aside(LARGE_BYTES + 1, lambda: 42)
+    coroutine = run_aside(LARGE_BYTES + 1, lambda: 42)
     with pytest.raises(StopIteration) as end:
         coroutine.send(None)
     assert end.value.value == 42
@@ -178,12 +180,12 @@ def test_what_was_read_of_other_messages_is_no_index() -> None:
             await rewind_to(session, view.items[3].message.id)
             await session.append(Message.of("user", "no"), Message.of("assistant", "fine"))
 
-        def meanwhile(seen: View) -> None:
+        def meanwhile(seen: ContextView) -> None:
             index_of(seen, session.settings)
             asyncio.run_coroutine_threadsafe(otherwise(), loop).result(10)
 
         count = len(view.items)
-        await leaving.aside_of(view, meanwhile)
+        await leaving.run_aside_of(view, meanwhile)
         assert session.view is view and len(view.items) == count
         assert view.index is None
 

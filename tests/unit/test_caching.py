@@ -8,19 +8,19 @@ import anyio
 import msgspec
 import pytest
 
-from holdfast import Settings, memory_session, run_turn
-from holdfast.adapters.sinks import ListSink
-from holdfast.context.models import ModelFacts
-from holdfast.engine.compaction import compact
-from holdfast.events import CacheDropped
-from holdfast.testing import FakeUpstream, FixedClock, ScriptedModel
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.records import Front
-from holdfast.wiring import Parts
+from perdure import Settings, memory_session, run_turn
+from perdure.adapters.sinks import ListSink
+from perdure.context.models import ModelSpec
+from perdure.engine.compact import compact
+from perdure.events import CacheDropped
+from perdure.testing import FakeUpstream, FixedClock, ScriptedModel
+from perdure.transcript.blocks import text_block
+from perdure.transcript.records import Front
+from perdure.wiring import SessionOptions
 
 pytestmark = pytest.mark.unit
 
-SMALL = ModelFacts(prefix="scripted", cache_minimum_tokens=10)
+SMALL = ModelSpec(prefix="scripted", cache_minimum_tokens=10)
 
 
 class Desk:
@@ -29,7 +29,7 @@ class Desk:
     def __init__(self, **settings: Any) -> None:
         self.sink, self.clock, self.upstream = ListSink(), FixedClock(), FakeUpstream(script=["ok"] * 20)
         self.model = ScriptedModel(upstream=self.upstream)
-        self.parts = Parts(sink=self.sink, clock=self.clock, model=SMALL, settings=Settings(**settings))
+        self.parts = SessionOptions(sink=self.sink, clock=self.clock, model=SMALL, settings=Settings(**settings))
 
     async def open(self) -> None:
         self.session = await memory_session(parts=self.parts)

@@ -10,22 +10,33 @@ import anyio
 import msgspec
 import pytest
 
-from holdfast.adapters.config import load
-from holdfast.adapters.memory import MemoryJournal
-from holdfast.cli.opened import read_session
-from holdfast.context.requests import to_request
-from holdfast.engine.rewinding import prompts, rewind_conversation
-from holdfast.engine.session import LiveSession
-from holdfast.errors import HoldfastError, MalformedBlock, RecordRefused
-from holdfast.report.timeline import timeline
-from holdfast.testing import ModelRules, check_anthropic, check_openai
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.edits import Change, Collapsed, Compacted, Neutralised
-from holdfast.transcript.messages import MOST_TOKENS, Message, MessageId, Usage
-from holdfast.transcript.records import Calibrated, Cursor, Front, Header, Noted, Pinned, Titled
-from holdfast.wiring import create_session, memory_session, open_session
+from perdure.adapters.config import load
+from perdure.adapters.journal.in_memory import MemoryJournal
+from perdure.cli.opened import read_session
+from perdure.context.request import to_request
+from perdure.engine.rewind import prompts, rewind_conversation
+from perdure.engine.session import LiveSession
+from perdure.errors import MalformedBlock, PerdureError, RecordRefused
+from perdure.lab.report.timeline import timeline
+from perdure.testing import ModelRules, check_anthropic, check_openai
+from perdure.transcript.blocks import text_block
+from perdure.transcript.messages import MOST_TOKENS, Message, MessageId, Usage
+from perdure.transcript.records import (
+    BlockChange,
+    Calibrated,
+    Collapsed,
+    Compacted,
+    Cursor,
+    Front,
+    Header,
+    Neutralised,
+    Noted,
+    Pinned,
+    Titled,
+)
+from perdure.wiring import create_session, memory_session, open_session
 
-HEADER = Header(format="holdfast-journal", version=1, session="s", created=0.0)
+HEADER = Header(format="perdure-journal", version=1, session="s", created=0.0)
 SCHEMA = {"type": "object", "properties": {}}
 RULES = ModelRules(allow_unknown=True)
 
@@ -178,12 +189,13 @@ MISTAKES: dict[str, tuple[Act, str]] = {
     "a pin without a name": (recorded(lambda: Pinned(id=None)), "record of type pinned"),  # type: ignore[arg-type]
     "a cursor to a number": (recorded(lambda: Cursor(name="a", message=3)), "record of type cursor"),  # type: ignore[arg-type]
     "an edit that is no block": (
-        lambda s: s.commit((Neutralised(changes=(Change(MessageId("first"), 0, msgspec.Raw(b"{")),)),), s.facts()),
+        lambda s: s.commit((Neutralised(changes=(BlockChange(MessageId("first"), 0, msgspec.Raw(b"{")),)),), s.facts()),
         "record of type neutralised",
     ),
     "an edit that can't stand there": (
         lambda s: s.commit(
-            (Neutralised(changes=(Change(MessageId("first"), 0, msgspec.Raw(msgspec.json.encode(use()))),)),), s.facts()
+            (Neutralised(changes=(BlockChange(MessageId("first"), 0, msgspec.Raw(msgspec.json.encode(use()))),)),),
+            s.facts(),
         ),
         "can't stand in a message of the user",
     ),
@@ -225,7 +237,7 @@ def test_a_mistake_is_one_line_and_changes_nothing(name: str) -> None:
         journal = MemoryJournal(HEADER)
         session = await begun(await memory_session(journal=journal))
         before, view = (await journal.load(whole=True)).records, session.view.copy()
-        with pytest.raises(HoldfastError) as caught:
+        with pytest.raises(PerdureError) as caught:
             await act(session)
         assert words in str(caught.value)
         assert "\n" not in str(caught.value)
@@ -283,7 +295,7 @@ def test_what_was_written_unchecked_is_no_trap(raw: bytes, tmp_path: Path) -> No
         await again.close()
 
     anyio.run(main)
-    told = read_session("s", load({"HOLDFAST_HOME": str(tmp_path)}, cwd=tmp_path))
+    told = read_session("s", load({"PERDURE_HOME": str(tmp_path)}, cwd=tmp_path))
     assert timeline(told.records, lambda view: told.facts).all_turns == 1
     assert told.problems
 

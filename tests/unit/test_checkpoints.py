@@ -11,11 +11,21 @@ import pytest
 from tests.rewinds import call, shadow
 from tests.trees import picture
 
-from holdfast.adapters.folders import is_no_project
-from holdfast.adapters.shadow.ignores import Ignores
-from holdfast.errors import JournalError, RewindRefused
-from holdfast.memory.checkpoints import CALL, NONE, Change, Entry, State, anchor_of, snapshots, thinned, wanted
-from holdfast.ports import FileRewind
+from perdure.adapters.checkpoints.ignores import IgnoreRules
+from perdure.adapters.machine.repositories import is_no_project
+from perdure.errors import JournalError, RewindRefused
+from perdure.memory.checkpoints import (
+    CALL,
+    NONE,
+    CheckpointEntry,
+    PathChange,
+    PathState,
+    path_histories,
+    rewind_point_of,
+    snapshots,
+    thin_snapshots,
+)
+from perdure.ports import FileRewind
 
 pytestmark = pytest.mark.unit
 
@@ -223,19 +233,21 @@ def test_the_oldest_of_a_hundred_snapshots_are_thinned(tmp_path: Path) -> None:
 
 def test_thinning_is_of_the_log_alone() -> None:
     """CKP-6: pure; a range that begins at a snapshot that stays means the same before and after."""
-    states = [State("file", f"{n:040x}", n, 0o644) for n in range(41)]
+    states = [PathState("file", f"{n:040x}", n, 0o644) for n in range(41)]
     entries = [
-        Entry(seq=n + 1, kind=CALL, prompt=f"m{n:02}", changes=(Change("a", states[n], states[n + 1]),))
+        CheckpointEntry(seq=n + 1, kind=CALL, prompt=f"m{n:02}", changes=(PathChange("a", states[n], states[n + 1]),))
         for n in range(40)
     ]
-    fewer = thinned(entries, 20)
+    fewer = thin_snapshots(entries, 20)
     assert len(snapshots(fewer)) < 40
     for n, prompt in enumerate(snapshots(entries)):
-        anchor = anchor_of(fewer, {p for p in snapshots(entries) if p >= prompt})
+        anchor = rewind_point_of(fewer, {p for p in snapshots(entries) if p >= prompt})
         assert anchor is not None
         if anchor.thinned_into is None:
-            assert [(w.to, w.last, w.is_sure) for w in wanted(fewer, anchor.seq)] == [(states[n], states[40], True)]
-    assert wanted(entries, 41) == ()
+            assert [(w.to, w.last, w.is_sure) for w in path_histories(fewer, anchor.seq)] == [
+                (states[n], states[40], True)
+            ]
+    assert path_histories(entries, 41) == ()
     assert NONE.kind == "none"
 
 
@@ -275,18 +287,18 @@ def test_rules_of_git_are_read_through_no_link(tmp_path: Path) -> None:
     (other / "info" / "exclude").write_text("*\n")
     (root / "sub").mkdir(parents=True)
     (root / ".git").symlink_to(other)
-    ignores = Ignores(str(root))
+    ignores = IgnoreRules(str(root))
     ignores.start()
     assert not ignores.is_ignored("a.txt", is_folder=False, above=())
     (root / ".git").unlink()
     (root / ".git").mkdir()
     (root / ".git" / "info").symlink_to(other / "info")
-    ignores = Ignores(str(root))
+    ignores = IgnoreRules(str(root))
     ignores.start()
     assert not ignores.is_ignored("a.txt", is_folder=False, above=())
     (root / ".git" / "info").unlink()
     (root / ".git" / "info").mkdir()
     (root / ".git" / "info" / "exclude").write_text("*\n")
-    ignores = Ignores(str(root))
+    ignores = IgnoreRules(str(root))
     ignores.start()
     assert ignores.is_ignored("a.txt", is_folder=False, above=())

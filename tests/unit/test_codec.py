@@ -7,12 +7,11 @@ import zlib
 import msgspec
 import pytest
 
-from holdfast.errors import DamagedLine, NewerFormat
-from holdfast.transcript.blocks import Block
-from holdfast.transcript.codec import FORMAT, VERSION, VERSIONS, decode_header, decode_line, encode_header, encode_line
-from holdfast.transcript.edits import Change, Cleared
-from holdfast.transcript.messages import Message, MessageId, ToolUseId, Usage, content_of
-from holdfast.transcript.records import Header, Noted, Record
+from perdure.errors import DamagedLine, NewerFormat
+from perdure.transcript.blocks import Block
+from perdure.transcript.codec import FORMAT, VERSION, VERSIONS, decode_header, decode_line, encode_header, encode_line
+from perdure.transcript.messages import Message, MessageId, ToolUseId, Usage, content_of
+from perdure.transcript.records import BlockChange, Cleared, Header, Noted, Record
 
 pytestmark = pytest.mark.unit
 
@@ -27,7 +26,7 @@ MESSAGE = Message(
     at=2.25,
     usage=Usage(input_tokens=3, output_tokens=4),
 )
-CLEARED = Cleared(trigger="size", tool_use_ids=(ToolUseId("t1"),), changes=(Change(MessageId("m1"), 0),))
+CLEARED = Cleared(trigger="size", tool_use_ids=(ToolUseId("t1"),), changes=(BlockChange(MessageId("m1"), 0),))
 LINE = encode_line(7, (MESSAGE, CLEARED))
 
 
@@ -92,7 +91,7 @@ def test_a_newer_version_is_refused_by_name() -> None:
 
 def test_a_record_of_an_unknown_type_is_refused_by_name() -> None:
     """ENG-3: skipping an edit would show the model another view."""
-    with pytest.raises(NewerFormat, match="upgrade Holdfast"):
+    with pytest.raises(NewerFormat, match="upgrade Perdure"):
         decode_line(sealed(b'{"seq":1,"records":[{"type":"transmogrified"}]}'))
 
 

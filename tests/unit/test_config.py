@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapters.config import NAMES, Config, home_of, load
-from holdfast.adapters.project_settings import ALLOWED, SEEN
-from holdfast.adapters.trust import project_file
-from holdfast.context.models import UNKNOWN, model_facts
-from holdfast.context.policy import thresholds
-from holdfast.errors import BadSetting
-from holdfast.settings import Settings
+from perdure.adapters.config import ALLOWED, NAMES, SEEN, Config, home_of, load
+from perdure.adapters.machine.trust import project_file
+from perdure.context.models import UNKNOWN, model_spec
+from perdure.context.policy import thresholds
+from perdure.errors import BadSetting
+from perdure.settings import Settings
 
 pytestmark = pytest.mark.unit
 
@@ -36,7 +35,7 @@ def write(path: Path, text: str) -> Path:
 
 def read(place: Path, *flags: str, trusts: bool = True, **environ: str) -> Config:
     cwd = place / "project" / "deep" / "er"
-    return load({"HOLDFAST_HOME": str(place / "home"), **environ}, cwd=cwd, flags=flags, trusts=trusts)
+    return load({"PERDURE_HOME": str(place / "home"), **environ}, cwd=cwd, flags=flags, trusts=trusts)
 
 
 def test_defaults_hold_where_nobody_says_anything(place: Path) -> None:
@@ -79,7 +78,7 @@ def toml(value: object) -> str:
 def test_of_all_settings_a_project_sets_those_on_the_list_and_no_other(place: Path) -> None:
     """SEC-8: its file holds every setting there is; what isn't on the list is told, each in a line, and not used."""
     theirs = write(
-        place / "project" / ".holdfast" / "config.toml",
+        place / "project" / ".perdure" / "config.toml",
         "".join(f"{name} = {toml(other(name))}\n" for name in NAMES)
         + '[models."claude"]\nwindow_tokens = 5\n[gateway.upstreams.own]\nurl = "https://evil.example"\n',
     )
@@ -123,7 +122,7 @@ def test_the_list_is_short_and_names_nothing_that_guards_or_leads_elsewhere() ->
 )
 def test_a_project_that_says_more_does_not_keep_its_user_from_working(place: Path, text: str, said: str) -> None:
     """SEC-8: one line names file and key; the value isn't used, and the session goes on."""
-    theirs = write(place / "project" / ".holdfast" / "config.toml", text + "\n")
+    theirs = write(place / "project" / ".perdure" / "config.toml", text + "\n")
     config = read(place)
     assert config.settings == Settings()
     (one,) = config.warnings
@@ -133,7 +132,7 @@ def test_a_project_that_says_more_does_not_keep_its_user_from_working(place: Pat
 def test_however_much_is_wrong_with_a_projects_file_what_is_told_stays_readable(place: Path) -> None:
     """SEC-8, SEC-6: neither many settings nor long ones hold anybody up."""
     many = "".join(f"unknown_{n} = 1\n" for n in range(5_000)) + "x" * 50_000 + " = 1\n"
-    write(place / "project" / ".holdfast" / "config.toml", many + f'preview_chars = "{"9" * 50_000}x"\n')
+    write(place / "project" / ".perdure" / "config.toml", many + f'preview_chars = "{"9" * 50_000}x"\n')
     told = read(place).warnings
     assert len(told) == 201 and "4,802 more" in told[-1].reason
     assert all(len(one.name) + len(one.reason) < 1_000 for one in told)
@@ -144,15 +143,15 @@ def test_later_sources_win_and_are_named(place: Path) -> None:
         place / "home" / "config.toml", "snip = false\npreview_chars = 100\nkeep_min_texts = 1\ncollapse = true"
     )
     project = write(
-        place / "project" / ".holdfast" / "config.toml", "preview_chars = 200\nkeep_min_texts = 2\nkeep_max_tokens = 9"
+        place / "project" / ".perdure" / "config.toml", "preview_chars = 200\nkeep_min_texts = 2\nkeep_max_tokens = 9"
     )
-    config = read(place, "keep_min_texts=4", HOLDFAST_KEEP_MIN_TEXTS="3", HOLDFAST_PREVIEW_CHARS="300")
+    config = read(place, "keep_min_texts=4", PERDURE_KEEP_MIN_TEXTS="3", PERDURE_PREVIEW_CHARS="300")
     told = {name: (value.value, value.source) for name, value in config.values.items() if value.source != "default"}
     assert told == {
         "snip": (False, f"user file {user}"),
         "collapse": (True, f"user file {user}"),
         "keep_max_tokens": (9, f"project file {project}"),
-        "preview_chars": (300, "environment HOLDFAST_PREVIEW_CHARS"),
+        "preview_chars": (300, "environment PERDURE_PREVIEW_CHARS"),
         "keep_min_texts": (4, "flag --set keep_min_texts"),
     }
     assert config.files == (user, project)
@@ -175,8 +174,8 @@ def test_every_field_can_come_from_the_environment(place: Path) -> None:
             "permission_mode": "plan",
             "sandbox": "on",
         }.get(name, text)
-        config = read(place, **{f"HOLDFAST_{name.upper()}": text})
-        assert config.values[name].source == f"environment HOLDFAST_{name.upper()}", (name, config.warnings)
+        config = read(place, **{f"PERDURE_{name.upper()}": text})
+        assert config.values[name].source == f"environment PERDURE_{name.upper()}", (name, config.warnings)
 
 
 @pytest.mark.parametrize(
@@ -249,9 +248,9 @@ def test_prs_3_aliases_strongest_first(place: Path) -> None:
     """PRS-3: our own variables go before Claude Code's."""
     both = read(
         place,
-        HOLDFAST_AUTO_COMPACT_WINDOW="150000",
+        PERDURE_AUTO_COMPACT_WINDOW="150000",
         CLAUDE_CODE_AUTO_COMPACT_WINDOW="120000",
-        HOLDFAST_AUTOCOMPACT_PCT="80",
+        PERDURE_AUTOCOMPACT_PCT="80",
         CLAUDE_AUTOCOMPACT_PCT_OVERRIDE="50",
     )
     assert (both.settings.auto_compact_window, both.settings.auto_compact_percent) == (150_000, 80.0)
@@ -263,10 +262,10 @@ def test_prs_3_aliases_strongest_first(place: Path) -> None:
 @pytest.mark.parametrize("value", ["0", "-1", "100.5", "nan", "inf", "many"])
 def test_prs_3_percent_outside_its_range_is_ignored_with_a_warning(place: Path, value: str) -> None:
     """PRS-3: any other value is ignored with a warning, from wherever it comes."""
-    from_environment = read(place, HOLDFAST_AUTOCOMPACT_PCT=value, CLAUDE_AUTOCOMPACT_PCT_OVERRIDE="60")
+    from_environment = read(place, PERDURE_AUTOCOMPACT_PCT=value, CLAUDE_AUTOCOMPACT_PCT_OVERRIDE="60")
     assert from_environment.settings.auto_compact_percent == 60.0
     assert [w.name for w in from_environment.warnings] == ["auto_compact_percent"]
-    assert "HOLDFAST_AUTOCOMPACT_PCT" in from_environment.warnings[0].reason
+    assert "PERDURE_AUTOCOMPACT_PCT" in from_environment.warnings[0].reason
     from_flag = read(place, f"auto_compact_percent={value}")
     assert from_flag.settings.auto_compact_percent is None and len(from_flag.warnings) == 1
 
@@ -283,7 +282,7 @@ def test_prs_3_a_window_outside_its_range_in_a_file_is_ignored(place: Path) -> N
 )
 def test_prs_3_percent_sets_the_trigger(place: Path, percent: str, trigger: int) -> None:
     """PRS-3: min(floor(usable * pct / 100), trigger)."""
-    settings = read(place, HOLDFAST_AUTOCOMPACT_PCT=percent).settings
+    settings = read(place, PERDURE_AUTOCOMPACT_PCT=percent).settings
     assert thresholds(settings, UNKNOWN, 200_000, "default").trigger == trigger
 
 
@@ -305,25 +304,25 @@ def test_prs_4_other_values_switch_nothing_off(place: Path, value: str) -> None:
 
 
 def test_the_environment_only_warns(place: Path) -> None:
-    config = read(place, HOLDFAST_SNIP="maybe", HOLDFAST_SNIPP="true", HOLDFAST_HYPOTHESIS="ci", OTHER="x")
+    config = read(place, PERDURE_SNIP="maybe", PERDURE_SNIPP="true", PERDURE_HYPOTHESIS="ci", OTHER="x")
     assert config.settings == Settings()
-    assert [warning.name for warning in config.warnings] == ["snip", "HOLDFAST_SNIPP"]
-    assert "did you mean HOLDFAST_SNIP?" in config.warnings[1].reason
+    assert [warning.name for warning in config.warnings] == ["snip", "PERDURE_SNIPP"]
+    assert "did you mean PERDURE_SNIP?" in config.warnings[1].reason
 
 
 def test_the_project_file_is_looked_for_up_to_the_git_root_only(place: Path) -> None:
-    write(place / ".holdfast" / "config.toml", "snip = false")
+    write(place / ".perdure" / "config.toml", "snip = false")
     assert project_file(place / "project" / "deep") is None
-    nearest = write(place / "project" / "deep" / ".holdfast" / "config.toml", "snip = false")
+    nearest = write(place / "project" / "deep" / ".perdure" / "config.toml", "snip = false")
     assert project_file(place / "project" / "deep" / "er") == nearest
     (place / "loose" / "inner").mkdir(parents=True)
-    write(place / "loose" / ".holdfast" / "config.toml", "snip = false")
+    write(place / "loose" / ".perdure" / "config.toml", "snip = false")
     assert project_file(place / "loose" / "inner") is None, "outside a repository only the folder itself"
 
 
 def test_one_file_is_not_read_twice(place: Path) -> None:
-    write(place / "project" / ".holdfast" / "config.toml", "snip = false")
-    config = load({"HOLDFAST_HOME": str(place / "project" / ".holdfast")}, cwd=place / "project")
+    write(place / "project" / ".perdure" / "config.toml", "snip = false")
+    config = load({"PERDURE_HOME": str(place / "project" / ".perdure")}, cwd=place / "project")
     assert len(config.files) == 1 and config.values["snip"].source.startswith("user file")
 
 
@@ -335,15 +334,15 @@ def test_models_of_the_user_go_before_the_table(place: Path) -> None:
         '[models."org/claude-opus-4-5"]\nwindow_tokens = 500_000',
     )
     models = read(place).models
-    assert model_facts("my-model-v2", models).window_tokens == 16_384
-    opus = model_facts("claude-opus-4-5-20251101", models)
+    assert model_spec("my-model-v2", models).window_tokens == 16_384
+    opus = model_spec("claude-opus-4-5-20251101", models)
     assert opus.window_tokens == 500_000 and opus.input_usd == 5, "the rest stays as in the table"
-    assert model_facts("claude-opus-4-5-20251101").window_tokens == 200_000
+    assert model_spec("claude-opus-4-5-20251101").window_tokens == 200_000
 
 
 def test_home(tmp_path: Path) -> None:
-    assert home_of({"HOLDFAST_HOME": str(tmp_path)}) == tmp_path
-    assert home_of({"HOME": str(tmp_path)}) == tmp_path / ".holdfast"
+    assert home_of({"PERDURE_HOME": str(tmp_path)}) == tmp_path
+    assert home_of({"HOME": str(tmp_path)}) == tmp_path / ".perdure"
 
 
 def test_rules_of_all_scopes_hold_together_and_a_project_gives_itself_none(place: Path) -> None:
@@ -353,7 +352,7 @@ def test_rules_of_all_scopes_hold_together_and_a_project_gives_itself_none(place
         'permission_allow = ["Bash(make:*)"]\npermission_deny = ["Read(.env)"]\npermission_mode = "accept_edits"',
     )
     write(
-        place / "project" / ".holdfast" / "config.toml",
+        place / "project" / ".perdure" / "config.toml",
         'permission_allow = ["Bash"]\npermission_deny = ["Bash(git push:*)"]\npermission_mode = "bypass"',
     )
     config = read(place, "permission_deny=Task")

@@ -7,13 +7,13 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast.adapters.connecting import ModelName, connect, parse_name
-from holdfast.adapters.offline import OfflineModel
-from holdfast.adapters.windows import Probe, window_of
-from holdfast.context.models import ModelFacts
-from holdfast.errors import BadSetting
-from holdfast.settings import Settings
-from holdfast.wiring import connect_models
+from perdure.adapters.providers.connect import ModelName, connect, parse_name
+from perdure.adapters.providers.offline import OfflineModel
+from perdure.adapters.providers.openai import WindowProbe, window_of
+from perdure.context.models import ModelSpec
+from perdure.errors import BadSetting
+from perdure.settings import Settings
+from perdure.wiring import connect_models
 
 pytestmark = pytest.mark.unit
 
@@ -54,7 +54,7 @@ def test_local_servers_need_no_key() -> None:
 
 
 def test_what_the_user_wrote_of_a_model_is_its_window() -> None:
-    known = (ModelFacts(prefix="qwen3", window_tokens=32_000),)
+    known = (ModelSpec(prefix="qwen3", window_tokens=32_000),)
     assert connect("ollama:qwen3:8b", {}, known=known).about.window_tokens == 32_000
 
 
@@ -112,7 +112,7 @@ SERVERS: list[tuple[str, dict[str, Any], int | None]] = [
 
 @pytest.mark.parametrize(("name", "answers", "window"), SERVERS, ids=[name for name, _, _ in SERVERS])
 def test_servers_tell_their_window(name: str, answers: dict[str, Any], window: int | None) -> None:
-    async def ask(probe: Probe) -> Any:
+    async def ask(probe: WindowProbe) -> Any:
         return answers.get(probe.path)
 
     assert anyio.run(window_of, "m", ask) == window

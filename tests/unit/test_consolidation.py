@@ -11,19 +11,18 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast import Message, Settings, create_session, memory_session
-from holdfast.adapters.files.memories import file_memories, file_upkeep
-from holdfast.adapters.memories import StoredMemories
-from holdfast.adapters.memory_box import HeldBox
-from holdfast.adapters.sinks import ListSink, NullSink
-from holdfast.engine.consolidation import Consolidated, Consolidator
-from holdfast.engine.remembering import Memory
-from holdfast.errors import FolderBusy, MemoryChanged
-from holdfast.events import MemoryConsolidated
-from holdfast.memory.changes import Batch, Delete, Save, Stamp, diff
-from holdfast.memory.contents import Limits, fits, normalised
-from holdfast.testing import ChaosModel, ScriptedModel
-from holdfast.wiring import Parts, background
+from perdure import Message, Settings, create_session, memory_session
+from perdure.adapters.memory.directory import file_memories, file_upkeep
+from perdure.adapters.memory.store import InMemoryFolder, StoredMemories
+from perdure.adapters.sinks import ListSink, NullSink
+from perdure.engine.consolidate import ConsolidationResult, Consolidator
+from perdure.engine.remember import GuardedMemory
+from perdure.errors import FolderBusy, MemoryChanged
+from perdure.events import MemoryConsolidated
+from perdure.memory.changes import DeleteMemory, MemoryBatch, SaveMemory, Stamp, diff
+from perdure.memory.index_file import IndexLimits, fits, normalised
+from perdure.testing import ChaosModel, ScriptedModel
+from perdure.wiring import SessionOptions, background
 
 pytestmark = pytest.mark.unit
 DAY = 86_400.0
@@ -46,16 +45,20 @@ def folder_of(home: Path, files: dict[str, str], at: float = AT) -> Path:
 
 
 def texts(folder: Path) -> dict[str, str]:
-    paths = (path for path in folder.rglob("*.md") if ".holdfast" not in path.parts)
+    paths = (path for path in folder.rglob("*.md") if ".perdure" not in path.parts)
     return {path.relative_to(folder).as_posix(): path.read_text() for path in paths}
 
 
-def consolidated(folder: Path, *answers: str, dry_run: bool = False, limits: Limits | None = None) -> Consolidated:
-    async def go() -> Consolidated:
+def consolidated(
+    folder: Path, *answers: str, dry_run: bool = False, limits: IndexLimits | None = None
+) -> ConsolidationResult:
+    async def go() -> ConsolidationResult:
         store = file_memories(folder)
         session = await memory_session()
         models = (ScriptedModel(answers),) if answers else ()
-        one = Consolidator(Memory(store, NullSink(), "auto"), store, limits or Limits(), session=session, models=models)
+        one = Consolidator(
+            GuardedMemory(store, NullSink(), "auto"), store, limits or IndexLimits(), session=session, models=models
+        )
         return await one.run(USER, dry_run=dry_run)
 
     return anyio.run(go)
@@ -125,7 +128,7 @@ def test_an_index_over_its_budget_keeps_every_line_somewhere(tmp_path: Path) -> 
     """MEM-2, MEM-11."""
     files = {f"project_{n:03}.md": memory(f"Thing {n}", f"Fact number {n} of part{n}.", "project") for n in range(60)}
     folder = folder_of(tmp_path, files)
-    limits = Limits(40, 3_000)
+    limits = IndexLimits(40, 3_000)
     assert consolidated(folder, limits=limits).outcome == "written"
     now = texts(folder)
     assert fits(normalised(now["MEMORY.md"]), limits) and "(older_memories.md)" in now["MEMORY.md"]
@@ -169,13 +172,15 @@ def test_a_model_resolves_contradictions_by_newest_evidence(tmp_path: Path) -> N
 def test_the_model_that_answered_is_named(tmp_path: Path) -> None:
     """MEM-11: a fall-back, where the first choice was down."""
 
-    async def go() -> Consolidated:
+    async def go() -> ConsolidationResult:
         store = file_memories(folder_of(tmp_path, CONTRADICTS))
-        session = await memory_session(parts=Parts(settings=Settings(retry_attempts=0)))
+        session = await memory_session(parts=SessionOptions(settings=Settings(retry_attempts=0)))
         first = ScriptedModel(id="first")
         second = ScriptedModel([json.dumps(RESULT)], id="second")
         models = (ChaosModel(first, ["server_error"] * 9), second)
-        one = Consolidator(Memory(store, NullSink(), "auto"), store, Limits(), session=session, models=models)
+        one = Consolidator(
+            GuardedMemory(store, NullSink(), "auto"), store, IndexLimits(), session=session, models=models
+        )
         return await one.run(USER)
 
     assert anyio.run(go).model == "second"
@@ -214,14 +219,14 @@ def test_what_derives_from_outside_waits(tmp_path: Path) -> None:
     """MEM-10: a merge is as trusted as the least of its sources, and isn't made unseen."""
 
     async def go() -> None:
-        store = StoredMemories(HeldBox().opened)
+        store = StoredMemories(InMemoryFolder().opened)
         body = memory("pnpm", "Use pnpm instead of npm in this project.")
-        await store.write(Save(name="a.md", text=body), USER, mode="auto")
+        await store.write(SaveMemory(name="a.md", text=body), USER, mode="auto")
         await store.write(
-            Save(name="b.md", text=f"{body}It is 3 times as fast.\n"), Stamp(origin="web", at=AT), mode="approved"
+            SaveMemory(name="b.md", text=f"{body}It is 3 times as fast.\n"), Stamp(origin="web", at=AT), mode="approved"
         )
         sink = ListSink()
-        one = Consolidator(Memory(store, sink, "auto"), store, Limits())
+        one = Consolidator(GuardedMemory(store, sink, "auto"), store, IndexLimits())
         done = await one.run(Stamp(origin="assistant", at=AT))
         assert done.outcome == "waits" and len((await store.listing()).files) == 2
         await store.approve(done.change)
@@ -237,8 +242,10 @@ def test_what_derives_from_outside_waits(tmp_path: Path) -> None:
 def test_a_batch_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
     async def go() -> None:
         store = file_memories(tmp_path / "mem")
-        await store.write(Save(name="a.md", text="a\n"), USER, mode="auto")
-        batch = Batch(name="x", changes=(Delete(name="a.md", base="a\n"), Save(name="b.md", text="b\n")))
+        await store.write(SaveMemory(name="a.md", text="a\n"), USER, mode="auto")
+        batch = MemoryBatch(
+            name="x", changes=(DeleteMemory(name="a.md", base="a\n"), SaveMemory(name="b.md", text="b\n"))
+        )
         assert diff(batch, None).count("/dev/null") == 2
         (tmp_path / "mem" / "a.md").write_text("a by hand\n")
         with pytest.raises(MemoryChanged):
@@ -286,7 +293,7 @@ def test_a_session_puts_the_memory_in_order_when_it_is_due(tmp_path: Path) -> No
             memory_directory=str(folder), notes=False, memory_consolidate_hours=0, memory_consolidate_sessions=1
         )
         sink = ListSink()
-        session = await create_session(tmp_path, project=tmp_path, parts=Parts(settings=settings, sink=sink))
+        session = await create_session(tmp_path, project=tmp_path, parts=SessionOptions(settings=settings, sink=sink))
         keepers = background(session)
         await session.append(Message.of("user", "hello"), Message.of("assistant", "hi", response_id="a"))
         keepers.after_reply(session)

@@ -12,19 +12,19 @@ import anyio
 import msgspec
 import pytest
 
-from holdfast import Message, Session, Settings, create_session, open_session, run_turn
-from holdfast.adapters.files.memories import file_memories
-from holdfast.adapters.sinks import ListSink
-from holdfast.engine.extraction import NAME, Extraction
-from holdfast.engine.keepers import Keepers
-from holdfast.engine.models import Models
-from holdfast.events import ExtractionFellBack, ExtractionSkipped, ForkEnded, MemoriesExtracted, MemoryBlocked
-from holdfast.memory.changes import Batch, Save
-from holdfast.memory.spending import read
-from holdfast.testing import ScriptedModel, say, server_error, text, tool_use
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.records import Front
-from holdfast.wiring import Parts, background
+from perdure import Message, Session, Settings, create_session, open_session, run_turn
+from perdure.adapters.memory.directory import file_memories
+from perdure.adapters.sinks import ListSink
+from perdure.context.cost import read
+from perdure.engine.background import Keepers
+from perdure.engine.extraction import NAME, ExtractionKeeper
+from perdure.engine.models import JobModels
+from perdure.events import ExtractionFellBack, ExtractionSkipped, ForkEnded, MemoriesExtracted, MemoryBlocked
+from perdure.memory.changes import MemoryBatch, SaveMemory
+from perdure.testing import ScriptedModel, say, server_error, text, tool_use
+from perdure.transcript.blocks import text_block
+from perdure.transcript.records import Front
+from perdure.wiring import SessionOptions, background
 
 pytestmark = pytest.mark.unit
 T = TypeVar("T")
@@ -47,27 +47,27 @@ class Desk:
         self.calls = 0
 
     @property
-    def keeper(self) -> Extraction:
+    def keeper(self) -> ExtractionKeeper:
         found = next(one for one in self.session.services.keepers if one.name == NAME)
-        assert isinstance(found, Extraction)
+        assert isinstance(found, ExtractionKeeper)
         return found
 
     def events(self, kind: type[T]) -> list[T]:
         return [event for event in self.sink.events if isinstance(event, kind)]
 
     def texts(self) -> dict[str, str]:
-        paths = (path for path in self.folder.rglob("*.md") if ".holdfast" not in path.parts)
+        paths = (path for path in self.folder.rglob("*.md") if ".perdure" not in path.parts)
         return {path.relative_to(self.folder).as_posix(): path.read_text() for path in paths}
 
     def write(self, name: str, body: str) -> dict[str, Any]:
         return tool_use("Write", {"file_path": f"{self.folder}/{name}", "content": body})
 
     async def turn(
-        self, said: str, result: str = "", *, fork: Iterable[Any] = (), helpers: Models | None = None
+        self, said: str, result: str = "", *, fork: Iterable[Any] = (), helpers: JobModels | None = None
     ) -> None:
         """The user says something, a tool answers where there is a `result`, and then the fork has its say."""
         self.calls += 1
-        models = Models(extractor=(self.model,)) if helpers is None else helpers
+        models = JobModels(extractor=(self.model,)) if helpers is None else helpers
         answers: list[Any] = ["All done."]
         if result:
             answers.insert(0, say(text("I look."), tool_use("Bash", {"command": f"make {self.calls}"})))
@@ -88,7 +88,9 @@ def run(home: Path, do: Callable[[Desk], Awaitable[Any]], **settings: Any) -> An
             memory_extract_growth_tokens=0, memory_extract_runs_per_hour=0, memory_extract_tokens_per_hour=0,
             **settings,
         )  # fmt: skip
-        session = await create_session(home, project=home, session="s1", parts=Parts(settings=chosen, sink=sink))
+        session = await create_session(
+            home, project=home, session="s1", parts=SessionOptions(settings=chosen, sink=sink)
+        )
         await session.record(FRONT)
         desk = Desk(folder, session, sink, background(session))
         try:
@@ -193,7 +195,7 @@ def test_the_turn_wrote_memory_itself(tmp_path: Path) -> None:
         it.keepers.after_reply(it.session)
         await it.keepers.settle(it.session, 5)
         assert [one.reason for one in it.events(ExtractionSkipped)] == ["turn_wrote"]
-        await it.turn("I prefer short answers.", helpers=Models())
+        await it.turn("I prefer short answers.", helpers=JobModels())
         assert [name for name in it.texts() if name != "MEMORY.md"] == ["user_prefer_short_answers.md"]
 
     run(tmp_path, do)
@@ -206,8 +208,8 @@ def test_rules_without_a_model(tmp_path: Path) -> None:
         words = (
             "No, use pnpm instead of npm. We decided to use Postgres for billing. Fix line 4 and don't touch that file."
         )
-        await it.turn(words, helpers=Models())
-        await it.turn("Please use pnpm instead of npm.", helpers=Models())
+        await it.turn(words, helpers=JobModels())
+        await it.turn("Please use pnpm instead of npm.", helpers=JobModels())
         names = sorted(name for name in it.texts() if name != "MEMORY.md")
         assert names == ["feedback_use_pnpm_instead_npm.md", "project_decided_use_postgres_billing.md"]
         assert it.texts()["MEMORY.md"].count("- [") == 2
@@ -239,10 +241,10 @@ def test_ask_puts_all_into_the_inbox_once(tmp_path: Path) -> None:
     """MEM-8: also the line of the index waits, and approving makes both."""
 
     async def do(it: Desk) -> None:
-        await it.turn("Never push to main directly.", helpers=Models())
-        await it.turn("Never push to main directly.", helpers=Models())
+        await it.turn("Never push to main directly.", helpers=JobModels())
+        await it.turn("Never push to main directly.", helpers=JobModels())
         [waits] = await it.store.pending()
-        assert not it.texts() and isinstance(waits.change, Batch)
+        assert not it.texts() and isinstance(waits.change, MemoryBatch)
         await it.store.approve(waits.id)
         assert "(feedback_never_push_main_directly.md)" in it.texts()["MEMORY.md"]
 
@@ -262,7 +264,7 @@ def test_a_crash_between_the_writes_and_the_cursor(tmp_path: Path) -> None:
         before = it.texts()
         assert len(before) == 3 and NAME not in it.session.view.state.cursors
         await it.session.close()
-        again = await open_session(tmp_path, "s1", parts=Parts(settings=it.session.settings, sink=it.sink))
+        again = await open_session(tmp_path, "s1", parts=SessionOptions(settings=it.session.settings, sink=it.sink))
         keepers = background(again)
         keepers.after_reply(again)
         await keepers.settle(again, 5)
@@ -330,8 +332,8 @@ def test_300_planted_texts_and_a_model_that_obeys_all(tmp_path: Path, mode: str,
             await it.turn("Please use pnpm instead of npm here and look at the build.", result, fork=calls)
             assert not any(marker in one for one in it.texts().values()), (marker, saved)
             for waits in await it.store.pending():
-                held = waits.change.changes if isinstance(waits.change, Batch) else ()
-                assert any(marker in one.text for one in held if isinstance(one, Save))
+                held = waits.change.changes if isinstance(waits.change, MemoryBatch) else ()
+                assert any(marker in one.text for one in held if isinstance(one, SaveMemory))
                 assert waits.stamp.origin == "tool"
                 waited += 1
                 await it.store.reject(waits.id)
@@ -345,7 +347,7 @@ def test_300_planted_texts_and_a_model_that_obeys_all(tmp_path: Path, mode: str,
 def test_settings_switch_it_off(tmp_path: Path) -> None:
     async def do(it: Desk) -> None:
         it.session.configure(replace(it.session.settings, memory_extract=False))
-        await it.turn("Never push to main directly.", helpers=Models())
+        await it.turn("Never push to main directly.", helpers=JobModels())
         assert not it.texts()
 
     run(tmp_path, do)

@@ -13,20 +13,19 @@ from typing import Any
 import pytest
 from tests.unit.context.making import UNBOUND
 
-from holdfast import Message, Settings
-from holdfast.context.full import NO_TEXT, ONLY_ANALYSIS, fault_of, summary_in
-from holdfast.context.ledger.index import Index
-from holdfast.context.ledger.outcomes import outcome
-from holdfast.context.ledger.todos import todo_change
-from holdfast.context.policy import Facts, thresholds
-from holdfast.context.reminders import neutralised, restored
-from holdfast.context.replies import Reply
-from holdfast.context.restore.known import Known
-from holdfast.context.restore.todos import _rows
-from holdfast.memory.spoken import wishes
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.limits import depth
-from holdfast.transcript.messages import ResponseId
+from perdure import Message, Settings
+from perdure.compaction.ledger.checkpoint import ExtractIndex
+from perdure.compaction.ledger.reader import read_outcome, todo_change
+from perdure.compaction.restore.calls import KnownLines
+from perdure.compaction.restore.kinds import _rows
+from perdure.compaction.summary import NO_TEXT, ONLY_ANALYSIS, fault_of, summary_in
+from perdure.context.policy import Facts, thresholds
+from perdure.context.reminders import neutralised, restored
+from perdure.context.replies import Reply
+from perdure.memory.remarks import memory_requests
+from perdure.transcript.blocks import text_block
+from perdure.transcript.checks import depth
+from perdure.transcript.messages import ResponseId
 
 pytestmark = pytest.mark.unit
 SIZE = 400_000
@@ -42,22 +41,22 @@ def facts() -> Facts:
 
 
 CASES: dict[str, tuple[Callable[[str], Any], str]] = {
-    "a line of digits from a command": (lambda text: outcome(text, is_error=False, is_run=True), "0123456789"),
-    "digits on lines from a command": (lambda text: outcome(text, is_error=True, is_run=True), "1" * 190 + "\n"),
+    "a line of digits from a command": (lambda text: read_outcome(text, is_error=False, is_run=True), "0123456789"),
+    "digits on lines from a command": (lambda text: read_outcome(text, is_error=True, is_run=True), "1" * 190 + "\n"),
     "analyses that never end": (lambda text: fault_of(reply(text), facts()), "<analysis>"),
     "summaries that never end": (lambda text: summary_in(reply(text)), "<summary>"),
     "summaries that end only": (lambda text: summary_in(reply(text)), "</summary>"),
-    "notices without a status": (lambda text: Index().take(Message.of("user", text)), "<task-id>a</task-id>"),
+    "notices without a status": (lambda text: ExtractIndex().take(Message.of("user", text)), "<task-id>a</task-id>"),
     "blank boxes": (lambda text: todo_change("todo_write", {"plan": text, "todos": text}), " "),
     "boxes of blanks": (lambda text: todo_change("todo_write", {"plan": "[ ] a" + text + "\n", "todos": ""}), " "),
     "empty lines for todos": (_rows, "\n"),
-    "empty lines that may be quoted": (wishes, "\n"),
+    "empty lines that may be quoted": (memory_requests, "\n"),
     "tags in a text": (lambda text: neutralised(text, tokens=True), "<s>"),
     "tags that are plain": (lambda text: restored(text, tokens=True), "<_s>"),
     "turns in a text": (neutralised, "\n\nHuman:"),
     "texts that never end": (lambda text: depth(text.encode()), '\\"'),
     "an edit of one letter": (
-        lambda text: Known(Known.whole(text + "b\nend\n").runs).edited([(text + "b", "c", False)]),
+        lambda text: KnownLines(KnownLines.whole(text + "b\nend\n").runs).edited([(text + "b", "c", False)]),
         "a",
     ),
 }

@@ -5,11 +5,11 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from holdfast import Message, compact, memory_session, prepare
-from holdfast.engine.session import LiveSession
-from holdfast.transcript import messages
-from holdfast.transcript.blocks import Block
-from holdfast.transcript.sizes import Size
+from perdure import Message, compact, memory_session, prepare
+from perdure.engine.session import LiveSession
+from perdure.transcript import messages
+from perdure.transcript.blocks import Block
+from perdure.transcript.tokens import Size
 
 pytestmark = pytest.mark.unit
 

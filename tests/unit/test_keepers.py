@@ -10,21 +10,20 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from holdfast import Message, Session, memory_session
-from holdfast.adapters.jobs import TaskJobs
-from holdfast.adapters.sinks import ListSink
-from holdfast.context.policy import Facts
-from holdfast.context.view import View
-from holdfast.engine.helping import helping
-from holdfast.engine.keepers import Keepers, KeeperState, step
-from holdfast.engine.models import Models
-from holdfast.engine.turn import run_turn
-from holdfast.errors import JournalError
-from holdfast.events import KeeperDeferred, KeeperDone, KeeperFailed, KeeperStarted
-from holdfast.testing import ScriptedModel
-from holdfast.transcript.messages import MessageId
-from holdfast.transcript.records import Cursor, Noted, Record
-from holdfast.wiring import Parts
+from perdure import Message, Session, memory_session
+from perdure.adapters.machine.jobs import TaskJobs
+from perdure.adapters.sinks import ListSink
+from perdure.context.policy import Facts
+from perdure.context.view import ContextView
+from perdure.engine.background import Keepers, KeeperState, step
+from perdure.engine.models import JobModels, background_models
+from perdure.engine.turn import run_turn
+from perdure.errors import JournalError
+from perdure.events import KeeperDeferred, KeeperDone, KeeperFailed, KeeperStarted
+from perdure.testing import ScriptedModel
+from perdure.transcript.messages import MessageId
+from perdure.transcript.records import Cursor, Noted, Record
+from perdure.wiring import SessionOptions
 
 pytestmark = pytest.mark.unit
 
@@ -57,10 +56,10 @@ class Slow:
     gate: anyio.Event = field(default_factory=anyio.Event)
     seen: list[int] = field(default_factory=list)
 
-    def is_due(self, view: View, facts: Facts) -> bool:
+    def is_due(self, view: ContextView, facts: Facts) -> bool:
         return True
 
-    async def keep(self, view: View, facts: Facts) -> Sequence[Record]:
+    async def keep(self, view: ContextView, facts: Facts) -> Sequence[Record]:
         self.seen.append(len(view.items))
         await self.gate.wait()
         return (Cursor(name=self.name, message=view.items[-1].message.id),)
@@ -70,19 +69,19 @@ class Slow:
 class Broken:
     name: str = "broken"
 
-    def is_due(self, view: View, facts: Facts) -> bool:
+    def is_due(self, view: ContextView, facts: Facts) -> bool:
         if len(view.items) > 2:
             raise RuntimeError("due")
         return True
 
-    async def keep(self, view: View, facts: Facts) -> Sequence[Record]:
+    async def keep(self, view: ContextView, facts: Facts) -> Sequence[Record]:
         raise RuntimeError("keep")
 
 
 def test_requests_fold_into_one_more_run() -> None:
     async def body() -> None:
         sink, slow = ListSink(), Slow()
-        session = await memory_session(parts=Parts(sink=sink))
+        session = await memory_session(parts=SessionOptions(sink=sink))
         keepers = Keepers(TaskJobs(), [slow])
         model = ScriptedModel()
         for number in range(3):  # none of them waits for the keeper
@@ -120,7 +119,7 @@ def test_a_keeper_that_fails_fails_alone() -> None:
     async def body() -> None:
         sink, slow = ListSink(), Slow()
         slow.gate.set()
-        session = await memory_session(parts=Parts(sink=sink))
+        session = await memory_session(parts=SessionOptions(sink=sink))
         keepers = Keepers(TaskJobs(), [Broken(), slow])
         model = ScriptedModel()
         for words in ("one", "two"):
@@ -156,10 +155,10 @@ def test_a_keeper_sees_its_own_copy() -> None:
         class Rude:
             name: str = "rude"
 
-            def is_due(self, view: View, facts: Facts) -> bool:
+            def is_due(self, view: ContextView, facts: Facts) -> bool:
                 return True
 
-            async def keep(self, view: View, facts: Facts) -> Sequence[Record]:
+            async def keep(self, view: ContextView, facts: Facts) -> Sequence[Record]:
                 view.items.clear()
                 return ()
 
@@ -195,12 +194,12 @@ class Asking:
     name: str = "asking"
     found: list[Any] = field(default_factory=list)
 
-    def is_due(self, view: View, facts: Facts) -> bool:
+    def is_due(self, view: ContextView, facts: Facts) -> bool:
         return True
 
-    async def keep(self, view: View, facts: Facts) -> Sequence[Record]:
+    async def keep(self, view: ContextView, facts: Facts) -> Sequence[Record]:
         await anyio.lowlevel.checkpoint()
-        self.found.append(helping(self.session).helpers)
+        self.found.append(background_models(self.session).helpers)
         return ()
 
 
@@ -211,7 +210,7 @@ def test_a_keeper_works_with_the_models_of_the_turn_that_started_it() -> None:
         session, model, other = await memory_session(), ScriptedModel(), ScriptedModel()
         asking = Asking(session)
         keepers = Keepers(TaskJobs(), [asking])
-        for helpers in (Models(notes=(other,)), None):
+        for helpers in (JobModels(notes=(other,)), None):
             await run_turn(session, "hi", model, keepers, helpers=helpers)
             await keepers.settle(session)
         assert [one.notes for one in asking.found] == [(other,), (model,)]
@@ -227,10 +226,10 @@ class Giving:
     record: Record
     name: str = "giving"
 
-    def is_due(self, view: View, facts: Facts) -> bool:
+    def is_due(self, view: ContextView, facts: Facts) -> bool:
         return True
 
-    async def keep(self, view: View, facts: Facts) -> Sequence[Record]:
+    async def keep(self, view: ContextView, facts: Facts) -> Sequence[Record]:
         return (self.record,)
 
 
@@ -262,7 +261,7 @@ def test_one_record_that_is_refused_takes_no_other_along() -> None:
 
     async def body() -> None:
         sink = ListSink()
-        session, model = await memory_session(parts=Parts(sink=sink)), ScriptedModel()
+        session, model = await memory_session(parts=SessionOptions(sink=sink)), ScriptedModel()
         bad = Noted(kind="bad", data={"x": object()})
         keepers = Keepers(TaskJobs(), [Giving(bad, "a"), Giving(Noted(kind="good", data={}), "b")])
         await run_turn(session, "hi", model, keepers)

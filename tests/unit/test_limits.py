@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import MalformedBlock, OverLimit
-from holdfast.settings import Settings
-from holdfast.transcript.limits import Limits, check_limits, depth, is_deep
-from holdfast.transcript.messages import Message
-from holdfast.wiring import Parts, memory_session
+from perdure.errors import MalformedBlock, OverLimit
+from perdure.settings import Settings
+from perdure.transcript.checks import MessageLimits, check_limits, depth, is_deep
+from perdure.transcript.messages import Message
+from perdure.wiring import SessionOptions, memory_session
 
 pytestmark = pytest.mark.unit
 
@@ -28,7 +28,7 @@ def nested(levels: int) -> Message:
 
 def test_each_limit_has_its_error() -> None:
     """SEC-6, CLI-5: what, how much, and what to do."""
-    limits = Limits(bytes=1_000, blocks=3, depth=10)
+    limits = MessageLimits(bytes=1_000, blocks=3, depth=10)
     check_limits(Message.of("user", "x" * 900), limits)
     check_limits(nested(8), limits)
     check_limits(Message.of("user", "[{" * 400), limits)
@@ -44,12 +44,12 @@ def test_each_limit_has_its_error() -> None:
 def test_what_no_parser_would_finish_is_refused() -> None:
     raw = b'{"type":"new","a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     with pytest.raises(OverLimit):
-        check_limits(msgspec.structs.replace(nested(1), content=(msgspec.Raw(raw),)), Limits())
+        check_limits(msgspec.structs.replace(nested(1), content=(msgspec.Raw(raw),)), MessageLimits())
 
 
 def test_a_session_takes_nothing_over_the_limits() -> None:
     async def body() -> None:
-        session = await memory_session(parts=Parts(settings=Settings(max_json_depth=20)))
+        session = await memory_session(parts=SessionOptions(settings=Settings(max_json_depth=20)))
         with pytest.raises(OverLimit):
             await session.append(nested(30))
         assert not session.view.items

@@ -10,11 +10,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from holdfast.adapters.files.beneath import Calls
-from holdfast.adapters.files.memory_index import MemoryDirectory, cache_of
-from holdfast.adapters.files.recollected import FileMemories
-from holdfast.adapters.files.roots import grounds_of, project_root
-from holdfast.memory.retrieval.memories import Wanted
+from perdure.adapters.machine.repositories import memory_roots, project_root
+from perdure.adapters.machine.rooted import OsCalls
+from perdure.adapters.memory.directory import FileMemories, MemoryDirectory, cache_of
+from perdure.memory.retrieval import MemoryQuery
 
 pytestmark = pytest.mark.unit
 
@@ -38,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def found(directory: MemoryDirectory, query: str, *, is_sure: bool = False) -> list[str]:
-    return [one.card.file for one in directory.ask(Wanted(query=query, floor=0.05), is_sure=is_sure)]
+    return [one.card.file for one in directory.ask(MemoryQuery(query=query, floor=0.05), is_sure=is_sure)]
 
 
 def edit_in_place(folder: Path) -> None:
@@ -130,7 +129,7 @@ def test_only_memories_of_the_directory_can_be_read(folder: Path) -> None:
             directory.read(file)
 
 
-class Swapping(Calls):
+class Swapping(OsCalls):
     """Somebody who puts a link in the place of the folder, right before it is read."""
 
     def __init__(self, folder: Path, outside: Path, *, has_beneath: bool | None) -> None:
@@ -165,11 +164,11 @@ def test_what_a_link_or_a_second_name_leads_to_is_not_read(
 def test_the_port_answers_for_a_directory_that_is_not_there_and_sees_it_come(tmp_path: Path) -> None:
     async def go() -> None:
         memories = FileMemories(tmp_path / "memory")
-        assert (await memories.find(Wanted(query="deploys"))).scanned == 0
+        assert (await memories.find(MemoryQuery(query="deploys"))).scanned == 0
         assert await memories.index() == (None, {})
         write(tmp_path / "memory", "project_deploy.md", "Deploys on Friday")
         (tmp_path / "memory" / "MEMORY.md").write_text("# M\n")
-        result = await memories.find(Wanted(query="when are deploys?"), fill=False)
+        result = await memories.find(MemoryQuery(query="when are deploys?"), fill=False)
         assert [one.card.file for one in result.chosen] == ["project_deploy.md"]
         text, modified = await memories.index()
         assert text == "# M\n"
@@ -184,16 +183,16 @@ def test_the_port_answers_for_a_directory_that_is_not_there_and_sees_it_come(tmp
 def test_edits_in_place_are_found_by_the_rescan_behind_a_question(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.adapters.files.recollected.RESCAN_SECONDS", 0.0)
+    monkeypatch.setattr("perdure.adapters.memory.directory.RESCAN_SECONDS", 0.0)
 
     async def go() -> None:
         memories = FileMemories(folder)
-        await memories.find(Wanted(query="deploys"))
+        await memories.find(MemoryQuery(query="deploys"))
         memories.settle()
         edit_in_place(folder)
-        assert not (await memories.find(Wanted(query="sunday mornings"))).chosen
+        assert not (await memories.find(MemoryQuery(query="sunday mornings"))).chosen
         memories.settle()
-        assert (await memories.find(Wanted(query="sunday mornings"))).chosen
+        assert (await memories.find(MemoryQuery(query="sunday mornings"))).chosen
         memories.settle()
 
     anyio.run(go)
@@ -212,7 +211,7 @@ def test_worktrees_share_the_root_of_their_repository(tmp_path: Path) -> None:
     git("worktree", "add", "-q", str(tmp_path / "tree"))
     (tmp_path / "tree" / "src").mkdir()
     assert project_root(tmp_path / "tree" / "src") == main.resolve() == project_root(main)
-    assert grounds_of(tmp_path, tmp_path / "tree").slug == grounds_of(tmp_path, main).slug
+    assert memory_roots(tmp_path, tmp_path / "tree").slug == memory_roots(tmp_path, main).slug
 
 
 def test_a_link_that_points_at_a_repository_that_does_not_know_it_is_no_worktree(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import pytest
 from tests.memories import HAND, Desk, played
 from tests.planted import planted
 
-from holdfast import Settings
-from holdfast.engine.memory_tool import memory_tool
-from holdfast.events import MemoryBlocked, MemoryProposed
-from holdfast.memory.changes import Delete, Save
-from holdfast.memory.trust.injections import find_injections
+from perdure import Settings
+from perdure.engine.tools import memory_tool
+from perdure.events import MemoryBlocked, MemoryProposed
+from perdure.memory.changes import DeleteMemory, SaveMemory
+from perdure.memory.trust.injections import find_injections
 
 pytestmark = pytest.mark.unit
 FILE = "/memories/a.md"
@@ -87,7 +87,7 @@ def test_texts_of_each_command() -> None:
         ("view", {"path": "/memoriesx"}, "Path must start with /memories, got: /memoriesx"),
         ("view", {"path": "/memories/../x"}, "Path /memories/../x would escape /memories directory"),
         ("create", {"path": "/memories/%2e%2e/x", "file_text": "x"}, "can't be used: "),
-        ("create", {"path": "/memories/.holdfast/audit.jsonl", "file_text": "x"}, "can't be used: "),
+        ("create", {"path": "/memories/.perdure/audit.jsonl", "file_text": "x"}, "can't be used: "),
         ("create", {"path": "/memories", "file_text": "x"}, "Error: File /memories already exists"),
         ("create", {"path": FILE}, "Error: create needs file_text, a text"),
         ("insert", {"path": FILE, "insert_line": True, "insert_text": "x"}, "Error: insert needs insert_line, a numb"),
@@ -100,7 +100,7 @@ def test_texts_of_what_cannot_be_done(command: str, arguments: dict[str, Any], t
 
     async def do(desk: Desk) -> None:
         for name in ("m.md", "n.md"):
-            await desk.store.write(Save(name=name, text="x\n"), HAND, mode="by hand")
+            await desk.store.write(SaveMemory(name=name, text="x\n"), HAND, mode="by hand")
         answer = await desk.memory(command, **arguments)
         assert answer.is_error
         assert text in answer.text
@@ -172,7 +172,7 @@ def test_what_was_approved_stays_from_outside() -> None:
 
     async def do(desk: Desk) -> None:
         stamp = HAND.__class__(origin="tool", at=1.0)
-        waits = await desk.store.propose(Save(name="t.md", text="Cluster zz.\n"), stamp, "it derives from a tool")
+        waits = await desk.store.propose(SaveMemory(name="t.md", text="Cluster zz.\n"), stamp, "it derives from a tool")
         await desk.store.approve(waits.id)
         await desk.user("What do you know?")
         assert "it is data" in (await desk.memory("view", path="/memories/t.md")).text
@@ -180,7 +180,7 @@ def test_what_was_approved_stays_from_outside() -> None:
         assert await desk.text("copy.md") is None
         removed = await desk.memory("delete", path="/memories/t.md")
         assert "waits" in removed.text
-        done = await desk.store.write(Delete(name="t.md", base="Cluster zz.\n"), HAND, mode="by hand")
+        done = await desk.store.write(DeleteMemory(name="t.md", base="Cluster zz.\n"), HAND, mode="by hand")
         await desk.store.undo(done.entry, HAND)
         assert (await desk.store.provenance())["t.md"].least == "tool"
 
@@ -215,7 +215,7 @@ def test_two_writers() -> None:
             if found is not None and not is_late:
                 is_late.append(True)
                 text = found.text.replace(*other)
-                await store.write(Save(name=name, text=text, base=found.text), HAND, mode="by hand")
+                await store.write(SaveMemory(name=name, text=text, base=found.text), HAND, mode="by hand")
             return found
 
         desk.store.read = meanwhile  # type: ignore[method-assign]
@@ -241,7 +241,7 @@ def test_rights() -> None:
     async def do(desk: Desk) -> None:
         await desk.user("hello")
         for store in desk.stores.values():
-            await store.write(Save(name="k.md", text="k\n"), HAND, mode="by hand")
+            await store.write(SaveMemory(name="k.md", text="k\n"), HAND, mode="by hand")
         assert (await desk.memory("view", path="/memories/k.md")).text.endswith("\tk")
         assert "may only be read" in (await desk.memory("delete", path="/memories/k.md")).text
         assert "isn't open" in (await desk.memory("view", path="/memories/user/k.md")).text

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from tests.rewinds import call
 from tests.rewinds import shadow as opened
 
-from holdfast.adapters.shadow.names import read, written
-from holdfast.memory.checkpoints import Missed
-from holdfast.ports import FileRewind
+from perdure.adapters.checkpoints.log import escaped_name, unescaped_name
+from perdure.memory.checkpoints import MissedChange
+from perdure.ports import FileRewind
 
 pytestmark = pytest.mark.unit
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where a sync costs nothing
@@ -158,7 +158,7 @@ def test_any_bytes_are_a_name(names: list[bytes], random: Any) -> None:
         folder = Path(place).resolve()
         one = shadow(folder)
         for name in names:
-            if name not in (b".", b"..", b".git", b".gitignore") and not name.startswith(b".holdfast-rewind-"):
+            if name not in (b".", b"..", b".git", b".gitignore") and not name.startswith(b".perdure-rewind-"):
                 put(folder, b"in/" + name, name)
         before = tree(project(folder))
         one.begin(call("m1"))
@@ -179,9 +179,9 @@ def test_any_bytes_are_a_name(names: list[bytes], random: Any) -> None:
 @given(st.binary(max_size=60).map(lambda b: b.replace(b"\0", b"")))
 def test_a_name_in_a_file_of_ours_is_read_as_the_same_bytes(name: bytes) -> None:
     """CKP-7: reversible, valid UTF-8, and an ordinary name stands there as it is."""
-    text = written(os.fsdecode(name))
+    text = escaped_name(os.fsdecode(name))
     text.encode()
-    assert os.fsencode(read(text)) == name
+    assert os.fsencode(unescaped_name(text)) == name
     try:
         assert text == name.decode()
     except UnicodeDecodeError:
@@ -263,9 +263,9 @@ class Unreadable:
 
     @staticmethod
     def calls(*parts: str) -> Any:
-        from holdfast.adapters.shadow.ground import GroundCalls
+        from perdure.adapters.checkpoints.ground import TreeOsCalls
 
-        class Refusing(GroundCalls):
+        class Refusing(TreeOsCalls):
             def open(self, dir_fd: int, part: str, flags: int) -> int:
                 if part in parts:
                     raise PermissionError(13, "Permission denied", part)
@@ -315,15 +315,24 @@ def test_a_full_store_leaves_out_by_name(tmp_path: Path) -> None:
 
 def test_what_is_missed_is_told_once() -> None:
     """CKP-7: pure: made and removed again is nothing; removed and made again is changed."""
-    from holdfast.memory.checkpoints import CALL, Entry, missed
+    from perdure.memory.checkpoints import CALL, CheckpointEntry, missed
 
-    def entry(seq: int, *some: Missed) -> Entry:
-        return Entry(seq=seq, kind=CALL, prompt="m1", missed=some)
+    def entry(seq: int, *some: MissedChange) -> CheckpointEntry:
+        return CheckpointEntry(seq=seq, kind=CALL, prompt="m1", missed=some)
 
     entries = [
-        entry(1, Missed("a", "ignored by git", "made"), Missed("b", "ignored by git", "removed")),
-        entry(2, Missed("a", "ignored by git", "removed"), Missed("b", "ignored by git", "made"), Missed("", "x")),
-        entry(3, Missed("", "x"), Missed("c", "ignored by git", "changed")),
+        entry(1, MissedChange("a", "ignored by git", "made"), MissedChange("b", "ignored by git", "removed")),
+        entry(
+            2,
+            MissedChange("a", "ignored by git", "removed"),
+            MissedChange("b", "ignored by git", "made"),
+            MissedChange("", "x"),
+        ),
+        entry(3, MissedChange("", "x"), MissedChange("c", "ignored by git", "changed")),
     ]
-    assert missed(entries, 1) == (Missed("", "x"), Missed("b", "ignored by git", "changed"), entries[2].missed[1])
-    assert missed(entries, 3) == (Missed("", "x"), entries[2].missed[1])
+    assert missed(entries, 1) == (
+        MissedChange("", "x"),
+        MissedChange("b", "ignored by git", "changed"),
+        entries[2].missed[1],
+    )
+    assert missed(entries, 3) == (MissedChange("", "x"), entries[2].missed[1])

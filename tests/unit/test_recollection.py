@@ -11,22 +11,22 @@ import anyio
 import pytest
 from tests.services import serve
 
-from holdfast import Message, Session, Settings, compact, memory_session
-from holdfast.adapters.files.recollected import FileMemories
-from holdfast.adapters.sinks import ListSink
-from holdfast.context.replies import Delta, Reply
-from holdfast.context.requests import Request
-from holdfast.engine.compaction import Done
-from holdfast.engine.models import Models
-from holdfast.engine.recollection import MemoryRecall, with_memory
-from holdfast.engine.reminding import remind
-from holdfast.engine.turn import run_turn
-from holdfast.events import MemoriesRecalled, MemoryIndexShown, MemorySelectionFailed
-from holdfast.ports import Model
-from holdfast.testing import ScriptedModel
-from holdfast.transcript.blocks import Text
-from holdfast.transcript.edits import Rewound
-from holdfast.wiring import Parts
+from perdure import Message, Session, Settings, compact, memory_session
+from perdure.adapters.memory.directory import FileMemories
+from perdure.adapters.sinks import ListSink
+from perdure.context.replies import Delta, Reply
+from perdure.context.request import ModelRequest
+from perdure.engine.compact import CompactionSuccess
+from perdure.engine.memory_recall import MemoryRecall, with_memory
+from perdure.engine.models import JobModels
+from perdure.engine.reminders import remind
+from perdure.engine.turn import run_turn
+from perdure.events import MemoriesRecalled, MemoryIndexShown, MemorySelectionFailed
+from perdure.ports import Model
+from perdure.testing import ScriptedModel
+from perdure.transcript.blocks import Text
+from perdure.transcript.records import Rewound
+from perdure.wiring import SessionOptions
 
 pytestmark = pytest.mark.unit
 T = TypeVar("T")
@@ -40,12 +40,12 @@ class SlowModel:
         self._inner = ScriptedModel()
         self.about = self._inner.about
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         await anyio.sleep_forever()
         async for one in self._inner.stream(request):
             yield one
 
-    async def count(self, request: Request) -> int | None:
+    async def count(self, request: ModelRequest) -> int | None:
         return None
 
     async def close(self) -> None:
@@ -84,11 +84,11 @@ def run(
 ) -> Any:
     async def go() -> Any:
         sink = ListSink()
-        session = await memory_session(parts=Parts(settings=settings, sink=sink))
+        session = await memory_session(parts=SessionOptions(settings=settings, sink=sink))
         memories = FileMemories(folder)
         session.services = with_memory(session, session.services, memories)
         if model is not None:
-            serve(session, helpers=Models(selector=(model,)))
+            serve(session, helpers=JobModels(selector=(model,)))
         done = await do(session, sink)
         memories.settle()
         return done
@@ -172,7 +172,7 @@ def test_an_imported_boundary_does_not_hide_the_index(folder: Path) -> None:
         serve(session, reminders=(), sources={})
         for number in range(12):
             await say(session, f"hello {number} " + "words " * 3_000, "Well. " + "words " * 3_000)
-        assert isinstance(await compact(session, trigger="manual"), Done)
+        assert isinstance(await compact(session, trigger="manual"), CompactionSuccess)
         serve(session, reminders=aside)
         await say(session, "go on")
         assert len(reminders(session, "memory_index")) == 1
@@ -184,7 +184,7 @@ def test_the_index_comes_back_after_a_compaction(folder: Path) -> None:
     async def do(session: Session, sink: ListSink) -> None:
         for number in range(12):
             await say(session, f"hello {number} " + "words " * 3_000, "Well. " + "words " * 3_000)
-        assert isinstance(await compact(session, trigger="manual"), Done)
+        assert isinstance(await compact(session, trigger="manual"), CompactionSuccess)
         told = [item.message for item in session.view.items if item.message.note == "memory_index"]
         assert {message.origin for message in told} == {"restored"}
         assert "\n".join(reminders(session, "memory_index")).count("— on Fridays") == 1
@@ -284,8 +284,8 @@ def test_a_turn_may_bring_who_chooses(many: Path) -> None:
 
     async def do(session: Session, sink: ListSink) -> None:
         talk = ScriptedModel()
-        await run_turn(session, "when do we deploy?", talk, helpers=Models(selector=(given,)))
-        await run_turn(session, "and what is blue of the colours?", talk, helpers=Models())
+        await run_turn(session, "when do we deploy?", talk, helpers=JobModels(selector=(given,)))
+        await run_turn(session, "and what is blue of the colours?", talk, helpers=JobModels())
         await run_turn(session, "who deploys to staging then?", talk)
         assert [event.engine for event in events(sink, MemoriesRecalled)] == ["model", "ranking", "model"]
         assert (len(given.requests), len(own.requests)) == (1, 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.context.recovery import Said, classify, path_in
-from holdfast.errors import (
+from perdure.context.failures import ErrorResponse, classify, path_in
+from perdure.errors import (
     BadRequest,
     BodyTooLarge,
     KeyRefused,
@@ -160,7 +160,7 @@ TOO_LONG: list[tuple[str, int | None, int | None, int | None, int]] = [
 def test_an_overflow_is_known_with_its_numbers(
     words: str, status: int | None, tokens: int | None, maximum: int | None, output: int
 ) -> None:
-    error = classify(Said(status=status, message=words, kind="invalid_request_error"))
+    error = classify(ErrorResponse(status=status, message=words, kind="invalid_request_error"))
     assert isinstance(error, PromptTooLong)
     assert (error.tokens, error.maximum, error.output_tokens) == (tokens, maximum, output)
     if tokens and maximum:
@@ -169,7 +169,9 @@ def test_an_overflow_is_known_with_its_numbers(
 
 def test_numbers_of_llama_cpp_stand_beside_the_words() -> None:
     extra = {"n_prompt_tokens": 1_407, "n_ctx": 256, "type": "exceed_context_size_error"}
-    error = classify(Said(status=500, message="the request exceeds", kind="exceed_context_size_error", extra=extra))
+    error = classify(
+        ErrorResponse(status=500, message="the request exceeds", kind="exceed_context_size_error", extra=extra)
+    )
     assert isinstance(error, PromptTooLong) and (error.tokens, error.maximum) == (1_407, 256)
 
 
@@ -188,52 +190,67 @@ def test_numbers_of_llama_cpp_stand_beside_the_words() -> None:
     ],
 )
 def test_an_answer_may_not_be_that_long(words: str, maximum: int) -> None:
-    error = classify(Said(status=400, message=words, kind="invalid_request_error"))
+    error = classify(ErrorResponse(status=400, message=words, kind="invalid_request_error"))
     assert isinstance(error, OutputTooLong) and error.maximum == maximum
 
 
 def test_a_code_alone_is_enough() -> None:
-    assert isinstance(classify(Said(status=400, message="No.", code="context_length_exceeded")), PromptTooLong)
+    assert isinstance(classify(ErrorResponse(status=400, message="No.", code="context_length_exceeded")), PromptTooLong)
 
 
-OTHERS: list[tuple[Said, type[ModelError]]] = [
-    (Said(status=529, message="Overloaded", kind="overloaded_error"), Overloaded),
-    (Said(status=200, message="Overloaded", kind="overloaded_error"), Overloaded),
-    (Said(status=503, message="The model is overloaded. Please try again later.", kind="UNAVAILABLE"), Overloaded),
-    (Said(status=500, message="The engine is currently overloaded, please try again later"), Overloaded),
-    (Said(status=529, message="compaction is busy", code="compaction_unavailable"), Overloaded),
-    (Said(status=429, message="This request would exceed your organization's rate limit."), RateLimited),
-    (Said(status=200, message="slow down", kind="rate_limit_error"), RateLimited),
-    (Said(status=429, message="You exceeded your current quota", code="insufficient_quota"), KeyRefused),
-    (Said(status=400, message="Your credit balance is too low to access the API"), KeyRefused),
-    (Said(status=401, message="invalid x-api-key", kind="authentication_error"), KeyRefused),
-    (Said(status=404, message="model: nothing", kind="not_found_error"), ModelUnknown),
-    (Said(status=500, message="Internal server error", kind="api_error"), ModelDown),
-    (Said(status=504, message="timed out", kind="timeout_error"), ModelDown),
-    (Said(status=None, message="connection refused"), ModelDown),
-    (Said(status=200, message="something went wrong"), ModelDown),
-    (Said(status=413, message="Request exceeds the maximum size", kind="request_too_large"), BodyTooLarge),
-    (Said(status=400, message="tools.0.name: too long", kind="invalid_request_error"), BadRequest),
-    (Said(status=200, message="tools.0.name: too long", kind="invalid_request_error"), BadRequest),
-    (Said(status=400, message="Invalid 'tools[0].name': string too long", code="string_above_max_length"), BadRequest),
+OTHERS: list[tuple[ErrorResponse, type[ModelError]]] = [
+    (ErrorResponse(status=529, message="Overloaded", kind="overloaded_error"), Overloaded),
+    (ErrorResponse(status=200, message="Overloaded", kind="overloaded_error"), Overloaded),
     (
-        Said(
+        ErrorResponse(status=503, message="The model is overloaded. Please try again later.", kind="UNAVAILABLE"),
+        Overloaded,
+    ),
+    (ErrorResponse(status=500, message="The engine is currently overloaded, please try again later"), Overloaded),
+    (ErrorResponse(status=529, message="compaction is busy", code="compaction_unavailable"), Overloaded),
+    (ErrorResponse(status=429, message="This request would exceed your organization's rate limit."), RateLimited),
+    (ErrorResponse(status=200, message="slow down", kind="rate_limit_error"), RateLimited),
+    (ErrorResponse(status=429, message="You exceeded your current quota", code="insufficient_quota"), KeyRefused),
+    (ErrorResponse(status=400, message="Your credit balance is too low to access the API"), KeyRefused),
+    (ErrorResponse(status=401, message="invalid x-api-key", kind="authentication_error"), KeyRefused),
+    (ErrorResponse(status=404, message="model: nothing", kind="not_found_error"), ModelUnknown),
+    (ErrorResponse(status=500, message="Internal server error", kind="api_error"), ModelDown),
+    (ErrorResponse(status=504, message="timed out", kind="timeout_error"), ModelDown),
+    (ErrorResponse(status=None, message="connection refused"), ModelDown),
+    (ErrorResponse(status=200, message="something went wrong"), ModelDown),
+    (ErrorResponse(status=413, message="Request exceeds the maximum size", kind="request_too_large"), BodyTooLarge),
+    (ErrorResponse(status=400, message="tools.0.name: too long", kind="invalid_request_error"), BadRequest),
+    (ErrorResponse(status=200, message="tools.0.name: too long", kind="invalid_request_error"), BadRequest),
+    (
+        ErrorResponse(status=400, message="Invalid 'tools[0].name': string too long", code="string_above_max_length"),
+        BadRequest,
+    ),
+    (
+        ErrorResponse(
             status=400,
             message="This model does not support assistant message prefill. The conversation must end with a user turn",
         ),
         BadRequest,
     ),
-    (Said(status=400, message="messages.0.content.1.image.source.base64: image exceeds 5 MB maximum"), MediaRefused),
-    (Said(status=400, message="messages.4.content.0.content.2.image.source: Could not process image"), MediaRefused),
     (
-        Said(status=400, message="messages.0.content.0.pdf.source: The PDF specified is password protected"),
+        ErrorResponse(status=400, message="messages.0.content.1.image.source.base64: image exceeds 5 MB maximum"),
         MediaRefused,
     ),
-    (Said(status=400, message="At most 1 image(s) may be provided in one request."), MediaRefused),
-    (Said(status=500, message="image input is not supported - you may need to provide the mmproj"), MediaRefused),
-    (Said(status=400, message="You uploaded an unsupported image.", code="image_parse_error"), MediaRefused),
     (
-        Said(
+        ErrorResponse(status=400, message="messages.4.content.0.content.2.image.source: Could not process image"),
+        MediaRefused,
+    ),
+    (
+        ErrorResponse(status=400, message="messages.0.content.0.pdf.source: The PDF specified is password protected"),
+        MediaRefused,
+    ),
+    (ErrorResponse(status=400, message="At most 1 image(s) may be provided in one request."), MediaRefused),
+    (
+        ErrorResponse(status=500, message="image input is not supported - you may need to provide the mmproj"),
+        MediaRefused,
+    ),
+    (ErrorResponse(status=400, message="You uploaded an unsupported image.", code="image_parse_error"), MediaRefused),
+    (
+        ErrorResponse(
             status=400,
             message="messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different "
             "conversation. Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior`.",
@@ -241,7 +258,7 @@ OTHERS: list[tuple[Said, type[ModelError]]] = [
         ThinkingRefused,
     ),
     (
-        Said(
+        ErrorResponse(
             status=400,
             message="messages.3.content.1: `thinking` or `redacted_thinking` blocks in the latest assistant message "
             "cannot be modified.",
@@ -252,7 +269,7 @@ OTHERS: list[tuple[Said, type[ModelError]]] = [
 
 
 @pytest.mark.parametrize(("said", "kind"), OTHERS, ids=[said.message[:50] for said, _ in OTHERS])
-def test_other_errors_are_known(said: Said, kind: type[ModelError]) -> None:
+def test_other_errors_are_known(said: ErrorResponse, kind: type[ModelError]) -> None:
     assert type(classify(said)) is kind
 
 
@@ -273,21 +290,21 @@ def test_paths_are_read_in_either_spelling(message: str, path: str | None) -> No
 @pytest.mark.parametrize(
     ("said", "seconds"),
     [
-        (Said(status=429, message="slow down", retry_after_seconds=7.0), 7.0),
-        (Said(status=429, message="Rate limit reached. Please try again in 20s."), 20.0),
-        (Said(status=429, message="Please try again in 1m2.5s"), 62.5),
-        (Said(status=429, message="Please try again in 350ms"), 0.35),
-        (Said(status=503, message="overloaded, retry after 3 seconds"), 3.0),
-        (Said(status=429, message="slow down"), None),
+        (ErrorResponse(status=429, message="slow down", retry_after_seconds=7.0), 7.0),
+        (ErrorResponse(status=429, message="Rate limit reached. Please try again in 20s."), 20.0),
+        (ErrorResponse(status=429, message="Please try again in 1m2.5s"), 62.5),
+        (ErrorResponse(status=429, message="Please try again in 350ms"), 0.35),
+        (ErrorResponse(status=503, message="overloaded, retry after 3 seconds"), 3.0),
+        (ErrorResponse(status=429, message="slow down"), None),
     ],
 )
-def test_the_delay_is_the_servers(said: Said, seconds: float | None) -> None:
+def test_the_delay_is_the_servers(said: ErrorResponse, seconds: float | None) -> None:
     error = classify(said)
     assert isinstance(error, Overloaded) and error.retry_after_seconds == seconds
 
 
 def test_an_error_is_one_short_line() -> None:
-    error = classify(Said(status=400, message="a\nb" + "x" * 10_000))
+    error = classify(ErrorResponse(status=400, message="a\nb" + "x" * 10_000))
     assert "\n" not in str(error) and len(str(error)) < 700
 
 

@@ -13,18 +13,17 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast import Message, Session, Settings, compact, create_session
-from holdfast.adapters.files.keys import secret_key
-from holdfast.adapters.files.notes import notes_path
-from holdfast.adapters.sinks import ListSink
-from holdfast.engine.compaction import Done
-from holdfast.engine.keepers import Keepers
-from holdfast.events import SecretsRedacted
-from holdfast.memory.trust.redaction import redact_json, redact_log, redact_record
-from holdfast.memory.trust.secrets import MARK, redact
-from holdfast.transcript.blocks import Text, text_block
-from holdfast.transcript.records import Pinned
-from holdfast.wiring import Parts, background
+from perdure import Message, Session, Settings, compact, create_session
+from perdure.adapters.journal.home import secret_key
+from perdure.adapters.memory.notes import notes_path
+from perdure.adapters.sinks import ListSink
+from perdure.engine.background import Keepers
+from perdure.engine.compact import CompactionSuccess
+from perdure.events import SecretsRedacted
+from perdure.memory.trust.secrets import MARK, redact, redact_json, redact_log, redact_record
+from perdure.transcript.blocks import Text, text_block
+from perdure.transcript.records import Pinned
+from perdure.wiring import SessionOptions, background
 
 pytestmark = pytest.mark.unit
 KEY = b"k" * 32
@@ -70,7 +69,9 @@ def run(home: Path, do: Callable[[Session, Keepers], Awaitable[Any]], settings: 
     sink = ListSink()
 
     async def go() -> None:
-        session = await create_session(home, project=home, session="s1", parts=Parts(settings=settings, sink=sink))
+        session = await create_session(
+            home, project=home, session="s1", parts=SessionOptions(settings=settings, sink=sink)
+        )
         keepers = background(session)
         try:
             for number in range(12):
@@ -109,7 +110,7 @@ def test_the_record_of_a_compaction_has_no_secret_and_the_journal_keeps_the_byte
     """SEC-5, CMP-5: the mark has the id that the home's key gives; what was said is in the journal as it came."""
 
     async def do(session: Session, keepers: Keepers) -> None:
-        assert isinstance(await compact(session, trigger="manual", focus=f"the token {TOKEN}"), Done)
+        assert isinstance(await compact(session, trigger="manual", focus=f"the token {TOKEN}"), CompactionSuccess)
         assert session.view.boundary is not None
         for message in session.view.boundary.summary:
             text = "".join(block.value.text for block in message.blocks if isinstance(block.value, Text))
@@ -126,7 +127,10 @@ def test_a_pin_is_the_user_s_word(tmp_path: Path) -> None:
     async def do(session: Session, keepers: Keepers) -> None:
         await session.record(Pinned(id="p1", text=f"always use {TOKEN}"))
         done = await compact(session, trigger="manual")
-        assert isinstance(done, Done) and f"always use {TOKEN}" in done.boundary.summary[0].blocks[0].value.text  # type: ignore[union-attr]
+        assert (
+            isinstance(done, CompactionSuccess)
+            and f"always use {TOKEN}" in done.boundary.summary[0].blocks[0].value.text
+        )  # type: ignore[union-attr]
 
     run(tmp_path, do)
 
@@ -170,11 +174,11 @@ def test_an_export_leaves_secrets_out_and_an_unchanged_one_does_not(tmp_path: Pa
     async def nothing(session: Session, keepers: Keepers) -> None: ...
 
     run(tmp_path, nothing)
-    environ = {**os.environ, "HOME": str(tmp_path), "HOLDFAST_HOME": str(tmp_path)}
+    environ = {**os.environ, "HOME": str(tmp_path), "PERDURE_HOME": str(tmp_path)}
 
     def export(reference: str, name: str) -> tuple[str, str]:
         target = tmp_path / name
-        words = [sys.executable, "-m", "holdfast", "export", reference, "--out", str(target)]
+        words = [sys.executable, "-m", "perdure", "export", reference, "--out", str(target)]
         done = subprocess.run(words, capture_output=True, text=True, env=environ, check=True)
         return target.read_text(), done.stdout
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.models import UNKNOWN
-from holdfast.context.policy import Facts, thresholds
-from holdfast.context.remedies import (
+from perdure.context.failures import (
     correction,
     fits_already,
     located,
@@ -17,12 +15,14 @@ from holdfast.context.remedies import (
     without_refused_media,
     without_refused_thinking,
 )
-from holdfast.context.requests import to_request
-from holdfast.context.view import View, project
-from holdfast.errors import PromptTooLong
-from holdfast.settings import Settings
-from holdfast.transcript.messages import Message, MessageId, Usage
-from holdfast.transcript.records import Calibrated, Front
+from perdure.context.models import UNKNOWN
+from perdure.context.policy import Facts, thresholds
+from perdure.context.request import to_request
+from perdure.context.view import ContextView, project
+from perdure.errors import PromptTooLong
+from perdure.settings import Settings
+from perdure.transcript.messages import Message, MessageId, Usage
+from perdure.transcript.records import Calibrated, Front
 
 pytestmark = pytest.mark.unit
 
@@ -42,7 +42,7 @@ def thought(text: str) -> dict[str, str]:
     return {"type": "thinking", "thinking": text, "signature": "s"}
 
 
-def conversation(*, words: str = "word " * 4_000) -> View:
+def conversation(*, words: str = "word " * 4_000) -> ContextView:
     return project(
         [
             said(1, "user", words),
@@ -148,7 +148,7 @@ def test_an_answer_is_asked_to_fit_where_servers_insist() -> None:
 # --- media and thinking ---------------------------------------------------------------------------------------------
 
 
-def shown(view: View) -> list[list[str]]:
+def shown(view: ContextView) -> list[list[str]]:
     return [[block.kind for block in item.visible] for item in view.items]
 
 

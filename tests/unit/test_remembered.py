@@ -8,11 +8,11 @@ import pytest
 from tests.memories import Desk, played
 from tests.services import serve
 
-from holdfast import run_turn
-from holdfast.engine.remembered import NAME, OnTheUsersWord, approve
-from holdfast.events import MemoryAsked
-from holdfast.testing import ScriptedModel
-from holdfast.transcript.blocks import Text
+from perdure import run_turn
+from perdure.engine.remember import NAME, UserMemoryRequests, approve
+from perdure.events import MemoryAsked
+from perdure.testing import ScriptedModel
+from perdure.transcript.blocks import Text
 
 pytestmark = pytest.mark.unit
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.unit
 class Talk:
     def __init__(self, desk: Desk) -> None:
         self.desk, self.lines = desk, list[str]()
-        serve(desk.session, reminders=(OnTheUsersWord(),))
+        serve(desk.session, reminders=(UserMemoryRequests(),))
         serve(desk.session, on_remembered=(self.lines.append,))
         self.model = ScriptedModel(["ok"] * 9)
 

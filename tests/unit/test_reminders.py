@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.context.reminders import (
+from perdure.context.groups import flatten
+from perdure.context.reminders import (
     CONTROL_TAGS,
     neutralised,
     neutralised_result,
@@ -17,10 +18,9 @@ from holdfast.context.reminders import (
     restored,
     without_tags,
 )
-from holdfast.context.view import project
-from holdfast.context.wire import flatten
-from holdfast.transcript.blocks import Block, Text, text_block
-from holdfast.transcript.messages import Message, MessageId, ToolUseId, content_of
+from perdure.context.view import project
+from perdure.transcript.blocks import Block, Text, text_block
+from perdure.transcript.messages import Message, MessageId, ToolUseId, content_of
 
 pytestmark = pytest.mark.unit
 

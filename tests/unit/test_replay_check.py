@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.unit.context.making import UNBOUND, Talk, call, facts, thinking
 
-from holdfast.context.requests import to_request
-from holdfast.replay.check import RequestCheck
-from holdfast.testing.model_rules import ModelRules
-from holdfast.transcript.edits import Change, ThinkingDropped
-from holdfast.transcript.messages import MessageId
+from perdure.context.request import to_request
+from perdure.lab.replay.checks import RequestCheck
+from perdure.testing.block_rules import ModelRules
+from perdure.transcript.messages import MessageId
+from perdure.transcript.records import BlockChange, ThinkingDropped
 
 pytestmark = pytest.mark.unit
 
@@ -31,7 +31,7 @@ def test_thinking_that_goes_from_an_open_loop_makes_an_invalid_request(is_open: 
     if not is_open:
         some.model({"type": "text", "text": "done"})
         some.user()
-    some.records.append(ThinkingDropped(changes=(Change(message=MessageId("m2"), block=0),)))
+    some.records.append(ThinkingDropped(changes=(BlockChange(message=MessageId("m2"), block=0),)))
     check.take(to_request(some.view, facts(model=UNBOUND)), is_announced=True)
     check.finish()
     assert check.invalid == is_open

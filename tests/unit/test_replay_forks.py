@@ -9,11 +9,11 @@ import anyio
 import pytest
 from tests.golden.test_replay import WINDOW, made_session
 
-from holdfast.context.fork_request import fork_request
-from holdfast.context.requests import Request
-from holdfast.replay.options import ReplayOptions
-from holdfast.replay.run import replay_recording
-from holdfast.transcript.foreign.detect import read_recordings
+from perdure.compaction.side_requests import fork_request
+from perdure.context.request import ModelRequest
+from perdure.lab.replay.drive import ReplayOptions
+from perdure.lab.replay.run import replay_recording
+from perdure.logs.detect import read_recordings
 
 pytestmark = pytest.mark.unit
 
@@ -45,19 +45,19 @@ def test_the_replay_itself_knows_nothing_of_them() -> None:
 def test_a_request_that_breaks_a_rule_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """CLI-2: what is counted as invalid can be; and what isn't read from the cache is seen."""
 
-    def broken(*given: Any) -> tuple[Request, int]:
+    def broken(*given: Any) -> tuple[ModelRequest, int]:
         request, tokens = fork_request(*given)
         return replace(request, body=request.body.replace(b'"tool_use_id":"', b'"tool_use_id":"x')), tokens
 
-    monkeypatch.setattr("holdfast.engine.fork.fork_request", broken)
+    monkeypatch.setattr("perdure.engine.fork.fork_request", broken)
     result = replayed(forks=True)
     assert result["forks"]["invalid_requests"] > 0 and result["forks"]["failed"]["model_failed"] > 0
     assert any("of a fork" in one["what"] for one in result["problems"])
 
-    def unlike(*given: Any) -> tuple[Request, int]:
+    def unlike(*given: Any) -> tuple[ModelRequest, int]:
         request, tokens = fork_request(*given)
         return replace(request, body=request.body.replace(b"look at module 0", b"look at module 9")), tokens
 
-    monkeypatch.setattr("holdfast.engine.fork.fork_request", unlike)
+    monkeypatch.setattr("perdure.engine.fork.fork_request", unlike)
     forks = replayed(forks=True)["forks"]
     assert forks["invalid_requests"] == 0 and forks["share"] < 0.95

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-import holdfast.testing
-from holdfast.testing import ModelRules, check_anthropic, check_openai
+import perdure.testing
+from perdure.testing import ModelRules, check_anthropic, check_openai
 
 pytestmark = pytest.mark.unit
 
@@ -336,7 +336,7 @@ def test_openai_rule_keeps_and_breaks(rule: str) -> None:
 
 def test_every_rule_in_the_sources_is_in_a_table() -> None:
     """A rule that no request here breaks is a rule nobody has seen fail."""
-    folder = Path(holdfast.testing.__file__).parent
+    folder = Path(perdure.testing.__file__).parent
     named: dict[bool, set[str]] = {True: set(), False: set()}
     for source in folder.glob("*.py"):
         names = re.findall(r"(?:Violation|Found|_unanswered)\(\s*\"(\w+)\"", source.read_text())

@@ -10,15 +10,14 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast.adapters import search as searching
-from holdfast.adapters.files import SessionStore, index
-from holdfast.adapters.search import INDEX, StoreArchive
-from holdfast.engine.recall import original
-from holdfast.engine.recall_tool import recall_tool
-from holdfast.errors import SessionNotFound
-from holdfast.ports import Found
-from holdfast.transcript.messages import Message, MessageId
-from holdfast.wiring import create_session, memory_session, open_session
+from perdure.adapters.journal import SessionStore, search
+from perdure.adapters.journal import search as searching
+from perdure.adapters.journal.search import INDEX, StoreArchive
+from perdure.engine.tools import original, recall_tool
+from perdure.errors import SessionNotFound
+from perdure.ports import SearchResults
+from perdure.transcript.messages import Message, MessageId
+from perdure.wiring import create_session, memory_session, open_session
 
 pytestmark = pytest.mark.unit
 
@@ -36,14 +35,14 @@ def say(home: Path, session: str, *texts: str, project: str = "/p", at: float = 
     anyio.run(body)
 
 
-def find(archive: StoreArchive, query: str, **more: Any) -> Found:
-    async def body() -> Found:
+def find(archive: StoreArchive, query: str, **more: Any) -> SearchResults:
+    async def body() -> SearchResults:
         return await archive.search(query, **more)
 
     return anyio.run(body)
 
 
-def texts(found: Found) -> list[str]:
+def texts(found: SearchResults) -> list[str]:
     return [hit.snippet for hit in found.hits]
 
 
@@ -108,7 +107,7 @@ def test_what_is_new_is_found_and_only_that_is_read(tmp_path: Path) -> None:
     assert len(find(archive, "needle").hits) == 1
     say(tmp_path, "s1", "another needle")
     journal = tmp_path / "projects" / "-p" / "s1" / "journal.jsonl"
-    with index.opened(tmp_path / INDEX) as opened:
+    with search.open_search_index(tmp_path / INDEX) as opened:
         assert opened.refresh([journal], forget_others=False) == 1
         assert opened.refresh([journal], forget_others=False) == 0
     assert len(find(archive, "needle").hits) == 2
@@ -153,7 +152,7 @@ def test_a_session_that_is_gone_or_replaced_is_forgotten(tmp_path: Path) -> None
 
 def test_without_fts5_or_room_everything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     say(tmp_path, "s1", "needle")
-    monkeypatch.setattr(index, "_TABLES", index._TABLES.replace("fts5", "fts99"))
+    monkeypatch.setattr(search, "_TABLES", search._TABLES.replace("fts5", "fts99"))
     found = find(StoreArchive(tmp_path), "needle")
     assert texts(found) == ["needle"] and "FTS5" in found.note
 
@@ -162,7 +161,7 @@ def test_an_index_that_somebody_holds_is_gone_around(tmp_path: Path, monkeypatch
     say(tmp_path, "s1", "needle")
     find(StoreArchive(tmp_path), "needle")
     say(tmp_path, "s1", "needle two")
-    monkeypatch.setattr(index, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(search, "BUSY_SECONDS", 0.05)
     holder = sqlite3.connect(tmp_path / INDEX, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     found = find(StoreArchive(tmp_path), "needle")

@@ -9,7 +9,7 @@ import anyio
 import msgspec
 import pytest
 
-from holdfast import (
+from perdure import (
     Front,
     Message,
     Session,
@@ -21,22 +21,22 @@ from holdfast import (
     open_session,
     prepare,
 )
-from holdfast.context import wire
-from holdfast.context.view import View, project
-from holdfast.engine.compaction import Failed
-from holdfast.engine.session import Window
-from holdfast.errors import ContextBlocked, HoldfastError, MalformedBlock
-from holdfast.testing import FakeUpstream, ModelRules, say, tool_use
-from holdfast.testing.doubles import CountingIds, FixedClock
-from holdfast.transcript.blocks import encode
-from holdfast.transcript.messages import ResponseId
-from holdfast.transcript.records import CompactionFailed
-from holdfast.wiring import Parts
+from perdure.context import groups
+from perdure.context.view import ContextView, project
+from perdure.engine.compact import CompactionFailure
+from perdure.engine.session import ModelWindow
+from perdure.errors import ContextBlocked, MalformedBlock, PerdureError
+from perdure.testing import FakeUpstream, ModelRules, say, tool_use
+from perdure.testing.models import CountingIds, FixedClock
+from perdure.transcript.blocks import encode
+from perdure.transcript.messages import ResponseId
+from perdure.transcript.records import CompactionFailed
+from perdure.wiring import SessionOptions
 
 pytestmark = pytest.mark.unit
 
 
-def failures(view: View) -> int:
+def failures(view: ContextView) -> int:
     return view.state.breaker.failures
 
 
@@ -53,10 +53,10 @@ def test_manual_compactions_of_a_tiny_session_leave_automatic_ones_on() -> None:
     """PRS-5: three refused attempts by hand, and the session still compacts when it has to."""
 
     async def run() -> None:
-        session = await memory_session(parts=Parts(window=Window(40_000, "setting")))
+        session = await memory_session(parts=SessionOptions(window=ModelWindow(40_000, "setting")))
         await session.append(Message.of("user", "hello"))
         for _ in range(3):
-            assert isinstance(await compact(session, trigger="manual"), Failed)
+            assert isinstance(await compact(session, trigger="manual"), CompactionFailure)
         for number in range(12):
             await session.append(Message.of("user", f"Part {number}: " + "some words to say. " * 900))
             await prepare(session)
@@ -103,7 +103,7 @@ def test_an_irreducible_front_stops_with_its_parts() -> None:
 
     async def run() -> None:
         front = Front(model="m", system=(msgspec.Raw(encode({"type": "text", "text": "rule. " * 5_500})),))
-        session = await memory_session(parts=Parts(window=Window(16_000, "setting")))
+        session = await memory_session(parts=SessionOptions(window=ModelWindow(16_000, "setting")))
         await session.record(front)
         await session.append(Message.of("user", "hello"))
         with pytest.raises(ContextBlocked, match=r"system prompt and tools [\d,]+, pins 0, last message"):
@@ -114,16 +114,18 @@ def test_an_irreducible_front_stops_with_its_parts() -> None:
 
 def test_the_words_that_flattening_puts_in_never_change() -> None:
     """REL-5, REL-6: they stand in the prefix of sessions that exist; other words would move every one of them."""
-    assert wire.NO_RESULT == "[No result: the call was interrupted before it returned]"
-    assert wire.CONTINUES == "[The conversation continues]"
-    synthetic = b'{"type":"tool_result","tool_use_id":"t","content":"%b","is_error":true}' % wire.NO_RESULT.encode()
-    assert wire.synthetic_result("t").raw == synthetic  # type: ignore[arg-type]
+    assert groups.NO_RESULT == "[No result: the call was interrupted before it returned]"
+    assert groups.CONTINUES == "[The conversation continues]"
+    synthetic = b'{"type":"tool_result","tool_use_id":"t","content":"%b","is_error":true}' % groups.NO_RESULT.encode()
+    assert groups.synthetic_result("t").raw == synthetic  # type: ignore[arg-type]
 
 
 async def _clearing_session(calls: int) -> tuple[Session, FakeUpstream]:
     """A session of reads against the fake server, long enough that old results are cleared several times."""
     upstream = FakeUpstream(rules=ModelRules(window_tokens=60_000))
-    session = await memory_session(parts=Parts(settings=Settings(snip=False), window=Window(60_000, "setting")))
+    session = await memory_session(
+        parts=SessionOptions(settings=Settings(snip=False), window=ModelWindow(60_000, "setting"))
+    )
     await session.record(Front(model="claude-opus-4-5"))
     await session.append(Message.of("user", "Read everything. " * 300))
     for number in range(calls):
@@ -180,9 +182,11 @@ def test_the_next_session_starts_from_the_learned_ratio(tmp_path: Path) -> None:
 def test_a_rest_reads_for_the_ledger_and_changes_nothing() -> None:
     """CMP-5, SPD-1: what was said is read while nobody waits; the compaction is the same with and without."""
 
-    async def run(rests: bool) -> tuple[str, View]:
+    async def run(rests: bool) -> tuple[str, ContextView]:
         ids = CountingIds()
-        session = await memory_session(parts=Parts(window=Window(40_000, "setting"), ids=ids, clock=FixedClock()))
+        session = await memory_session(
+            parts=SessionOptions(window=ModelWindow(40_000, "setting"), ids=ids, clock=FixedClock())
+        )
         for number in range(30):
             await session.append(Message.of("user", f"Look at src/module_{number}.py and its tests. " * 120))
             await prepare(session)
@@ -211,12 +215,12 @@ def test_ids_are_refused_before_anything_is_written(messages: list[Message]) -> 
 
     async def run() -> None:
         session = await memory_session()
-        with pytest.raises(HoldfastError, match="already: give each"):
+        with pytest.raises(PerdureError, match="already: give each"):
             await session.append(*messages)
         assert not session.view.items
         if len(messages) > 1:
             await session.append(messages[0])
-            with pytest.raises(HoldfastError, match="already: give each"):
+            with pytest.raises(PerdureError, match="already: give each"):
                 await session.append(messages[1])
 
     anyio.run(run)
@@ -234,7 +238,7 @@ def test_the_record_says_how_many_of_the_users_messages_it_leaves_out() -> None:
     """CMP-5: no word leaves the record in silence."""
 
     async def run() -> str:
-        session = await memory_session(parts=Parts(window=Window(60_000, "setting")))
+        session = await memory_session(parts=SessionOptions(window=ModelWindow(60_000, "setting")))
         for number in range(80):
             await session.append(Message.of("user", f"REQ{number}: " + "please do this part as well. " * 60))
             await prepare(session)

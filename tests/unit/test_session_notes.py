@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 import anyio
 import pytest
 
-from holdfast import Message, Session, Settings, compact, create_session, open_session
-from holdfast.adapters.files.notes import notes_path
-from holdfast.adapters.sinks import ListSink
-from holdfast.context.compaction import Plan
-from holdfast.context.noted import CURSOR, noted_plan
-from holdfast.engine.compaction import Done, Failed
-from holdfast.engine.keepers import Keepers
-from holdfast.engine.notes import SessionNotes, digest
-from holdfast.events import (
+from perdure import Message, Session, Settings, compact, create_session, open_session
+from perdure.adapters.memory.notes import notes_path
+from perdure.adapters.sinks import ListSink
+from perdure.compaction.from_notes import CURSOR, noted_plan
+from perdure.compaction.plan import CompactionPlan
+from perdure.engine.background import Keepers
+from perdure.engine.compact import CompactionFailure, CompactionSuccess
+from perdure.engine.notes import SessionNotes, digest
+from perdure.events import (
     CompactionAttemptFailed,
     CompactionDone,
     NotesFailed,
@@ -28,9 +28,9 @@ from holdfast.events import (
     NotesStarted,
     NotesUpdated,
 )
-from holdfast.memory.notes import MARK, parse, template
-from holdfast.transcript.blocks import text_block
-from holdfast.wiring import Parts, background
+from perdure.memory.notes import MARK, parse, template
+from perdure.transcript.blocks import text_block
+from perdure.wiring import SessionOptions, background
 
 pytestmark = pytest.mark.unit
 T = TypeVar("T")
@@ -46,7 +46,9 @@ def run(home: Path, do: Callable[[Session, Keepers, ListSink], Awaitable[Any]], 
 
     async def go() -> Any:
         sink = ListSink()
-        session = await create_session(home, project=home, session="s1", parts=Parts(settings=settings, sink=sink))
+        session = await create_session(
+            home, project=home, session="s1", parts=SessionOptions(settings=settings, sink=sink)
+        )
         keepers = background(session)
         try:
             return await do(session, keepers, sink)
@@ -59,7 +61,7 @@ def run(home: Path, do: Callable[[Session, Keepers, ListSink], Awaitable[Any]], 
 
 async def resumed(home: Path, settings: Settings = SETTINGS) -> tuple[Session, Keepers, ListSink]:
     sink = ListSink()
-    session = await open_session(home, "s1", parts=Parts(settings=settings, sink=sink))
+    session = await open_session(home, "s1", parts=SessionOptions(settings=settings, sink=sink))
     return session, background(session), sink
 
 
@@ -318,7 +320,7 @@ def test_compaction_from_the_notes(tmp_path: Path) -> None:
         path = notes_file(tmp_path)
         path.write_text(path.read_text().replace(MARK, f"The customer is Ada.\n{MARK}", 1))
         outcome = await compact(session, trigger="auto")
-        assert isinstance(outcome, Done) and outcome.boundary.strategy == "session_memory"
+        assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "session_memory"
         assert [event.strategy for event in events(sink, CompactionDone)] == ["session_memory"]
         said = session.view.items[0].message.blocks[0].value.text  # type: ignore[union-attr]
         assert "The customer is Ada." in said and str(path) in said and "What the user said, word for word" in said
@@ -328,7 +330,7 @@ def test_compaction_from_the_notes(tmp_path: Path) -> None:
         for number in range(10, 14):
             await talk(session, keepers, number)
         again = await compact(session, trigger="auto")
-        assert isinstance(again, Done) and again.boundary.strategy == "session_memory"
+        assert isinstance(again, CompactionSuccess) and again.boundary.strategy == "session_memory"
         text = session.view.items[0].message.blocks[0].value.text  # type: ignore[union-attr]
         assert "step 12 of" in text and "step 0 of" in text
 
@@ -346,7 +348,7 @@ def test_what_the_notes_dont_cover_is_kept(tmp_path: Path) -> None:
             await talk(session, None, number)
         since = [item.message.id for item in session.view.items[at + 1 :]]
         outcome = await compact(session, trigger="manual")
-        assert isinstance(outcome, Done) and outcome.boundary.strategy == "session_memory"
+        assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "session_memory"
         assert list(outcome.boundary.kept)[-len(since) :] == since
 
     run(tmp_path, do)
@@ -361,7 +363,7 @@ def test_over_the_trigger(tmp_path: Path) -> None:
             await talk(session, None, number)
         session.configure(replace(session.settings, auto_compact_window=60_000))
         outcome = await compact(session, trigger="auto")
-        assert isinstance(outcome, Done) and outcome.boundary.strategy == "ledger"
+        assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "ledger"
         [why] = [e.reason for e in events(sink, CompactionAttemptFailed) if e.strategy == "session_memory"]
         assert why.startswith("over_trigger: ") and "trigger 4" in why
 
@@ -394,7 +396,7 @@ def test_reason_codes(tmp_path: Path) -> None:
         assert await reason() == "session_memory"
         session.configure(replace(session.settings, notes=False))
         assert await reason() == "off"
-        assert isinstance(await compact(session, trigger="auto"), Done)
+        assert isinstance(await compact(session, trigger="auto"), CompactionSuccess)
         session.configure(replace(session.settings, notes=True))
         assert await reason() == "before_boundary"
         await talk(session, keepers, 8)
@@ -429,7 +431,7 @@ def test_a_resumed_session_finds_its_notes(tmp_path: Path) -> None:
         offered = await notes.offered(session.facts())  # SM-10
         assert offered is not None and "### Current State" in offered and str(path) in offered and MARK not in offered
         outcome = await compact(session, trigger="auto")
-        assert isinstance(outcome, Done) and outcome.boundary.strategy == "session_memory", sink.events
+        assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "session_memory", sink.events
         assert await notes.offered(session.facts()) is None
         await keepers.close(session)
         await session.close()
@@ -456,7 +458,7 @@ def test_a_running_update(tmp_path: Path, age: float, is_awaited: bool) -> None:
             await anyio.sleep(0.3 if is_awaited else 1.5)
             assert bool(outcomes) != is_awaited
             notes._done.set()
-        assert isinstance(outcomes[0], Done) and not isinstance(outcomes[0], Failed)
+        assert isinstance(outcomes[0], CompactionSuccess) and not isinstance(outcomes[0], CompactionFailure)
         notes._began = None
 
     run(tmp_path, do)
@@ -472,12 +474,12 @@ def test_a_compaction_finds_its_work_prepared(tmp_path: Path) -> None:
         found, facts, whence = await notes.found(), session.facts(), (notes.cursor, notes.file.path)
         cold = noted_plan(session.view, facts, found.notes, whence)
         warm = noted_plan(session.view, facts, found.notes, whence, notes.prepared)
-        assert isinstance(cold, Plan) and isinstance(warm, Plan)
+        assert isinstance(cold, CompactionPlan) and isinstance(warm, CompactionPlan)
         assert notes.prepared.fits(session.view, warm.keep_from)
         assert warm.keep_from == cold.keep_from and warm.ledger.spoken == cold.ledger.spoken
         assert warm.ledger.memory().commands == cold.ledger.memory().commands
         assert warm.ledger.memory().tokens == cold.ledger.memory().tokens
-        assert isinstance(await compact(session, trigger="auto"), Done)
+        assert isinstance(await compact(session, trigger="auto"), CompactionSuccess)
         assert not notes.prepared.fits(session.view, len(session.view.items))
 
     run(tmp_path, do)

@@ -15,22 +15,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast.adapters.sinks import JsonlSink, ListSink, LoggingSink, NullSink, TeeSink, sink_of
-from holdfast.adapters.telemetry import OtelSink
-from holdfast.errors import BadSetting, SessionBusy, SessionNotFound
-from holdfast.events import (
-    CompactionDone,
-    Event,
-    MessageAppended,
-    ModelCalled,
-    ModelFailed,
-    PrefixMoved,
-    SettingIgnored,
-)
-from holdfast.settings import Settings
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.messages import Message, MessageId, content_of
-from holdfast.wiring import Parts, create_session, memory_session, open_session
+from perdure.adapters.sinks import JsonlSink, ListSink, LoggingSink, NullSink, TeeSink, sink_of
+from perdure.adapters.telemetry import OtelSink
+from perdure.errors import BadSetting, SessionBusy, SessionNotFound
+from perdure.events import CompactionDone, Event, MessageAppended, ModelCalled, ModelFailed, PrefixMoved, SettingIgnored
+from perdure.settings import Settings
+from perdure.transcript.blocks import text_block
+from perdure.transcript.messages import Message, MessageId, content_of
+from perdure.wiring import SessionOptions, create_session, memory_session, open_session
 
 pytestmark = pytest.mark.unit
 
@@ -74,7 +66,7 @@ def test_a_file_that_cannot_be_written_is_said_and_never_raised(tmp_path: Path) 
 
 
 def test_the_log_gets_the_fields(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="holdfast"):
+    with caplog.at_level(logging.INFO, logger="perdure"):
         LoggingSink().emit(SettingIgnored("name", "why"))
     assert caplog.messages == ["SettingIgnored name=name reason=why"]
 
@@ -86,7 +78,7 @@ def said(text: str) -> Message:
 def test_sessions_on_files_and_in_memory(tmp_path: Path) -> None:
     async def live() -> None:
         sink = ListSink()
-        session = await create_session(tmp_path, project=tmp_path, session="s", parts=Parts(sink=sink))
+        session = await create_session(tmp_path, project=tmp_path, session="s", parts=SessionOptions(sink=sink))
         await session.append(said("hello"))
         assert [type(event) for event in sink.events] == [MessageAppended]
         with pytest.raises(SessionBusy):
@@ -136,11 +128,11 @@ def test_calls_and_compactions_are_spans_by_the_conventions() -> None:
     assert first.end_time is not None and first.start_time is not None
     assert first.end_time - first.start_time == 1_500_000_000
     assert (failed.attributes or {})["error.type"] == "overloaded" and not failed.status.is_ok
-    assert (compacted.attributes or {})["holdfast.compaction_done.strategy"] == "ledger"
+    assert (compacted.attributes or {})["perdure.compaction_done.strategy"] == "ledger"
     data = reader.get_metrics_data()
     assert data is not None
     names = {m.name for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics}
-    assert {"gen_ai.client.operation.duration", "holdfast.compaction.removed_tokens"} <= names
+    assert {"gen_ai.client.operation.duration", "perdure.compaction.removed_tokens"} <= names
 
 
 def test_other_events_stand_on_the_span_that_is_open() -> None:
@@ -151,9 +143,9 @@ def test_other_events_stand_on_the_span_that_is_open() -> None:
         sink.emit(EVENT)
     (turn,) = spans.get_finished_spans()
     (event,) = turn.events
-    assert event.name == "holdfast.prefix_moved"
-    assert dict(event.attributes or {})["holdfast.prefix_moved.tokens_rewritten"] == 40
-    assert "holdfast.prefix_moved.usd" not in (event.attributes or {}), "what has no value is left out"
+    assert event.name == "perdure.prefix_moved"
+    assert dict(event.attributes or {})["perdure.prefix_moved.tokens_rewritten"] == 40
+    assert "perdure.prefix_moved.usd" not in (event.attributes or {}), "what has no value is left out"
 
 
 def test_a_setting_names_the_sinks(tmp_path: Path) -> None:
@@ -163,7 +155,9 @@ def test_a_setting_names_the_sinks(tmp_path: Path) -> None:
 
     async def talk() -> None:
         session = await create_session(
-            tmp_path / "home", project=tmp_path, parts=Parts(settings=Settings(events=("log", f"jsonl:{path}", "otel")))
+            tmp_path / "home",
+            project=tmp_path,
+            parts=SessionOptions(settings=Settings(events=("log", f"jsonl:{path}", "otel"))),
         )
         await session.append(Message.of("user", "hello secret words"))
         await session.close()

@@ -7,10 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.adapters import anthropic_events, openai_chunks
-from holdfast.context.replies import BlockDone, CallDelta, Partial, ProviderEdit, Reply, Started, TextDelta
-from holdfast.errors import StreamCut
-from holdfast.transcript.messages import Usage
+from perdure.adapters.providers import anthropic as anthropic_events
+from perdure.adapters.providers import openai
+from perdure.context.replies import (
+    BlockDone,
+    PartialReply,
+    ProviderEdit,
+    Reply,
+    ReplyStarted,
+    TextDelta,
+    ToolInputDelta,
+)
+from perdure.errors import StreamCut
+from perdure.transcript.messages import Usage
 
 pytestmark = pytest.mark.unit
 
@@ -39,7 +48,7 @@ def end(reason: str = "end_turn", **more: Any) -> list[dict[str, Any]]:
 
 
 def anthropic(*events: dict[str, Any]) -> Reply:
-    assembly = anthropic_events.Assembly()
+    assembly = anthropic_events.AnthropicReplyBuilder()
     for event in events:
         list(assembly.take(event))
     return assembly.reply()
@@ -149,7 +158,7 @@ def call(arguments: str | None, **more: Any) -> dict[str, Any]:
 
 
 def chat(*chunks: dict[str, Any], **more: Any) -> Reply:
-    assembly = openai_chunks.Assembly("asked", **more)
+    assembly = openai.OpenAIReplyBuilder("asked", **more)
     for one in chunks:
         list(assembly.take(one))
     reply = list(assembly.finish())[-1]
@@ -251,17 +260,17 @@ def test_a_chat_without_a_finish_reason_is_cut() -> None:
 
 
 def test_whole_blocks_are_kept_but_never_thinking_at_the_end() -> None:
-    from holdfast.transcript.blocks import block_of, text_block
-    from holdfast.transcript.messages import ResponseId
+    from perdure.transcript.blocks import block_of, text_block
+    from perdure.transcript.messages import ResponseId
 
-    partial, thought = Partial(), block_of({"type": "thinking", "thinking": "a", "signature": "s"})
-    partial.take(Started(ResponseId("r1")))
+    partial, thought = PartialReply(), block_of({"type": "thinking", "thinking": "a", "signature": "s"})
+    partial.take(ReplyStarted(ResponseId("r1")))
     partial.take(BlockDone(0, text_block("lost")))
-    partial.take(Started(ResponseId("r2")))
+    partial.take(ReplyStarted(ResponseId("r2")))
     partial.take(BlockDone(0, thought))
     partial.take(TextDelta(1, "he"))
     assert partial.kept() == () and partial.begun == {0, 1} and partial.response == "r2"
     partial.take(BlockDone(1, text_block("hello")))
     partial.take(BlockDone(2, thought))
-    partial.take(CallDelta(3, "Read", '{"p'))
+    partial.take(ToolInputDelta(3, "Read", '{"p'))
     assert [one.kind for one in partial.kept()] == ["thinking", "text"]

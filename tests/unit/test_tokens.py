@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.transcript.tokens import (
+from perdure.transcript.tokens import (
     IMAGE_TOKENS_DEFAULT,
     PDF_BYTES_PER_PAGE,
     PDF_PAGE_TOKENS,

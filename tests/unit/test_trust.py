@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapters.config import load
-from holdfast.adapters.folders import branch_of, ground_of, main_of
-from holdfast.adapters.trust import KNOWN, answers, forget, remember, standing
-from holdfast.errors import BadSetting
+from perdure.adapters.config import load
+from perdure.adapters.machine.repositories import branch_of, main_work_tree, trust_root
+from perdure.adapters.machine.trust import KNOWN, folder_trust, forget, remember, trust_answers
+from perdure.errors import BadSetting
 
 pytestmark = pytest.mark.unit
 
@@ -26,7 +26,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def is_trusted(place: Path, folder: str | Path, *listed: str) -> bool:
-    return standing(place / "home", place / folder, listed=listed).is_trusted
+    return folder_trust(place / "home", place / folder, listed=listed).is_trusted
 
 
 def git(folder: Path, *words: str) -> None:
@@ -35,17 +35,17 @@ def git(folder: Path, *words: str) -> None:
 
 
 def test_a_folder_is_a_stranger_until_somebody_says_otherwise(place: Path) -> None:
-    assert not is_trusted(place, "repo") and not standing(place / "home", place / "repo").is_answered
+    assert not is_trusted(place, "repo") and not folder_trust(place / "home", place / "repo").is_answered
     remember(place / "home", place / "repo", is_trusted=True)
     assert is_trusted(place, "repo") and is_trusted(place, "repo/src/deep"), "its subfolders go with it"
     path = place / "home" / KNOWN
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert list(answers(place / "home")) == [str(place / "repo")]
+    assert list(trust_answers(place / "home")) == [str(place / "repo")]
     remember(place / "home", place / "repo", is_trusted=False)
-    stands = standing(place / "home", place / "repo")
+    stands = folder_trust(place / "home", place / "repo")
     assert not stands.is_trusted and stands.is_answered
     assert forget(place / "home", place / "repo") and not forget(place / "home", place / "repo")
-    assert not standing(place / "home", place / "repo").is_answered
+    assert not folder_trust(place / "home", place / "repo").is_answered
 
 
 def test_a_repository_in_a_trusted_one_is_another(place: Path) -> None:
@@ -78,14 +78,14 @@ def test_home_and_the_root_of_the_disk_are_no_repository_of_what_lies_in_them(
     (person / ".git").mkdir(parents=True)
     (person / "Downloads" / "evil").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(person))
-    assert ground_of(person / "Downloads" / "evil") == person / "Downloads" / "evil"
+    assert trust_root(person / "Downloads" / "evil") == person / "Downloads" / "evil"
     remember(place / "home", person, is_trusted=True)
     remember(place / "home", Path("/"), is_trusted=True)
     assert is_trusted(place, person), "the folder itself, as was said"
     assert not is_trusted(place, person / "Downloads" / "evil") and not is_trusted(place, place / "repo")
-    (person / ".holdfast").mkdir()
-    (person / ".holdfast" / "config.toml").write_text("preview_chars = 7\n")
-    config = load({"HOME": str(person), "HOLDFAST_HOME": str(place / "home")}, cwd=person / "Downloads" / "evil")
+    (person / ".perdure").mkdir()
+    (person / ".perdure" / "config.toml").write_text("preview_chars = 7\n")
+    config = load({"HOME": str(person), "PERDURE_HOME": str(place / "home")}, cwd=person / "Downloads" / "evil")
     assert not config.held and not config.files
 
 
@@ -125,9 +125,9 @@ def main(place: Path) -> Path:
 
 
 def test_the_work_trees_of_a_trusted_repository_go_with_it(place: Path, main: Path) -> None:
-    assert main_of(place / "tree") == main and not is_trusted(place, "tree")
+    assert main_work_tree(place / "tree") == main and not is_trusted(place, "tree")
     remember(place / "home", main, is_trusted=True)
-    stands = standing(place / "home", place / "tree")
+    stands = folder_trust(place / "home", place / "tree")
     assert stands.is_trusted and stands.why == f"a work tree of {main}" and stands.root == place / "tree"
     assert branch_of(place / "tree") == "side"
     remember(place / "home", place / "tree", is_trusted=False)
@@ -180,8 +180,8 @@ def test_no_folder_borrows_the_trust_of_another(place: Path, main: Path, kind: s
     """SEC-8: a `.git` that points at a trusted repository counts only where that one lists the folder."""
     remember(place / "home", main, is_trusted=True)
     evil = pointing(place, main, kind)
-    assert main_of(evil) is None and not is_trusted(place, "evil")
-    assert standing(place / "home", evil, listed=(str(main),)).is_trusted is False
+    assert main_work_tree(evil) is None and not is_trusted(place, "evil")
+    assert folder_trust(place / "home", evil, listed=(str(main),)).is_trusted is False
     assert branch_of(evil) == "", "nor is anything of it said"
 
 
@@ -217,11 +217,11 @@ def test_a_branch_is_never_read_through_a_link(place: Path) -> None:
 
 def hooks(place: Path, text: str = "", *, trusts: bool = False) -> tuple[tuple[str, ...], list[str]]:
     """The hooks before a compaction that hold, and what was told."""
-    path = place / "repo" / ".holdfast" / "config.toml"
+    path = place / "repo" / ".perdure" / "config.toml"
     path.parent.mkdir(exist_ok=True)
     if text:
         path.write_text(text)
-    config = load({"HOLDFAST_HOME": str(place / "home")}, cwd=place / "repo" / "src", trusts=trusts)
+    config = load({"PERDURE_HOME": str(place / "home")}, cwd=place / "repo" / "src", trusts=trusts)
     return config.settings.pre_compact_hooks, [one.reason for one in config.warnings]
 
 
@@ -232,8 +232,8 @@ def test_what_runs_is_used_as_it_was_seen_and_told_when_it_changed(place: Path) 
     assert hooks(place, 'pre_compact_hooks = ["theirs"]\n') == (("mine",), [])
     remember(home, root, is_trusted=True)
     commands, told = hooks(place)
-    assert commands == ("mine",) and "nobody has seen it yet" in told[0] and "`holdfast trust`" in told[0]
-    config = load({"HOLDFAST_HOME": str(home)}, cwd=root)
+    assert commands == ("mine",) and "nobody has seen it yet" in told[0] and "`perdure trust`" in told[0]
+    config = load({"PERDURE_HOME": str(home)}, cwd=root)
     assert config.unseen is not None and config.unseen.what == {"pre_compact_hooks": ("theirs",)}
     remember(home, root, is_trusted=True, runs={config.unseen.file: config.unseen.digest})
     assert hooks(place) == (("mine", "theirs"), []), "behind the user's own, and never instead"
@@ -241,7 +241,7 @@ def test_what_runs_is_used_as_it_was_seen_and_told_when_it_changed(place: Path) 
     commands, told = hooks(place, 'pre_compact_hooks = ["theirs", "more"]\n')
     assert commands == ("mine",) and "changed since you said yes" in told[0]
     assert hooks(place, trusts=True)[0] == ("mine",), "--trust doesn't see what runs"
-    config = load({"HOLDFAST_HOME": str(home)}, cwd=root)
+    config = load({"PERDURE_HOME": str(home)}, cwd=root)
     assert config.unseen is not None
     remember(home, root, is_trusted=True, runs={config.unseen.file: config.unseen.digest}, wanted=False)
     commands, told = hooks(place)
@@ -254,22 +254,22 @@ def test_a_list_trusts_settings_and_nothing_that_runs(place: Path) -> None:
     (place / "home" / "config.toml").write_text(f'trusted_folders = ["{place}/**"]\n')
     commands, told = hooks(place, 'preview_chars = 9\npre_compact_hooks = ["theirs"]\n')
     assert commands == () and len(told) == 1
-    config = load({"HOLDFAST_HOME": str(place / "home")}, cwd=place / "repo")
+    config = load({"PERDURE_HOME": str(place / "home")}, cwd=place / "repo")
     assert config.settings.preview_chars == 9 and config.folder.why == "trusted_folders"
 
 
 def test_a_folder_cannot_say_that_it_is_trusted(place: Path) -> None:
     hooks(place, 'trusted_folders = ["/**"]\n')
-    config = load({"HOLDFAST_HOME": str(place / "home")}, cwd=place / "repo")
-    assert not config.folder.is_trusted and config.held == (".holdfast/config.toml",)
+    config = load({"PERDURE_HOME": str(place / "home")}, cwd=place / "repo")
+    assert not config.folder.is_trusted and config.held == (".perdure/config.toml",)
 
 
 def test_a_project_file_that_leads_elsewhere_is_not_read(place: Path) -> None:
     """SEC-8: a link of a trusted folder may have come with the last pull."""
     (place / "secret.toml").write_text('password = "in here"\npreview_chars = 9\n')
-    (place / "repo" / ".holdfast").mkdir()
-    (place / "repo" / ".holdfast" / "config.toml").symlink_to(place / "secret.toml")
-    config = load({"HOLDFAST_HOME": str(place / "home")}, cwd=place / "repo", trusts=True)
+    (place / "repo" / ".perdure").mkdir()
+    (place / "repo" / ".perdure" / "config.toml").symlink_to(place / "secret.toml")
+    config = load({"PERDURE_HOME": str(place / "home")}, cwd=place / "repo", trusts=True)
     (told,) = config.warnings
     assert "leads out of the folder" in told.reason and "password" not in told.reason
     assert config.settings.preview_chars != 9
@@ -283,5 +283,5 @@ def test_a_relative_folder_in_the_list_trusts_nothing(tmp_path: Path, monkeypatc
     (evil / "all").symlink_to("/")
     monkeypatch.chdir(evil)
     for listed in ("work", ".", "./work", "all/**", "work/**", "", "**"):
-        assert not standing(tmp_path / "home", evil, listed=[listed]).is_trusted, listed
-    assert standing(tmp_path / "home", evil, listed=[str(evil)]).is_trusted
+        assert not folder_trust(tmp_path / "home", evil, listed=[listed]).is_trusted, listed
+    assert folder_trust(tmp_path / "home", evil, listed=[str(evil)]).is_trusted

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.testing import (
+from perdure.testing import (
     EventStream,
     FakeUpstream,
     ModelRules,
-    Reply,
-    Script,
+    ScriptedAnswer,
     UpstreamError,
+    UpstreamReply,
     count_tokens,
     error_event,
     openai_completion,
@@ -74,7 +74,7 @@ def cache_server(least: int = 10) -> tuple[FakeUpstream, Clock]:
     return FakeUpstream(rules=rules, count=ten_tokens, clock=clock), clock
 
 
-def parts(reply: Reply) -> tuple[int, int, int]:
+def parts(reply: UpstreamReply) -> tuple[int, int, int]:
     """(read, written, plain)"""
     usage = reply.usage
     return usage.cache_read_input_tokens, usage.cache_creation_input_tokens, usage.input_tokens
@@ -534,7 +534,7 @@ def events(stream: EventStream) -> list[Json]:
     return [msgspec.json.decode(raw.split(b"data: ", 1)[1]) for raw in stream]
 
 
-def streamed() -> Reply:
+def streamed() -> UpstreamReply:
     script = say(thinking("a plan"), "some words", tool_use("Read", {"path": "/x"}, id="a"))
     return FakeUpstream().respond(body(user(t("a"))), reply=script)
 
@@ -573,7 +573,7 @@ def test_joined_deltas_are_the_message() -> None:
 
 def test_a_compaction_comes_in_one_delta() -> None:
     block = {"type": "compaction", "content": "what was", "encrypted_content": "x"}
-    reply = FakeUpstream().respond(body(user(t("a"))), reply=Script((block,), "compaction"))
+    reply = FakeUpstream().respond(body(user(t("a"))), reply=ScriptedAnswer((block,), "compaction"))
     (delta,) = [event["delta"] for event in events(EventStream(reply)) if event["type"] == "content_block_delta"]
     assert delta == {"type": "compaction_delta", "content": "what was", "encrypted_content": "x"}
 

@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast.adapters.workspace import LocalWorkspace
-from holdfast.agent.permissions import Policy, Rules, permitted
-from holdfast.agent.tools.bash import BASH
+from perdure.adapters.machine.workspace import LocalWorkspace
+from perdure.agent.permissions import PermissionPolicy, PermissionRules, decide
+from perdure.agent.tools.bash import BASH
 
 pytestmark = pytest.mark.unit
 
@@ -265,13 +265,13 @@ def decided(place: Path, command: str, mode: Any, **rules: list[str]) -> tuple[s
     project, home = place / "p", place / "home"
     command = command.replace("PROJECT", str(project)).replace("HOME/", f"{home}/")
     command = command.replace("=HOME", f"={home}").replace(" HOME", f" {home}")
-    policy = Policy(rules=Rules.of(**rules), mode=mode, root=str(project), home=str(home))
+    policy = PermissionPolicy(rules=PermissionRules.of(**rules), mode=mode, root=str(project), home=str(home))
     desk: Any = SimpleNamespace(
         policy=policy, machine=SimpleNamespace(workspace=LocalWorkspace(project)), cwd=str(project)
     )
     assert BASH.touches is not None
     touch = anyio.run(BASH.touches, desk, BASH.read({"command": command}))
-    verdict = permitted(touch, policy)
+    verdict = decide(touch, policy)
     return verdict.decision, f"{verdict.by}: {verdict.why}"
 
 

@@ -9,13 +9,13 @@ import pytest
 from msgspec.structs import replace
 from tests.agents import bench, texts
 
-from holdfast import Message, memory_session
-from holdfast.adapters.jobs import TaskJobs
-from holdfast.agent.background import Background
-from holdfast.agent.calls import LOST_CALL
-from holdfast.context.state import IN_FLIGHT_KEPT, State, from_checkpoint, to_checkpoint
-from holdfast.context.view import project
-from holdfast.transcript.records import InFlight
+from perdure import Message, memory_session
+from perdure.adapters.machine.jobs import TaskJobs
+from perdure.agent.background import BackgroundTasks
+from perdure.agent.calls import LOST_CALL
+from perdure.context.state import IN_FLIGHT_KEPT, SessionState, from_checkpoint, to_checkpoint
+from perdure.context.view import project
+from perdure.transcript.records import InFlight
 
 pytestmark = pytest.mark.unit
 
@@ -30,7 +30,7 @@ def test_the_newest_word_counts_and_travels_in_the_checkpoint() -> None:
 
 
 def test_what_ended_and_was_told_is_forgotten_in_time_what_runs_never() -> None:
-    state = State().with_in_flight(InFlight(id="runs", kind="command"))
+    state = SessionState().with_in_flight(InFlight(id="runs", kind="command"))
     state = state.with_in_flight(InFlight(id="untold", kind="command", state="failed"))
     for number in range(IN_FLIGHT_KEPT + 5):
         state = state.with_in_flight(InFlight(id=f"c{number}", kind="command", state="completed", is_told=True))
@@ -86,7 +86,7 @@ def test_a_look_shows_each_byte_once_whatever_it_is(tmp_path: Path) -> None:
 
     async def body() -> None:
         session, shell = await memory_session(), Outputs()
-        background = Background(session, shell, TaskJobs())  # type: ignore[arg-type]
+        background = BackgroundTasks(session, shell, TaskJobs())  # type: ignore[arg-type]
         await session.record(InFlight(id="c", kind="command", what="make", where="/c.output"))
         looks = []
         for more in (b"\xff" * 10, b"ten bytes", "é".encode()[:1], "é".encode()[1:] + b"\xf0\x9f", b"\x98\x80.\xe2"):
@@ -104,7 +104,7 @@ def test_an_end_is_told_and_known_to_be_told_in_one_transaction(tmp_path: Path) 
 
     async def body() -> None:
         session = await memory_session()
-        background = Background(session, Outputs(), TaskJobs())  # type: ignore[arg-type]
+        background = BackgroundTasks(session, Outputs(), TaskJobs())  # type: ignore[arg-type]
         for number in range(2):
             await session.record(InFlight(id=f"c{number}", kind="command", what="make", state="failed"))
         await background.settle()

@@ -10,9 +10,9 @@ import pytest
 from tests.agents import bench, calls
 from tests.terminals import parts
 
-from holdfast.context.requests import to_request
-from holdfast.events import CompactionDone, CompactionRequested
-from holdfast.transcript.records import Front
+from perdure.context.request import to_request
+from perdure.events import CompactionDone, CompactionRequested
+from perdure.transcript.records import Front
 
 pytestmark = pytest.mark.unit
 

@@ -13,11 +13,11 @@ import anyio
 import pytest
 from tests.agents import Bench, bench, texts
 
-from holdfast.agent.tools import STANDARD
-from holdfast.context.worth import UNCHANGED
-from holdfast.engine.compaction import compact
-from holdfast.testing import check_anthropic
-from holdfast.transcript.records import Pinned
+from perdure.agent.tools import STANDARD
+from perdure.context.worth import UNCHANGED
+from perdure.engine.compact import compact
+from perdure.testing import check_anthropic
+from perdure.transcript.records import Pinned
 
 pytestmark = pytest.mark.unit
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
@@ -128,7 +128,7 @@ def test_a_cleared_read_is_not_answered_with_a_pointer(tmp_path: Path) -> None:
         facts = one.agent.session.facts()
         from dataclasses import replace
 
-        from holdfast.context.microcompact import microcompact
+        from perdure.context.clear import microcompact
 
         late = replace(facts, now=clock.now() + 10_000)
         await one.agent.session.commit(microcompact(one.agent.session.view, late), late)

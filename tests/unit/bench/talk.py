@@ -7,9 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.probe import Gold, gold_of
-from holdfast.bench.utterances import utterances_of
-from holdfast.transcript.messages import Message, MessageId
+from perdure.lab.bench.probe import Gold, gold_of, utterances_of
+from perdure.transcript.messages import Message, MessageId
 
 _numbers = count()
 

@@ -13,18 +13,28 @@ from typing import Any
 import pytest
 from tests.unit.bench.talk import calls, log_of, says, shows, user
 
-from holdfast.bench.baselines import BASELINES, clear_results, head_and_tail, keep_last, ranked
-from holdfast.bench.fidelity import Options, budget_of, ledger, run
-from holdfast.bench.live_view import Shape, live_view, parts_of
-from holdfast.bench.places import is_one_project
-from holdfast.bench.report import Chain, Pooled, Report, as_plain, drawn_sessions, failures, gates_of, measured
-from holdfast.bench.scores import Tally
-from holdfast.bench.tables import as_markdown, as_table
-from holdfast.cli import main
-from holdfast.errors import BadSetting
-from holdfast.transcript.foreign.detect import read_recordings
-from holdfast.transcript.messages import Message
-from holdfast.transcript.tokens import base_tokens
+from perdure.cli import main
+from perdure.errors import BadSetting
+from perdure.lab.bench.baselines import BASELINES, clear_results, head_and_tail, keep_last, ranked
+from perdure.lab.bench.fidelity import FidelityOptions, budget_of, ledger, run
+from perdure.lab.bench.live_view import CompactionTarget, live_view, parts_of
+from perdure.lab.bench.places import is_one_project
+from perdure.lab.bench.report import (
+    CompactionChain,
+    FidelityReport,
+    RowSums,
+    as_markdown,
+    as_plain,
+    as_table,
+    drawn_sessions,
+    failures,
+    gates_of,
+    measure_axis,
+)
+from perdure.lab.bench.scores import KeptCount
+from perdure.logs.detect import read_recordings
+from perdure.transcript.messages import Message
+from perdure.transcript.tokens import base_tokens
 
 pytestmark = pytest.mark.unit
 
@@ -66,14 +76,14 @@ def nothing(messages: Sequence[Message], budget: int, tail: int) -> str:
     return ""
 
 
-def options(**changes: Any) -> Options:
+def options(**changes: Any) -> FidelityOptions:
     fixed: dict[str, Any] = {
         "least_tokens": 5_000,
         "draws": 50,
         "cpu_seconds": lambda: 0.0,
         "budgets": ("2k", "5k"),
     }
-    return Options(**{**fixed, **changes})
+    return FidelityOptions(**{**fixed, **changes})
 
 
 @pytest.fixture
@@ -173,21 +183,21 @@ def test_a_chain_goes_through_checkpoints(log: Path) -> None:
     three = chains[1]
     assert three.loss <= 1 and three.once["facts"] > 90
     assert three.naive["user"] < three.chained["user"] == 100
-    assert "3 compactions in a row, budget 3k, ledger, 1 sessions" in as_table(Report(chains=chains))
+    assert "3 compactions in a row, budget 3k, ledger, 1 sessions" in as_table(FidelityReport(chains=chains))
 
 
 def test_compactions_in_a_row_are_real(log: Path) -> None:
     """CMP-14: each commits a boundary, and the next begins behind it."""
     (recording,) = read_recordings(log.read_bytes(), log.name)
     messages = recording.messages
-    once = live_view(messages, Shape(memory_tokens=3_000), "ledger")
-    thrice = live_view(messages, Shape(memory_tokens=3_000), "ledger", times=3)
+    once = live_view(messages, CompactionTarget(memory_tokens=3_000), "ledger")
+    thrice = live_view(messages, CompactionTarget(memory_tokens=3_000), "ledger", times=3)
     assert once is not None and thrice is not None
     assert once.text.count("Record of earlier work") == thrice.text.count("Record of earlier work")
     assert "helper_1_fn" not in once.text or "helper_1_fn" in thrice.text
     assert sum(map(len, parts_of(messages, 3))) == len(messages)
-    assert live_view(messages[:3], Shape(), "ledger") is None, "there is nothing to gain"
-    assert live_view(messages, Shape(memory_tokens=3_000), "session_memory", times=500) is None
+    assert live_view(messages[:3], CompactionTarget(), "ledger") is None, "there is nothing to gain"
+    assert live_view(messages, CompactionTarget(memory_tokens=3_000), "session_memory", times=500) is None
 
 
 # --- the shape of the product
@@ -212,23 +222,23 @@ def test_the_default_shape_is_what_a_session_shows(tmp_path: Path) -> None:
 
 
 def test_bootstrap_intervals_are_by_session() -> None:
-    pool = Pooled()
+    pool = RowSums()
     for number in range(20):
-        pool.add(f"s{number}", {"facts": Tally(number % 2 * 10, 10)})
+        pool.add(f"s{number}", {"facts": KeptCount(number % 2 * 10, 10)})
     draws = drawn_sessions(sorted(pool.sessions), 400, seed=1)
-    found = measured(pool.sessions, "facts", draws)
+    found = measure_axis(pool.sessions, "facts", draws)
     assert found is not None
     assert (found.percent, found.kept, found.of) == (50, 100, 200)
     assert 20 < found.low < 40 < 60 < found.high < 80
     assert draws == drawn_sessions(sorted(pool.sessions, reverse=True), 400, seed=1)
     assert draws != drawn_sessions(sorted(pool.sessions), 400, seed=2)
-    assert measured(pool.sessions, "line", draws) is None
+    assert measure_axis(pool.sessions, "line", draws) is None
 
 
 # --- gates
 
 
-def report_of(log: Path, **strategies: Any) -> Report:
+def report_of(log: Path, **strategies: Any) -> FidelityReport:
     return run([log], options(strategies=strategies))
 
 
@@ -243,9 +253,9 @@ def test_gates(log: Path) -> None:
     assert said[0] == "facts@2k=92: 0.0 is below 92.0"
     assert said[1].startswith("facts@2k=keep-last+8: 0.0 is below")
     assert [one.split(": ", 1)[1] for one in said[2:]] == ["nothing to measure"] * 3
-    chain = Chain("5k", "ledger", 3, 1, {"facts": 90.0}, {"facts": 80.0}, {})
-    longer = Chain("5k", "ledger", 5, 1, {"facts": 90.0}, {"facts": 89.0}, {})
-    chained = Report(chains=(chain, longer))
+    chain = CompactionChain("5k", "ledger", 3, 1, {"facts": 90.0}, {"facts": 80.0}, {})
+    longer = CompactionChain("5k", "ledger", 5, 1, {"facts": 90.0}, {"facts": 89.0}, {})
+    chained = FidelityReport(chains=(chain, longer))
     assert failures(chained, gates_of("chain@5k=1,chain5@5k=5")) == ["chain@5k=1: 10.0 is above 1.0"]
 
 
@@ -311,7 +321,7 @@ def test_the_same_bytes_under_any_hash_seed(tmp_path: Path) -> None:
     """QLT-1: deterministic in any process."""
     log = log_of(talk(), tmp_path / "one.jsonl")
     code = (
-        "import sys, json; from pathlib import Path; from holdfast.bench import fidelity, report, tables\n"
+        "import sys, json; from pathlib import Path; from perdure.lab.bench import fidelity, report, tables\n"
         "options = fidelity.Options(least_tokens=5000, budgets=('2k', '3k+1k', 'default'),\n"
         "    chain_budgets=('3k',), lengths=(2,), cpu_seconds=lambda: 0.0)\n"
         "found = fidelity.run([Path(sys.argv[1])], options)\n"
@@ -334,4 +344,4 @@ def test_a_report_is_plain_and_shown_in_every_form(log: Path) -> None:
     report = run([log], options())
     assert json.loads(json.dumps(as_plain(report)))["files"] == 1
     assert "### cuts, budget 2k" in as_markdown(report, lost=3)
-    assert as_table(Report()).startswith("nothing to measure")
+    assert as_table(FidelityReport()).startswith("nothing to measure")

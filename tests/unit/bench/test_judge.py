@@ -14,29 +14,29 @@ import pytest
 from tests.unit.bench.talk import log_of
 from tests.unit.bench.test_fidelity import options, talk
 
-from holdfast.bench.baselines import keep_last
-from holdfast.bench.fidelity import run
-from holdfast.bench.judge import (
+from perdure.cli import main
+from perdure.context.replies import Delta, ModelInfo, Reply
+from perdure.context.request import ModelRequest
+from perdure.errors import BadRequest
+from perdure.lab.bench.baselines import keep_last
+from perdure.lab.bench.fidelity import run
+from perdure.lab.bench.judge import (
     BLANK,
     UNKNOWN,
+    ClozeQuestion,
     Judge,
     Judged,
-    Question,
-    drawn,
     is_unknown,
     judge,
     names_it,
+    sample_questions,
     without,
 )
-from holdfast.bench.tables import as_markdown, as_table
-from holdfast.bench.words import Name
-from holdfast.cli import main
-from holdfast.context.replies import About, Delta, Reply
-from holdfast.context.requests import Request
-from holdfast.errors import BadRequest
-from holdfast.testing import FakeServer, FakeUpstream
-from holdfast.transcript.blocks import text_block
-from holdfast.transcript.messages import ResponseId
+from perdure.lab.bench.probe import FactName
+from perdure.lab.bench.report import as_markdown, as_table
+from perdure.testing import FakeServer, FakeUpstream
+from perdure.transcript.blocks import text_block
+from perdure.transcript.messages import ResponseId
 
 pytestmark = pytest.mark.unit
 
@@ -51,16 +51,16 @@ class Reader:
         self.answer, self.prompts, self.is_closed = answer, list[str](), False
 
     @property
-    def about(self) -> About:
-        return About(id="reader", protocol="anthropic", window_tokens=200_000)
+    def about(self) -> ModelInfo:
+        return ModelInfo(id="reader", protocol="anthropic", window_tokens=200_000)
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
         body = json.loads(request.body)
         self.prompts.append("".join(block["text"] for message in body["messages"] for block in message["content"]))
         blocks = (text_block(self.answer(self.prompts[-1])),)
         yield Reply(response=ResponseId(f"r{len(self.prompts)}"), model="reader", blocks=blocks, stop_reason="end_turn")
 
-    async def count(self, request: Request) -> int | None:
+    async def count(self, request: ModelRequest) -> int | None:
         return None
 
     async def close(self) -> None:
@@ -81,9 +81,9 @@ def forearmed(prompt: str) -> str:
     return f"parse_{word[1]}_rows" if word else UNKNOWN
 
 
-def questions(view: str = VIEW) -> list[Question]:
+def questions(view: str = VIEW) -> list[ClozeQuestion]:
     return [
-        Question("s", line.replace(f"parse_{word}_rows", BLANK), Name("name", f"parse_{word}_rows"), view)
+        ClozeQuestion("s", line.replace(f"parse_{word}_rows", BLANK), FactName("name", f"parse_{word}_rows"), view)
         for word, line in zip(("left", "right", "upper", "lower"), LINES, strict=True)
     ]
 
@@ -95,7 +95,7 @@ def telling(turns: int) -> list[tuple[str, Any]]:
     return json.loads(bare.sub(said, json.dumps(talk(turns))))
 
 
-def judged(answer: Callable[[str], str], asked: list[Question] | None = None) -> Judged:
+def judged(answer: Callable[[str], str], asked: list[ClozeQuestion] | None = None) -> Judged:
     return anyio.run(judge, Reader(answer), asked or questions(), ("10k", "ledger"))
 
 
@@ -139,7 +139,7 @@ def test_one_question_a_prompt_three_times() -> None:
 
 def test_calls_that_fail_are_no_answers() -> None:
     class Broken(Reader):
-        async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | Reply, None]:
             raise BadRequest("no such model")
             yield
 
@@ -148,19 +148,19 @@ def test_calls_that_fail_are_no_answers() -> None:
 
 
 def test_what_counts_as_an_answer() -> None:
-    name = Name("path", "src/rows.py")
+    name = FactName("path", "src/rows.py")
     assert names_it("`app/src/rows.py`", name) and names_it("It was src/rows.py.", name)
     assert not names_it("rows.py", name) and not names_it("src/rows.py, src/cols.py or src/cells.py", name)
     assert is_unknown("unknown.") and is_unknown("UNKNOWN: the record says nothing") and not is_unknown("src/rows.py")
-    assert "parse_left_rows" not in without(VIEW, Name("name", "parse_left_rows"))
-    assert without(VIEW, Name("name", "parse_left_rows")).count("\n") == VIEW.count("\n") - 1
+    assert "parse_left_rows" not in without(VIEW, FactName("name", "parse_left_rows"))
+    assert without(VIEW, FactName("name", "parse_left_rows")).count("\n") == VIEW.count("\n") - 1
 
 
 def test_questions_are_drawn_from_all_sessions() -> None:
-    many = [Question(f"s{n % 3}", str(n), Name("name", str(n)), "") for n in range(60)]
-    some = drawn(many, 6, seed=1)
-    assert {one.session for one in some} == {"s0", "s1", "s2"} and some == drawn(many, 6, seed=1)
-    assert some != drawn(many, 6, seed=2) and len(drawn(many, 100, seed=1)) == 60
+    many = [ClozeQuestion(f"s{n % 3}", str(n), FactName("name", str(n)), "") for n in range(60)]
+    some = sample_questions(many, 6, seed=1)
+    assert {one.session for one in some} == {"s0", "s1", "s2"} and some == sample_questions(many, 6, seed=1)
+    assert some != sample_questions(many, 6, seed=2) and len(sample_questions(many, 100, seed=1)) == 60
 
 
 def test_the_bench_asks_of_its_views(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.unit.bench.talk import log_of
 
-from holdfast.bench.live import Acts, measure
-from holdfast.cli import main
-from holdfast.transcript.blocks import ToolUse, block_of
+from perdure.cli import main
+from perdure.lab.bench.rework import CallHistory, measure
+from perdure.transcript.blocks import ToolUse, block_of
 
 pytestmark = pytest.mark.unit
 
@@ -44,7 +44,7 @@ def log_with(tmp_path: Path, *, again: int, name: str = "one") -> Path:
 
 def test_reading_again_and_needlessly() -> None:
     """Another part is another thing to see; what was changed since has to be looked at again."""
-    acts = Acts()
+    acts = CallHistory()
     read, part = use("Read", file_path="/a/b.py"), use("Read", file_path="/a/b.py", offset=40)
     edit, run = use("Edit", file_path="/a/b.py", old_string="x", new_string="y"), use("Bash", command="pytest -q tests")
     other = use("Read", file_path="/a/c.py")

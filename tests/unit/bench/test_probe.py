@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.bench.talk import calls, gold, says, shows, user
 
-from holdfast.bench.probe import FAR_TOKENS, HORIZON_TOKENS, Gold
-from holdfast.bench.scores import AXES, Tally, score
-from holdfast.bench.words import names_in
-from holdfast.transcript.messages import Message
+from perdure.lab.bench.probe import FAR_TOKENS, HORIZON_TOKENS, Gold, names_in
+from perdure.lab.bench.scores import AXES, KeptCount, score
+from perdure.transcript.messages import Message
 
 pytestmark = pytest.mark.unit
 
@@ -108,8 +107,8 @@ def test_far_facts_were_last_seen_ten_thousand_tokens_ago() -> None:
     much = FILLER * (FAR_TOKENS * 4 // len(FILLER) + 1)
     far = gold([shows("near_one far_one"), shows(much), says("near_one")], [says("near_one far_one")])
     assert {fact.name.key for fact in far.facts if fact.is_far} == {"far_one"}
-    assert score(far, "near_one").tallies["far"] == Tally(0, 1)
-    assert score(far, "far_one").tallies["far"] == Tally(1, 1)
+    assert score(far, "near_one").tallies["far"] == KeptCount(0, 1)
+    assert score(far, "far_one").tallies["far"] == KeptCount(1, 1)
 
 
 def test_a_fact_survives_when_the_same_eyes_find_it() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench import questions, retrieval, retrieval_timing
-from holdfast.errors import BadSetting
+from perdure.errors import BadSetting
+from perdure.lab.bench import retrieval
 
 pytestmark = pytest.mark.unit
 
@@ -36,7 +36,7 @@ TURNS = {
 
 
 def test_a_file_is_read_with_its_groups_and_questions_without_evidence_are_left_out(tmp_path: Path) -> None:
-    corpus = questions.read(written(tmp_path / "q.json", TURNS))
+    corpus = retrieval.read(written(tmp_path / "q.json", TURNS))
     assert corpus.kind == "turns"
     ((items, asked),) = corpus.groups()
     assert [item.id for item in items] == ["a1", "a2", "a3"]  # not those of another group
@@ -45,7 +45,7 @@ def test_a_file_is_read_with_its_groups_and_questions_without_evidence_are_left_
 
 def test_other_names_of_fields_and_numbers_as_ids_are_taken(tmp_path: Path) -> None:
     value = {"corpus": [{"id": 1, "text": "x", "session": 3}], "queries": [{"question": "x?", "evidence_ids": [1]}]}
-    corpus = questions.read(written(tmp_path / "q.json", value))
+    corpus = retrieval.read(written(tmp_path / "q.json", value))
     assert corpus.questions[0].text == "x?"
     assert corpus.questions[0].evidence == ("1",)
 
@@ -63,7 +63,7 @@ def test_other_names_of_fields_and_numbers_as_ids_are_taken(tmp_path: Path) -> N
 )
 def test_a_file_in_another_form_is_one_line_that_says_so(tmp_path: Path, value: Any, text: str) -> None:
     with pytest.raises(BadSetting, match=text) as caught:
-        questions.read(written(tmp_path / "q.json", value))
+        retrieval.read(written(tmp_path / "q.json", value))
     assert "\n" not in str(caught.value)
 
 
@@ -72,7 +72,7 @@ def test_a_file_in_another_form_is_one_line_that_says_so(tmp_path: Path, value: 
 )
 def test_the_kind_follows_from_the_items(tmp_path: Path, item: dict[str, str], kind: str) -> None:
     value = {"corpus": [{"id": "a", "text": "cats", **item}], "queries": [{"query": "cats?", "evidence": ["a"]}]}
-    corpus = questions.read(written(tmp_path / "q.json", value))
+    corpus = retrieval.read(written(tmp_path / "q.json", value))
     assert corpus.kind == kind
     rows = retrieval.run(corpus)
     assert {row.ranker for row in rows} >= {"random", "recency", "bm25", "stemmed", "full"}
@@ -83,7 +83,7 @@ def test_turns_that_are_counted_within_their_session_stay_beside_each_other(tmp_
     turns = [("a", "s", 1), ("b", "s", 0), ("c", "t", 0), ("d", "t", 1)]
     items = [{"id": i, "session": s, "order": o, "text": "x"} for i, s, o in turns]
     value = {"corpus": items, "queries": [{"query": "x?", "evidence": ["a"]}]}
-    ((found, _),) = questions.read(written(tmp_path / "q.json", value)).groups()
+    ((found, _),) = retrieval.read(written(tmp_path / "q.json", value)).groups()
     assert [item.id for item in found] == ["b", "a", "c", "d"]
 
 
@@ -101,17 +101,17 @@ def test_measures_of_an_answer() -> None:
 def test_questions_may_be_held_to_what_came_before(tmp_path: Path) -> None:
     items = [{"id": str(n), "order": n, "text": "fix the parser"} for n in range(4)]
     value = {"corpus": items, "queries": [{"query": "go on with the parser", "evidence": ["1"], "before": 2}]}
-    (row,) = retrieval.run(questions.read(written(tmp_path / "q.json", value)), ["full"])
+    (row,) = retrieval.run(retrieval.read(written(tmp_path / "q.json", value)), ["full"])
     assert row.mrr == 1.0  # the newest of those before it
 
 
 def test_an_unknown_ranker_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="ranker 'best'"):
-        retrieval.run(questions.read(written(tmp_path / "q.json", TURNS)), ["best"])
+        retrieval.run(retrieval.read(written(tmp_path / "q.json", TURNS)), ["best"])
 
 
 def test_the_timing_makes_memories_up_and_asks_them() -> None:
-    small, large = retrieval_timing.timed([50, 400])
+    small, large = retrieval.time_retrieval([50, 400])
     assert (small.memories, large.memories) == (50, 400)
     assert 0 < small.p50_ms <= small.p99_ms
     assert large.build_seconds > 0
@@ -156,7 +156,7 @@ def test_a_made_up_conversation_of_two_is_found_better_with_each_step(tmp_path: 
     """The shape of LoCoMo, not its words: names in the questions, answers that don't repeat them, times in words."""
     wins: dict[str, float] = {}
     for seed in range(3):
-        corpus = questions.read(written(tmp_path / "q.json", conversation(seed)))
+        corpus = retrieval.read(written(tmp_path / "q.json", conversation(seed)))
         for row in retrieval.run(corpus, ["bm25", "neighbours", "full"]):
             wins[row.ranker] = wins.get(row.ranker, 0.0) + row.mrr / 3
     assert wins["full"] > wins["neighbours"]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from bench import truth
 
-from holdfast.context.ledger.compacted import Around, gathered, render
-from holdfast.transcript.foreign import claude_code
-from holdfast.transcript.foreign.recording import Said
+from perdure.compaction.ledger.compacted import RecordSurroundings, memory_of_messages, render
+from perdure.logs import claude_code
+from perdure.logs.recording import RecordedMessage
 
 pytestmark = pytest.mark.unit
 
@@ -40,8 +40,8 @@ class Log:
     @property
     def record(self) -> str:
         (recording,) = claude_code.read(self.data, "made.jsonl")
-        said = [step.message for step in recording.steps if isinstance(step, Said)]
-        return render(gathered(said), 10_000, Around(lead="")).text
+        said = [step.message for step in recording.steps if isinstance(step, RecordedMessage)]
+        return render(memory_of_messages(said), 10_000, RecordSurroundings(lead="")).text
 
 
 def made() -> Log:

@@ -14,25 +14,25 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from holdfast import memory_session
-from holdfast.adapters.demonstration import DemonstrationModel
-from holdfast.adapters.local_servers import local_models
-from holdfast.agent.permissions import Rule
-from holdfast.agent.progress import Asked, No, Yes
-from holdfast.agent.tools import STANDARD
-from holdfast.cli.chat.commands import COMMANDS, is_command
-from holdfast.cli.chat.commands import autocompact_lines as told
-from holdfast.cli.chat.completing import Completions
-from holdfast.cli.chat.screen import Screen, edit_diff, telling
-from holdfast.cli.chat.talk import ask
-from holdfast.cli.config import template
-from holdfast.context.models import UNKNOWN
-from holdfast.context.policy import thresholds
-from holdfast.engine.turn import run_turn
-from holdfast.events import PromptCutByServer
-from holdfast.settings import Settings
-from holdfast.testing import FakeServer, RawAnswer
-from holdfast.transcript.records import Front
+from perdure import memory_session
+from perdure.adapters.providers.connect import local_models
+from perdure.adapters.providers.offline import DemonstrationModel
+from perdure.agent.permissions import PermissionRule
+from perdure.agent.progress import Allow, Deny, PermissionQuestion
+from perdure.agent.tools import STANDARD
+from perdure.cli.chat.commands import COMMANDS, is_command
+from perdure.cli.chat.commands import autocompact_lines as told
+from perdure.cli.chat.completing import Completions
+from perdure.cli.chat.screen import Screen, edit_diff, telling
+from perdure.cli.chat.talk import ask
+from perdure.cli.config import template
+from perdure.context.models import UNKNOWN
+from perdure.context.policy import thresholds
+from perdure.engine.turn import run_turn
+from perdure.events import PromptCutByServer
+from perdure.settings import Settings
+from perdure.testing import FakeServer, RawAnswer
+from perdure.transcript.records import Front
 
 pytestmark = pytest.mark.unit
 
@@ -124,26 +124,26 @@ class Answers:
         raise one
 
 
-RULE = Rule("Bash", "make:*")
+RULE = PermissionRule("Bash", "make:*")
 
 
 @pytest.mark.parametrize(
     ("said", "rule", "answer"),
     [
-        (("y",), RULE, Yes()),
-        (("", "YES"), RULE, Yes()),
-        (("a",), RULE, Yes(RULE)),
-        (("a", "n"), None, No()),  # there is no rule that could be always
-        (("use ninja",), RULE, No("use ninja")),
-        ((KeyboardInterrupt,), RULE, No(stops=True)),
-        ((EOFError,), None, No(stops=True)),
+        (("y",), RULE, Allow()),
+        (("", "YES"), RULE, Allow()),
+        (("a",), RULE, Allow(RULE)),
+        (("a", "n"), None, Deny()),  # there is no rule that could be always
+        (("use ninja",), RULE, Deny("use ninja")),
+        ((KeyboardInterrupt,), RULE, Deny(stops=True)),
+        ((EOFError,), None, Deny(stops=True)),
     ],
 )
 def test_questions_are_answered(
-    said: tuple[Any, ...], rule: Rule | None, answer: Yes | No, capsys: pytest.CaptureFixture[str]
+    said: tuple[Any, ...], rule: PermissionRule | None, answer: Allow | Deny, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """LIB-1."""
-    asked = Asked("t1", "Bash", {"command": "make all\nrm -rf /"}, "it runs a command", rule)
+    asked = PermissionQuestion("t1", "Bash", {"command": "make all\nrm -rf /"}, "it runs a command", rule)
     assert anyio.run(ask, Screen("/"), Answers(*said), asked) == answer
     assert "rm -rf /" in capsys.readouterr().out  # what is allowed is seen whole
 
@@ -220,16 +220,16 @@ def test_a_config_of_a_project_offers_no_permissions() -> None:
 
 def test_other_commands_load_nothing_of_it() -> None:
     """SPD-5: a door costs only those who open it."""
-    code = "import sys; from holdfast.cli import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
+    code = "import sys; from perdure.cli import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
     heavy = (
         "prompt_toolkit",
         "anyio",
         "asyncio",
-        "holdfast.agent",
-        "holdfast.cli.chat",
-        "holdfast.engine",
+        "perdure.agent",
+        "perdure.cli.chat",
+        "perdure.engine",
         "rich.console",
     )
     assert "Talk with the agent" in done.stdout and not [name for name in loaded if name.startswith(heavy)]

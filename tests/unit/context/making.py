@@ -6,14 +6,13 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from holdfast.context.models import UNKNOWN, ModelFacts
-from holdfast.context.policy import Facts, thresholds
-from holdfast.context.view import View, project
-from holdfast.settings import Settings
-from holdfast.transcript.blocks import block_of
-from holdfast.transcript.edits import Edit
-from holdfast.transcript.messages import Message, MessageId, ResponseId, Usage, content_of
-from holdfast.transcript.records import Front, Record
+from perdure.context.models import UNKNOWN, ModelSpec
+from perdure.context.policy import Facts, thresholds
+from perdure.context.view import ContextView, project
+from perdure.settings import Settings
+from perdure.transcript.blocks import block_of
+from perdure.transcript.messages import Message, MessageId, ResponseId, Usage, content_of
+from perdure.transcript.records import Edit, Front, Record
 
 UNBOUND = replace(UNKNOWN, thinking_is_bound=False)
 NOW = 1_000_000.0
@@ -57,7 +56,7 @@ class Talk:
         self.model(text("ok"))
 
     @property
-    def view(self) -> View:
+    def view(self) -> ContextView:
         return project(self.records)
 
 
@@ -77,16 +76,16 @@ def image(data: str = "iVBORw0KGgo=") -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
 
 
-def facts(window: int = 200_000, *, model: ModelFacts = UNBOUND, now: float | None = NOW, **settings: Any) -> Facts:
+def facts(window: int = 200_000, *, model: ModelSpec = UNBOUND, now: float | None = NOW, **settings: Any) -> Facts:
     chosen = Settings(**settings)
     return Facts(settings=chosen, limits=thresholds(chosen, model, window, "flag"), model=model, now=now)
 
 
-def after(view: View, edits: tuple[Edit, ...]) -> View:
+def after(view: ContextView, edits: tuple[Edit, ...]) -> ContextView:
     return project(edits, onto=view)  # type: ignore[arg-type]
 
 
-def shown(view: View, identity: str) -> Any:
+def shown(view: ContextView, identity: str) -> Any:
     """What the model sees of a result: its text."""
     value = view.shown_result(view.results[identity])  # type: ignore[index]
     return None if value is None else value.text()

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.unit.context.making import UNBOUND, Talk, after, facts, text
 
-from holdfast.context.collapse import collapse, finished_ranges
-from holdfast.context.requests import to_request
-from holdfast.context.view import project
-from holdfast.transcript.edits import Undone
+from perdure.compaction.collapse import collapse, finished_ranges
+from perdure.context.request import to_request
+from perdure.context.view import project
+from perdure.transcript.records import Undone
 
 pytestmark = pytest.mark.unit
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.memories import Desk, played
 
-from holdfast import Message, Settings, compact
-from holdfast.context.derived import added_lines, origin_of
-from holdfast.context.reminders import prepend_context
-from holdfast.engine.compaction import Done
-from holdfast.memory.recalled import Recalled, recalled_text
-from holdfast.memory.topics import topic
+from perdure import Message, Settings, compact
+from perdure.context.provenance import added_lines, origin_of
+from perdure.context.reminders import prepend_context
+from perdure.engine.compact import CompactionSuccess
+from perdure.memory.files import topic
+from perdure.memory.recalled import RecalledMemory, recalled_text
 
 pytestmark = pytest.mark.unit
 
@@ -47,7 +47,7 @@ def test_a_compaction_or_a_recalled_memory_hides_nothing() -> None:
         session = desk.session
         await desk.user("Look around.")
         assert origin_of(session.view) == "assistant"
-        memory = recalled_text(Recalled(topic("t.md", "Cluster zz."), 0.0), now=1.0, budget_tokens=100)
+        memory = recalled_text(RecalledMemory(topic("t.md", "Cluster zz."), 0.0), now=1.0, budget_tokens=100)
         (message,) = prepend_context((), {"Memories": memory})
         await session.append(Message.of("user", list(message.blocks), origin="reminder", note="memory"))
         assert origin_of(session.view) == "assistant"
@@ -56,7 +56,7 @@ def test_a_compaction_or_a_recalled_memory_hides_nothing() -> None:
         for number in range(30):
             await desk.user(f"Go on with {number}. " + "word " * 300)
             await desk.model("Done. " + "word " * 300)
-        assert isinstance(await compact(session, trigger="manual"), Done)
+        assert isinstance(await compact(session, trigger="manual"), CompactionSuccess)
         assert not session.view.results
         assert origin_of(session.view) == "tool"
 

@@ -7,15 +7,14 @@ from dataclasses import replace
 import pytest
 from tests.unit.context.making import NOW, UNBOUND, Talk, facts, text
 
-from holdfast.context.economics import move_of, move_price, moved_by, pays_back, usage_usd
-from holdfast.context.microcompact import microcompact
-from holdfast.context.models import model_facts
-from holdfast.context.policy import Need, compaction_need, expected_calls
-from holdfast.context.state import from_checkpoint, to_checkpoint
-from holdfast.context.view import project
-from holdfast.transcript.edits import Undone
-from holdfast.transcript.messages import Usage
-from holdfast.transcript.records import Front
+from perdure.context.clear import microcompact
+from perdure.context.cost import pays_back, prefix_rewrite, prefix_rewrite_of_record, rewrite_price, usage_usd
+from perdure.context.models import model_spec
+from perdure.context.policy import CompactionNeed, compaction_need, expected_calls
+from perdure.context.state import from_checkpoint, to_checkpoint
+from perdure.context.view import project
+from perdure.transcript.messages import Usage
+from perdure.transcript.records import Front, Undone
 
 pytestmark = pytest.mark.unit
 
@@ -33,18 +32,18 @@ def long_talk(usage: int = 150_000) -> Talk:
 
 def test_a_move_is_priced_as_writing_instead_of_reading() -> None:
     """TURN-5: tokens after the edit point * (write price - read price)."""
-    assert move_price(1_000_000, PRICED, "5m") == pytest.approx(10 * (1.25 - 0.1))
-    assert move_price(1_000_000, PRICED, "1h") == pytest.approx(10 * (2.0 - 0.1))
-    assert move_price(1_000_000, UNBOUND, "5m") is None
+    assert rewrite_price(1_000_000, PRICED, "5m") == pytest.approx(10 * (1.25 - 0.1))
+    assert rewrite_price(1_000_000, PRICED, "1h") == pytest.approx(10 * (2.0 - 0.1))
+    assert rewrite_price(1_000_000, UNBOUND, "5m") is None
     talk = long_talk()
     known = facts(model=PRICED)
     edits = microcompact(talk.view, known)
-    move = move_of(talk.view, edits, known)
+    move = prefix_rewrite(talk.view, edits, known)
     assert move is not None
     assert move.position == talk.view.results["t0"].position  # type: ignore[index]
-    assert move.usd == move_price(move.tokens_rewritten, PRICED, "5m")
-    hour = move_of(talk.view, edits, facts(model=PRICED, cache_ttl="1h"))
-    assert hour is not None and hour.usd == move_price(move.tokens_rewritten, PRICED, "1h")
+    assert move.usd == rewrite_price(move.tokens_rewritten, PRICED, "5m")
+    hour = prefix_rewrite(talk.view, edits, facts(model=PRICED, cache_ttl="1h"))
+    assert hour is not None and hour.usd == rewrite_price(move.tokens_rewritten, PRICED, "1h")
 
 
 def test_a_response_costs_what_its_cache_writes_cost() -> None:
@@ -61,8 +60,8 @@ def test_what_was_never_sent_moves_nothing() -> None:
     talk = long_talk()
     edits = microcompact(talk.view, facts())
     unsent = project([r for r in talk.records if getattr(r, "role", "") != "assistant"])
-    assert move_of(unsent, edits, facts()) is None
-    assert move_of(talk.view, (), facts()) is None
+    assert prefix_rewrite(unsent, edits, facts()) is None
+    assert prefix_rewrite(talk.view, (), facts()) is None
 
 
 def test_a_move_pays_back_over_the_turns_to_come() -> None:
@@ -70,7 +69,7 @@ def test_a_move_pays_back_over_the_turns_to_come() -> None:
     talk = long_talk()
     edits = microcompact(talk.view, facts())
     assert expected_calls(talk.view) == 11, "as many as were made"
-    move = move_of(talk.view, edits, facts())
+    move = prefix_rewrite(talk.view, edits, facts())
     assert move is not None
     # saved * 0.1 * 11 calls = (rewritten - saved) * (1.25 - 0.1)
     even = round(move.tokens_rewritten * 1.15 / (0.1 * 11 + 1.15))
@@ -124,7 +123,7 @@ def test_who_sells_no_hour_is_paid_for_none() -> None:
     other = replace(PRICED, provider="openai")
     theirs, ours = facts(model=other), facts(model=PRICED)
     assert (theirs.held_ttl(talk.view), theirs.cache_ttl(talk.view)) == ("1h", "5m")
-    assert move_of(talk.view, edits, theirs) == move_of(talk.view, edits, ours)
+    assert prefix_rewrite(talk.view, edits, theirs) == prefix_rewrite(talk.view, edits, ours)
     assert facts(model=other, cache_ttl="1h").cache_ttl(talk.view) == "1h", "the setting's word is final"
 
 
@@ -136,7 +135,7 @@ def test_a_thrifty_session_compacts_where_it_pays() -> None:
     assert compaction_need(talk.view, thrifty) is None, "eleven calls don't pay for a new prefix"
     for _ in range(20):
         talk.model(text("and on"), usage=100_000)
-    assert compaction_need(talk.view, thrifty) == Need(100_001)
+    assert compaction_need(talk.view, thrifty) == CompactionNeed(100_001)
     assert compaction_need(talk.view, facts(policy="thrifty", thrifty_least_tokens=90_000)) is None
     assert compaction_need(long_talk(100_000).view, facts(policy="thrifty", now=NOW + 301)), "the cache is dead"
 
@@ -145,10 +144,10 @@ def test_records_that_move_the_prefix_without_being_edits() -> None:
     """TURN-5: another front moves everything; the first one, or the same again, nothing."""
     first, other = Front(model="m"), Front(model="m", dynamic_from=1)
     view = project([first])
-    assert moved_by(project([]), first) is None
-    assert moved_by(view, first) is None
-    assert moved_by(view, other) == 0
-    assert moved_by(view, Undone(id="no such collapse")) is None
+    assert prefix_rewrite_of_record(project([]), first) is None
+    assert prefix_rewrite_of_record(view, first) is None
+    assert prefix_rewrite_of_record(view, other) == 0
+    assert prefix_rewrite_of_record(view, Undone(id="no such collapse")) is None
 
 
 @pytest.mark.parametrize(
@@ -167,7 +166,7 @@ def test_what_a_response_costs(usage: Usage, usd: float) -> None:
 
 def test_the_longest_prefix_names_the_model() -> None:
     """TURN-5, PRS-8: a table; the user's own entries go first, and what nobody knows has no price."""
-    assert model_facts("anthropic/claude-opus-4-5-20251101").prefix == "claude-opus-4-5"
-    assert model_facts("claude-opus-5-5").prefix == "claude-opus-5-5"
-    assert model_facts("something-else").input_usd is None
-    assert model_facts("claude-opus-5", (replace(PRICED, prefix="claude"),)).prefix == "claude"
+    assert model_spec("anthropic/claude-opus-4-5-20251101").prefix == "claude-opus-4-5"
+    assert model_spec("claude-opus-5-5").prefix == "claude-opus-5-5"
+    assert model_spec("something-else").input_usd is None
+    assert model_spec("claude-opus-5", (replace(PRICED, prefix="claude"),)).prefix == "claude"

@@ -8,19 +8,19 @@ import msgspec
 import pytest
 from tests.unit.context.making import Talk, call, facts, text, thinking
 
-from holdfast.context.fork_request import Exchange, can_go_on, fork_base, fork_request
-from holdfast.context.replies import About, Reply
-from holdfast.context.view import View
-from holdfast.testing import check_anthropic
-from holdfast.transcript.blocks import block_of
-from holdfast.transcript.edits import Change, Cleared, Settled
-from holdfast.transcript.messages import ResponseId, ToolUseId
+from perdure.compaction.side_requests import ForkTurn, can_go_on, fork_base, fork_request
+from perdure.context.replies import ModelInfo, Reply
+from perdure.context.view import ContextView
+from perdure.testing import check_anthropic
+from perdure.transcript.blocks import block_of
+from perdure.transcript.messages import ResponseId, ToolUseId
+from perdure.transcript.records import BlockChange, Cleared, Settled
 
 pytestmark = pytest.mark.unit
-OWN = About(id="m", protocol="anthropic")
+OWN = ModelInfo(id="m", protocol="anthropic")
 
 
-def asked(view: View, about: About = OWN, *said: Exchange, **settings: Any) -> dict[str, Any]:
+def asked(view: ContextView, about: ModelInfo = OWN, *said: ForkTurn, **settings: Any) -> dict[str, Any]:
     known = facts(**settings)
     base = fork_base(view, known, about)
     assert base is not None
@@ -60,7 +60,7 @@ def test_the_breakpoint_is_where_the_last_request_ended() -> None:
     body = asked(talk.view)
     assert marked(body) == [(2, 0)] and body["upto"] == 4
     assert body["messages"][-1] == {"role": "user", "content": [text("do it")]}
-    denied = Exchange(reply(text("Let me see."), call("f1")), ((ToolUseId("f1"), "denied", True),))
+    denied = ForkTurn(reply(text("Let me see."), call("f1")), ((ToolUseId("f1"), "denied", True),))
     body = asked(talk.view, OWN, denied)
     assert marked(body) == [(2, 0), (6, 0)], "a second turn writes what the first brought"
     assert body["messages"][-1]["content"][0]["is_error"] and body["messages"][-2]["content"][1]["name"] == "Read"
@@ -116,7 +116,7 @@ def test_after_an_edit_only_what_stands_before_it_is_cached() -> None:
     assert marked(asked(talk.view)) == [(8, 0)]
     read = talk.view.items[talk.view.results[ToolUseId("c1")].position].message
     new = block_of({"type": "tool_result", "tool_use_id": "c1", "content": "[cleared]"})
-    change = Change(read.id, 0, msgspec.Raw(new.raw))
+    change = BlockChange(read.id, 0, msgspec.Raw(new.raw))
     talk.records.append(Cleared(trigger="size", tool_use_ids=(ToolUseId("c1"),), changes=(change,)))
     body = asked(talk.view)
     assert marked(body) == [(3, 0)] and body["messages"][4]["content"][0]["content"] == "[cleared]"
@@ -126,7 +126,7 @@ def test_another_model_gets_no_thinking_and_no_breakpoint() -> None:
     talk = Talk()
     talk.user("one")
     talk.model(thinking(), text("done"))
-    body = asked(talk.view, About(id="other", protocol="anthropic"))
+    body = asked(talk.view, ModelInfo(id="other", protocol="anthropic"))
     assert body["model"] == "other" and not marked(body)
     assert [block["type"] for block in body["messages"][1]["content"]] == ["text"]
     assert [block["type"] for block in asked(talk.view)["messages"][1]["content"]] == ["thinking", "text"]
@@ -171,7 +171,7 @@ def test_what_can_be_gone_on_with(blocks: list[dict[str, Any]], can: bool) -> No
 
 def test_a_lone_text_stays_a_string_for_openai() -> None:
     """What stood there keeps its bytes; two texts stay a list, and results are messages of their own."""
-    openai = About(id="m", protocol="openai")
+    openai = ModelInfo(id="m", protocol="openai")
     talk = Talk()
     talk.user("one")
     talk.model(call("c1"))

@@ -7,18 +7,28 @@ from dataclasses import replace
 import pytest
 from tests.unit.context.making import UNBOUND, Talk, facts, text
 
-from holdfast.context.full import CUT_OFF, NO_TEXT, fault_of, full_plan, instruction, kept_words, summary_in
-from holdfast.context.full import Summary as Written
-from holdfast.context.full_request import round_starts, rounds_to_drop, summary_ask
-from holdfast.context.ledger.memory import Spoken
-from holdfast.context.replies import About, Reply
-from holdfast.context.wire import flatten
-from holdfast.testing import check_anthropic
-from holdfast.transcript.blocks import block_of, text_block
-from holdfast.transcript.messages import ResponseId
-from holdfast.transcript.tokens import base_tokens
+from perdure.compaction.ledger.memory import SpokenText
+from perdure.compaction.summary import (
+    CUT_OFF,
+    NO_TEXT,
+    fault_of,
+    full_plan,
+    instruction,
+    kept_words,
+    round_starts,
+    rounds_to_drop,
+    summary_ask,
+    summary_in,
+)
+from perdure.compaction.summary import ModelSummary as Written
+from perdure.context.groups import flatten
+from perdure.context.replies import ModelInfo, Reply
+from perdure.testing import check_anthropic
+from perdure.transcript.blocks import block_of, text_block
+from perdure.transcript.messages import ResponseId
+from perdure.transcript.tokens import base_tokens
 
-OWN, OTHER = About(id="m", protocol="anthropic"), About(id="other", protocol="openai")
+OWN, OTHER = ModelInfo(id="m", protocol="anthropic"), ModelInfo(id="other", protocol="openai")
 
 
 def answer(words: str, stop_reason: str = "end_turn") -> Reply:
@@ -61,13 +71,13 @@ def test_an_answer_that_was_cut_or_is_too_long_is_none() -> None:
 
 def test_the_newest_words_are_kept_and_typed_ones_before_pasted_bulk() -> None:
     """CMP-3."""
-    typed = [Spoken(f"t{n}", None, f"words {n} " * 10) for n in range(6)]
-    bulk = Spoken("bulk", None, "pasted " * 1_000)
+    typed = [SpokenText(f"t{n}", None, f"words {n} " * 10) for n in range(6)]
+    bulk = SpokenText("bulk", None, "pasted " * 1_000)
     words = [*typed[:5], bulk, typed[5]]
     assert [one.id for one in kept_words(words, 100_000)] == ["t0", "t1", "t2", "t3", "t4", "bulk", "t5"]
     assert [one.id for one in kept_words(words, 7_000)] == ["t0", "t1", "t2", "t3", "t4", "t5"]
     assert [one.id for one in kept_words(words, 400)] == ["t4", "t5"]
-    assert kept_words([Spoken("cut", None, "begin […] end")], 10_000) == [], "shortened, so nobody's words"
+    assert kept_words([SpokenText("cut", None, "begin […] end")], 10_000) == [], "shortened, so nobody's words"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +142,7 @@ def test_media_in_results_become_words_for_another_model() -> None:
     made = Talk()
     made.user("look")
     made.ran("t0", "Read", [text("a picture:"), image])
-    other = About(id="other", protocol="anthropic")
+    other = ModelInfo(id="other", protocol="anthropic")
     body = summary_ask(made.view, facts(), other, "x").request.body
     assert b"[image]" in body and b"iVBOR" not in body and not check_anthropic(body)
     assert b"iVBOR" in summary_ask(made.view, facts(), OWN, "x").request.body

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from tests.unit.context.making import NOW, Talk, after, call, facts, image, shown, text
 
-from holdfast.context.microcompact import cleared_text, microcompact, select_by_size
-from holdfast.context.requests import to_request
-from holdfast.transcript.messages import ToolUseId
+from perdure.context.clear import cleared_text, microcompact, select_by_size
+from perdure.context.request import to_request
+from perdure.transcript.messages import ToolUseId
 
 pytestmark = pytest.mark.unit
 

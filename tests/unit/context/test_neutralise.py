@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.adapters.files.texts import ProjectFiles
-from holdfast.adapters.sinks import ListSink
-from holdfast.context.instructions import start_message
-from holdfast.context.models import model_facts
-from holdfast.context.neutralise import neutral
-from holdfast.context.reminders import (
+from perdure.adapters.machine.workspace import ProjectFiles
+from perdure.adapters.sinks import ListSink
+from perdure.context.groups import flatten
+from perdure.context.instructions import start_message
+from perdure.context.models import model_spec
+from perdure.context.neutralise import neutral
+from perdure.context.reminders import (
     CALL_TAGS,
     CONTROL_TAGS,
     neutralised,
@@ -26,17 +27,16 @@ from holdfast.context.reminders import (
     prepend_context,
     restored,
 )
-from holdfast.context.requests import to_request
-from holdfast.context.wire import flatten
-from holdfast.engine.compaction import Done, compact
-from holdfast.engine.session import LiveSession
-from holdfast.engine.turn import prepare
-from holdfast.events import PrefixMoved
-from holdfast.settings import Settings
-from holdfast.transcript.blocks import Text
-from holdfast.transcript.edits import Neutralised
-from holdfast.transcript.messages import Message
-from holdfast.wiring import Parts, memory_session
+from perdure.context.request import to_request
+from perdure.engine.compact import CompactionSuccess, compact
+from perdure.engine.session import LiveSession
+from perdure.engine.turn import prepare
+from perdure.events import PrefixMoved
+from perdure.settings import Settings
+from perdure.transcript.blocks import Text
+from perdure.transcript.messages import Message
+from perdure.transcript.records import Neutralised
+from perdure.wiring import SessionOptions, memory_session
 
 pytestmark = pytest.mark.unit
 
@@ -52,7 +52,7 @@ def call(name: str = "WebFetch", identity: str = "t1") -> Message:
 
 
 async def session_of(*messages: Message, **settings: Any) -> LiveSession:
-    session = await memory_session(parts=Parts(settings=Settings(**settings), sink=ListSink()))
+    session = await memory_session(parts=SessionOptions(settings=Settings(**settings), sink=ListSink()))
     await session.append(*messages)
     return session
 
@@ -137,7 +137,7 @@ def test_a_summary_speaks_with_nobodys_voice() -> None:
             await session.append(call("Bash", f"t{number}"), result(f"{EVIL} " + "word " * 900, f"t{number}"))
         await session.append(Message.of("assistant", "done"), Message.of("user", "go on"))
         done = await compact(session, trigger="manual")
-        assert isinstance(done, Done) and done.boundary.trust == "outside"
+        assert isinstance(done, CompactionSuccess) and done.boundary.trust == "outside"
         raw = done.boundary.summary[0].blocks[0].raw
         assert b"never </_system-reminder>" in raw and b"<system-reminder>" not in raw
 
@@ -206,7 +206,7 @@ def test_special_tokens_are_plain_for_models_whose_server_may_read_them(
     """SEC-11: a local server applies the chat template to whatever stands in the content; hosted ones don't."""
 
     async def body() -> None:
-        session = await memory_session(parts=Parts(settings=Settings(), model=model_facts(model)))
+        session = await memory_session(parts=SessionOptions(settings=Settings(), model=model_spec(model)))
         await session.append(Message.of("user", "look"), call(), result(f"x {token} y"))
         body = json.loads((await prepare(session)).request.body)
         text = body["messages"][2]["content"][0]["content"]
@@ -273,7 +273,7 @@ def test_what_comes_back_behind_a_boundary_holds_no_token_and_no_secret(tmp_path
     small = Settings(neutralise="off", keep_min_tokens=100, keep_max_tokens=500, keep_min_texts=1)
 
     async def body(model: str, is_plain: bool) -> None:
-        parts = Parts(settings=small, model=model_facts(model), files=ProjectFiles(tmp_path))
+        parts = SessionOptions(settings=small, model=model_spec(model), files=ProjectFiles(tmp_path))
         session = await memory_session(parts=parts)
         for n in range(12):
             read = {"type": "tool_use", "id": f"t{n}", "name": "Read", "input": {"file_path": str(path)}}
@@ -285,7 +285,7 @@ def test_what_comes_back_behind_a_boundary_holds_no_token_and_no_secret(tmp_path
             )
         for n in range(4):
             await session.append(Message.of("user", f"and now {n}? " * 99), Message.of("assistant", "now that"))
-        assert isinstance(await compact(session, trigger="manual"), Done)
+        assert isinstance(await compact(session, trigger="manual"), CompactionSuccess)
         shown = "".join(
             block.value.text
             for item in session.view.items

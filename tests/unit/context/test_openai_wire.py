@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from tests.unit.context.making import Talk, call, facts, image, text, thinking
 
-from holdfast.context.requests import to_request
-from holdfast.context.wire import NO_RESULT
-from holdfast.testing import check_openai
-from holdfast.transcript.records import Front
+from perdure.context.groups import NO_RESULT
+from perdure.context.request import to_request
+from perdure.testing import check_openai
+from perdure.transcript.records import Front
 
 pytestmark = pytest.mark.unit
 

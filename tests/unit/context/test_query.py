@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.context.query import best_spot, camel_parts, spaced, terms_of, word_scores
-from holdfast.context.said import pieces
-from holdfast.transcript.messages import Message, MessageId
+from perdure.recall.queries import best_spot, camel_parts, space_unspaced_scripts, terms_of, word_scores
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.texts import pieces
 
 pytestmark = pytest.mark.unit
 
@@ -29,7 +29,7 @@ def test_terms(query: str, words: list[tuple[str, ...]]) -> None:
 
 def test_names_are_taken_apart() -> None:
     assert camel_parts("call parseHTTPResponse, not Word or snake_case") == "parse HTTP Response"
-    assert spaced("a漢字b") == "a 漢  字 b"
+    assert space_unspaced_scripts("a漢字b") == "a 漢  字 b"
 
 
 def test_scores_without_an_index_find_parts_wholes_and_forms() -> None:

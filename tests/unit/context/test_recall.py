@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from holdfast.context.originals import Original, Originals
-from holdfast.context.patterns import compiled
-from holdfast.context.recall import BadRecall, Wanted, range_of, shown
-from holdfast.transcript.edits import Collapsed, Compacted, Offloaded, Stored
-from holdfast.transcript.messages import BlobId, Message, MessageId, ToolUseId
+from perdure.recall.originals import Original, Originals
+from perdure.recall.queries import BadRecall, RecallRequest, range_of, shown
+from perdure.text.patterns import compile_pattern
+from perdure.transcript.messages import BlobId, Message, MessageId, ToolUseId
+from perdure.transcript.records import Collapsed, Compacted, Offloaded, StoredOriginal
 
 pytestmark = pytest.mark.unit
 
@@ -38,7 +38,7 @@ def said() -> list[Message]:
 
 def known() -> Originals:
     messages = said()
-    stored = Stored(tool_use_id=ToolUseId("toolu_1"), blob=BlobId(BLOB), bytes=3)
+    stored = StoredOriginal(tool_use_id=ToolUseId("toolu_1"), blob=BlobId(BLOB), bytes=3)
     summary = Message.of("user", "a record", id=MessageId("summary-b"), origin="summary")
     folded = Collapsed(id="collapse-1", first=messages[1].id, last=messages[2].id, projection=summary)
     boundary = Compacted(
@@ -95,14 +95,14 @@ def test_ranges_that_mean_nothing(text: str) -> None:
 
 
 def test_what_fits_is_whole() -> None:
-    got = shown(original(), Wanted(id="toolu_1"))
+    got = shown(original(), RecallRequest(id="toolu_1"))
     assert got.is_whole and got.body == TEXT and got.left_out == ""
     assert got.framed() == f"[recalled toolu_1: result of Bash; 100 lines, {len(TEXT)} characters]\n{TEXT}"
 
 
 def test_what_does_not_fit_says_how_to_go_on() -> None:
     """The parts that the notes name make up the whole."""
-    wanted, parts = Wanted(id="toolu_1", limit_chars=300), []
+    wanted, parts = RecallRequest(id="toolu_1", limit_chars=300), []
     while True:
         got = shown(original(), wanted)
         parts.append(got.body)
@@ -110,48 +110,48 @@ def test_what_does_not_fit_says_how_to_go_on() -> None:
             break
         lines = re.search(r'lines "([0-9-]+)"', got.left_out)
         assert lines is not None
-        wanted = Wanted(id="toolu_1", limit_chars=300, lines=range_of(lines[1], what="lines"))
+        wanted = RecallRequest(id="toolu_1", limit_chars=300, lines=range_of(lines[1], what="lines"))
     assert "\n".join(parts) == TEXT and len(parts) > 2
 
 
 def test_a_line_that_is_too_long_is_given_by_characters() -> None:
     text = "short\n" + "x" * 1_000 + "\nend"
-    first = shown(original(text), Wanted(id="i", lines=(2, None), limit_chars=400))
+    first = shown(original(text), RecallRequest(id="i", lines=(2, None), limit_chars=400))
     assert first.body == "x" * 400 and first.chars == (7, 406)
     assert 'chars "407-806"' in first.left_out
-    assert shown(original(text), Wanted(id="i", chars=(407, 806), limit_chars=400)).body == text[406:806]
+    assert shown(original(text), RecallRequest(id="i", chars=(407, 806), limit_chars=400)).body == text[406:806]
 
 
 def test_lines_and_characters_beyond_the_end() -> None:
     with pytest.raises(BadRecall, match="100 lines"):
-        shown(original(), Wanted(id="i", lines=(101, None)))
+        shown(original(), RecallRequest(id="i", lines=(101, None)))
     with pytest.raises(BadRecall, match="characters"):
-        shown(original(), Wanted(id="i", chars=(10_000, None)))
-    assert shown(original(""), Wanted(id="i")).body == ""
+        shown(original(), RecallRequest(id="i", chars=(10_000, None)))
+    assert shown(original(""), RecallRequest(id="i")).body == ""
 
 
 def test_matching_lines_come_with_their_numbers() -> None:
-    got = shown(original(), Wanted(id="i", pattern=r"^line \d?7$"))
+    got = shown(original(), RecallRequest(id="i", pattern=r"^line \d?7$"))
     assert got.body.splitlines()[:2] == ["7: line 7", "17: line 17"] and got.matches == 10
-    some = shown(original(), Wanted(id="i", pattern="line", limit_chars=50))
+    some = shown(original(), RecallRequest(id="i", pattern="line", limit_chars=50))
     assert "95 of 100 matching lines left out" in some.left_out and 'lines "6-"' in some.left_out
-    assert "no line matches" in shown(original(), Wanted(id="i", pattern="nowhere")).left_out
+    assert "no line matches" in shown(original(), RecallRequest(id="i", pattern="nowhere")).left_out
 
 
 def test_a_pattern_cannot_be_made_slow() -> None:
     """SEC-6: this one takes the standard library's engine longer than the universe is old."""
     start = time.monotonic()
-    assert compiled("(a+)+$").find("a" * 50_000 + "b") is None
+    assert compile_pattern("(a+)+$").find("a" * 50_000 + "b") is None
     assert time.monotonic() - start < 5
 
 
 def test_what_is_no_pattern_is_taken_as_it_is_written() -> None:
-    got = shown(original("f(x\ny"), Wanted(id="i", pattern="f(x"))
+    got = shown(original("f(x\ny"), RecallRequest(id="i", pattern="f(x"))
     assert got.body == "1: f(x" and "as it is written" in got.left_out
-    assert "as it is written" in compiled(r"(?<=a)b").note, "look-behind isn't linear"
+    assert "as it is written" in compile_pattern(r"(?<=a)b").note, "look-behind isn't linear"
 
 
 def test_without_the_engine_patterns_are_literal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
-    pattern = compiled("a.c")
+    pattern = compile_pattern("a.c")
     assert pattern.find("xa.c") == (1, 4) and pattern.find("abc") is None and "google-re2" in pattern.note

@@ -9,10 +9,9 @@ import msgspec
 import pytest
 from tests.unit.context.making import UNBOUND, Talk, after, call, facts, image, text
 
-from holdfast.context.requests import to_request
-from holdfast.context.settle import media_limits, settle
-from holdfast.context.wire import NO_RESULT
-from holdfast.transcript.edits import Rewound
+from perdure.context.groups import NO_RESULT, media_limits, settle_open_calls
+from perdure.context.request import to_request
+from perdure.transcript.records import Rewound
 
 pytestmark = pytest.mark.unit
 
@@ -29,10 +28,10 @@ def test_an_open_call_is_answered_for_good() -> None:
     talk.user()
     talk.model(call("a"), call("b"))
     talk.result("a", "here")
-    (edit,) = settle(talk.view, facts())
+    (edit,) = settle_open_calls(talk.view, facts())
     assert edit.tool_use_ids == ("b",)
     talk.records.append(edit)
-    assert settle(talk.view, facts()) == ()
+    assert settle_open_calls(talk.view, facts()) == ()
     assert results(talk.view) == [("a", "here"), ("b", NO_RESULT)]
     talk.result("b", "too late")
     talk.answered()
@@ -45,7 +44,7 @@ def test_after_a_rewind_to_the_call_it_may_be_answered_again() -> None:
     talk = Talk()
     talk.user()
     asked = talk.model(call("a"))
-    talk.records += settle(talk.view, facts())
+    talk.records += settle_open_calls(talk.view, facts())
     talk.user("what happened?")
     talk.records.append(Rewound(to=asked.id))
     assert list(talk.view.open_calls) == ["a"]
@@ -58,7 +57,7 @@ def test_after_a_rewind_to_later_it_stays_settled() -> None:
     talk = Talk()
     talk.user()
     talk.model(call("a"))
-    talk.records += settle(talk.view, facts())
+    talk.records += settle_open_calls(talk.view, facts())
     answer = talk.model(text("it failed"))
     talk.user("and?")
     talk.records.append(Rewound(to=answer.id))

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.unit.context.making import NOW, UNBOUND, Talk, after, call, facts, image, shown, text
 
-from holdfast.context import snip as module
-from holdfast.context.snip import snip
+from perdure.context import clear as module
+from perdure.context.clear import snip
 
 pytestmark = pytest.mark.unit
 

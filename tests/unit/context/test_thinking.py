@@ -9,21 +9,21 @@ import msgspec
 import pytest
 from tests.unit.context.making import UNBOUND, Talk, call, facts, text, thinking
 
-from holdfast.context.cuts import open_loop
-from holdfast.context.remedies import without_refused_thinking
-from holdfast.context.requests import to_request
-from holdfast.context.thinking import (
-    closed,
+from perdure.context.cuts import open_loop
+from perdure.context.failures import without_refused_thinking
+from perdure.context.groups import flatten
+from perdure.context.request import to_request
+from perdure.context.thinking import (
+    closed_groups,
     closing_lines,
     dropped_thinking,
     is_broken,
     is_postponed,
-    wanted_back,
+    required_thinking,
     with_thinking,
 )
-from holdfast.context.wire import flatten
-from holdfast.transcript.edits import Change, Snipped, ThinkingDropped
-from holdfast.transcript.messages import MessageId
+from perdure.transcript.messages import MessageId
+from perdure.transcript.records import BlockChange, Snipped, ThinkingDropped
 
 pytestmark = pytest.mark.unit
 
@@ -46,7 +46,7 @@ def talk(*, is_open: bool) -> Talk:
 
 
 def gone(message: str) -> ThinkingDropped:
-    return ThinkingDropped(changes=(Change(message=MessageId(message), block=0),))
+    return ThinkingDropped(changes=(BlockChange(message=MessageId(message), block=0),))
 
 
 def dropped(view: Any, position: int, **more: Any) -> list[str]:
@@ -97,8 +97,8 @@ def test_an_edit_before_an_open_loop_waits() -> None:
 def test_an_edit_takes_its_thinking_along_only_where_something_was_sent() -> None:
     """TURN-7: what was never sent was never signed for."""
     view = talk(is_open=False).view
-    sent = Snipped(changes=(Change(message=MessageId("m3"), block=0),))
-    unsent = Snipped(changes=(Change(message=MessageId("m8"), block=0),))
+    sent = Snipped(changes=(BlockChange(message=MessageId("m3"), block=0),))
+    unsent = Snipped(changes=(BlockChange(message=MessageId("m8"), block=0),))
     assert len(with_thinking(view, (sent,), facts(model=BOUND))) == 2
     assert with_thinking(view, (unsent,), facts(model=BOUND)) == (unsent,)
     assert with_thinking(view, (), facts(model=BOUND)) == ()
@@ -172,21 +172,21 @@ def test_an_answer_in_several_messages_is_one() -> None:
 )
 def test_what_a_request_has_to_bring_back(protocol: str, head: Any, wanted: str) -> None:
     """TURN-15: by the protocol, and by the fields of whoever asks."""
-    assert wanted_back(protocol, head) == wanted
+    assert required_thinking(protocol, head) == wanted
 
 
 def test_a_request_that_is_made_once_is_closed_without_a_record() -> None:
     """TURN-15, SM-3: for another model, which gets no thinking, as for a loop that is broken; words of ours follow."""
     some = talk(is_open=True)
     groups = flatten(some.view)
-    assert closed(some.view, groups, len(some.view.items), is_bare=False) == groups
-    bare = closed(some.view, groups, len(some.view.items), is_bare=True)
+    assert closed_groups(some.view, groups, len(some.view.items), is_bare=False) == groups
+    bare = closed_groups(some.view, groups, len(some.view.items), is_bare=True)
     assert bare[:-1] == groups and bare[-1].role == "assistant"
     some.records.append(gone("m6"))
     groups = flatten(some.view)
-    assert len(closed(some.view, groups, len(some.view.items), is_bare=False)) == len(groups) + 1
+    assert len(closed_groups(some.view, groups, len(some.view.items), is_bare=False)) == len(groups) + 1
     done = talk(is_open=False)
-    assert closed(done.view, flatten(done.view), len(done.view.items), is_bare=True) == flatten(done.view)
+    assert closed_groups(done.view, flatten(done.view), len(done.view.items), is_bare=True) == flatten(done.view)
 
 
 def test_what_a_refusal_of_thinking_takes() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.context.making import Talk, after, call, facts, image, shown, text
 
-from holdfast.context.tool_results import preview_of, tool_result_budget
-from holdfast.transcript.blocks import ToolResult
+from perdure.context.offload import preview_of, tool_result_budget
+from perdure.transcript.blocks import ToolResult
 
 pytestmark = pytest.mark.unit
 

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from tests.unit.context.making import Talk, call, facts, image, text, thinking
 
-from holdfast.context.requests import to_request
-from holdfast.context.view import project
-from holdfast.context.wire import CONTINUES, NO_RESULT, flatten, lacks_turn
-from holdfast.testing import check_anthropic
-from holdfast.transcript.messages import Message, MessageId
-from holdfast.transcript.records import Front
+from perdure.context.groups import CONTINUES, NO_RESULT, flatten, lacks_turn
+from perdure.context.request import to_request
+from perdure.context.view import project
+from perdure.testing import check_anthropic
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.records import Front
 
 pytestmark = pytest.mark.unit
 

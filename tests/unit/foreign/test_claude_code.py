@@ -7,14 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.foreign.lines import answer, call, entry, jsonl, result, text, user
 
-from holdfast.transcript.foreign.claude_code import read
-from holdfast.transcript.foreign.recording import (
-    LoggedCompaction,
-    LoggedMicrocompaction,
-    LoggedRewind,
-    Recording,
-    Said,
-)
+from perdure.logs.claude_code import read
+from perdure.logs.recording import LoggedCompaction, LoggedMicrocompaction, LoggedRewind, RecordedMessage, Recording
 
 pytestmark = pytest.mark.unit
 
@@ -125,7 +119,7 @@ def test_origins() -> None:
 def test_summary_is_logged_only() -> None:
     got = one(user("s", None, "This session…", isCompactSummary=True, isVisibleInTranscriptOnly=True))
     (step,) = got.steps
-    assert isinstance(step, Said) and step.logged_only and step.message.origin == "summary"
+    assert isinstance(step, RecordedMessage) and step.logged_only and step.message.origin == "summary"
     assert got.messages == ()
 
 
@@ -282,7 +276,7 @@ START = (
 def test_going_back_to_an_earlier_prompt() -> None:
     got = one(*START, entry("system", "x", "a1", subtype="informational"), user("u3", "x", "second, otherwise"))
     assert got.steps[-2] == LoggedRewind(to="a1", line=6)
-    assert isinstance(got.steps[-1], Said) and got.steps[-1].message.id == "u3"
+    assert isinstance(got.steps[-1], RecordedMessage) and got.steps[-1].message.id == "u3"
 
 
 def test_going_back_twice_never_to_what_was_abandoned() -> None:

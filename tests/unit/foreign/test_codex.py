@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.unit.foreign.lines import jsonl
 
-from holdfast.transcript.blocks import Image
-from holdfast.transcript.foreign.codex import read
-from holdfast.transcript.foreign.recording import LoggedCompaction, LoggedRewind, Recording, Said
-from holdfast.transcript.messages import Usage
+from perdure.logs.codex import read
+from perdure.logs.recording import LoggedCompaction, LoggedRewind, RecordedMessage, Recording
+from perdure.transcript.blocks import Image
+from perdure.transcript.messages import Usage
 
 pytestmark = pytest.mark.unit
 
@@ -132,7 +132,11 @@ def test_compaction() -> None:
     emptied["payload"]["info"]["last_token_usage"]["total_tokens"] = 23_658
     got = one(spoke("user", "hi"), line("compacted", message="", replacement_history=kept), emptied)
     assert got.steps[1] == LoggedCompaction("line-2", 2, "auto", None, 23_658)
-    assert isinstance(got.steps[2], Said) and got.steps[2].logged_only and got.steps[2].message.origin == "summary"
+    assert (
+        isinstance(got.steps[2], RecordedMessage)
+        and got.steps[2].logged_only
+        and got.steps[2].message.origin == "summary"
+    )
     assert len(got.messages) == 1
 
 

@@ -7,8 +7,8 @@ import json
 import pytest
 from tests.unit.foreign.lines import jsonl, text, user
 
-from holdfast.errors import ForeignFormat
-from holdfast.transcript.foreign.detect import detect, read_recordings
+from perdure.errors import ForeignFormat
+from perdure.logs.detect import detect, read_recordings
 
 pytestmark = pytest.mark.unit
 
@@ -69,4 +69,4 @@ def test_what_no_reader_knows_is_refused_in_one_line(data: bytes, like: str) -> 
 def test_a_damaged_journal_of_our_own_is_refused_by_what_is_wrong() -> None:
     """ENG-3: its format is known, so the line and the damage are named."""
     with pytest.raises(ForeignFormat, match=r"some\.file: line 1: checksum mismatch"):
-        read_recordings(b'{"format":"holdfast-journal","version":1,"crc":"00000000"}\n', "some.file")
+        read_recordings(b'{"format":"perdure-journal","version":1,"crc":"00000000"}\n', "some.file")

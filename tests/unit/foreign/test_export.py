@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.transcript.blocks import Block, block_of, text_block
-from holdfast.transcript.foreign.claude_code import read
-from holdfast.transcript.foreign.export import Boundary, to_claude_code
-from holdfast.transcript.foreign.recording import LoggedCompaction, LoggedRewind, Said
-from holdfast.transcript.messages import Message, MessageId, Origin, ResponseId, Usage, content_of
+from perdure.logs.claude_code import read
+from perdure.logs.export import ExportedBoundary, to_claude_code
+from perdure.logs.recording import LoggedCompaction, LoggedRewind, RecordedMessage
+from perdure.transcript.blocks import Block, block_of, text_block
+from perdure.transcript.messages import Message, MessageId, Origin, ResponseId, Usage, content_of
 
 pytestmark = pytest.mark.unit
 
@@ -69,7 +69,7 @@ def test_entries_are_chained_and_always_the_same() -> None:
 
 
 def test_boundaries() -> None:
-    at = {MessageId("4"): Boundary("What was.", "manual", 90, 20, kept=(MessageId("3"), MessageId("4")))}
+    at = {MessageId("4"): ExportedBoundary("What was.", "manual", 90, 20, kept=(MessageId("3"), MessageId("4")))}
     entries = export(boundaries=at)
     told, summary = entries[5], entries[6]
     assert told["subtype"] == "compact_boundary" and told["parentUuid"] is None
@@ -80,6 +80,6 @@ def test_boundaries() -> None:
     steps = read(data, "x")[0].steps
     (compaction,) = (s for s in steps if isinstance(s, LoggedCompaction))
     assert (compaction.trigger, compaction.pre_tokens, compaction.post_tokens) == ("manual", 90, 20)
-    kept = {s.message.id: s.message.content for s in steps if isinstance(s, Said)}
+    kept = {s.message.id: s.message.content for s in steps if isinstance(s, RecordedMessage)}
     assert [kept[i] for i in compaction.kept] == [TALK[2].content, TALK[3].content]
     assert not any(isinstance(s, LoggedRewind) for s in steps)

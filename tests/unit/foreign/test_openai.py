@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.transcript.blocks import Image
-from holdfast.transcript.foreign.openai import read
-from holdfast.transcript.foreign.recording import Recording
+from perdure.logs.openai import read
+from perdure.logs.recording import Recording
+from perdure.transcript.blocks import Image
 
 pytestmark = pytest.mark.unit
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.transcript.foreign.recording import Recording
-from holdfast.transcript.foreign.swe_agent import read
-from holdfast.transcript.messages import Usage
+from perdure.logs.recording import Recording
+from perdure.logs.swe_agent import read
+from perdure.transcript.messages import Usage
 
 pytestmark = pytest.mark.unit
 

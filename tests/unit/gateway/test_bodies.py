@@ -8,20 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.gateway.bodies import Bodies, Slices, taken_apart
-from holdfast.gateway.digests import chain
-from holdfast.gateway.reading import Taken, Unmanageable
+from perdure.gateway.requests import BodyCache, MessageSlices, ParsedBody, Unmanageable, chain, taken_apart
 
 pytestmark = pytest.mark.unit
 SEED = b"seed"
 
 
-def again(bodies: Bodies, seed: bytes, body: bytes) -> Taken:
+def again(bodies: BodyCache, seed: bytes, body: bytes) -> ParsedBody:
     """A body as the gateway takes it apart that knows others."""
     return taken_apart(body, bodies.seen(seed, body))
 
 
-def links_of(taken: Taken) -> list[bytes]:
+def links_of(taken: ParsedBody) -> list[bytes]:
     """Links that tell which bytes they were made of."""
     return chain(SEED, [bytes(raw) for raw in taken.messages])
 
@@ -46,7 +44,7 @@ def told(number: int, mark: bool = False) -> dict[str, Any]:
 @pytest.mark.parametrize("order", ["front", "back"])
 def test_a_growing_history_is_read_from_where_it_grew(order: str, space: str) -> None:
     """Whatever stands around it, fields and messages are those of a whole reading, and only what is new is read."""
-    bodies = Bodies()
+    bodies = BodyCache()
     for count in range(1, 12):
         history = [told(n, mark=n >= count - 2) for n in range(count)]  # breakpoints wander with the end
         tools = [{"name": "t", "input_schema": {"type": "object"}}]
@@ -65,7 +63,7 @@ def test_a_growing_history_is_read_from_where_it_grew(order: str, space: str) ->
 
 def test_random_edits_of_a_history_are_read_as_they_are() -> None:
     """Cut, changed and lengthened histories in any order, in front of tails of all kinds."""
-    chance, bodies = random.Random(7), Bodies()
+    chance, bodies = random.Random(7), BodyCache()
     history = [told(0)]
     for _ in range(300):
         cut = chance.randrange(1, len(history) + 1)
@@ -91,7 +89,7 @@ def test_random_edits_of_a_history_are_read_as_they_are() -> None:
 )
 def test_what_goes_on_strangely_is_read_whole(tail: bytes) -> None:
     """SEC-6: what isn't JSON is refused as ever; of two arrays the last is the one, as every reader has it."""
-    bodies = Bodies()
+    bodies = BodyCache()
     first = body_of([told(0), told(1)])
     taken = again(bodies, SEED, first)
     bodies.keep(SEED, taken, 0, links_of(taken))
@@ -112,14 +110,14 @@ def test_a_copy_of_the_messages_elsewhere_is_not_taken_for_them() -> None:
     messages = [told(0), told(1)]
     inner = msgspec.json.encode(messages).decode()
     body = f'{{"metadata":{{"messages":{inner}}},"messages":{inner}}}'.encode()
-    taken = again(Bodies(), SEED, body)
+    taken = again(BodyCache(), SEED, body)
     assert [msgspec.json.decode(raw) for raw in taken.messages] == messages
-    assert not isinstance(taken.messages, Slices), "not told, so nothing is remembered of it"
+    assert not isinstance(taken.messages, MessageSlices), "not told, so nothing is remembered of it"
 
 
 def test_others_histories_and_memory_stay_apart() -> None:
     """GW-4: another seed knows nothing; what is kept is bounded."""
-    bodies = Bodies(most_bytes=2_000)
+    bodies = BodyCache(most_bytes=2_000)
     body = body_of([told(0), told(1)])
     taken = again(bodies, SEED, body)
     bodies.keep(SEED, taken, 0, links_of(taken))

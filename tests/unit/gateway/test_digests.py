@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.gateway.anthropic import AnthropicSide
-from holdfast.gateway.digests import Known, Limits, TooMuch, chain, digest, seed
-from holdfast.gateway.openai import OpenAISide
-from holdfast.gateway.reading import Unmanageable
+from perdure.gateway.anthropic import AnthropicProtocol
+from perdure.gateway.openai import OpenAIProtocol
+from perdure.gateway.requests import DigestLimits, LinkCache, TooMuch, Unmanageable, chain, digest, seed
 
 pytestmark = pytest.mark.unit
 TEXT = {"type": "text", "text": "hello"}
@@ -61,17 +60,17 @@ def test_a_chain_tells_histories_apart_by_their_order_and_their_beginning() -> N
 def test_a_history_that_was_seen_is_not_read_again() -> None:
     """GW-3: only new messages are scanned. What is forgotten is read once more, and comes to the same."""
     raws = [msgspec.Raw(msgspec.json.encode({"role": "user", "content": f"m{n}"})) for n in range(20)]
-    side, known, read = AnthropicSide(), Known(most=15), list[bytes]()
+    side, known, read = AnthropicProtocol(), LinkCache(most=15), list[bytes]()
 
     def reading(raw: bytes) -> bytes:
         read.append(raw)
-        return side.digest(raw, Limits())
+        return side.digest(raw, DigestLimits())
 
     first = known.chain(b"start", raws[:10], reading)
     assert len(read) == 10
     assert known.chain(b"start", raws[:12], reading)[:11] == first and len(read) == 12
     longer = known.chain(b"start", raws, reading)
-    assert longer[:11] == first == chain(b"start", [side.digest(bytes(raw), Limits()) for raw in raws[:10]])
+    assert longer[:11] == first == chain(b"start", [side.digest(bytes(raw), DigestLimits()) for raw in raws[:10]])
 
 
 def test_messages_beyond_the_limits_are_not_read() -> None:
@@ -82,8 +81,8 @@ def test_messages_beyond_the_limits_are_not_read() -> None:
     with pytest.raises(TooMuch, match="too_deep"):
         digest("user", [{"type": "odd", "x": deep}])
     with pytest.raises(TooMuch, match="too_many_blocks"):
-        digest("user", [TEXT] * 3, Limits(blocks=2))
-    side = AnthropicSide()
+        digest("user", [TEXT] * 3, DigestLimits(blocks=2))
+    side = AnthropicProtocol()
     for raw in (
         b'{"role":"user"}',
         b'{"role":"user","content":[1]}',
@@ -91,16 +90,16 @@ def test_messages_beyond_the_limits_are_not_read() -> None:
         b"[" * 5_000,
     ):
         with pytest.raises(Unmanageable):
-            side.digest(raw, Limits())
+            side.digest(raw, DigestLimits())
 
 
 def test_chat_messages_come_to_the_same_as_the_answers_they_were() -> None:
     """A client of Chat Completions says the model's answer back as it got it, or as a plain object."""
     call = {"id": "c1", "type": "function", "function": {"name": "Read", "arguments": '{"path": "a"}'}}
-    side = OpenAISide()
+    side = OpenAIProtocol()
 
     def of(message: dict[str, Any]) -> bytes:
-        return side.digest(msgspec.json.encode(message), Limits())
+        return side.digest(msgspec.json.encode(message), DigestLimits())
 
     short = {"role": "assistant", "content": "hi", "tool_calls": [call]}
     long = {**short, "refusal": None, "annotations": [], "audio": None, "function_call": None}

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.adapters.anthropic_events import Assembly
-from holdfast.errors import StreamCut
-from holdfast.gateway import events
-from holdfast.gateway.anthropic import AnthropicSide
-from holdfast.gateway.openai import OpenAISide
-from holdfast.gateway.reading import Incoming, Side
-from holdfast.testing import EventStream, FakeUpstream, say, text, thinking, tool_use
+from perdure.adapters.providers.anthropic import AnthropicReplyBuilder
+from perdure.errors import StreamCut
+from perdure.gateway import events
+from perdure.gateway.anthropic import AnthropicProtocol
+from perdure.gateway.openai import OpenAIProtocol
+from perdure.gateway.requests import ClientProtocol, ClientRequest
+from perdure.testing import EventStream, FakeUpstream, say, text, thinking, tool_use
 
 pytestmark = pytest.mark.unit
-ASKED = Incoming(b"{}", {"model": msgspec.Raw(b'"m"')}, ())
+ASKED = ClientRequest(b"{}", {"model": msgspec.Raw(b'"m"')}, ())
 
 
 def answer() -> Any:
@@ -33,7 +33,7 @@ ANTHROPIC = b"".join(EventStream(answer()))
 OPENAI = b"".join(EventStream(answer(), dialect="openai", include_usage=True))
 
 
-def through(side: Side, stream: bytes, cuts: list[int], cap: int | None = None) -> tuple[bytes, Any]:
+def through(side: ClientProtocol, stream: bytes, cuts: list[int], cap: int | None = None) -> tuple[bytes, Any]:
     reader = side.reader(ASKED, cap, is_stream=True)
     places = sorted({min(cut, len(stream)) for cut in cuts} | {0, len(stream)})
     out = b"".join(reader.take(stream[a:b]) for a, b in itertools.pairwise(places))
@@ -42,9 +42,9 @@ def through(side: Side, stream: bytes, cuts: list[int], cap: int | None = None) 
 
 @given(st.lists(st.integers(0, len(ANTHROPIC)), max_size=8))
 def test_the_bytes_of_a_message_stream_stay_what_they_are(cuts: list[int]) -> None:
-    out, reader = through(AnthropicSide(), ANTHROPIC, cuts)
+    out, reader = through(AnthropicProtocol(), ANTHROPIC, cuts)
     assert out == ANTHROPIC
-    assert len(AnthropicSide().reader(ASKED, None, is_stream=True).take(ANTHROPIC)) < len(ANTHROPIC), (
+    assert len(AnthropicProtocol().reader(ASKED, None, is_stream=True).take(ANTHROPIC)) < len(ANTHROPIC), (
         "the end is held back until the answer is recorded"
     )
     assert [block.kind for block in reader.reply().blocks] == ["thinking", "text", "tool_use"]
@@ -52,20 +52,20 @@ def test_the_bytes_of_a_message_stream_stay_what_they_are(cuts: list[int]) -> No
 
 @given(st.lists(st.integers(0, len(OPENAI)), max_size=8))
 def test_the_bytes_of_a_chat_stream_stay_what_they_are(cuts: list[int]) -> None:
-    out, reader = through(OpenAISide(), OPENAI, cuts)
+    out, reader = through(OpenAIProtocol(), OPENAI, cuts)
     assert out == OPENAI
     assert reader.reply().text == "two words"
 
 
 def test_line_ends_of_any_kind_and_comments_pass() -> None:
     stream = b": ping\r\n\r\n" + ANTHROPIC.replace(b"\n", b"\r\n")
-    out, reader = through(AnthropicSide(), stream, [3, 17, 400])
+    out, reader = through(AnthropicProtocol(), stream, [3, 17, 400])
     assert out == stream and reader.reply().text == "two words"
 
 
 def test_only_usage_changes_when_the_meter_is_capped() -> None:
     """GW-2: all counts of input in one proportion; output as it is."""
-    out, reader = through(AnthropicSide(), ANTHROPIC, [50, 500], cap=100)
+    out, reader = through(AnthropicProtocol(), ANTHROPIC, [50, 500], cap=100)
     plain, shown = (
         [msgspec.json.decode(line[6:]) for line in stream.splitlines() if line.startswith(b"data: ")]
         for stream in (ANTHROPIC, out)
@@ -83,14 +83,14 @@ def test_only_usage_changes_when_the_meter_is_capped() -> None:
 def test_what_cannot_be_read_is_passed_on_unread() -> None:
     """REL-15."""
     stream = ANTHROPIC.replace(b'"index":1', b'"index":null')
-    out, reader = through(AnthropicSide(), stream, [10])
+    out, reader = through(AnthropicProtocol(), stream, [10])
     assert out == stream
     with pytest.raises(StreamCut):
         reader.reply()
 
 
 def test_an_answer_without_its_end_is_no_answer() -> None:
-    reader = AnthropicSide().reader(ASKED, None, is_stream=True)
+    reader = AnthropicProtocol().reader(ASKED, None, is_stream=True)
     half = ANTHROPIC[: len(ANTHROPIC) // 2]
     assert reader.take(half) + reader.end() == half
     with pytest.raises(StreamCut):
@@ -113,17 +113,17 @@ def test_no_byte_is_looked_through_twice(monkeypatch: pytest.MonkeyPatch, chunk:
     monkeypatch.setattr(events, "_END", Counting())
     size = 20_000 if chunk < 10 else 900_000
     stream = b"data: {}\n\n" * 2_000 + b'event: x\ndata: {"a":"' + b"y" * size + b'"}\n\n' + ANTHROPIC
-    reader = AnthropicSide().reader(ASKED, None, is_stream=True)
+    reader = AnthropicProtocol().reader(ASKED, None, is_stream=True)
     out = b"".join(reader.take(stream[n : n + chunk]) for n in range(0, len(stream), chunk)) + reader.end()
     assert out == stream and reader.reply().text == "two words"
     assert looked <= len(stream) * (1 + 2 / chunk) + 10
 
 
 @pytest.mark.parametrize("has_end", [True, False])
-@pytest.mark.parametrize("side", [AnthropicSide(), OpenAISide()], ids=["anthropic", "openai"])
-def test_an_event_too_large_to_be_read_is_passed_on_as_it_comes(side: Side, has_end: bool) -> None:
+@pytest.mark.parametrize("side", [AnthropicProtocol(), OpenAIProtocol()], ids=["anthropic", "openai"])
+def test_an_event_too_large_to_be_read_is_passed_on_as_it_comes(side: ClientProtocol, has_end: bool) -> None:
     """SPD-8, REL-15: the client gets every byte, at once; nothing of it is kept, and the answer isn't recorded."""
-    stream = ANTHROPIC if isinstance(side, AnthropicSide) else OPENAI
+    stream = ANTHROPIC if isinstance(side, AnthropicProtocol) else OPENAI
     large = b'data: {"type":"ping","x":"' + b"y" * 3_000_000 + (b'"}\n\n' if has_end else b"")
     reader = side.reader(ASKED, 10, is_stream=True, most_bytes=100_000)
     out, waiting = b"", 0
@@ -136,8 +136,8 @@ def test_an_event_too_large_to_be_read_is_passed_on_as_it_comes(side: Side, has_
         reader.reply()
 
 
-@pytest.mark.parametrize("side", [AnthropicSide(), OpenAISide()], ids=["anthropic", "openai"])
-def test_an_answer_too_large_to_be_read_is_passed_on_as_it_comes(side: Side) -> None:
+@pytest.mark.parametrize("side", [AnthropicProtocol(), OpenAIProtocol()], ids=["anthropic", "openai"])
+def test_an_answer_too_large_to_be_read_is_passed_on_as_it_comes(side: ClientProtocol) -> None:
     """SPD-8, REL-15: likewise one that is no stream."""
     reader = side.reader(ASKED, 10, is_stream=False, most_bytes=1_000)
     assert reader.take(b"{" * 900) == b""
@@ -149,7 +149,7 @@ def test_an_answer_too_large_to_be_read_is_passed_on_as_it_comes(side: Side) -> 
 
 def test_many_small_pieces_make_one_text_once() -> None:
     """SPD-8: the text of a block is put together at its end, not with each piece."""
-    assembly = Assembly()
+    assembly = AnthropicReplyBuilder()
     feed = [{"type": "message_start", "message": {"id": "m"}}]
     feed += [{"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "so "}}]
     piece = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "word "}}

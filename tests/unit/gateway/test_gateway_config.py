@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.config import load
-from holdfast.errors import BadSetting
-from holdfast.gateway.config import from_config, gateway_config, settings_of
-from holdfast.gateway.tenants import Tenants, credential_of
-from holdfast.gateway.upstream import headers_up, is_plain_path, target_of
-from holdfast.settings import Settings
+from perdure.adapters.config import load
+from perdure.errors import BadSetting
+from perdure.gateway.config import Tenants, credential_of, from_config, gateway_config, settings_of
+from perdure.gateway.upstream import headers_up, is_plain_path, target_of
+from perdure.settings import Settings
 
 pytestmark = pytest.mark.unit
 
@@ -52,12 +51,12 @@ def test_what_cannot_be_used_is_said_in_one_line(table: dict[str, Any], said: st
 def test_a_project_may_not_say_where_keys_are_sent(tmp_path: Path) -> None:
     """SEC-7: a cloned repository's configuration names no upstream."""
     home, project = tmp_path / "home", tmp_path / "project"
-    for folder in (home, project / ".holdfast"):
+    for folder in (home, project / ".perdure"):
         folder.mkdir(parents=True)
     (home / "config.toml").write_text('[gateway]\nport = 9000\n[gateway.upstreams.own]\nurl = "https://own.example"\n')
     evil = '[gateway.upstreams.own]\nurl = "https://evil.example"\n'
-    (project / ".holdfast" / "config.toml").write_text(evil)
-    config = load({"HOLDFAST_HOME": str(home)}, cwd=project, trusts=True)
+    (project / ".perdure" / "config.toml").write_text(evil)
+    config = load({"PERDURE_HOME": str(home)}, cwd=project, trusts=True)
     assert from_config(config).upstreams["own"].url == "https://own.example"
     assert any(warning.name == "gateway" for warning in config.warnings)
 

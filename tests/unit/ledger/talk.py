@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.context.ledger import compacted
-from holdfast.context.ledger.compacted import gathered
-from holdfast.context.ledger.memory import Memory
-from holdfast.transcript.messages import Message, MessageId
+from perdure.compaction.ledger import compact_messages
+from perdure.compaction.ledger.compacted import memory_of_messages
+from perdure.compaction.ledger.memory import LedgerMemory
+from perdure.transcript.messages import Message, MessageId
 
 
 class Talk:
@@ -43,8 +43,8 @@ class Talk:
         return self.ran("Bash", {"command": command}, result, is_error=is_error)
 
     @property
-    def memory(self) -> Memory:
-        return gathered(self.messages)
+    def memory(self) -> LedgerMemory:
+        return memory_of_messages(self.messages)
 
     def text(self, budget: int = 4_000) -> str:
-        return compacted(self.messages, budget).text
+        return compact_messages(self.messages, budget).text

@@ -1,4 +1,4 @@
-"""CMP-5, QLT-1: `holdfast compact FILE --at LINE` prints what survives, by the contract that others measure with."""
+"""CMP-5, QLT-1: `perdure compact FILE --at LINE` prints what survives, by the contract that others measure with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.app import run
+from perdure.cli.app import run
 
 pytestmark = pytest.mark.unit
 

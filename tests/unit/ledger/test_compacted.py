@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.ledger.talk import Talk
 
-from holdfast.context.ledger import compacted
-from holdfast.transcript.messages import Message, MessageId
-from holdfast.transcript.tokens import base_tokens
+from perdure.compaction.ledger import compact_messages
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.tokens import base_tokens
 
 pytestmark = pytest.mark.unit
 
@@ -37,15 +37,15 @@ def test_a_view_for_people_and_models() -> None:
 def test_the_budget_holds_and_the_tail_stands_outside() -> None:
     messages = busy().messages
     for budget in (50, 200, 500, 2_000, 8_000):
-        done = compacted(messages, budget)
+        done = compact_messages(messages, budget)
         assert done.tokens == base_tokens(done.text) <= budget
-        assert compacted(messages, budget, 1_000).tokens <= budget + 1_000
-    tailed = compacted(messages, 500, 1_000).text
+        assert compact_messages(messages, budget, 1_000).tokens <= budget + 1_000
+    tailed = compact_messages(messages, 500, 1_000).text
     assert tailed.rstrip().endswith("Now write the docs") and tailed.count("Now write the docs") == 1
 
 
 def test_what_was_kept_and_dropped_is_told_with_ids() -> None:
-    done = compacted(busy().messages, 1_500)
+    done = compact_messages(busy().messages, 1_500)
     assert {"words", "edited", "commands"} <= {entry["section"] for entry in done.kept}
     assert done.dropped["commands"]["count"] and all(
         one.startswith("call-") for one in done.dropped["commands"]["recall"]
@@ -70,12 +70,12 @@ def test_many_changed_files_are_all_named_when_room_is_scarce() -> None:
     talk = Talk().user("Go")
     for number in range(60):
         talk.ran("Write", {"file_path": f"/home/me/app/src/deep/folder/module_{number}.py", "content": "x"})
-    done = compacted(talk.messages, 400)
+    done = compact_messages(talk.messages, 400)
     assert done.tokens <= 400 and all(f"module_{number}.py" in done.text for number in range(60))
 
 
 def test_pins_stand_first_word_for_word() -> None:
-    done = compacted(busy().messages, 600, pins=("never touch main",))
+    done = compact_messages(busy().messages, 600, pins=("never touch main",))
     assert "## Pinned by the user, word for word\n```\nnever touch main\n```" in done.text
 
 
@@ -85,7 +85,7 @@ def test_summaries_and_restored_content_are_no_source() -> None:
     before = talk.text()
     summary = Message.of("user", "the_secret_of_the_summary", id=MessageId("s"), origin="summary")
     restored = Message.of("user", "the_restored_thing", id=MessageId("r"), origin="restored")
-    assert compacted([summary, restored, *talk.messages], 4_000).text == before
+    assert compact_messages([summary, restored, *talk.messages], 4_000).text == before
 
 
 def test_of_a_command_only_what_was_typed_for_the_model_is_kept() -> None:
@@ -96,5 +96,5 @@ def test_of_a_command_only_what_was_typed_for_the_model_is_kept() -> None:
 
 
 def test_an_empty_history_and_no_budget() -> None:
-    assert compacted([], 1_000).tokens <= 1_000
-    assert compacted(busy().messages, 0).text == ""
+    assert compact_messages([], 1_000).tokens <= 1_000
+    assert compact_messages(busy().messages, 0).text == ""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.context.ledger.facts import facts_in, kind_of, normal_path, short_path
-from holdfast.context.ledger.weights import weight
+from perdure.compaction.ledger.facts import facts_in, kind_of, normal_path, short_path, weight
 
 pytestmark = pytest.mark.unit
 
@@ -13,7 +12,7 @@ pytestmark = pytest.mark.unit
 @pytest.mark.parametrize(
     ("text", "facts"),
     [
-        ("see src/holdfast/view.py:12 for it", ["holdfast/view.py", "view.py"]),
+        ("see src/perdure/view.py:12 for it", ["perdure/view.py", "view.py"]),
         ("D:\\work\\site\\src\\pages\\index.tsx", ["pages/index.tsx", "index.tsx"]),
         ('{"path": "C:\\\\Users\\\\me\\\\notes.md"}', ["me/notes.md", "notes.md"]),
         ("view.items[3] and foo_bar.bazQux", ["foo_bar", "bazQux"]),

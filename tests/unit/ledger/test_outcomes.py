@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.ledger.talk import Talk
 
-from holdfast.context.ledger.outcomes import outcome, runner_of
+from perdure.compaction.ledger.reader import read_outcome, runner_of
 
 pytestmark = pytest.mark.unit
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_exit_codes_of_common_agents(text: str, is_error: bool, ok: bool, code: int | None) -> None:
-    what = outcome(text, is_error=is_error, is_run=True)
+    what = read_outcome(text, is_error=is_error, is_run=True)
     assert (what.ok, what.code) == (ok, code)
 
 
@@ -41,12 +41,12 @@ def test_exit_codes_of_common_agents(text: str, is_error: bool, ok: bool, code: 
     ],
 )
 def test_failing_tests_of_common_runners(text: str, failed: tuple[str, ...]) -> None:
-    assert outcome(text, is_error=True, is_run=True).failed == failed
+    assert read_outcome(text, is_error=True, is_run=True).failed == failed
 
 
 def test_the_line_that_says_how_it_went() -> None:
-    assert outcome("x\n===== 3 passed in 0.1s =====\n", is_error=False, is_run=True).line == "3 passed in 0.1s"
-    bad = outcome("Exit code 1\nValueError: no such thing\nat the end", is_error=True, is_run=True)
+    assert read_outcome("x\n===== 3 passed in 0.1s =====\n", is_error=False, is_run=True).line == "3 passed in 0.1s"
+    bad = read_outcome("Exit code 1\nValueError: no such thing\nat the end", is_error=True, is_run=True)
     assert bad.line == "ValueError: no such thing" == bad.errors[0]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.ledger.tools import Deed, Tools
+from perdure.compaction.ledger.reader import ActionKind, ToolTable
 
 pytestmark = pytest.mark.unit
 
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.unit
         ("mcp__files__read_file", "read"), ("something_else", "other"),
     ],
 )  # fmt: skip
-def test_deeds_by_name(name: str, deed: Deed) -> None:
-    assert Tools().deed(name) == deed
+def test_deeds_by_name(name: str, deed: ActionKind) -> None:
+    assert ToolTable().deed(name) == deed
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_deeds_by_name(name: str, deed: Deed) -> None:
     ],
 )
 def test_what_a_call_touches(name: str, given: dict[str, Any], touched: list[tuple[str, str, str]]) -> None:
-    assert [(t.path, t.deed, t.span) for t in Tools().deeds(name, given).touches] == touched
+    assert [(t.path, t.deed, t.span) for t in ToolTable().deeds(name, given).touches] == touched
 
 
 def test_users_register_their_tools() -> None:
     """RST-10: by pattern, in code or in the setting `ledger_tools`."""
-    own = Tools().with_pattern("deploy_.*", "run")
-    assert own.deed("deploy_site") == "run" and Tools().deed("deploy_site") == "other"
-    assert Tools.of(["deploy_.*=run", "Read=other", "x=nonsense"]).deed("deploy_all") == "run"
-    assert Tools.of(["Read=other"]).deed("Read") == "other"
+    own = ToolTable().with_pattern("deploy_.*", "run")
+    assert own.deed("deploy_site") == "run" and ToolTable().deed("deploy_site") == "other"
+    assert ToolTable.of(["deploy_.*=run", "Read=other", "x=nonsense"]).deed("deploy_all") == "run"
+    assert ToolTable.of(["Read=other"]).deed("Read") == "other"

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from tests.unit.ledger.talk import Talk
 
-from holdfast.context.ledger.compacted import Around, render
-from holdfast.context.restore.background import Jobs, track
-from holdfast.context.restore.happened import Hearing
-from holdfast.context.restore.shell import Fate, fates_of
+from perdure.compaction.ledger.compacted import RecordSurroundings, render
+from perdure.compaction.restore.calls import HistoryReader, ShellRemoval, shell_removals
+from perdure.compaction.restore.kinds import BackgroundJobs, track_background
 
 pytestmark = pytest.mark.unit
 
@@ -31,15 +30,15 @@ def began() -> Talk:
 
 def restored(talk: Talk) -> dict[str, str]:
     """What comes back behind a boundary, by the same reader."""
-    state = Jobs()
-    for one in Hearing().of(talk.messages):
-        state = track(state, one)
+    state = BackgroundJobs()
+    for one in HistoryReader().of(talk.messages):
+        state = track_background(state, one)
     return {identity: job.state for identity, job in state.jobs.items()}
 
 
 def record(talk: Talk) -> str:
     """Without a raw tail, so that commands which stand in it are listed."""
-    return render(talk.memory, 4_000, Around(lead="")).text
+    return render(talk.memory, 4_000, RecordSurroundings(lead="")).text
 
 
 def runs(talk: Talk) -> bool:
@@ -200,12 +199,12 @@ def test_errors_are_resolved_only_by_a_run_without_any() -> None:
 
 def test_what_a_command_takes_away() -> None:
     """RST-10: read once, for the record and for what comes back."""
-    assert fates_of("cd src && rm -rf 'a b' \"c.py\"", "/w") == [
-        Fate("/w/src/a b", "deleted", by="rm"),
-        Fate("/w/src/c.py", "deleted", by="rm"),
+    assert shell_removals("cd src && rm -rf 'a b' \"c.py\"", "/w") == [
+        ShellRemoval("/w/src/a b", "deleted", by="rm"),
+        ShellRemoval("/w/src/c.py", "deleted", by="rm"),
     ]
-    assert fates_of("mv a.py b.py dir/", "/w") == [
-        Fate("/w/a.py", "moved", "/w/dir/a.py", "mv"),
-        Fate("/w/b.py", "moved", "/w/dir/b.py", "mv"),
+    assert shell_removals("mv a.py b.py dir/", "/w") == [
+        ShellRemoval("/w/a.py", "moved", "/w/dir/a.py", "mv"),
+        ShellRemoval("/w/b.py", "moved", "/w/dir/b.py", "mv"),
     ]
-    assert fates_of("rm $FILE; echo rm a.py; grep rm x") == []
+    assert shell_removals("rm $FILE; echo rm a.py; grep rm x") == []

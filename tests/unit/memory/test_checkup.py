@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.memory.checkup import findings
-from holdfast.memory.contents import Limits
+from perdure.memory.index_file import IndexLimits, memory_findings
 
 pytestmark = pytest.mark.unit
 
 
-def said(files: dict[str, tuple[str, ...]], indexes: dict[str, str | None], limits: Limits | None = None) -> list[str]:
-    found = findings(files, indexes, limits or Limits())
+def said(
+    files: dict[str, tuple[str, ...]], indexes: dict[str, str | None], limits: IndexLimits | None = None
+) -> list[str]:
+    found = memory_findings(files, indexes, limits or IndexLimits())
     return [f"{one.weight} {one.file}{f':{one.line}' if one.line else ''} {one.text}" for one in found]
 
 
@@ -36,7 +37,7 @@ def test_what_is_wrong_is_said(files: dict[str, tuple[str, ...]], indexes: dict[
 
 
 def test_an_index_over_its_limits_is_an_error_with_the_numbers() -> None:
-    (one,) = said({}, {"": "text\n" * 9}, Limits(5, 1_000))
+    (one,) = said({}, {"": "text\n" * 9}, IndexLimits(5, 1_000))
     assert one == "error MEMORY.md 9 lines and 44 bytes: only 5 lines and 1,000 bytes are read"
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import BadSetting
-from holdfast.memory.directory import (
+from perdure.errors import BadSetting
+from perdure.memory.places import (
     MAIN_RIGHTS,
-    Grounds,
-    Rights,
+    MemoryRights,
+    MemoryRoots,
     agent_directory,
-    allowed,
+    allowed_directories,
     is_memory,
     project_directory,
     right_to,
@@ -18,26 +18,26 @@ from holdfast.memory.directory import (
 )
 
 pytestmark = pytest.mark.unit
-GROUNDS = Grounds(home="/h/.holdfast", slug="-srv-app", root="/srv/app", user_home="/h")
+GROUNDS = MemoryRoots(home="/h/.perdure", slug="-srv-app", root="/srv/app", user_home="/h")
 
 
 def test_places_of_a_project_a_user_and_agents() -> None:
-    assert project_directory(GROUNDS) == "/h/.holdfast/projects/-srv-app/memory"
-    assert user_directory(GROUNDS) == "/h/.holdfast/memory"
-    assert agent_directory(GROUNDS, "reviewer", "user") == "/h/.holdfast/agent-memory/reviewer"
-    assert agent_directory(GROUNDS, "reviewer", "project") == "/srv/app/.holdfast/agent-memory/reviewer"
-    assert agent_directory(GROUNDS, "reviewer", "local") == "/srv/app/.holdfast/agent-memory-local/reviewer"
+    assert project_directory(GROUNDS) == "/h/.perdure/projects/-srv-app/memory"
+    assert user_directory(GROUNDS) == "/h/.perdure/memory"
+    assert agent_directory(GROUNDS, "reviewer", "user") == "/h/.perdure/agent-memory/reviewer"
+    assert agent_directory(GROUNDS, "reviewer", "project") == "/srv/app/.perdure/agent-memory/reviewer"
+    assert agent_directory(GROUNDS, "reviewer", "local") == "/srv/app/.perdure/agent-memory-local/reviewer"
 
 
 @pytest.mark.parametrize(("given", "path"), [("~/m", "/h/m"), ("/x/m", "/x/m"), ("~", "/h")])
 def test_a_setting_names_another_place(given: str, path: str) -> None:
-    grounds = Grounds(home=GROUNDS.home, slug="s", root=GROUNDS.root, user_home="/h", directory=given)
+    grounds = MemoryRoots(home=GROUNDS.home, slug="s", root=GROUNDS.root, user_home="/h", directory=given)
     assert project_directory(grounds) == path
 
 
 def test_a_relative_place_is_refused() -> None:
     with pytest.raises(BadSetting, match="absolute"):
-        project_directory(Grounds(home="/h", slug="s", root="/r", user_home="/h", directory="here"))
+        project_directory(MemoryRoots(home="/h", slug="s", root="/r", user_home="/h", directory="here"))
 
 
 @pytest.mark.parametrize("agent", ["../x", "a/b", "", ".hidden", "a..b", "x" * 65])
@@ -62,17 +62,19 @@ def test_what_is_a_memory(file: str, yes: bool) -> None:
 
 
 def test_rights_of_an_agent_reach_its_own_folders_and_what_it_was_given() -> None:
-    among = allowed(GROUNDS, Rights(agent="reviewer", scopes=("user", "local"), project="read", user="none"))
-    assert right_to("/h/.holdfast/agent-memory/reviewer/a.md", among) == "write"
-    assert right_to("/srv/app/.holdfast/agent-memory-local/reviewer/a.md", among) == "write"
-    assert right_to("/srv/app/.holdfast/agent-memory/reviewer/a.md", among) == "none"
-    assert right_to("/h/.holdfast/agent-memory/other/a.md", among) == "none"
-    assert right_to("/h/.holdfast/projects/-srv-app/memory/a.md", among) == "read"
-    assert right_to("/h/.holdfast/memory/a.md", among) == "none"
+    among = allowed_directories(
+        GROUNDS, MemoryRights(agent="reviewer", scopes=("user", "local"), project="read", user="none")
+    )
+    assert right_to("/h/.perdure/agent-memory/reviewer/a.md", among) == "write"
+    assert right_to("/srv/app/.perdure/agent-memory-local/reviewer/a.md", among) == "write"
+    assert right_to("/srv/app/.perdure/agent-memory/reviewer/a.md", among) == "none"
+    assert right_to("/h/.perdure/agent-memory/other/a.md", among) == "none"
+    assert right_to("/h/.perdure/projects/-srv-app/memory/a.md", among) == "read"
+    assert right_to("/h/.perdure/memory/a.md", among) == "none"
 
 
 def test_the_main_agent_may_write_what_is_the_projects_and_the_users() -> None:
-    among = allowed(GROUNDS, MAIN_RIGHTS)
-    assert right_to("/h/.holdfast/projects/-srv-app/memory/team/a.md", among) == "write"
-    assert right_to("/h/.holdfast/memory", among) == "write"
+    among = allowed_directories(GROUNDS, MAIN_RIGHTS)
+    assert right_to("/h/.perdure/projects/-srv-app/memory/team/a.md", among) == "write"
+    assert right_to("/h/.perdure/memory", among) == "write"
     assert right_to("/srv/app/src/a.md", among) == "none"

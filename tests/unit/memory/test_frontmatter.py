@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memory.frontmatter import MAX_CHARS, MAX_DEPTH, MAX_VALUES, _plain_fields, _strict, front_matter
+from perdure.text.frontmatter import MAX_CHARS, MAX_DEPTH, MAX_VALUES, _plain_fields, _strict, front_matter
 
 pytestmark = pytest.mark.unit
 

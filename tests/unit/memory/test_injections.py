@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.memory.trust.injections import RULES, find_injections
+from perdure.memory.trust.injections import RULES, find_injections
 
 pytestmark = pytest.mark.unit
 

@@ -8,14 +8,13 @@ import anyio
 import pytest
 from tests.folders import PLACES, Table
 
-from holdfast.context.instructions import start_message
-from holdfast.context.trusted import least_trust, summary_trust, trust_in, trust_tokens
-from holdfast.engine.compaction import Done, compact
-from holdfast.memory.instructions.budget import fit
-from holdfast.memory.instructions.discovery import at_start
-from holdfast.memory.trust.labels import Trust, least, trust
-from holdfast.transcript.messages import Message
-from holdfast.wiring import memory_session
+from perdure.context.accounting import least_trust, summary_trust, trust_in, trust_tokens
+from perdure.context.instructions import start_message
+from perdure.engine.compact import CompactionSuccess, compact
+from perdure.memory.instructions import at_start, fit
+from perdure.memory.trust.labels import TrustLevel, least, trust
+from perdure.transcript.messages import Message
+from perdure.wiring import memory_session
 
 pytestmark = pytest.mark.unit
 
@@ -24,7 +23,7 @@ WEB = {"type": "web_search_tool_result", "tool_use_id": "t", "content": []}
 IMAGE = {"type": "image", "source": {"type": "url", "url": "u"}}
 
 
-def label(role: Any, block: dict[str, Any] | str, **fields: Any) -> Trust:
+def label(role: Any, block: dict[str, Any] | str, **fields: Any) -> TrustLevel:
     message = Message.of(role, [block] if isinstance(block, dict) else block, **fields)
     return trust(message, message.blocks[0])
 
@@ -32,29 +31,38 @@ def label(role: Any, block: dict[str, Any] | str, **fields: Any) -> Trust:
 @pytest.mark.parametrize(
     ("expected", "got"),
     [
-        (Trust.OPERATOR, label("system", "rules")),
-        (Trust.USER, label("user", "do it")),
-        (Trust.PROJECT, label("user", IMAGE, origin="user")),
-        (Trust.MODEL, label("assistant", "done")),
-        (Trust.MODEL, label("assistant", {"type": "tool_use", "id": "t", "name": "n", "input": {}})),
-        (Trust.OUTSIDE, label("user", RESULT)),
-        (Trust.OUTSIDE, label("user", RESULT, origin="user")),
-        (Trust.OUTSIDE, label("assistant", WEB)),
-        (Trust.OUTSIDE, label("user", "beside a result", origin="tool")),
-        (Trust.OUTSIDE, label("user", "s", origin="summary")),
-        (Trust.OUTSIDE, label("user", "injected", origin="reminder")),
-        (Trust.PROJECT, label("user", "i", origin="reminder", note="instructions")),
-        (Trust.MODEL, label("user", "m", origin="reminder", note="memory")),
-        (Trust.OUTSIDE, label("user", "f", origin="restored", note="files")),
+        (TrustLevel.OPERATOR, label("system", "rules")),
+        (TrustLevel.USER, label("user", "do it")),
+        (TrustLevel.PROJECT, label("user", IMAGE, origin="user")),
+        (TrustLevel.MODEL, label("assistant", "done")),
+        (TrustLevel.MODEL, label("assistant", {"type": "tool_use", "id": "t", "name": "n", "input": {}})),
+        (TrustLevel.OUTSIDE, label("user", RESULT)),
+        (TrustLevel.OUTSIDE, label("user", RESULT, origin="user")),
+        (TrustLevel.OUTSIDE, label("assistant", WEB)),
+        (TrustLevel.OUTSIDE, label("user", "beside a result", origin="tool")),
+        (TrustLevel.OUTSIDE, label("user", "s", origin="summary")),
+        (TrustLevel.OUTSIDE, label("user", "injected", origin="reminder")),
+        (TrustLevel.PROJECT, label("user", "i", origin="reminder", note="instructions")),
+        (TrustLevel.MODEL, label("user", "m", origin="reminder", note="memory")),
+        (TrustLevel.OUTSIDE, label("user", "f", origin="restored", note="files")),
     ],
 )
-def test_whose_word_a_block_is(expected: Trust, got: Trust) -> None:
+def test_whose_word_a_block_is(expected: TrustLevel, got: TrustLevel) -> None:
     assert got is expected
 
 
 def test_order_and_least() -> None:
-    assert sorted(Trust) == [Trust.OUTSIDE, Trust.MODEL, Trust.PROJECT, Trust.USER, Trust.OPERATOR]
-    assert least([Trust.USER, Trust.MODEL, Trust.OPERATOR]) is Trust.MODEL and least([]) is Trust.OPERATOR
+    assert sorted(TrustLevel) == [
+        TrustLevel.OUTSIDE,
+        TrustLevel.MODEL,
+        TrustLevel.PROJECT,
+        TrustLevel.USER,
+        TrustLevel.OPERATOR,
+    ]
+    assert (
+        least([TrustLevel.USER, TrustLevel.MODEL, TrustLevel.OPERATOR]) is TrustLevel.MODEL
+        and least([]) is TrustLevel.OPERATOR
+    )
 
 
 def test_instruction_files_have_the_trust_of_their_scope() -> None:
@@ -69,7 +77,7 @@ def test_instruction_files_have_the_trust_of_their_scope() -> None:
     message = start_message(fit(at_start(PLACES, table).files, 40_000))
     assert message is not None
     found = [trust(message, block) for block in message.blocks]
-    assert found == [Trust.PROJECT, Trust.OPERATOR, Trust.USER, Trust.PROJECT, Trust.PROJECT]
+    assert found == [TrustLevel.PROJECT, TrustLevel.OPERATOR, TrustLevel.USER, TrustLevel.PROJECT, TrustLevel.PROJECT]
 
 
 def test_a_summary_has_the_least_of_its_inputs() -> None:
@@ -79,17 +87,17 @@ def test_a_summary_has_the_least_of_its_inputs() -> None:
         session = await memory_session()
         for _ in range(20):
             await session.append(Message.of("user", "word " * 2_000), Message.of("assistant", "word " * 2_000))
-        assert least_trust(session.view, len(session.view.items)) is Trust.MODEL
+        assert least_trust(session.view, len(session.view.items)) is TrustLevel.MODEL
         done = await compact(session, trigger="manual")
-        assert isinstance(done, Done) and done.boundary.trust == "model"
+        assert isinstance(done, CompactionSuccess) and done.boundary.trust == "model"
         summary = session.view.items[0].message
-        assert trust_in(session.view, summary, summary.blocks[0]) is Trust.MODEL
+        assert trust_in(session.view, summary, summary.blocks[0]) is TrustLevel.MODEL
         assert trust_tokens(session.view)["user"] > 0 == trust_tokens(session.view)["outside"]
         use = {"type": "tool_use", "id": "t", "name": "WebFetch", "input": {}}
         await session.append(Message.of("assistant", [use]), Message.of("user", [RESULT]))
         for _ in range(20):
             await session.append(Message.of("user", "word " * 2_000), Message.of("assistant", "word " * 2_000))
-        assert isinstance(await compact(session, trigger="manual"), Done)
-        assert summary_trust(session.view) is Trust.OUTSIDE
+        assert isinstance(await compact(session, trigger="manual"), CompactionSuccess)
+        assert summary_trust(session.view) is TrustLevel.OUTSIDE
 
     anyio.run(body)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.memory.changes import Save, conflict_name, decoded, encoded, is_conflict, resolve
-from holdfast.memory.merge import merge
+from perdure.memory.changes import SaveMemory, conflict_name, decoded, encoded, is_conflict, resolve
+from perdure.text.merging import merge
 
 pytestmark = pytest.mark.unit
 
@@ -65,11 +65,11 @@ def test_two_inserted_lines_are_always_merged(base: list[str], first: int, secon
 
 def test_what_a_save_comes_to() -> None:
     """MEM-9: written, merged, unchanged, or kept beside under a name that tells."""
-    assert resolve(Save(name="a.md", text="x"), None).outcome == "written"
-    assert resolve(Save(name="a.md", text="x", base="y"), b"x").outcome == "unchanged"
-    assert resolve(Save(name="a.md", text="A\nb", base="a\nb"), b"a\nb\nc").data == b"A\nb\nc"
+    assert resolve(SaveMemory(name="a.md", text="x"), None).outcome == "written"
+    assert resolve(SaveMemory(name="a.md", text="x", base="y"), b"x").outcome == "unchanged"
+    assert resolve(SaveMemory(name="a.md", text="A\nb", base="a\nb"), b"a\nb\nc").data == b"A\nb\nc"
     for current, base in ((b"other", "y"), (b"other", None), (None, "y")):
-        done = resolve(Save(name="t/a.md", text="x", base=base), current)
+        done = resolve(SaveMemory(name="t/a.md", text="x", base=base), current)
         assert done.outcome == "conflict" and is_conflict(done.name) and done.name.startswith("t/a.conflict-")
     assert not is_conflict("a.md") and not is_conflict("x.conflict-/a.md")
     assert len(conflict_name("ж" * 120 + ".md", b"").encode()) <= 255

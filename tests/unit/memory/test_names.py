@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import NameRefused
-from holdfast.memory.names import MEMORY, OWN, PROJECT, parts_of, refusal, shown
+from perdure.errors import NameRefused
+from perdure.memory.places import MEMORY_NAMES, OWN, PROJECT, parts_of, refusal, shown
 
 pytestmark = pytest.mark.unit
 
@@ -66,8 +66,8 @@ def test_others_are_refused_with_the_reason(name: str, word: str) -> None:
 
 def test_rules_differ_by_who_asks() -> None:
     """SEC-2: our own state is hidden; a project's files may have names that only its system holds; neither goes up."""
-    assert refusal(".holdfast/lock", OWN) is None
-    assert refusal(".holdfast/lock", MEMORY) is not None
+    assert refusal(".perdure/lock", OWN) is None
+    assert refusal(".perdure/lock", MEMORY_NAMES) is not None
     assert refusal("docs/what? now.txt", PROJECT) is None
     for rules in (OWN, PROJECT):
         for name in ("../x", "a/../x", "/x", "a\0", "a\u202e"):

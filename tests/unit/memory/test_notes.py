@@ -6,10 +6,25 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.errors import BadSetting
-from holdfast.memory.budgets import Budget, for_record, oversized, update_prompt
-from holdfast.memory.notes import MARK, Notes, Section, fill, filled, form_of, parse, render, standing, template, whole
-from holdfast.transcript.tokens import base_tokens
+from perdure.errors import BadSetting
+from perdure.memory.notes import (
+    MARK,
+    Notes,
+    NotesBudget,
+    NotesSection,
+    fill,
+    filled,
+    for_record,
+    form_of,
+    notes_state,
+    oversized,
+    parse,
+    render,
+    template,
+    update_prompt,
+    whole,
+)
+from perdure.transcript.tokens import base_tokens
 
 pytestmark = pytest.mark.unit
 
@@ -31,7 +46,7 @@ TITLES = [
 def written(**bodies: str) -> Notes:
     by_title = {title.replace(" ", "_").replace("&", "and"): title for title in TITLES}
     own = {by_title[name]: body for name, body in bodies.items()}
-    return Notes(tuple(Section(one.title, one.about, own.get(one.title, "")) for one in FORM.sections))
+    return Notes(tuple(NotesSection(one.title, one.about, own.get(one.title, "")) for one in FORM.sections))
 
 
 def test_the_template_has_ten_sections_each_with_one_italic_line() -> None:
@@ -74,7 +89,7 @@ def test_a_comment_in_a_code_block_is_no_heading() -> None:
 )
 def test_what_state_a_file_is_in(text: str | None, state: str) -> None:
     """SM-6, CMP-2."""
-    assert standing(text, FORM) == state
+    assert notes_state(text, FORM) == state
 
 
 def test_sections_and_descriptions_come_back() -> None:
@@ -103,11 +118,11 @@ def test_code_replaces_only_what_code_wrote() -> None:
 def test_the_budgets_of_a_compaction() -> None:
     """SM-4: cut by code, section by section, with the path; Current State and Errors & Corrections last."""
     long = "\n".join(f"- line {n} of many words here" for n in range(2_000))
-    one = for_record(written(Worklog=long, Current_State="now"), Budget(200, 12_000), "/s/summary.md")
+    one = for_record(written(Worklog=long, Current_State="now"), NotesBudget(200, 12_000), "/s/summary.md")
     assert base_tokens(one) < 300 and "line 1999" in one and "line 1000 " not in one
     assert "stands in /s/summary.md]" in one and "### Current State\nnow" in one
     bodies = dict.fromkeys(("Current_State", "Errors_and_Corrections", "Learnings", "Worklog", "Workflow"), long)
-    text = for_record(written(**bodies), Budget(2_000, 4_500), "/s/summary.md")
+    text = for_record(written(**bodies), NotesBudget(2_000, 4_500), "/s/summary.md")
     assert base_tokens(text) <= 4_500
     sizes = {part.split("\n")[0]: base_tokens(part) for part in text.split("### ")[1:]}
     assert min(sizes["Current State"], sizes["Errors & Corrections"]) > 1_800 > sizes["Learnings"]
@@ -115,28 +130,30 @@ def test_the_budgets_of_a_compaction() -> None:
 
 def test_a_line_that_is_too_long_alone() -> None:
     """SM-4."""
-    text = for_record(written(Learnings="x" * 100_000), Budget(100, 12_000), "/p")
+    text = for_record(written(Learnings="x" * 100_000), NotesBudget(100, 12_000), "/p")
     assert base_tokens(text) <= 130 and "xxx" in text
 
 
 def test_the_update_prompt_names_what_is_too_long() -> None:
     """SM-4."""
-    assert oversized(written(Worklog="short"), Budget()) == ""
-    told = oversized(written(Worklog="word " * 4_000), Budget())
+    assert oversized(written(Worklog="short"), NotesBudget()) == ""
+    told = oversized(written(Worklog="word " * 4_000), NotesBudget())
     assert "Worklog: 5,000 tokens, allowed 2,000" in told and "Current State and Errors & Corrections last" in told
     many = dict.fromkeys(("Workflow", "Learnings", "Worklog", "Key_Results", "Current_State"), "word " * 1500)
-    assert "the whole file" in oversized(written(**many), Budget(2_000, 9_000))
+    assert "the whole file" in oversized(written(**many), NotesBudget(2_000, 9_000))
 
 
 def test_the_prompt_of_an_update() -> None:
     """SM-1, SM-4: notes, path, budgets and what is too long; the user's own knows the same variables."""
     notes = written(Worklog="word " * 4_000, Current_State="half done {{notesPath}}")
-    ours = update_prompt(notes, Budget(), "/s/summary.md")
+    ours = update_prompt(notes, NotesBudget(), "/s/summary.md")
     assert "/s/summary.md" in ours and "half done {{notesPath}}" in ours and "Worklog: 5,000 tokens" in ours
     theirs = "{{currentNotes}}|{{notesPath}}|{{sectionTokens}}|{{fileTokens}}|{{oversized}}"
-    assert update_prompt(FORM, Budget(), "/p", theirs).startswith(f"{template().rstrip()}|/p|2,000|12,000|\n\nChange")
+    assert update_prompt(FORM, NotesBudget(), "/p", theirs).startswith(
+        f"{template().rstrip()}|/p|2,000|12,000|\n\nChange"
+    )
     with pytest.raises(BadSetting, match=r"prompt.md: unknown variable \{\{notes\}\}"):
-        update_prompt(FORM, Budget(), "/p", "{{notes}}")
+        update_prompt(FORM, NotesBudget(), "/p", "{{notes}}")
 
 
 def test_variables() -> None:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memory.notes import form_of, template
-from holdfast.memory.permit import EditPermit, edited, lexical
+from perdure.memory.notes import form_of, template
+from perdure.memory.permits import NotesEditPermit, edited, lexical
 
 pytestmark = pytest.mark.unit
 
 PATH = "/home/me/s/session-memory/summary.md"
-PERMIT = EditPermit(PATH, lambda path: lexical(path, folder="/home/me"))
+PERMIT = NotesEditPermit(PATH, lambda path: lexical(path, folder="/home/me"))
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.memory.recalled import Recalled, age, cut_body, recalled_text, selection, selection_prompt, told
-from holdfast.memory.retrieval.memories import DAY_SECONDS, Card
-from holdfast.memory.topics import Topic
-from holdfast.transcript.tokens import base_tokens
+from perdure.memory.files import Topic
+from perdure.memory.recalled import RecalledMemory, age, cut_body, recalled_text, selection, selection_prompt, told
+from perdure.memory.retrieval import DAY_SECONDS, MemoryCard
+from perdure.transcript.tokens import base_tokens
 
 pytestmark = pytest.mark.unit
-CARDS = {name: Card(file=name, name=f"About {name}", description="d\nd", type="user") for name in ("a.md", "b.md")}
+CARDS = {
+    name: MemoryCard(file=name, name=f"About {name}", description="d\nd", type="user") for name in ("a.md", "b.md")
+}
 
 
 def body(text: str) -> Topic:
@@ -18,7 +20,9 @@ def body(text: str) -> Topic:
 
 
 def test_a_memory_comes_with_its_source_and_age() -> None:
-    text = recalled_text(Recalled(body("Fact."), 1_000_000.0), now=1_000_000.0 + 47 * DAY_SECONDS, budget_tokens=100)
+    text = recalled_text(
+        RecalledMemory(body("Fact."), 1_000_000.0), now=1_000_000.0 + 47 * DAY_SECONDS, budget_tokens=100
+    )
     assert "## project_x.md\n(memory of the type project; saved 1970-01-12T13:46:40Z: saved 47 days ago; check" in text
     assert text.endswith("Fact.")
 
@@ -29,7 +33,7 @@ def test_ages_in_words(days: int, words: str) -> None:
 
 
 def test_what_was_shown_can_be_read_back() -> None:
-    text = recalled_text(Recalled(body("## other.md\nFact."), 1_000_000.7), now=2_000_000.0, budget_tokens=100)
+    text = recalled_text(RecalledMemory(body("## other.md\nFact."), 1_000_000.7), now=2_000_000.0, budget_tokens=100)
     assert told(f"Lead.\n\n{text}\n\nmore") == {"project_x.md": 1_000_000.0}
 
 

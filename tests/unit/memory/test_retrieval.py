@@ -6,21 +6,21 @@ from collections import Counter
 
 import pytest
 
-from holdfast.memory.retrieval.dialogue import Dialogue, Sessions, Turn, best, dates, is_question, only_asks
-from holdfast.memory.retrieval.index import Field, Index
-from holdfast.memory.retrieval.memories import (
+from perdure.lab.bench.retrieval import DialogueIndex, DialogueTurn, SessionIndex, best, dates, is_question, only_asks
+from perdure.memory.files import Topic
+from perdure.memory.retrieval import (
     DAY_SECONDS,
-    Card,
-    Chosen,
-    Wanted,
+    MemoryCard,
+    MemoryQuery,
+    RankedMemory,
     candidates,
     counts_of,
     empty_index,
-    ranked,
+    rank_memories,
 )
-from holdfast.memory.retrieval.stems import stem
-from holdfast.memory.retrieval.words import COUNT, MAY, SELF, WHEN, asked, terms
-from holdfast.memory.topics import Topic
+from perdure.text.scoring import IndexField, TextIndex
+from perdure.text.stems import stem
+from perdure.text.words import COUNT, MAY, SELF, WHEN, asked_terms, terms
 
 pytestmark = pytest.mark.unit
 
@@ -62,21 +62,21 @@ def test_accents_and_case_do_not_matter() -> None:
 
 
 def test_questions_for_a_time_a_number_or_oneself_ask_for_texts_that_hold_one() -> None:
-    assert WHEN in asked("When did she leave?")
-    assert WHEN not in asked("She left yesterday")  # it tells, and doesn't ask
+    assert WHEN in asked_terms("When did she leave?")
+    assert WHEN not in asked_terms("She left yesterday")  # it tells, and doesn't ask
     assert WHEN in terms("She left yesterday")
-    assert COUNT in asked("how many cats?")
+    assert COUNT in asked_terms("how many cats?")
     assert COUNT in terms("three cats")
-    assert SELF in asked("who am I?")
-    assert MAY in asked("on May 6th")
-    assert MAY not in asked("may I go?")
+    assert SELF in asked_terms("who am I?")
+    assert MAY in asked_terms("on May 6th")
+    assert MAY not in asked_terms("may I go?")
 
 
 # --- the index
 
 
-def filled(texts: dict[str, str]) -> Index:
-    index = Index({"text": Field(1.0, 0.5)})
+def filled(texts: dict[str, str]) -> TextIndex:
+    index = TextIndex({"text": IndexField(1.0, 0.5)})
     index.fill((key, {"text": terms(text)}) for key, text in texts.items())
     return index
 
@@ -101,7 +101,7 @@ def test_a_text_that_went_or_changed_is_no_longer_found_by_its_words() -> None:
 
 def test_it_survives_being_packed() -> None:
     index = filled({"a": "cat dog", "b": "cat fish"})
-    again = Index.unpacked(index.fields, index.packed())
+    again = TextIndex.unpacked(index.fields, index.packed())
     assert again.scores({"fish": 1}) == index.scores({"fish": 1})
     again.put("c", {"text": terms("fish fish")})
     assert best(again.scores({"fish": 1}), 9) == [2, 1]
@@ -111,7 +111,7 @@ def test_it_survives_being_packed() -> None:
 # --- memories
 
 
-def made(**said: tuple[str, str, str, str]) -> tuple[Index, dict[str, Card]]:
+def made(**said: tuple[str, str, str, str]) -> tuple[TextIndex, dict[str, MemoryCard]]:
     """Memories from name, description, type and body, by file."""
     index, cards = empty_index(), {}
     texts = []
@@ -119,7 +119,7 @@ def made(**said: tuple[str, str, str, str]) -> tuple[Index, dict[str, Card]]:
         file = f"{stem_}.md"
         one = Topic(file=file, name=name, description=description, type=kind, body=body, has_front_matter=True)  # type: ignore[arg-type]
         texts.append((file, counts_of(one)))
-        cards[file] = Card(file=file, name=name, description=description, type=kind, modified=1_000.0)
+        cards[file] = MemoryCard(file=file, name=name, description=description, type=kind, modified=1_000.0)
     index.fill(texts)
     return index, cards
 
@@ -135,7 +135,7 @@ CORPUS = made(
 
 
 def found(query: str, **more: object) -> list[str]:
-    return [one.card.file for one in ranked(*CORPUS, Wanted(query=query, **more))]  # type: ignore[arg-type]
+    return [one.card.file for one in rank_memories(*CORPUS, MemoryQuery(query=query, **more))]  # type: ignore[arg-type]
 
 
 def test_names_and_descriptions_count_more_than_bodies_and_bodies_are_found() -> None:
@@ -155,12 +155,12 @@ def test_rather_nothing_than_noise() -> None:
 
 def test_a_directory_with_one_memory_has_telling_words_too() -> None:
     index, cards = made(project_deploy=("Deploys on Friday", "who deploys, and when", "project", "Anna."))
-    assert ranked(index, cards, Wanted(query="when do we deploy?"))
-    assert not ranked(index, cards, Wanted(query="what will the weather be tomorrow?"))
+    assert rank_memories(index, cards, MemoryQuery(query="when do we deploy?"))
+    assert not rank_memories(index, cards, MemoryQuery(query="what will the weather be tomorrow?"))
 
 
 def test_at_most_as_many_as_wanted_best_first_with_a_reason() -> None:
-    chosen = ranked(*CORPUS, Wanted(query="grep tool warnings", limit=2, floor=0.01))
+    chosen = rank_memories(*CORPUS, MemoryQuery(query="grep tool warnings", limit=2, floor=0.01))
     assert chosen[0].card.file == "reference_grep_traps.md"
     assert len(chosen) == 2
     assert chosen[0].score >= chosen[1].score
@@ -181,16 +181,16 @@ def test_usage_notes_of_a_tool_in_use_are_left_out_and_warnings_are_kept(tool: s
 
 def test_feedback_about_a_tool_is_no_usage_note() -> None:
     index, cards = made(feedback_bash=("Bash habits", "use Bash with care for quoting", "feedback", "x"))
-    assert ranked(index, cards, Wanted(query="bash quoting", tools=("Bash",)))
+    assert rank_memories(index, cards, MemoryQuery(query="bash quoting", tools=("Bash",)))
 
 
 def test_recency_and_use_decide_between_equals() -> None:
     index, cards = made(a=("Cache keys", "cache keys", "project", "x"), b=("Cache keys", "cache keys", "project", "x"))
     now = 400 * DAY_SECONDS
-    cards["b.md"] = Card(file="b.md", name="Cache keys", description="cache keys", type="project", modified=now)
+    cards["b.md"] = MemoryCard(file="b.md", name="Cache keys", description="cache keys", type="project", modified=now)
 
-    def first(**more: object) -> Chosen:
-        return ranked(index, cards, Wanted(query="cache keys", now=now, **more))[0]  # type: ignore[arg-type]
+    def first(**more: object) -> RankedMemory:
+        return rank_memories(index, cards, MemoryQuery(query="cache keys", now=now, **more))[0]  # type: ignore[arg-type]
 
     assert first().card.file == "b.md"
     used = first(uses={"a.md": 40})
@@ -204,25 +204,30 @@ def test_who_am_i_finds_what_is_known_of_the_user() -> None:
 
 def test_a_model_may_choose_from_the_best_and_then_the_newest() -> None:
     index, cards = CORPUS
-    some = candidates(index, cards, Wanted(query="deploy", limit=4, floor=0.0, shown={"user_role.md": 1_000.0}))
+    some = candidates(index, cards, MemoryQuery(query="deploy", limit=4, floor=0.0, shown={"user_role.md": 1_000.0}))
     assert some[0].file == "project_deploy.md"
     assert len(some) == 4
     assert "user_role.md" not in {
-        card.file for card in candidates(index, cards, Wanted(query="x", limit=99, shown={"user_role.md": 1_000.0}))
+        card.file
+        for card in candidates(index, cards, MemoryQuery(query="x", limit=99, shown={"user_role.md": 1_000.0}))
     }
 
 
 # --- turns and sessions
 
 
-TALK = Dialogue(
+TALK = DialogueIndex(
     [
-        Turn(id="1", session="s1", speaker="Ann", time="2023-05-06", text="What did you paint last weekend, Bob?"),
-        Turn(id="2", session="s1", speaker="Bob", time="2023-05-06", text="A sunset over the lake."),
-        Turn(id="3", session="s1", speaker="Ann", time="2023-05-06", text="Lovely."),
-        Turn(id="4", session="s2", speaker="Bob", time="2023-07-01", text="The dog is ill."),
-        Turn(id="5", session="s2", speaker="Ann", time="2023-07-01", text="Poor dog! I saw the vet yesterday."),
-        Turn(id="6", session="s2", speaker="Bob", time="2023-07-01", text="My sister saw the vet, too, she said so."),
+        DialogueTurn(
+            id="1", session="s1", speaker="Ann", time="2023-05-06", text="What did you paint last weekend, Bob?"
+        ),
+        DialogueTurn(id="2", session="s1", speaker="Bob", time="2023-05-06", text="A sunset over the lake."),
+        DialogueTurn(id="3", session="s1", speaker="Ann", time="2023-05-06", text="Lovely."),
+        DialogueTurn(id="4", session="s2", speaker="Bob", time="2023-07-01", text="The dog is ill."),
+        DialogueTurn(id="5", session="s2", speaker="Ann", time="2023-07-01", text="Poor dog! I saw the vet yesterday."),
+        DialogueTurn(
+            id="6", session="s2", speaker="Bob", time="2023-07-01", text="My sister saw the vet, too, she said so."
+        ),
     ]
 )
 
@@ -261,7 +266,7 @@ def test_only_questions_are_told_from_what_says_something() -> None:
 
 def test_a_task_prefers_recent_sessions_and_a_question_does_not() -> None:
     texts = ["parser work on tokens", "parser work on tokens", "something else", "more of it"]
-    sessions = Sessions([Turn(id=str(n), text=text) for n, text in enumerate(texts)])
+    sessions = SessionIndex([DialogueTurn(id=str(n), text=text) for n, text in enumerate(texts)])
     assert best(sessions.scores("go on with the parser tokens"), 1) == [1]
     question = sessions.scores("what did we do about parser tokens?")
     assert question[0] == question[1]

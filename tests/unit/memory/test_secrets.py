@@ -7,8 +7,8 @@ from random import Random
 import pytest
 from bench import _secrets as made
 
-from holdfast.memory.trust.families import FAMILIES
-from holdfast.memory.trust.secrets import MARK, find_secrets, is_random, redact, stand_ins
+from perdure.memory.trust.families import FAMILIES
+from perdure.memory.trust.secrets import MARK, find_secrets, is_random, redact, stand_ins
 
 pytestmark = pytest.mark.unit
 KEY = b"k" * 32

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.memory.contents import entries, normalised
-from holdfast.memory.entries import file_name, title_of, topic_text, with_entry, without_entry
-from holdfast.memory.forgetting import meant
-from holdfast.memory.spoken import Wish, kind_of, wishes
-from holdfast.memory.topics import topic
+from perdure.memory.files import topic
+from perdure.memory.index_file import index_entries, normalised
+from perdure.memory.remarks import MemoryRequest, forget_matches, kind_of, memory_requests
+from perdure.memory.save import file_name, title_of, topic_text, with_entry, without_entry
 
 pytestmark = pytest.mark.unit
 
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_remember(said: str, kept: str) -> None:
-    assert wishes(said) == (Wish("remember", kept),)
+    assert memory_requests(said) == (MemoryRequest("remember", kept),)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +48,7 @@ def test_remember(said: str, kept: str) -> None:
     ],
 )
 def test_forget(said: str, about: str) -> None:
-    assert wishes(said) == (Wish("forget", about),)
+    assert memory_requests(said) == (MemoryRequest("forget", about),)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +72,7 @@ def test_forget(said: str, about: str) -> None:
 )
 def test_neither(said: str) -> None:
     """Questions, talk, quotes, code, and what is pasted into the middle of a message."""
-    assert wishes(said) == ()
+    assert memory_requests(said) == ()
 
 
 def test_types() -> None:
@@ -97,7 +96,7 @@ def test_a_file_and_its_line() -> None:
     two = with_entry("# M\n\n" + index, "b.md", "B", "about b")
     assert two == "# M\n\n- [A (1)](a.md)\n- [B](b.md) — about b\n"
     again = with_entry(two, "b.md", "B2", "")
-    assert [entry.title for entry in entries(normalised(again))] == ["A (1)", "B2"]
+    assert [entry.title for entry in index_entries(normalised(again))] == ["A (1)", "B2"]
     assert without_entry(again, "b.md") == "# M\n\n- [A (1)](a.md)\n"
     both = "- [A](a.md) and [B](b.md)\n"
     assert without_entry(both, "a.md") == both
@@ -110,10 +109,10 @@ def test_what_is_meant() -> None:
         "c.md": "staging is slow\n",
     }
     found = [(topic(name, text), text) for name, text in texts.items()]
-    assert [(one.file, one.text) for one in meant("friday deploys", found)] == [("a.md", None)]
-    assert [(one.file, one.text) for one in meant("staging", found)] == [
+    assert [(one.file, one.text) for one in forget_matches("friday deploys", found)] == [("a.md", None)]
+    assert [(one.file, one.text) for one in forget_matches("staging", found)] == [
         ("b.md", "# Notes\n- tests run in CI\n"),
         ("c.md", None),
     ]
-    assert meant("the moon", found) == ()
-    assert meant("it", found) == ()
+    assert forget_matches("the moon", found) == ()
+    assert forget_matches("it", found) == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.memory.topics import topic
+from perdure.memory.files import topic
 
 pytestmark = pytest.mark.unit
 

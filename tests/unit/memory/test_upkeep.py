@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.memory.contents import Limits
-from holdfast.memory.entries import with_entry
-from holdfast.memory.topics import topic
-from holdfast.memory.upkeep.dates import absolute
-from holdfast.memory.upkeep.order import Kept, ordered
-from holdfast.memory.upkeep.origins import Voices
-from holdfast.memory.upkeep.permit import MemoryPermit
-from holdfast.memory.upkeep.reading import answered
-from holdfast.memory.upkeep.remarks import remarks
-from holdfast.memory.upkeep.saving import index_line, is_known, memory_text, with_line
+from perdure.memory.consolidation import DatedMemory, plan_consolidation
+from perdure.memory.dates import absolute
+from perdure.memory.files import topic
+from perdure.memory.index_file import IndexLimits
+from perdure.memory.permits import MemoryPermit, answer_read
+from perdure.memory.provenance import WordsByOrigin
+from perdure.memory.remarks import remarks
+from perdure.memory.save import index_line, is_known, memory_text, with_entry, with_line
 
 pytestmark = pytest.mark.unit
 AT = 1_795_316_400.0  # 2026-11-22, a Sunday
@@ -83,7 +81,7 @@ def test_dates(before: str, after: str) -> None:
     assert absolute(after, AT + 1e7) == after  # once
 
 
-VOICES = Voices(
+VOICES = WordsByOrigin(
     user=("Please use pnpm instead of npm. Deploy only from the release branch, port 8080.",),
     assistant=("The linter is ruff here, with a line length of 120.",),
     outside=(
@@ -121,15 +119,15 @@ def test_what_only_goes_is_nobodys_word_but_the_models() -> None:
     """MEM-10: a result of a tool may ask for a memory to be emptied, too."""
     base = "Use pnpm instead of npm.\nNever push to main.\n"
     assert VOICES.origin("", base) == "tool" == VOICES.origin("Use pnpm instead of npm.\n", base)
-    assert Voices(user=("forget it",)).origin("", base) == "assistant"
+    assert WordsByOrigin(user=("forget it",)).origin("", base) == "assistant"
     assert VOICES.origin("Use pnpm instead of npm.\nDeploy only from the release branch.\n", base) == "user"
 
 
 def test_words_that_left_the_conversation_vouch_for_nothing() -> None:
     """A line may hold words of its own only where it is known that they aren't from outside."""
     line = "Use pnpm instead of npm everywhere"
-    assert Voices(user=("use pnpm instead of npm",)).origin_of(line) == "user"
-    assert Voices(user=("use pnpm instead of npm",), is_whole=False).origin_of(line) == "tool"
+    assert WordsByOrigin(user=("use pnpm instead of npm",)).origin_of(line) == "user"
+    assert WordsByOrigin(user=("use pnpm instead of npm",), is_whole=False).origin_of(line) == "tool"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +149,7 @@ def test_allowed(tool: str, arguments: dict[str, Any]) -> None:
     ("tool", "arguments"),
     [
         ("Read", {"file_path": "/srv/memory/../secret"}), ("Read", {"file_path": "/srv/memory2/a.md"}), ("Read", {}),
-        ("Read", {"file_path": "/srv/memory/.holdfast/audit.jsonl"}), ("Read", {"file_path": "a\0.md"}),
+        ("Read", {"file_path": "/srv/memory/.perdure/audit.jsonl"}), ("Read", {"file_path": "a\0.md"}),
         ("read", {"file_path": "/srv/memory/a.md"}), ("mcp__fs__Read", {"file_path": "/srv/memory/a.md"}),
         ("Glob", {"pattern": "../*"}), ("Glob", {"pattern": "/etc/*"}), ("Grep", {"pattern": "x", "path": "/etc"}),
         ("Write", {"file_path": "/srv/memory/MEMORY.md"}), ("Write", {"file_path": "/srv/memory/team/memory.md"}),
@@ -192,12 +190,12 @@ TEXTS = {"MEMORY.md": "- [A](a.md)\n", "a.md": "one\ntwo pnpm\nthree\n", "team/b
 def test_reads_are_answered_from_the_texts(tool: str, arguments: dict[str, Any], answer: str) -> None:
     """MEM-6: in this process, without a shell."""
     assert PERMIT.denial(tool, arguments) is None
-    assert answered(tool, arguments, TEXTS, PERMIT) == (answer, False)
+    assert answer_read(tool, arguments, TEXTS, PERMIT) == (answer, False)
 
 
 def test_reads_of_what_isnt_there() -> None:
-    assert answered("Read", {"file_path": "zz.md"}, TEXTS, PERMIT)[1]
-    assert answered("Bash", {"command": "cat zz.md"}, TEXTS, PERMIT)[1]
+    assert answer_read("Read", {"file_path": "zz.md"}, TEXTS, PERMIT)[1]
+    assert answer_read("Bash", {"command": "cat zz.md"}, TEXTS, PERMIT)[1]
 
 
 def test_the_line_of_a_memory_that_changed_is_replaced() -> None:
@@ -215,7 +213,7 @@ def test_the_line_of_a_memory_that_changed_is_replaced() -> None:
 def test_a_new_index_is_its_lines_whoever_writes_it() -> None:
     """MEM-2: putting a directory in order writes the same index as saving its only memory does."""
     text = memory_text(name="Tabs", description="use tabs", type="feedback", body="b")
-    order = ordered({"x.md": Kept(name="x.md", text=text, at=0.0)}, Limits())
+    order = plan_consolidation({"x.md": DatedMemory(name="x.md", text=text, at=0.0)}, IndexLimits())
     assert order.texts["MEMORY.md"] == with_line(None, topic("x.md", text)) == "- [Tabs](x.md) — use tabs\n"
 
 

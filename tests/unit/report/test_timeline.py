@@ -8,14 +8,13 @@ from dataclasses import replace
 import pytest
 from tests.unit.context.making import UNBOUND, Talk, call, facts, text
 
-from holdfast.context.accounting import account
-from holdfast.context.compaction import ledger_plan, made
-from holdfast.context.view import View, project
-from holdfast.report.page import About, Price, page
-from holdfast.report.timeline import MOST_TURNS, Timeline, timeline, totals, understated
-from holdfast.transcript.edits import Undone
-from holdfast.transcript.messages import Message, MessageId, ResponseId, Usage
-from holdfast.transcript.records import Front, Pinned
+from perdure.compaction.plan import ledger_plan, make_boundary
+from perdure.context.accounting import account
+from perdure.context.view import ContextView, project
+from perdure.lab.report.page import PageHeader, Price, page
+from perdure.lab.report.timeline import MOST_TURNS, Timeline, output_warning, timeline, totals
+from perdure.transcript.messages import Message, MessageId, ResponseId, Usage
+from perdure.transcript.records import Front, Pinned, Undone
 
 pytestmark = pytest.mark.unit
 
@@ -40,12 +39,12 @@ def compacted(talk: Talk) -> Talk:
     view, known = talk.view, facts(model=PRICED)
     plan = ledger_plan(view, known, len(view.items) - 1)
     assert not isinstance(plan, str)
-    talk.records.append(made(view, plan, known, identity="b1", trigger="manual").boundary)
+    talk.records.append(make_boundary(view, plan, known, identity="b1", trigger="manual").boundary)
     return talk
 
 
-def about(**more: object) -> About:
-    base = About(session="s1", title=None, source="log.jsonl", how="as it happened", is_kept=True, made="today")
+def about(**more: object) -> PageHeader:
+    base = PageHeader(session="s1", title=None, source="log.jsonl", how="as it happened", is_kept=True, made="today")
     return replace(base, **more)  # type: ignore[arg-type]
 
 
@@ -127,7 +126,7 @@ def test_a_page_is_made_of_any_session(talk: Talk) -> None:
 
 def test_the_view_at_the_end_is_the_fold() -> None:
     talk = compacted(busy())
-    assert told(talk).view == project(talk.records) and isinstance(told(talk).view, View)
+    assert told(talk).view == project(talk.records) and isinstance(told(talk).view, ContextView)
 
 
 def answers(*stated: tuple[str, int]) -> list[Message]:
@@ -155,8 +154,8 @@ def test_of_a_response_that_spans_records_the_last_usage_is_what_was_paid() -> N
 
 def test_a_log_that_states_too_little_output_says_so_beside_its_price() -> None:
     """CLI-4: a price to the cent of a usage that stopped counting isn't one."""
-    said = understated(410, 32_765)
+    said = output_warning(410, 32_765)
     assert "410" in said and "32,765" in said
-    assert not understated(19_174, 23_811) and not understated(1, 900)
+    assert not output_warning(19_174, 23_811) and not output_warning(1, 900)
     price = Price("paid", 1, 2, 3, 410, 14.32, said)
     assert said in page(about(prices=(price,)), told(busy()))

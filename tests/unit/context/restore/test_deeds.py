@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from tests.calls import happened, numbered, used
 
-from holdfast.context.restore.deeds import Deed, deeds_of
-from holdfast.context.restore.happened import DENIED, Used
-from holdfast.context.restore.known import Known
+from perdure.compaction.restore.calls import DENIED, AnsweredCall, FileAction, KnownLines, file_actions
 
 pytestmark = pytest.mark.unit
 
@@ -31,10 +29,10 @@ CODEX = "Chunk ID: 1\nWall time: 0.1 seconds\nProcess exited with code 0\nOrigin
 MINI = "<returncode>0</returncode>\n<output>\nimport os\n\nprint(os.name)\n</output>"
 
 
-def deeds(name: str, arguments: dict[str, Any], result: Any = "ok", *, is_error: bool = False) -> list[Deed]:
+def deeds(name: str, arguments: dict[str, Any], result: Any = "ok", *, is_error: bool = False) -> list[FileAction]:
     (one,) = happened(used(name, arguments, result, is_error=is_error))
-    assert isinstance(one, Used)
-    return deeds_of(one)
+    assert isinstance(one, AnsweredCall)
+    return file_actions(one)
 
 
 READS = [
@@ -132,8 +130,8 @@ CHANGES = [
 def test_changes(name: str, arguments: dict[str, Any], text: str | None) -> None:
     (deed,) = deeds(name, arguments)
     assert deed.path == "/a" and deed.how in ("edited", "written")
-    known = deed.on(Known.whole("old\nend\n"))
-    assert known == (None if text is None else Known.whole(text))
+    known = deed.on(KnownLines.whole("old\nend\n"))
+    assert known == (None if text is None else KnownLines.whole(text))
 
 
 def test_a_patch_of_several_files() -> None:
@@ -144,7 +142,7 @@ def test_a_patch_of_several_files() -> None:
         ("/a/dead.py", "deleted"),
     ]
     assert found[0].text == "x = 1\n"
-    assert found[1].on(Known.whole("keep\ngone\n")) == Known.whole("keep\ncome\n")
+    assert found[1].on(KnownLines.whole("keep\ngone\n")) == KnownLines.whole("keep\ncome\n")
 
 
 NOTHING = [
@@ -181,7 +179,7 @@ def test_what_did_nothing_certain(name: str, arguments: dict[str, Any], result: 
 def test_a_window_of_swe_agent_after_an_edit() -> None:
     (deed,) = deeds("edit", {"search": "a", "replace": "b"}, "Text replaced.\r\n" + SWE)
     assert (deed.path, deed.how) == ("/t/a.py", "edited")
-    assert deed.on(Known.whole("a\n")) == Known.whole(TEXT + "\n")
+    assert deed.on(KnownLines.whole("a\n")) == KnownLines.whole(TEXT + "\n")
 
 
 def test_a_cut_output_is_no_content() -> None:

@@ -7,18 +7,26 @@ from dataclasses import replace
 import pytest
 from tests.folders import PLACES, Table
 
-from holdfast.memory.instructions.budget import fit
-from holdfast.memory.instructions.discovery import HOPS, MAX_FILES, again, at_start, touched
-from holdfast.memory.instructions.places import POLICY, Gathered, lexical
+from perdure.memory.instructions import (
+    HOPS,
+    MAX_FILES,
+    POLICY,
+    LoadedInstructions,
+    again,
+    at_start,
+    fit,
+    lexical,
+    touched,
+)
 
 pytestmark = pytest.mark.unit
 
 
-def paths(gathered: Gathered) -> list[str]:
+def paths(gathered: LoadedInstructions) -> list[str]:
     return [file.path for file in gathered.files]
 
 
-def skipped(gathered: Gathered) -> dict[str, str]:
+def skipped(gathered: LoadedInstructions) -> dict[str, str]:
     return {one.path: one.code for one in gathered.skipped}
 
 
@@ -143,7 +151,7 @@ def test_rules_with_paths() -> None:
     assert names["src/a/b.tsx"] == ["all.md", "web.md"]
     assert names["lib/y.py"] == ["u.md", "all.md", "py.md", "top.md"]
     assert touched(PLACES, table, ["lib/z/y.py"]).files[-1].trigger == "/code/app/lib/z/y.py"
-    assert touched(PLACES, table, ["/elsewhere/y.py"]) == Gathered()
+    assert touched(PLACES, table, ["/elsewhere/y.py"]) == LoadedInstructions()
 
 
 def test_nested_files_of_touched_paths() -> None:

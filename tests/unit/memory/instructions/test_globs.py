@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.transcript.globs import MAX_PATTERNS, expanded, fits, matches, meets, problem
+from perdure.text.globs import MAX_PATTERNS, expanded, matches, matches_glob, may_overlap, problem
 
 pytestmark = pytest.mark.unit
 
@@ -72,14 +72,14 @@ GLOBS = st.text(st.sampled_from("ab.*?/{,}[]!\\"), max_size=7)
 @given(GLOBS, GLOBS, st.text("ab./", min_size=1, max_size=5))
 def test_patterns_that_share_a_path_meet(one: str, two: str, path: str) -> None:
     """SEC-9: a shell's pattern may name what a rule's pattern names."""
-    assert meets(one, two) == meets(two, one)
-    if fits(one, path) and fits(two, path):
-        assert meets(one, two)
+    assert may_overlap(one, two) == may_overlap(two, one)
+    if matches_glob(one, path) and matches_glob(two, path):
+        assert may_overlap(one, two)
 
 
 def test_patterns_that_share_none_do_not_meet() -> None:
     for one, two in (("*.py", "**/.env"), ("/p/a*", "/p/b*"), ("a?c", "ab"), ("[!.]*env", ".env"), ("/q/**", "/p/**")):
-        assert not meets(one, two)
+        assert not may_overlap(one, two)
 
 
 def test_what_can_not_be_held_to_is_said() -> None:

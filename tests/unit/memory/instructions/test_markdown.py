@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memory.instructions.markdown import (
-    MAX_IMPORTS,
-    compact_instructions,
-    cut_at_section,
-    imports,
-    sections,
-    without_comments,
-)
+from perdure.text.markdown import MAX_IMPORTS, compact_instructions, cut_at_section, imports, sections, without_comments
 
 pytestmark = pytest.mark.unit
 

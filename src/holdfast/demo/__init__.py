@@ -1,1 +1,0 @@
-"""`python -m holdfast.demo`: the main job, offline, on real input: a long session, a crash, a resume."""

@@ -1,1 +1,0 @@
-"""Finding what is relevant in many texts: words, an index, and rankings. Pure: no clock, disk, network or async."""

@@ -1,1 +1,0 @@
-"""Keeping a memory: what of a conversation is worth saving, whose word it is, and putting in order what is there."""

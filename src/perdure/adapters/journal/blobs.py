@@ -1,0 +1,152 @@
+"""Content-addressed blobs in a directory: what left the view can be had back byte for byte (RCL-2).
+
+A file's name is the SHA-256 of its contents; its first byte says how they stand in it. A blob is published by a rename
+after its bytes are on stable storage, so a name that is there has all its bytes, and one that is there isn't rewritten,
+unless its bytes are no longer those that were stored: such a file is set aside as `<name>.damaged-N` (ENG-9).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import zlib
+from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
+
+from perdure.adapters.journal.append_file import disk_refusal
+from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
+from perdure.errors import JournalError
+from perdure.transcript.messages import BlobId
+
+_PACKED, _PLAIN = b"z", b"="
+_LEVEL = 6
+_READ_BYTES = 1024 * 1024
+_NAME = re.compile(r"[0-9a-f]{64}")
+
+
+class FileBlobs:
+    """`ports.Blobs` in a directory of its own, which is made on the first `put`."""
+
+    def __init__(self, directory: Path, *, disk: Disk = DISK) -> None:
+        self._directory = Path(directory)
+        self._disk = disk
+
+    async def put(self, contents: tuple[bytes, ...]) -> tuple[BlobId, ...]:
+        """Store each of them, durably: N files, one sync of the directory. All are there on return."""
+        return await anyio.to_thread.run_sync(partial(self._put, contents))
+
+    async def get(self, blob: BlobId) -> bytes:
+        """The bytes that were put; `JournalError` when they are missing or are no longer the same."""
+        return await anyio.to_thread.run_sync(partial(self._get, blob))
+
+    def _put(self, contents: tuple[bytes, ...]) -> tuple[BlobId, ...]:
+        wanted = {BlobId(hashlib.sha256(content).hexdigest()): content for content in contents}
+        drafts: dict[Path, Path] = {}
+        try:
+            make_private(self._directory)
+            try:
+                for blob, content in wanted.items():
+                    path = self._path(blob)
+                    if path.exists() and not self._is_whole(blob):
+                        self._set_aside(path)
+                    if not path.exists():
+                        draft = path.with_name(f".new-{os.getpid()}-{secrets.token_hex(8)}")
+                        write_new(self._disk, draft, _packed(content))
+                        drafts[path] = draft
+                while drafts:
+                    path, draft = next(iter(drafts.items()))
+                    self._disk.rename(draft, path)
+                    del drafts[path]
+            finally:
+                for draft in drafts.values():
+                    discard(self._disk, draft)
+            if wanted:  # also when all were there: whoever made them may not have come this far
+                self._disk.sync_directory(self._directory)
+        except OSError as e:
+            raise disk_refusal(self._directory, e) from e
+        return tuple(BlobId(hashlib.sha256(content).hexdigest()) for content in contents)
+
+    def damaged(self) -> tuple[BlobId, ...]:
+        """The blobs that are there and whose bytes aren't those that were stored. Reads all of them; blocks."""
+        try:
+            names = sorted(entry.name for entry in os.scandir(self._directory) if _NAME.fullmatch(entry.name))
+        except FileNotFoundError:
+            return ()
+        except OSError as e:
+            raise JournalError(f"{self._directory}: {e.strerror or e}: the blobs can't be read") from e
+        return tuple(BlobId(name) for name in names if not self._is_whole(BlobId(name)))
+
+    def has(self, blob: BlobId) -> bool:
+        """Whether there is a file of this name. Blocks."""
+        return self._path(blob).exists()
+
+    def set_aside(self, blob: BlobId) -> Path:
+        """Put a damaged blob aside, so that its name is free; where its bytes are now. Raises `OSError`. Blocks."""
+        beside = self._set_aside(self._path(blob))
+        self._disk.sync_directory(self._directory)
+        return beside
+
+    def _is_whole(self, blob: BlobId) -> bool:
+        try:
+            self._get(blob)
+        except JournalError:
+            return False
+        return True
+
+    def _set_aside(self, path: Path) -> Path:
+        number = 1
+        while (beside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+            number += 1
+        self._disk.rename(path, beside)
+        return beside
+
+    def _get(self, blob: BlobId) -> bytes:
+        path = self._path(blob)
+        try:
+            fd = self._disk.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+            try:
+                stored = self._read(fd)
+            finally:
+                self._disk.close(fd)
+        except FileNotFoundError:
+            raise JournalError(f"{path}: there is no such blob") from None
+        except OSError as e:
+            raise JournalError(f"{path}: {e.strerror or e}: the blob can't be read") from e
+        content = _unpacked(stored)
+        if content is None or hashlib.sha256(content).hexdigest() != blob:
+            raise JournalError(f"{path}: the blob is damaged: its bytes are not those that were stored")
+        return content
+
+    def _read(self, fd: int) -> bytes:
+        parts: list[bytes] = []
+        at = 0
+        while part := self._disk.read_at(fd, _READ_BYTES, at):
+            parts.append(part)
+            at += len(part)
+        return b"".join(parts)
+
+    def _path(self, blob: BlobId) -> Path:
+        if not _NAME.fullmatch(blob):
+            raise JournalError(f"not the id of a blob (64 hex digits): {blob[:80]!r}")
+        return self._directory / blob
+
+
+def _packed(content: bytes) -> bytes:
+    packed = zlib.compress(content, _LEVEL)
+    return _PACKED + packed if len(packed) < len(content) else _PLAIN + content
+
+
+def _unpacked(stored: bytes) -> bytes | None:
+    marker, body = stored[:1], stored[1:]
+    if marker == _PLAIN:
+        return body
+    if marker != _PACKED:
+        return None
+    try:
+        return zlib.decompress(body)
+    except zlib.error:
+        return None

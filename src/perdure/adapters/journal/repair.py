@@ -1,0 +1,255 @@
+"""Blobs checked against their records, and a journal written anew when it can't be mended in place (ENG-9, RCL-2)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from perdure.adapters.journal.blobs import FileBlobs
+from perdure.adapters.journal.disk import Disk, discard, write_new
+from perdure.adapters.journal.reading import (
+    REBUILT,
+    JournalLine,
+    JournalReader,
+    JournalScan,
+    gap_of,
+    lines_within,
+    numbering_faults,
+    short_damage,
+)
+from perdure.errors import DamagedLine, JournalError, MalformedBlock, NewerFormat
+from perdure.logs.recording import Problem
+from perdure.transcript.blocks import Block, ToolResult
+from perdure.transcript.codec import VERSION, decode_line, encode_header, encode_line
+from perdure.transcript.messages import BlobId, Message
+from perdure.transcript.records import Compacted, Edit, Noted, Record, Repaired
+
+_IMPORTED = "blob"  # the member of a note that names a blob
+_ID = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class BlobProblem:
+    """A blob that is damaged, or gone though a record names it. `used_by` says where; empty when nothing names it."""
+
+    blob: BlobId
+    is_gone: bool
+    used_by: str
+
+    def __str__(self) -> str:
+        what = "is gone" if self.is_gone else "is damaged: its bytes are not those that were stored"
+        return f"blob {self.blob[:12]} {what} ({self.used_by or 'no record names it'})"
+
+
+def blob_problems(blobs: FileBlobs, scan: JournalScan) -> tuple[BlobProblem, ...]:
+    """Every blob of a session that is damaged or gone. `JournalError` when its folder can't be read. Blocks."""
+    named = _named(scan)
+    damaged = blobs.damaged()
+    gone = [blob for blob in named if not blobs.has(blob)]
+    return (
+        *(BlobProblem(blob, False, named.get(blob, "")) for blob in damaged),
+        *(BlobProblem(blob, True, named[blob]) for blob in gone),
+    )
+
+
+def originals(scan: JournalScan, troubles: Sequence[BlobProblem]) -> Mapping[BlobId, bytes]:
+    """The bytes that those blobs had, as far as they are known elsewhere.
+
+    A result that left the view was said in a message before; an imported log may still stand where it came from.
+    """
+    wanted = {trouble.blob for trouble in troubles}
+    found: dict[BlobId, bytes] = {}
+    for content in _candidates([placed.record for placed in scan.placed], wanted):
+        blob = BlobId(hashlib.sha256(content).hexdigest())
+        if blob in wanted:
+            found.setdefault(blob, content)
+    return found
+
+
+def _named(scan: JournalScan) -> dict[BlobId, str]:
+    """Each blob that a record names, and which record of which line."""
+    named: dict[BlobId, str] = {}
+    for line in scan.lines:
+        for record in line.records:
+            where = f"{record.__struct_config__.tag} in line {scan.first_line + line.index}"
+            if isinstance(record, Edit):
+                for stored in record.stored:
+                    named.setdefault(stored.blob, f"result {stored.tool_use_id}, {where}")
+            elif isinstance(record, Noted):
+                blob = record.data.get(_IMPORTED)
+                if isinstance(blob, str) and _ID.fullmatch(blob):
+                    named.setdefault(BlobId(blob), where)
+    return named
+
+
+def _candidates(records: Sequence[Record], wanted: set[BlobId]) -> Iterator[bytes]:
+    results = {
+        stored.tool_use_id
+        for record in records
+        if isinstance(record, Edit)
+        for stored in record.stored
+        if stored.blob in wanted
+    }
+    for record in records:
+        if isinstance(record, Message):
+            yield from (block.raw for block in record.blocks if _result_of(block) in results)
+        elif isinstance(record, Noted) and str(record.data.get(_IMPORTED)) in wanted:
+            file, size = record.data.get("file"), record.data.get("bytes")
+            if isinstance(file, str) and (path := Path(file)).is_absolute():
+                try:
+                    if path.is_file() and path.stat().st_size == size:
+                        yield path.read_bytes()
+                except OSError:
+                    continue
+
+
+def _result_of(block: Block) -> str | None:
+    """Of which call a block is the result."""
+    try:
+        return block.value.tool_use_id if isinstance(block.value, ToolResult) else None
+    except MalformedBlock:
+        return None
+
+
+_REFUSED = "that were not acknowledged"  # said of bytes that nobody was promised
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredLine:
+    """A line that an earlier repair put aside and that the journal lacks."""
+
+    seq: int
+    data: bytes
+    records: tuple[Record, ...]
+    file: str
+
+
+def set_aside(path: Path, scan: JournalScan) -> tuple[RecoveredLine, ...]:
+    """The intact lines in the journal's side files whose numbers are missing in it.
+
+    Not those of an append that failed, since its caller was told so; nor one whose place a damaged line has; nor two
+    different ones of one number, since nothing says which was the journal's.
+    """
+    gaps = [gap for d in scan.damage if (gap := gap_of(d.what)) is not None]
+    if not gaps:
+        return ()
+    refused = {
+        placed.record.quarantine
+        for placed in scan.placed
+        if isinstance(placed.record, Repaired) and _REFUSED in placed.record.what
+    }
+    found: dict[int, dict[bytes, RecoveredLine]] = {}
+    for pattern in (".quarantine", ".torn-*", f"{REBUILT}*"):
+        for beside in sorted(path.parent.glob(path.name + pattern)):
+            for piece in () if beside.name in refused else _pieces_of(beside):
+                try:
+                    transaction = decode_line(piece, scan.header.version)
+                except (DamagedLine, NewerFormat):
+                    continue
+                if any(before < transaction.seq < after for before, after in gaps):
+                    one = RecoveredLine(transaction.seq, piece, transaction.records, beside.name)
+                    found.setdefault(transaction.seq, {}).setdefault(piece, one)
+    return tuple(next(iter(which.values())) for _, which in sorted(found.items()) if len(which) == 1)
+
+
+def _pieces_of(beside: Path) -> Iterator[bytes]:
+    try:
+        raw = beside.read_bytes()
+    except OSError as e:
+        raise JournalError(f"{beside}: {e.strerror or e}: what was set aside can't be read") from e
+    for line in raw.split(b"\n"):
+        yield from (piece for _, piece in lines_within(line))
+
+
+def rebuild(
+    disk: Disk,
+    path: Path,
+    reader: JournalReader,
+    scan: JournalScan,
+    returned: Sequence[RecoveredLine] = (),
+    pointers: Sequence[Problem] = (),
+) -> tuple[Repaired, ...]:
+    """Put a new file in the journal's place; what it says of the old one that wasn't said before. Raises `OSError`.
+
+    All boundaries point to the new places of what they keep; `pointers` are those that were wrong before.
+    """
+    aside = _free(path)
+    lines = [*scan.lines, *(JournalLine(one.seq, 0, 0, one.records, -1) for one in returned)]
+    lines.sort(key=lambda line: line.seq)
+    data = {one.seq: one.data for one in returned}
+    header = msgspec.structs.replace(scan.header, version=VERSION)
+    parts = [scan.header_line + b"\n" if header == scan.header else encode_header(header)]
+    at = len(parts[0])
+    offsets: dict[str, int] = {}
+    for line in lines:
+        moved = tuple(_pointing(record, offsets) for record in line.records)
+        if header == scan.header and moved == line.records:
+            old = data.get(line.seq) or reader.read(line.offset, line.length)
+            parts.append(old.rstrip(b"\n") + b"\n")
+        else:
+            parts.append(encode_line(line.seq, moved))
+        offsets |= {record.id: at for record in moved if isinstance(record, Message)}
+        at += len(parts[-1])
+    repairs, told = _said(scan, lines, aside.name)
+    mended = (
+        *(Repaired(line=0, what=f"sequence number {r.seq} was brought back from {r.file}") for r in returned),
+        *(Repaired(line=p.line, what=f"{p.what}: put right", quarantine=aside.name) for p in pointers),
+    )
+    parts.append(encode_line(scan.seq + 1, (*repairs, *mended)))
+    draft = path.with_name(f"{path.name}.new-{secrets.token_hex(8)}")
+    write_new(disk, draft, b"".join(parts))
+    try:
+        write_new(disk, aside, reader.everything())
+        disk.sync_directory(path.parent)
+        disk.rename(draft, path)
+    except OSError:
+        discard(disk, draft)
+        raise
+    disk.sync_directory(path.parent)
+    return (*told, *mended)
+
+
+def _said(
+    scan: JournalScan, lines: Sequence[JournalLine], aside: str
+) -> tuple[tuple[Repaired, ...], tuple[Repaired, ...]]:
+    """What the new journal says of the old one, and what of it is news.
+
+    What is missing is said again, since nothing that was said of the old file counts for the new one.
+    """
+    news = [d for d in scan.news if not d.is_between]
+    repairs = [Repaired(line=d.line, what=d.what, quarantine=aside, crc=d.crc) for d in news]
+    told = list(repairs)
+    known = {short_damage(d.what): d for d in scan.damage if d.is_between}
+    end = JournalLine(scan.seq + 1, 0, 0, (), len(lines))  # what says all this
+    for line, what in numbering_faults([*lines, end], {}, 0):
+        damage = known.get(short_damage(what))
+        said = (
+            Repaired(line=damage.line, what=damage.what)
+            if damage
+            else Repaired(line=scan.first_line + line.index, what=what)
+        )
+        repairs.append(msgspec.structs.replace(said, quarantine=aside))
+        if damage is not None and damage.is_news:
+            told.append(repairs[-1])
+    return tuple(repairs), tuple(told)
+
+
+def _pointing(record: Record, offsets: dict[str, int]) -> Record:
+    """A boundary with the offset that its first kept message has now."""
+    if not isinstance(record, Compacted):
+        return record
+    first = min((offsets[i] for i in record.kept if i in offsets), default=0)
+    return record if first == record.kept_from else msgspec.structs.replace(record, kept_from=first)
+
+
+def _free(path: Path) -> Path:
+    number = 1
+    while (beside := path.with_name(f"{path.name}{REBUILT}{number}")).exists():
+        number += 1
+    return beside

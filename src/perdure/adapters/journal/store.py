@@ -1,0 +1,507 @@
+"""Where sessions stand at home, how they are found and listed, and one that starts from another (ENG-4, ENG-5,
+SES-1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import unicodedata
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+
+from perdure.adapters.journal.blobs import FileBlobs
+from perdure.adapters.journal.disk import DISK, Disk, discard, make_private
+from perdure.adapters.journal.journal import Durability, FileJournal
+from perdure.adapters.journal.lock import LOCK, SessionLock
+from perdure.adapters.journal.reading import JournalScan, open_journal_reader
+from perdure.errors import JournalError, MalformedBlock, PerdureError, SessionNotFound
+from perdure.memory.places import MEMORY, shown
+from perdure.transcript.codec import FORMAT, VERSION, decode_header, decode_line
+from perdure.transcript.messages import Message
+from perdure.transcript.records import Compacted, Header, Record, Repaired, Titled
+from perdure.transcript.spoken import spoken
+
+EDGE_BYTES = 64 * 1024
+HEADER_BYTES = 4 * 1024  # enough for every header we write; more is read when it isn't
+PROMPT_CHARS = 200
+
+_TITLED = b'{"type":"titled"'
+_USER = b'"origin":"user"'
+_TOOL = b'"origin":"tool"'
+_TEXT = b'"type":"text"'
+_NESTING = (b'{"type":"compacted"', b'{"type":"collapsed"')  # records that hold messages of their own
+_MESSAGE = b'{"type":"message","id":'
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """One session of a listing. `messages` is None when only reading the whole journal would tell."""
+
+    id: str
+    directory: Path
+    project: str
+    modified: float
+    bytes: int
+    created: float | None = None
+    title: str | None = None
+    last_prompt: str | None = None
+    messages: int | None = None
+    tags: tuple[str, ...] = ()
+    branch: str | None = None
+    problem: str | None = None
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What was found so far, going from the newest line to the oldest: what is found first holds."""
+
+    title: str | None = None
+    tags: tuple[str, ...] | None = None
+    branch: str | None = None
+    last_prompt: str | None = None
+    counted: int = 0
+    is_counted: bool = False
+    has_gap: bool = False  # lines between the edges would have to be counted too
+    damaged: int = 0
+
+    @property
+    def is_complete(self) -> bool:
+        return self.is_counted and None not in (self.title, self.tags, self.branch, self.last_prompt)
+
+    def see_all(self, lines: list[bytes], version: int) -> None:
+        """The lines, newest first, but for what follows the last line end: it is torn, or nothing."""
+        for line in reversed(lines[:-1]):
+            if self.is_complete:
+                return
+            self._see(line, version)
+
+    def _see(self, line: bytes, version: int) -> None:
+        wants_titled = _TITLED in line
+        may_be_said = _USER in line or (_TOOL in line and _TEXT in line)
+        wants_prompt = self.last_prompt is None and may_be_said
+        wants_count = not self.is_counted and any(tag in line for tag in _NESTING)
+        if wants_titled or wants_prompt or wants_count:
+            try:
+                records = decode_line(line, version).records
+            except PerdureError:
+                self.damaged += 1
+                return
+            for record in reversed(records):
+                self._see_record(record)
+        elif not self.is_counted:
+            self.counted += line.count(_MESSAGE)
+
+    def _see_record(self, record: Record) -> None:
+        if isinstance(record, Message):
+            self.counted += not self.is_counted
+            if self.last_prompt is None:
+                self.last_prompt = _text(record)
+        elif isinstance(record, Titled):
+            self.title = record.title if self.title is None else self.title
+            self.tags = record.tags if self.tags is None else self.tags
+            self.branch = record.branch if self.branch is None else self.branch
+            self.last_prompt = record.last_prompt if self.last_prompt is None else self.last_prompt
+            if record.messages is not None and not self.is_counted:
+                self.counted, self.is_counted = self.counted + record.messages, True
+
+
+def _text(message: Message) -> str | None:
+    """The start of what a person wrote."""
+    try:
+        words = spoken(message)
+    except MalformedBlock:
+        return None
+    return " ".join(words[: PROMPT_CHARS * 4].split())[:PROMPT_CHARS] or None
+
+
+def describe(journal: Path) -> SessionInfo:
+    """What the edges of a journal say; its problem when they say nothing."""
+    directory = journal.parent
+    modified, size, header = 0.0, 0, None
+    found, problem = _Findings(), None
+    try:
+        fd = os.open(journal, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        try:
+            about = os.fstat(fd)
+            modified, size = about.st_mtime, about.st_size
+            header = _header(fd)
+            _look(fd, size, header.version, found)
+        finally:
+            os.close(fd)
+    except OSError as e:
+        problem = f"{journal.name}: {e.strerror or e}"
+    except PerdureError as e:
+        problem = f"{journal.name}: {e}"
+    if problem is None and found.damaged:
+        problem = f"{journal.name}: {found.damaged} damaged lines near its ends"
+    return SessionInfo(
+        id=directory.name,
+        directory=directory,
+        project=(header and header.project) or directory.parent.name,
+        modified=modified,
+        bytes=size,
+        created=header.created if header else None,
+        title=found.title,
+        last_prompt=found.last_prompt,
+        messages=found.counted if found.is_counted and not found.has_gap else None,
+        tags=found.tags or (),
+        branch=found.branch,
+        problem=problem,
+    )
+
+
+def _header(fd: int) -> Header:
+    line, newline, _ = os.pread(fd, HEADER_BYTES, 0).partition(b"\n")
+    if not newline:
+        line = os.pread(fd, EDGE_BYTES, 0).partition(b"\n")[0]
+    return decode_header(line)
+
+
+def _look(fd: int, size: int, version: int, found: _Findings) -> None:
+    """Go through the complete lines at both ends, newest first, until everything is known."""
+    tail_start = max(0, size - EDGE_BYTES)
+    cut, *tail = os.pread(fd, EDGE_BYTES, tail_start).split(b"\n")
+    found.see_all(tail, version)
+    if tail_start == 0:
+        found.is_counted = True
+    elif not found.is_complete:
+        first_seen = tail_start + len(cut) + 1
+        head_end = min(EDGE_BYTES, first_seen)
+        found.has_gap = not found.is_counted and head_end < first_seen
+        _, *head = os.pread(fd, head_end, 0).split(b"\n")
+        found.see_all(head, version)
+        found.is_counted = found.is_counted or head_end == first_seen
+
+
+JOURNAL = "journal.jsonl"
+PROJECTS = "projects"
+AGENTS = "agents"
+COMMANDS = "commands"
+GATEWAY = "gateway"
+TENANTS = "tenants"
+SLUG_CHARS = 200
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_SHOWN = 5
+_NOT_SESSIONS = frozenset({MEMORY})  # what else stands in a project's folder (MEM-1)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFiles:
+    """An open session. Closing the journal lets go of the session's lock."""
+
+    id: str
+    directory: Path
+    journal: FileJournal
+    blobs: FileBlobs
+
+
+def slug_of(project: str | Path) -> str:
+    """A folder name for a project: its real path with every other character as a dash; long ones end in a hash."""
+    path = unicodedata.normalize("NFC", os.path.realpath(project))
+    slug = re.sub(r"[^a-zA-Z0-9]", "-", path)
+    if len(slug) <= SLUG_CHARS:
+        return slug
+    return f"{slug[:SLUG_CHARS]}-{hashlib.sha256(path.encode(errors='surrogateescape')).hexdigest()[:12]}"
+
+
+class SessionStore:
+    """All sessions under one home directory."""
+
+    def __init__(self, home: Path, *, disk: Disk = DISK) -> None:
+        self._projects = Path(home) / PROJECTS
+        self._disk = disk
+
+    async def create(
+        self,
+        session: str,
+        *,
+        project: str | Path,
+        created: float,
+        source: str | None = None,
+        forked_from: str | None = None,
+        durability: Durability = "commit",
+    ) -> SessionFiles:
+        """A new session of a project, locked for writing."""
+        real = await anyio.to_thread.run_sync(os.path.realpath, project)
+        if not _is_text(real):
+            raise JournalError(f"{shown(real)}: the folder's name isn't UTF-8: rename it, or work in another one")
+        directory = self.directory(session, project=real)
+        header = Header(
+            format=FORMAT,
+            version=VERSION,
+            session=session,
+            created=created,
+            project=real,
+            source=source,
+            forked_from=forked_from,
+        )
+        lock = await anyio.to_thread.run_sync(_make_and_lock, directory)
+        try:
+            journal = await FileJournal.create(
+                directory / JOURNAL, header, durability=durability, disk=self._disk, lock=lock
+            )
+        except BaseException:
+            self._abandon(directory)
+            lock.release()
+            raise
+        return SessionFiles(session, directory, journal, FileBlobs(directory / "blobs", disk=self._disk))
+
+    async def open(
+        self,
+        reference: str | Path,
+        *,
+        durability: Durability = "commit",
+        read_only: bool = False,
+        mend: bool = False,
+    ) -> SessionFiles:
+        """A session by id, unique beginning of one, or path. `SessionBusy` when someone else writes it.
+
+        To `mend` it is to read its journal wholly, and to bring back what earlier repairs put aside (ENG-9).
+        """
+        directory = await anyio.to_thread.run_sync(self.locate, reference)
+        lock = None if read_only else await anyio.to_thread.run_sync(SessionLock.acquire, directory)
+        try:
+            journal = await FileJournal.open(
+                directory / JOURNAL,
+                durability=durability,
+                read_only=read_only,
+                mend=mend,
+                disk=self._disk,
+                lock=lock,
+            )
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
+        return SessionFiles(directory.name, directory, journal, FileBlobs(directory / "blobs", disk=self._disk))
+
+    def directory(self, session: str, *, project: str | Path) -> Path:
+        """Where a session of a project stands, or would stand."""
+        if not _is_session(session):
+            raise JournalError(f"not a session id (letters, digits, - and _, up to 128): {session[:150]!r}")
+        return self._projects / slug_of(project) / session
+
+    def _abandon(self, directory: Path) -> None:
+        """Remove the folder of a session that could not be made (a full disk): it would be listed as a broken one."""
+        if not (directory / JOURNAL).exists():
+            discard(self._disk, directory / LOCK)
+            with contextlib.suppress(OSError):
+                directory.rmdir()  # refused where anything else is in it
+
+    def list(self, project: str | Path | None = None) -> tuple[SessionInfo, ...]:
+        """All sessions, or those of a project, last written first."""
+        found = [describe(directory / JOURNAL) for directory in self.directories(project)]
+        return tuple(sorted(found, key=lambda info: (info.modified, info.id), reverse=True))
+
+    def locate(self, reference: str | Path) -> Path:
+        """The directory of a session, by its id, a beginning that no other id has, or a path to it or its journal."""
+        text = os.fspath(reference)
+        if isinstance(reference, Path) or os.sep in text or text.endswith(".jsonl"):
+            path = Path(text)
+            directory = path.parent if path.name == JOURNAL else path
+            if not (directory / JOURNAL).is_file():
+                raise SessionNotFound(f"{path}: there is no session here")
+            return directory.resolve()
+        named = [d for d in self.directories(None) if d.name.startswith(text)] if text else []
+        named = named or [d for d in self._through_gateway() if text and d.name.startswith(text)]
+        exact = [d for d in named if d.name == text]
+        match exact or named:
+            case [directory]:
+                return directory
+            case []:
+                raise SessionNotFound(f"no session {text!r} under {self._projects}: `perdure sessions` lists them")
+            case several:
+                shown = ", ".join(f"{d.parent.name}/{d.name}" for d in several[:_SHOWN])
+                more = f" and {len(several) - _SHOWN} more" if len(several) > _SHOWN else ""
+                raise SessionNotFound(
+                    f"{text!r} names {len(several)} sessions: {shown}{more}; give more of the id, or a path"
+                )
+
+    def _through_gateway(self) -> Iterator[Path]:
+        """Sessions that the gateway keeps for its clients, apart from each other and from a person's own (GW-4)."""
+        for tenant in _folders(self._projects.parent / GATEWAY / TENANTS):
+            yield from SessionStore(tenant).directories()
+
+    def delete(self, reference: str | Path) -> None:
+        """Remove a session with its blobs for good. `SessionBusy` while someone writes it."""
+        directory = self.locate(reference)
+        if self._projects.resolve() not in directory.resolve().parents:
+            raise JournalError(f"{directory}: not under {self._projects}; remove it by hand")
+        lock = SessionLock.acquire(directory)
+        try:
+            # The new name is no session id, so a half removed session is never listed or opened.
+            doomed = directory.with_name(f".deleted-{secrets.token_hex(8)}")
+            self._disk.rename(directory, doomed)
+            self._disk.sync_directory(directory.parent)
+            shutil.rmtree(doomed)
+        except OSError as e:
+            raise JournalError(f"{directory}: {e.strerror or e}: the session can't be removed") from e
+        finally:
+            lock.release()
+
+    def directories(self, project: str | Path | None = None, *, slug: str | None = None) -> Iterator[Path]:
+        """The directories of all sessions, or those of a project, by its path or the name of its folder here."""
+        slug = slug_of(project) if project is not None else slug
+        projects = _folders(self._projects) if slug is None else [self._projects / slug]
+        for folder in projects:
+            yield from (d for d in _folders(folder) if _is_session(d.name))
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+async def open_beside(
+    parent: SessionFiles, name: str, created: float, *, is_new: bool, durability: Durability = "commit"
+) -> SessionFiles:
+    """The session of a sub-agent, in the folder of the session it belongs to (SES-3). Listings don't show it."""
+    if not _SESSION_ID.fullmatch(name):
+        raise JournalError(f"not a session id: {name[:150]!r}")
+    directory = parent.directory / AGENTS / name
+    header = Header(
+        format=FORMAT, version=VERSION, session=name, created=created, project=parent.journal.header.project
+    )
+    lock = await anyio.to_thread.run_sync(_make_and_lock, directory)
+    try:
+        if is_new:
+            journal = await FileJournal.create(directory / JOURNAL, header, durability=durability, lock=lock)
+        else:
+            journal = await FileJournal.open(directory / JOURNAL, durability=durability, lock=lock)
+    except BaseException:
+        lock.release()
+        raise
+    return SessionFiles(name, directory, journal, FileBlobs(directory / "blobs"))
+
+
+def _is_session(name: str) -> bool:
+    return bool(_SESSION_ID.fullmatch(name)) and name not in _NOT_SESSIONS
+
+
+def _make_and_lock(directory: Path) -> SessionLock:
+    try:
+        make_private(directory)
+    except OSError as e:
+        raise JournalError(f"{directory}: {e.strerror or e}: the session can't be made") from e
+    return SessionLock.acquire(directory)
+
+
+def _folders(parent: Path) -> list[Path]:
+    """The directories in a directory; none when it can't be read."""
+    try:
+        with os.scandir(parent) as entries:
+            return sorted(Path(e.path) for e in entries if e.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+DRAFT = ".forking-"  # no session id, so a half made fork is never listed or opened
+_BESIDE = ("blobs", "session-memory")  # what left the view, and the notes
+
+
+async def fork(store: SessionStore, reference: str | Path, session: str, *, created: float, disk: Disk = DISK) -> Path:
+    """A new session with everything that was recorded in another, which is only read; its directory.
+
+    It has an id of its own and names the one it came from; messages keep theirs, so what recall, pins and cursors name
+    holds in both. Damage of the original is passed over, as opening it would. It appears whole or not at all. Raises
+    `SessionNotFound`, and `JournalError` when it can't be written or the id is taken.
+    """
+    source = await anyio.to_thread.run_sync(store.locate, reference)
+    scan = await anyio.to_thread.run_sync(_scanned, source / JOURNAL, disk)
+    header = msgspec.structs.replace(
+        scan.header, session=session, created=created, forked_from=scan.header.session, version=VERSION
+    )
+
+    async def fill(journal: FileJournal, draft: Path) -> None:
+        await _copied(journal, scan)
+        await anyio.to_thread.run_sync(_beside, source, draft)
+
+    return await make_session(store, header, fill, disk=disk)
+
+
+async def make_session(
+    store: SessionStore, header: Header, fill: Callable[[FileJournal, Path], Awaitable[None]], *, disk: Disk = DISK
+) -> Path:
+    """A new session whose journal and folder somebody fills in; its directory. It appears whole or not at all.
+
+    Whatever fails, nothing is left; what a killed process leaves is no session, and `perdure doctor` names it. Raises
+    `JournalError` when it can't be written or the id is taken.
+    """
+    target = store.directory(header.session, project=header.project or ".")
+    draft = target.with_name(f"{DRAFT}{header.session}")
+    try:
+        await anyio.to_thread.run_sync(make_private, draft)
+        await _written(draft, header, fill, disk)
+        await anyio.to_thread.run_sync(_move_into_place, draft, target, disk)
+    except BaseException as e:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(partial(shutil.rmtree, draft, ignore_errors=True))
+        if isinstance(e, OSError):
+            raise JournalError(f"{target}: {e.strerror or e}: the fork can't be made") from e
+        raise
+    return target
+
+
+async def _written(
+    draft: Path, header: Header, fill: Callable[[FileJournal, Path], Awaitable[None]], disk: Disk
+) -> None:
+    """The journal of the fork. One sync at its end is enough: until then nobody was told of it."""
+    journal = await FileJournal.create(draft / JOURNAL, header, durability="process", disk=disk)
+    try:
+        await fill(journal, draft)
+    finally:
+        await journal.close()
+
+
+def _move_into_place(draft: Path, target: Path, disk: Disk) -> None:
+    fd = disk.open(draft / JOURNAL, os.O_RDWR)
+    try:
+        disk.sync_data(fd)
+    finally:
+        disk.close(fd)
+    if target.exists():
+        raise JournalError(f"{target.name}: there is a session of that id")
+    disk.rename(draft, target)
+    disk.sync_directory(target.parent)
+
+
+def _scanned(journal: Path, disk: Disk) -> JournalScan:
+    with open_journal_reader(disk, journal) as reader:
+        return reader.scan(reader.body)
+
+
+async def _copied(journal: FileJournal, scan: JournalScan) -> None:
+    """Every transaction as one line again. Boundaries point to offsets, which are others in the new journal."""
+    moved: dict[int, int] = {}
+    for offset, placed in groupby(scan.placed, key=lambda one: one.offset):
+        records = tuple(_at_home(one.record, moved) for one in placed if not isinstance(one.record, Repaired))
+        if records:
+            moved[offset] = (await journal.append(records)).offset
+
+
+def _at_home(record: Record, moved: dict[int, int]) -> Record:
+    if not isinstance(record, Compacted) or not record.kept_from:
+        return record
+    return msgspec.structs.replace(record, kept_from=moved.get(record.kept_from, 0))
+
+
+def _beside(source: Path, target: Path) -> None:
+    for name in _BESIDE:
+        if (source / name).is_dir():
+            make_private(target / name)
+            shutil.copytree(source / name, target / name, symlinks=True, dirs_exist_ok=True)

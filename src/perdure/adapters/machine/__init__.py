@@ -1,0 +1,1 @@
+"""This machine, behind the ports: clock, files, shell, sandbox, and whom it trusts."""

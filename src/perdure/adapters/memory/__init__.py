@@ -1,0 +1,1 @@
+"""Memory directories, notes and instruction files on this disk."""

@@ -1,0 +1,460 @@
+"""Memory directories on disk, for reading: scans, an index that stays, and questions to it (MEM-1, MEM-12)."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+
+from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
+from perdure.adapters.machine.rooted import CALLS, OsCalls, RootedFolder
+from perdure.adapters.memory.store import StoredMemories, StoredUpkeep
+from perdure.errors import FileMissing, FileRefused
+from perdure.memory.files import INDEX, Topic, topic
+from perdure.memory.index_file import hooks, normalised
+from perdure.memory.places import OWN, PROJECT, is_memory, shown
+from perdure.memory.retrieval import (
+    BACKGROUND,
+    MEMORY_FIELDS,
+    MemoryCard,
+    MemoryQuery,
+    RankedMemory,
+    candidates,
+    counts_of,
+    empty_index,
+    rank_memories,
+)
+from perdure.ports import MemorySearchResult as Memorable
+from perdure.settings import Settings
+from perdure.text.scoring import Counts, PackedIndex, TextIndex
+
+HEAD_BYTES = 32_768  # of each file; what a memory is about stands at its top
+MOST_FILES = 200_000
+MOST_DEPTH = 8
+INDEX_BYTES = 4_000_000
+CACHES = "memory-index"
+_VERSION = 3
+
+
+class _IndexedFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file as it was read: time in nanoseconds, bytes, and what is known of it."""
+
+    modified_ns: int
+    size: int
+    name: str
+    description: str
+    type: str | None
+    keywords: tuple[str, ...]
+    problems: tuple[str, ...]
+
+
+class _CachedIndex(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    directory: str
+    folders: dict[str, int]
+    files: dict[str, _IndexedFile]
+    hooks: str  # digest of what the indexes said
+    index: PackedIndex
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """A file of the directory: its time in nanoseconds, and bytes."""
+
+    modified_ns: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableFile:
+    """A file that couldn't be read, and why."""
+
+    file: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DirectorySnapshot:
+    """What a directory looks like: the times of its folders, its files, and what its indexes say of them."""
+
+    folders: dict[str, int]
+    files: dict[str, FileStat]
+    said: dict[str, str]
+
+
+@dataclass(slots=True)
+class MemoryDirectory:
+    """The memories of one directory, ready to be asked. Blocks for the disk; writes nothing into the directory."""
+
+    path: Path
+    cache: Path | None = None
+    disk: Disk = DISK
+    calls: OsCalls = CALLS
+    unread: tuple[UnreadableFile, ...] = ()
+    _folders: dict[str, int] = field(default_factory=dict)
+    _files: dict[str, _IndexedFile] = field(default_factory=dict)
+    _cards: dict[str, MemoryCard] = field(default_factory=dict)
+    _index: TextIndex = field(default_factory=empty_index)
+    _hooks: str = ""
+    _is_loaded: bool = False
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    @property
+    def cards(self) -> Mapping[str, MemoryCard]:
+        """What is known of each memory, by file, as of the last look."""
+        return self._cards
+
+    def ask(self, wanted: MemoryQuery, *, is_sure: bool = False) -> tuple[RankedMemory, ...]:
+        """The memories for a question. `is_sure`: also those edited in place a moment ago, at the cost of a rescan."""
+        if is_sure or not self.is_fresh():
+            self.rescan()
+        return rank_memories(self._index, self._cards, wanted)
+
+    def is_fresh(self) -> bool:
+        """Whether no folder tells of a file that came, went or was replaced since the last look."""
+        if not self._is_loaded:
+            return False
+        for folder, modified in self._folders.items():
+            try:
+                if self.disk.stat(self.path / folder).st_mtime_ns != modified:
+                    return False
+            except OSError:
+                return False
+        return True
+
+    def candidates(self, wanted: MemoryQuery) -> tuple[MemoryCard, ...]:
+        """What a model may choose from, as of the last look."""
+        return candidates(self._index, self._cards, wanted)
+
+    def rescan(self) -> int:
+        """Look at the time and size of every file, read those that changed; how many did."""
+        return self.take(self.look())
+
+    def look(self) -> DirectorySnapshot:
+        """The time and size of every file; changes nothing here, so that it can go on while questions are answered."""
+        folders, files = self._walked()
+        return DirectorySnapshot(folders, files, self._said(files))
+
+    def take(self, look: DirectorySnapshot) -> int:
+        """Read what changed; how many files that were."""
+        if not self._is_loaded:
+            self._load()
+        folders, files, said = look.folders, look.files, look.said
+        digest = hashlib.sha256(msgspec.json.encode(said)).hexdigest()
+        stale = [f for f, now in files.items() if not _is_same(self._files.get(f), now)]
+        if digest != self._hooks and self._files:
+            stale = list(dict.fromkeys((*stale, *(f for f in files if f in said))))
+        gone = [f for f in self._files if f not in files]
+        self._take(stale, files, said)
+        for file in gone:
+            self._forget(file)
+        self._folders, self._hooks, self._is_loaded = folders, digest, True
+        if (stale or gone) and self.cache is not None:
+            self._store()
+        return len(stale) + len(gone)
+
+    def read(self, file: str) -> Topic:
+        """One memory, whole. Raises OSError, and `FileNotFoundError` for what isn't a memory of this directory."""
+        if not is_memory(file) or ".." in file.split("/") or Path(file).is_absolute():
+            raise FileNotFoundError(2, "not a memory of this directory", file)
+        return topic(file, self._text(file, INDEX_BYTES))
+
+    def index_text(self, folder: str = "") -> str | None:
+        """`MEMORY.md` of the directory, or of a folder in it; None when there is none."""
+        try:
+            return self._text(f"{folder}/{INDEX}" if folder else INDEX, INDEX_BYTES)
+        except OSError:
+            return None
+
+    # --- reading
+
+    def _walked(self) -> tuple[dict[str, int], dict[str, FileStat]]:
+        folders: dict[str, int] = {}
+        files: dict[str, FileStat] = {}
+        for folder, modified, entries in _folders_of(self.path, self.disk):
+            folders[folder] = modified
+            for name, one in entries:
+                file = f"{folder}/{name}" if folder else name
+                if is_memory(file) and len(files) < MOST_FILES:
+                    files[file] = one
+        return folders, files
+
+    def _said(self, files: Mapping[str, FileStat]) -> dict[str, str]:
+        """What the indexes of the directory and its folders say of each file."""
+        found: dict[str, str] = {}
+        for folder in ("", *sorted({file.rsplit("/", 1)[0] for file in files if "/" in file})):
+            text = self.index_text(folder)
+            for file, hook in hooks(normalised(text)).items() if text else ():
+                found[f"{folder}/{file}" if folder else file] = hook
+        return found
+
+    def _take(self, stale: list[str], files: Mapping[str, FileStat], said: Mapping[str, str]) -> None:
+        texts: list[tuple[str, Counts]] = []
+        unread: list[UnreadableFile] = []
+        for file in stale:
+            try:
+                found = topic(file, self._text(file, HEAD_BYTES))
+            except OSError as e:
+                unread.append(UnreadableFile(file, e.strerror or str(e)))
+                self._forget(file)
+                continue
+            now = files[file]
+            seen = _IndexedFile(
+                now.modified_ns, now.size, found.name, found.description, found.type, found.keywords, found.problems
+            )
+            self._files[file] = seen
+            self._cards[file] = _card(file, seen)
+            texts.append((file, counts_of(found, said.get(file, ""))))
+        self.unread = tuple(unread)
+        if len(self._index) < len(texts):  # so many are new that the average lengths have to be taken anew
+            kept = len(self._index)
+            if kept == 0 or len(texts) == len(files):
+                self._index = empty_index()
+                self._index.fill(texts)
+                return
+        for file, counts in texts:
+            self._index.put(file, counts)
+
+    def _forget(self, file: str) -> None:
+        self._files.pop(file, None)
+        self._cards.pop(file, None)
+        self._index.drop(file)
+
+    def _text(self, file: str, most: int) -> str:
+        """The beginning of a file of the directory, and of nothing that a link or another name leads to (SEC-2)."""
+        try:
+            with RootedFolder.open(self.path, is_theirs=True, rules=PROJECT, calls=self.calls) as root:
+                return root.read(file, limit_bytes=most, is_cut=True).decode("utf-8", "replace")
+        except FileMissing as e:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file) from e
+        except FileRefused as e:
+            raise PermissionError(errno.EACCES, str(e).removeprefix(f"{shown(file)}: "), file) from e
+
+    # --- the cache file
+
+    def _load(self) -> None:
+        """Take what the cache file holds; whatever is wrong with it, it is as if there were none."""
+        if self.cache is None:
+            return
+        try:
+            cached = msgspec.msgpack.decode(self.cache.read_bytes(), type=_CachedIndex)
+        except (OSError, msgspec.DecodeError, ValueError):
+            return
+        keys = {key for key in cached.index.keys if key is not None}
+        if cached.version != _VERSION or cached.directory != str(self.path) or keys != cached.files.keys():
+            return
+        self._files, self._folders, self._hooks = dict(cached.files), dict(cached.folders), cached.hooks
+        self._cards = {file: _card(file, seen) for file, seen in self._files.items()}
+        self._index = TextIndex.unpacked(MEMORY_FIELDS, cached.index, background=BACKGROUND)
+
+    def _store(self) -> None:
+        """Write the cache file; a disk that refuses costs only the next start."""
+        assert self.cache is not None
+        cached = _CachedIndex(_VERSION, str(self.path), self._folders, self._files, self._hooks, self._index.packed())
+        draft = self.cache.with_name(f".{self.cache.name}.{secrets.token_hex(4)}")
+        try:
+            make_private(self.cache.parent)
+            write_new(self.disk, draft, msgspec.msgpack.encode(cached))
+            self.disk.rename(draft, self.cache)
+        except OSError:
+            discard(self.disk, draft)
+
+
+def cache_of(home: Path, directory: Path) -> Path:
+    """Where the index of a directory is kept: in the store, never in the directory."""
+    return home / CACHES / f"{hashlib.sha256(os.fsencode(os.path.realpath(directory))).hexdigest()[:20]}.msgpack"
+
+
+def _card(file: str, seen: _IndexedFile) -> MemoryCard:
+    return MemoryCard(
+        file=file,
+        name=seen.name,
+        description=seen.description,
+        type=seen.type,
+        keywords=seen.keywords,
+        modified=seen.modified_ns / 1e9,
+        size=seen.size,
+        problems=seen.problems,
+    )
+
+
+def _is_same(seen: _IndexedFile | None, now: FileStat) -> bool:
+    return seen is not None and seen.modified_ns == now.modified_ns and seen.size == now.size
+
+
+def _folders_of(root: Path, disk: Disk) -> Iterator[tuple[str, int, list[tuple[str, FileStat]]]]:
+    """Every folder under a directory with its time and its files; hidden ones and links to folders are passed over.
+
+    Raises OSError when the directory itself can't be read.
+    """
+    waiting = [("", 0)]
+    while waiting:
+        folder, depth = waiting.pop()
+        try:
+            modified = disk.stat(root / folder).st_mtime_ns
+            found: list[tuple[str, FileStat]] = []
+            with os.scandir(root / folder) as entries:
+                for entry in entries:
+                    if entry.name.startswith("."):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        if depth < MOST_DEPTH:
+                            waiting.append((f"{folder}/{entry.name}" if folder else entry.name, depth + 1))
+                    elif entry.name.endswith(".md") and entry.is_file(follow_symlinks=False):
+                        about = entry.stat(follow_symlinks=False)
+                        found.append((entry.name, FileStat(about.st_mtime_ns, about.st_size)))
+        except OSError:
+            if not folder:
+                raise
+            continue
+        found.sort(key=lambda one: one[0])
+        yield folder, modified, found
+
+
+def file_memories(directory: Path, settings: Settings | None = None, *, calls: OsCalls = CALLS) -> StoredMemories:
+    """The memories in a directory, which is made at the first write. `durability` of the settings holds here, too."""
+    is_durable = (settings or Settings()).durability == "commit"
+    return StoredMemories(partial(_opened, directory, calls), is_durable=is_durable)
+
+
+def file_upkeep(directory: Path, *, calls: OsCalls = CALLS) -> StoredUpkeep:
+    """When the memories in a directory were last put in order."""
+    return StoredUpkeep(partial(_opened, directory, calls))
+
+
+def _opened(directory: Path, calls: OsCalls, create: bool) -> RootedFolder:
+    return RootedFolder.open(directory, create=create, rules=OWN, calls=calls)
+
+
+RESCAN_SECONDS = 2.0  # between two rescans: edits in place are seen that much later at worst
+
+
+class FileMemories:
+    """The memories of one directory, for one process. A directory that isn't there holds none."""
+
+    def __init__(self, path: Path, *, cache: Path | None = None) -> None:
+        self.where = str(path)
+        self._directory = MemoryDirectory(path, cache=cache)
+        self._lock = threading.Lock()
+        self._counts = cache.with_suffix(".uses.json") if cache is not None else None
+        self._uses: dict[str, int] | None = None
+        self._rescanned = 0.0
+        self._scanner: threading.Thread | None = None
+
+    async def find(self, wanted: MemoryQuery, *, fill: bool = False) -> Memorable:
+        return await anyio.to_thread.run_sync(self._find, wanted, fill)
+
+    async def read(self, files: tuple[str, ...]) -> tuple[Topic, ...]:
+        return await anyio.to_thread.run_sync(self._read, files)
+
+    async def index(self) -> tuple[str | None, Mapping[str, float]]:
+        return await anyio.to_thread.run_sync(self._index)
+
+    async def used(self, files: tuple[str, ...] = ()) -> Mapping[str, int]:
+        return await anyio.to_thread.run_sync(self._used, files)
+
+    def settle(self) -> None:
+        """Wait for a rescan that runs."""
+        if self._scanner is not None:
+            self._scanner.join()
+
+    def _find(self, wanted: MemoryQuery, fill: bool) -> Memorable:
+        with self._lock:
+            if not self._fresh():
+                return Memorable((), 0)
+            wanted = wanted if wanted.uses else replace(wanted, uses=self._counted())
+            chosen = self._directory.ask(wanted) if not fill else ()
+            cards = self._directory.candidates(wanted) if fill else ()
+            found = Memorable(chosen, len(self._directory), cards)
+        self._rescan_soon()
+        return found
+
+    def _fresh(self) -> bool:
+        """Whether there is a directory; what its folders tell of is read first."""
+        if self._directory.is_fresh():
+            return True
+        try:
+            self._directory.rescan()
+        except OSError:
+            return False
+        self._rescanned = time.monotonic()
+        return True
+
+    def _rescan_soon(self) -> None:
+        """Look for edits in place, beside whatever goes on."""
+        is_running = self._scanner is not None and self._scanner.is_alive()
+        if is_running or time.monotonic() - self._rescanned < RESCAN_SECONDS:
+            return
+        self._rescanned = time.monotonic()
+        self._scanner = threading.Thread(target=self._rescan, name="memory-rescan", daemon=True)
+        self._scanner.start()
+
+    def _rescan(self) -> None:
+        try:
+            look = self._directory.look()
+        except OSError:
+            return  # it went; the next question finds that out
+        with self._lock:
+            self._directory.take(look)
+
+    def _read(self, files: tuple[str, ...]) -> tuple[Topic, ...]:
+        found = []
+        for file in files:
+            try:
+                found.append(self._directory.read(file))
+            except OSError:
+                continue  # it went since it was found
+        return tuple(found)
+
+    def _index(self) -> tuple[str | None, Mapping[str, float]]:
+        with self._lock:
+            text = self._directory.index_text()
+            if text is None or not self._fresh():
+                return text, {}
+            return text, {file: card.modified for file, card in self._directory.cards.items()}
+
+    # --- how often memories were shown: kept with the index, a hint that may be lost
+
+    def _used(self, files: tuple[str, ...]) -> Mapping[str, int]:
+        with self._lock:
+            if not files:
+                return dict(self._counted())
+            if self._counts is not None:
+                self._uses = None  # others count, too
+            counts = self._counted()
+            for file in files:
+                counts[file] = counts.get(file, 0) + 1
+            self._write_counts(counts)
+            return dict(counts)
+
+    def _counted(self) -> dict[str, int]:
+        if self._uses is None:
+            try:
+                data = self._counts.read_bytes() if self._counts is not None else b"{}"
+                self._uses = msgspec.json.decode(data, type=dict[str, int])
+            except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+                self._uses = {}
+        return self._uses
+
+    def _write_counts(self, counts: dict[str, int]) -> None:
+        if self._counts is None:
+            return
+        draft = self._counts.with_name(f".{self._counts.name}.{secrets.token_hex(4)}")
+        try:
+            make_private(draft.parent)
+            write_new(DISK, draft, msgspec.json.encode(counts))
+            DISK.rename(draft, self._counts)
+        except OSError:
+            discard(DISK, draft)

@@ -1,0 +1,675 @@
+"""A memory directory that is written to: edits, log, inbox and upkeep, over files or held in memory (MEM-8 to
+MEM-11).
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol, TypeVar
+
+import anyio.to_thread
+import msgspec
+
+from perdure.adapters.machine.rooted import PlainFile, PlainListing
+from perdure.adapters.machine.rooted import PlainFile as FileEntry
+from perdure.errors import FileMissing, FileRefused, FileTooLarge, FolderBusy, MemoryChanged, MemoryRefused, NameTaken
+from perdure.memory.changes import (
+    Change,
+    DeleteMemory,
+    MemoryBatch,
+    MemoryLogEntry,
+    MemoryProposal,
+    Provenance,
+    RenameMemory,
+    SaveMemory,
+    Stamp,
+    WriteResult,
+    decoded,
+    digest_of,
+    encoded,
+    last_to_undo,
+    provenance,
+    resolve,
+    to_undo,
+)
+from perdure.memory.places import MEMORY_NAMES, OWN, parts_of, shown
+from perdure.ports import MemoryFile, MemoryListing, MemoryStat
+
+
+class MemoryFolder(Protocol):
+    """What a directory is for a moment, as `adapters.files.rooted.Rooted` has it."""
+
+    def read(self, name: str, *, limit_bytes: int, offset: int = 0) -> bytes: ...
+
+    def stat(self, name: str) -> PlainFile | None: ...
+
+    def write(self, name: str, data: bytes, *, is_new: bool = False, is_durable: bool = True) -> None: ...
+
+    def append(self, name: str, data: bytes, *, is_durable: bool = True) -> None: ...
+
+    def remove(self, name: str, *, is_durable: bool = True) -> None: ...
+
+    def rename(self, old: str, new: str, *, is_durable: bool = True) -> None: ...
+
+    def listing(self, *, under: str = "", limit: int = 20_000, depth: int = 20) -> PlainListing: ...
+
+    def lock(self, name: str, *, seconds: float) -> AbstractContextManager[None]: ...
+
+
+OpenFolder = Callable[[bool], AbstractContextManager[MemoryFolder]]
+"""Opens the directory, making it when asked to; `FileMissing` when it isn't there. Hidden names may be used in it."""
+
+
+class MissingFolder:
+    """A directory that isn't there."""
+
+    def read(self, name: str, *, limit_bytes: int, offset: int = 0) -> bytes:
+        raise FileMissing(f"{shown(name)}: there is no such file")
+
+    def stat(self, name: str) -> PlainFile | None:
+        return None
+
+    def listing(self, *, under: str = "", limit: int = 0, depth: int = 0) -> PlainListing:
+        return PlainListing(())
+
+
+NOTHING: MemoryFolder = MissingFolder()  # type: ignore[assignment]  # nothing is ever written there
+
+
+class InMemoryFolder:
+    """A directory that goes with the process. Any number of threads may use it."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[int, bytes]] = {}
+        self._count = 0
+        self._locks: dict[str, threading.Lock] = {}
+        self._guard = threading.RLock()
+
+    @contextmanager
+    def opened(self, create: bool) -> Iterator[MemoryFolder]:
+        yield self
+
+    def read(self, name: str, *, limit_bytes: int, offset: int = 0) -> bytes:
+        data = self._there(name)[1][offset:]
+        if len(data) > limit_bytes:
+            raise FileTooLarge(f"{shown(name)}: has more than {limit_bytes:,} bytes")
+        return data
+
+    def stat(self, name: str) -> PlainFile | None:
+        try:
+            count, data = self._there(name)
+        except FileMissing:
+            return None
+        return PlainFile(name, len(data), count, (0, len(data), count, count))
+
+    def write(self, name: str, data: bytes, *, is_new: bool = False, is_durable: bool = True) -> None:
+        parts_of(name, OWN)
+        with self._guard:
+            if is_new and name in self._files:
+                raise NameTaken(f"{shown(name)}: there is such a file already")
+            self._count += 1
+            self._files[name] = (self._count, data)
+
+    def append(self, name: str, data: bytes, *, is_durable: bool = True) -> None:
+        with self._guard:
+            self.write(name, self._files.get(name, (0, b""))[1] + data)
+
+    def remove(self, name: str, *, is_durable: bool = True) -> None:
+        with self._guard:
+            self._there(name)
+            del self._files[name]
+
+    def rename(self, old: str, new: str, *, is_durable: bool = True) -> None:
+        with self._guard:
+            self.write(new, self._there(old)[1], is_new=True)
+            self.remove(old)
+
+    def listing(self, *, under: str = "", limit: int = 20_000, depth: int = 20) -> PlainListing:
+        with self._guard:
+            names = sorted(name for name in self._files if _is_listed(name, under))
+        return PlainListing(tuple(e for name in names[:limit] if (e := self.stat(name))), (), len(names) > limit)
+
+    @contextmanager
+    def lock(self, name: str, *, seconds: float) -> Iterator[None]:
+        lock = self._locks.setdefault(name, threading.Lock())
+        if not lock.acquire(timeout=seconds):
+            raise FolderBusy("somebody else writes there: try again")
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _there(self, name: str) -> tuple[int, bytes]:
+        parts_of(name, OWN)
+        try:
+            return self._files[name]
+        except KeyError:
+            raise FileMissing(f"{shown(name)}: there is no such file") from None
+
+
+def _is_listed(name: str, under: str) -> bool:
+    if under:
+        return name.startswith(f"{under}/")
+    return not any(part.startswith(".") for part in name.split("/"))
+
+
+def bytes_of(box: MemoryFolder, name: str, limit_bytes: int) -> bytes | None:
+    """What stands there; None when nothing does."""
+    try:
+        return box.read(name, limit_bytes=limit_bytes)
+    except FileMissing:
+        return None
+
+
+STATE = ".perdure"
+AUDIT, LOCK = f"{STATE}/audit.jsonl", f"{STATE}/lock"
+BEFORE, INBOX = f"{STATE}/before", f"{STATE}/inbox"
+IGNORED = f"{STATE}/.gitignore"
+BATCH = f"{STATE}/batch.json"
+MOST_FILE_BYTES = 4 << 20  # as instruction files (INS-5)
+MOST_AUDIT_BYTES = 256 << 20
+MOST_PENDING = 200
+LOCK_SECONDS = 30.0
+_TAIL_BYTES = 16 << 10
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """One file becomes something else, or gets another name: its line of the log, and its bytes before and after."""
+
+    entry: MemoryLogEntry
+    before: bytes | None
+    after: bytes | None
+
+
+@dataclass(slots=True)
+class PlannedFiles:
+    """What stands in the files, or will once the steps so far are done."""
+
+    box: MemoryFolder
+    ahead: dict[str, bytes | None] = field(default_factory=dict)
+
+    def bytes(self, name: str) -> bytes | None:
+        return self.ahead[name] if name in self.ahead else _bytes(self.box, name)
+
+    def has(self, name: str) -> bool:
+        return self.ahead[name] is not None if name in self.ahead else self.box.stat(name) is not None
+
+    def takes(self, step: FileChange) -> None:
+        if step.entry.action == "rename":
+            self.ahead |= {step.entry.name: None, step.entry.to: step.after}
+        else:
+            self.ahead[step.entry.name] = step.after
+
+
+class StoredMemories:
+    """One memory directory. Any number of these, in any number of processes, may share it."""
+
+    def __init__(self, opened: OpenFolder, *, is_durable: bool = True) -> None:
+        self._opened, self._is_durable = opened, is_durable
+        self._digests: dict[str, tuple[object, str]] = {}
+        self._entries: list[MemoryLogEntry] = []
+        self._read_to = self._inode = 0
+        self._guard = threading.Lock()
+
+    # --- the ports --------------------------------------------------------------------------------------------------
+
+    async def listing(self) -> MemoryListing:
+        return await self._in_thread(self._list)
+
+    async def read(self, name: str) -> MemoryFile | None:
+        return await self._in_thread(partial(self._read, name))
+
+    async def write(self, change: Change, stamp: Stamp, *, mode: str) -> WriteResult:
+        return await self._locked(lambda box: self._make(box, change, stamp, mode))
+
+    async def entries(self, *, limit: int = 50, name: str | None = None) -> tuple[MemoryLogEntry, ...]:
+        def wanted(box: MemoryFolder) -> tuple[MemoryLogEntry, ...]:
+            every = [e for e in self._history(box) if name is None or name in (e.name, e.to, e.wanted)]
+            return tuple(reversed(every[-limit:] if limit > 0 else []))
+
+        return await self._in_thread(wanted)
+
+    async def provenance(self) -> Mapping[str, Provenance]:
+        return await self._in_thread(lambda box: provenance(self._history(box)))
+
+    async def undo(self, entry: str | None, stamp: Stamp) -> WriteResult:
+        return await self._locked(lambda box: self._undo(box, entry, stamp))
+
+    async def pending(self) -> tuple[MemoryProposal, ...]:
+        found = await self._in_thread(lambda box: [self._proposal(box, one) for one in self._waiting(box)])
+        return tuple(sorted((p for p in found if p is not None), key=lambda p: (p.stamp.at, p.id)))
+
+    async def propose(self, change: Change, stamp: Stamp, why: str) -> MemoryProposal:
+        return await self._locked(lambda box: self._propose(box, change, stamp, why))
+
+    async def approve(self, proposal: str) -> WriteResult:
+        return await self._locked(lambda box: self._approve(box, proposal))
+
+    async def reject(self, proposal: str) -> None:
+        await self._locked(lambda box: self._settled(box, proposal))
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    async def _in_thread(self, do: Callable[[MemoryFolder], T]) -> T:
+        """Without a lock; a directory that isn't there is an empty one."""
+
+        def run() -> T:
+            try:
+                with self._opened(False) as box:
+                    if box.stat(BATCH) is not None:
+                        with suppress(FileRefused), box.lock(LOCK, seconds=LOCK_SECONDS):  # where it may be written
+                            self._take_back(box)
+                    return do(box)
+            except FileMissing:
+                return do(NOTHING)
+
+        return await anyio.to_thread.run_sync(run)
+
+    async def _locked(self, do: Callable[[MemoryFolder], T]) -> T:
+        def run() -> T:
+            with self._opened(True) as box, box.lock(LOCK, seconds=LOCK_SECONDS):
+                self._take_back(box)
+                return do(box)
+
+        return await anyio.to_thread.run_sync(run)
+
+    def _list(self, box: MemoryFolder) -> MemoryListing:
+        listed = box.listing()
+        digests = [(entry, self._digest_of(box, entry)) for entry in listed.entries]
+        files = tuple(MemoryStat(e.name, e.bytes, e.mtime_ns / 1e9, digest) for e, digest in digests if digest)
+        self._digests = {file.name: self._digests[file.name] for file in files}
+        return MemoryListing(files, listed.refused, listed.is_cut)
+
+    def _digest_of(self, box: MemoryFolder, entry: FileEntry) -> str | None:
+        """Of the content, read again only when it may have changed."""
+        known = self._digests.get(entry.name)
+        if known is None or known[0] != entry.version:
+            try:
+                known = (entry.version, digest_of(box.read(entry.name, limit_bytes=MOST_FILE_BYTES)))
+            except FileRefused:  # gone, or became something else, since it was listed
+                return None
+            self._digests[entry.name] = known
+        return known[1]
+
+    def _read(self, name: str, box: MemoryFolder) -> MemoryFile | None:
+        parts_of(name, MEMORY_NAMES)  # our own state isn't a memory
+        data = _bytes(box, name)
+        return None if data is None else MemoryFile(name, decoded(data), digest_of(data))
+
+    # --- writing, under the lock ------------------------------------------------------------------------------------
+
+    def _make(self, box: MemoryFolder, change: Change, stamp: Stamp, mode: str) -> WriteResult:
+        parts_of(change.name, MEMORY_NAMES)
+        self._mend(box)
+        if isinstance(change, MemoryBatch):
+            return self._make_all(box, change, stamp, mode)
+        step, written = self._planned(PlannedFiles(box), change, stamp, mode)
+        if step is not None:
+            self._keep(box, step)
+            self._do(box, step)
+        return written
+
+    def _make_all(self, box: MemoryFolder, change: MemoryBatch, stamp: Stamp, mode: str) -> WriteResult:
+        """All of them, when all still fit and can be done. What adds comes before what takes away."""
+        for one in change.changes:
+            parts_of(one.name, MEMORY_NAMES)
+            current = _bytes(box, one.name)
+            base = None if one.base is None else encoded(one.base)
+            fits = resolve(one, current).outcome != "conflict" if isinstance(one, SaveMemory) else current == base
+            if not fits:
+                raise MemoryChanged(f"{shown(one.name)}: says something else by now: nothing was changed, begin anew")
+        batch, there, steps = _new_id(), PlannedFiles(box), list[FileChange]()
+        pairs = list(zip(change.changes, change.stamps(stamp, batch), strict=True))
+        for one, stamped in sorted(pairs, key=lambda pair: not isinstance(pair[0], SaveMemory)):
+            step, _ = self._planned(there, one, stamped, mode)
+            if step is not None:
+                there.takes(step)
+                steps.append(step)
+        self._together(box, steps)
+        return WriteResult(outcome="written" if steps else "unchanged", name=change.name, digest=None, entry=batch)
+
+    def _planned(
+        self, there: PlannedFiles, change: SaveMemory | DeleteMemory | RenameMemory, stamp: Stamp, mode: str
+    ) -> tuple[FileChange | None, WriteResult]:
+        """What to do for a change, when anything is, and what will have come of it. Everything is checked here."""
+        for name in (change.name, getattr(change, "to", change.name)):
+            parts_of(name, MEMORY_NAMES)
+        current = there.bytes(change.name)
+        entry = MemoryLogEntry(id=_new_id(), action="save", name=change.name, stamp=stamp, mode=mode)
+        if isinstance(change, SaveMemory):
+            return self._saved(there, change, current, entry)
+        if current is None:
+            raise FileMissing(f"{shown(change.name)}: there is no such memory")
+        if current != encoded(change.base):
+            raise MemoryChanged(f"{shown(change.name)}: says something else by now: read it again")
+        if isinstance(change, RenameMemory):
+            return _moved(there, msgspec.structs.replace(entry, action="rename", to=change.to), current)
+        return _put(msgspec.structs.replace(entry, action="delete", outcome="deleted"), current, None)
+
+    def _saved(
+        self, there: PlannedFiles, change: SaveMemory, current: bytes | None, entry: MemoryLogEntry
+    ) -> tuple[FileChange | None, WriteResult]:
+        done = resolve(change, current)
+        size = len(done.data)
+        if size > MOST_FILE_BYTES:
+            raise FileTooLarge(f"{shown(change.name)}: would have {size:,} bytes, at most {MOST_FILE_BYTES:,} are kept")
+        if done.outcome == "unchanged":
+            return None, WriteResult(outcome="unchanged", name=done.name, digest=digest_of(done.data))
+        entry = msgspec.structs.replace(entry, name=done.name, outcome=done.outcome)
+        if done.outcome != "conflict":
+            return _put(entry, done.expects, done.data)
+        step = None
+        if there.bytes(done.name) is None:
+            step, _ = _put(msgspec.structs.replace(entry, wanted=change.name), None, done.data)
+        digest = None if current is None else digest_of(current)
+        return step, WriteResult(outcome="conflict", name=change.name, digest=digest, entry=entry.id, beside=done.name)
+
+    def _do(self, box: MemoryFolder, step: FileChange) -> None:
+        """The log is written, and then the file; what stood there is kept already."""
+        entry = step.entry
+        self._log(box, entry)
+        if entry.action == "rename":
+            box.rename(entry.name, entry.to, is_durable=self._is_durable)
+        elif step.after is not None:
+            box.write(entry.name, step.after, is_new=step.before is None, is_durable=self._is_durable)
+        elif step.before is not None:
+            box.remove(entry.name, is_durable=self._is_durable)
+
+    def _together(self, box: MemoryFolder, steps: Sequence[FileChange]) -> None:
+        """All steps, or none: what stood there is kept and the plan written before the first. Its removal commits."""
+        for step in steps:
+            self._keep(box, step)
+        if not steps:
+            return
+        plan = msgspec.json.encode([step.entry for step in steps])
+        try:
+            box.write(BATCH, plan, is_durable=self._is_durable)
+            for step in steps:
+                self._do(box, step)
+            box.remove(BATCH, is_durable=self._is_durable)
+        except BaseException:
+            with suppress(FileRefused):  # on a disk that fails whoever opens the directory next tries again
+                self._take_back(box)
+            raise
+
+    def _take_back(self, box: MemoryFolder) -> None:
+        """Undo what was done of a batch that was cut short, last first; the log says so. May be cut short itself."""
+        data = _bytes(box, BATCH)
+        if data is None:
+            return
+        try:
+            plan = msgspec.json.decode(data, type=list[MemoryLogEntry])
+        except msgspec.MsgspecError:  # damaged: nobody knows what it was, and it must not close the directory
+            box.rename(BATCH, f"{BATCH}.damaged-{_new_id()}", is_durable=self._is_durable)
+            return
+        logged = {entry.id for entry in self._history(box)}
+        void = {entry.of for entry in self._history(box) if entry.action == "void"}
+        for entry in reversed(plan):
+            self._restore(box, entry)
+            if entry.id in logged - void:
+                self._void(box, entry)
+        box.remove(BATCH, is_durable=self._is_durable)
+
+    def _restore(self, box: MemoryFolder, entry: MemoryLogEntry) -> None:
+        """What stood there before an entry, where it says what the entry left; what somebody wrote since stays."""
+        if entry.action == "rename":
+            if box.stat(entry.name) is None and _digest(_bytes(box, entry.to)) == entry.after:
+                box.rename(entry.to, entry.name, is_durable=self._is_durable)
+            return
+        now = _bytes(box, entry.name)
+        if entry.before == entry.after or _digest(now) != entry.after:
+            return
+        if entry.before is None:
+            box.remove(entry.name, is_durable=self._is_durable)
+            return
+        before = _bytes(box, f"{BEFORE}/{entry.before}")
+        if before is not None:
+            box.write(entry.name, before, is_new=now is None, is_durable=self._is_durable)
+
+    def _void(self, box: MemoryFolder, entry: MemoryLogEntry) -> None:
+        self._log(
+            box,
+            MemoryLogEntry(
+                id=_new_id(), action="void", name=entry.name, stamp=entry.stamp, mode=entry.mode, of=entry.id
+            ),
+        )
+
+    def _keep(self, box: MemoryFolder, step: FileChange) -> None:
+        """The bytes that a step takes away."""
+        data, digest = step.before, step.entry.before
+        if data is None or digest is None or step.entry.action == "rename":
+            return
+        if box.stat(IGNORED) is None:
+            box.write(IGNORED, b"*\n", is_durable=self._is_durable)
+        if box.stat(f"{BEFORE}/{digest}") is None:
+            box.write(f"{BEFORE}/{digest}", data, is_durable=self._is_durable)
+
+    # --- the log ----------------------------------------------------------------------------------------------------
+
+    def _log(self, box: MemoryFolder, entry: MemoryLogEntry) -> None:
+        last = self._tail(box)
+        torn = b"\n" if last and not last.endswith(b"\n") else b""
+        box.append(AUDIT, torn + msgspec.json.encode(entry) + b"\n", is_durable=self._is_durable)
+
+    def _tail(self, box: MemoryFolder) -> bytes:
+        about = box.stat(AUDIT)
+        if about is None:
+            return b""
+        return box.read(AUDIT, limit_bytes=_TAIL_BYTES, offset=max(0, about.bytes - _TAIL_BYTES))
+
+    def _mend(self, box: MemoryFolder) -> None:
+        """A crash between the log and the file: the last entry didn't happen, and the log says so."""
+        lines = [line for line in self._tail(box).split(b"\n") if line]
+        last = _entry(lines[-1]) if lines else None
+        if last is None or last.action == "void":
+            return
+        there = _bytes(box, last.name)
+        digest = None if there is None else digest_of(there)
+        is_done = digest == last.after if last.action != "rename" else box.stat(last.to) is not None
+        if not is_done and digest == last.before:
+            self._void(box, last)
+
+    def _history(self, box: MemoryFolder) -> list[MemoryLogEntry]:
+        """All entries; only what was added since the last time is read. A line that can't be read is left out."""
+        with self._guard:
+            about = box.stat(AUDIT)
+            size, inode = (0, 0) if about is None else (about.bytes, about.version[0])
+            if size < self._read_to or inode != self._inode:
+                self._entries, self._read_to, self._inode = [], 0, inode
+            if size > self._read_to:
+                data = box.read(AUDIT, limit_bytes=MOST_AUDIT_BYTES, offset=self._read_to)
+                whole = data.rfind(b"\n") + 1
+                self._entries += [entry for line in data[:whole].split(b"\n") if (entry := _entry(line)) is not None]
+                self._read_to += whole
+            return list(self._entries)
+
+    def _undo(self, box: MemoryFolder, wanted: str | None, stamp: Stamp) -> WriteResult:
+        self._mend(box)
+        every = self._history(box)
+        last = last_to_undo(every) if wanted is None else None
+        together = to_undo(every, last.stamp.batch if last else wanted or "")
+        there, steps = PlannedFiles(box), list[FileChange]()
+        targets: list[str | None] = [entry.id for entry in together]
+        for target in targets or [wanted]:  # all of it can be taken back, or none of it is
+            step, written = self._undoing(there, every, target, stamp)
+            there.takes(step)
+            steps.append(step)
+        if len(steps) > 1:
+            self._together(box, steps)
+        else:
+            self._keep(box, steps[0])
+            self._do(box, steps[0])
+        return written
+
+    def _undoing(
+        self, there: PlannedFiles, every: list[MemoryLogEntry], wanted: str | None, stamp: Stamp
+    ) -> tuple[FileChange, WriteResult]:
+        void = {entry.of for entry in every if entry.action == "void"}
+        target = last_to_undo(every) if wanted is None else next((e for e in every if e.id == wanted), None)
+        if target is None or target.action == "void" or target.id in void:
+            raise FileMissing(
+                "there is nothing to undo" if wanted is None else f"{shown(wanted)}: no change has this id"
+            )
+        new = MemoryLogEntry(id=_new_id(), action="save", name=target.name, stamp=stamp, mode="undo", of=target.id)
+        current = there.bytes(target.to if target.action == "rename" else target.name)
+        if _digest(current) != target.after:
+            raise MemoryChanged(
+                f"{shown(target.to or target.name)}: was changed since: undo that first, or edit it by hand"
+            )
+        if target.action == "rename":
+            back = msgspec.structs.replace(new, action="rename", name=target.to, to=target.name)
+            return _moved(there, back, current or b"")
+        if target.before is None:
+            return _put(msgspec.structs.replace(new, action="delete", outcome="deleted"), current, None)
+        before = there.bytes(f"{BEFORE}/{target.before}")
+        if _digest(before) != target.before:
+            raise FileMissing(f"{shown(target.name)}: what it said before is no longer kept")
+        return _put(new, current, before)
+
+    # --- the inbox --------------------------------------------------------------------------------------------------
+
+    def _waiting(self, box: MemoryFolder) -> list[str]:
+        names = [entry.name for entry in box.listing(under=INBOX).entries]
+        return [name[len(INBOX) + 1 : -len(".json")] for name in names if name.endswith(".json")]
+
+    def _proposal(self, box: MemoryFolder, proposal: str) -> MemoryProposal | None:
+        try:
+            data = _bytes(box, f"{INBOX}/{proposal}.json")
+            return None if data is None else msgspec.json.decode(data, type=MemoryProposal)
+        except msgspec.MsgspecError:
+            return None
+
+    def _propose(self, box: MemoryFolder, change: Change, stamp: Stamp, why: str) -> MemoryProposal:
+        waiting = len(self._waiting(box))
+        if waiting >= MOST_PENDING:
+            raise MemoryRefused(
+                f"{waiting} changes wait in the inbox already: approve or reject some first", rule="inbox-full"
+            )
+        proposal = MemoryProposal(id=_new_id(), change=change, stamp=stamp, why=why)
+        data = msgspec.json.encode(msgspec.structs.replace(proposal, change=_plain(change)))
+        box.write(f"{INBOX}/{proposal.id}.json", data, is_new=True, is_durable=self._is_durable)
+        return proposal
+
+    def _approve(self, box: MemoryFolder, proposal: str) -> WriteResult:
+        found = self._found(box, proposal)
+        written = self._make(box, found.change, found.stamp, "approved")
+        self._settled(box, proposal)
+        return written
+
+    def _settled(self, box: MemoryFolder, proposal: str) -> None:
+        self._found(box, proposal)
+        box.remove(f"{INBOX}/{proposal}.json", is_durable=self._is_durable)
+
+    def _found(self, box: MemoryFolder, proposal: str) -> MemoryProposal:
+        found = self._proposal(box, proposal) if proposal.isalnum() else None
+        if found is None:
+            raise FileMissing(f"{shown(proposal)}: no change with this id waits in the inbox")
+        return found
+
+
+def _bytes(box: MemoryFolder, name: str) -> bytes | None:
+    return bytes_of(box, name, MOST_FILE_BYTES)
+
+
+def _entry(line: bytes) -> MemoryLogEntry | None:
+    try:
+        return msgspec.json.decode(line, type=MemoryLogEntry) if line else None
+    except msgspec.MsgspecError:
+        return None
+
+
+def _digest(data: bytes | None) -> str | None:
+    return None if data is None else digest_of(data)
+
+
+def _put(entry: MemoryLogEntry, before: bytes | None, after: bytes | None) -> tuple[FileChange, WriteResult]:
+    entry = msgspec.structs.replace(entry, before=_digest(before), after=_digest(after))
+    written = WriteResult(outcome=entry.outcome, name=entry.name, digest=entry.after, entry=entry.id)
+    return FileChange(entry, before, after), written
+
+
+def _moved(there: PlannedFiles, entry: MemoryLogEntry, data: bytes) -> tuple[FileChange, WriteResult]:
+    if there.has(entry.to):
+        raise NameTaken(f"{shown(entry.to)}: there is such a memory already")
+    digest = digest_of(data)
+    entry = msgspec.structs.replace(entry, outcome="renamed", before=digest, after=digest)
+    return FileChange(entry, data, data), WriteResult(outcome="renamed", name=entry.to, digest=digest, entry=entry.id)
+
+
+def _plain(change: Change) -> Change:
+    """As JSON can hold it: without halves of surrogate pairs."""
+    if isinstance(change, MemoryBatch):
+        return msgspec.structs.replace(change, changes=tuple(_plain(one) for one in change.changes))
+    if not isinstance(change, SaveMemory):
+        return change
+    return msgspec.structs.replace(change, text=change.text.encode("utf-8", "replace").decode())
+
+
+def _new_id() -> str:
+    return secrets.token_hex(6)
+
+
+UPKEEP, ALONE = f"{STATE}/upkeep.json", f"{STATE}/upkeep.lock"
+MOST_BYTES = 64 << 10
+MOST_SESSIONS = 200  # more than any setting asks for needn't be remembered
+
+
+class _UpkeepRecord(msgspec.Struct, frozen=True):
+    at: float
+    sessions: list[str] = []
+
+
+class StoredUpkeep:
+    """The upkeep of one directory; a file that is damaged counts as none."""
+
+    def __init__(self, opened: OpenFolder) -> None:
+        self._opened = opened
+
+    async def is_due(self, session: str, now: float, *, seconds: float, sessions: int) -> bool:
+        def look() -> bool:
+            with self._opened(True) as box, box.lock(LOCK, seconds=LOCK_SECONDS):
+                done = _read(box) or _UpkeepRecord(now)
+                if session not in done.sessions and len(done.sessions) < MOST_SESSIONS:
+                    done = _UpkeepRecord(done.at, [*done.sessions, session])
+                    _write(box, done)
+                return now - done.at >= seconds and len(done.sessions) >= sessions
+
+        return await anyio.to_thread.run_sync(look)
+
+    async def done(self, now: float) -> None:
+        def write() -> None:
+            with self._opened(True) as box, box.lock(LOCK, seconds=LOCK_SECONDS):
+                _write(box, _UpkeepRecord(now))
+
+        await anyio.to_thread.run_sync(write)
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        held = ExitStack()
+
+        def enter() -> None:
+            box = held.enter_context(self._opened(True))
+            held.enter_context(box.lock(ALONE, seconds=0.0))
+
+        with held:
+            await anyio.to_thread.run_sync(enter)
+            yield
+
+
+def _read(box: MemoryFolder) -> _UpkeepRecord | None:
+    data = bytes_of(box, UPKEEP, MOST_BYTES)
+    try:
+        return None if data is None else msgspec.json.decode(data, type=_UpkeepRecord)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _write(box: MemoryFolder, done: _UpkeepRecord) -> None:
+    box.write(UPKEEP, msgspec.json.encode(done), is_durable=False)

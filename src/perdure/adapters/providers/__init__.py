@@ -1,0 +1,1 @@
+"""Models over the wire, and models that need none."""

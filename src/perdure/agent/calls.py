@@ -1,0 +1,192 @@
+"""Running what an answer calls for: those that look beside each other, the others in their order (LIB-1).
+
+Whatever happens, each call has its result in the end: of the tool, of a refusal, or of the interruption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import anyio
+
+from perdure.agent.permissions import PermissionDecision, ToolEffects, decide
+from perdure.agent.progress import Deny, OnProgress, PermissionQuestion, PermissionRefused, ToolEnded, ToolStarted
+from perdure.agent.tool_context import ToolContext, notify_observers
+from perdure.agent.tools.tool import Tool, ToolInvocation, ToolOutcome, ToolRefused
+from perdure.compaction.restore.calls import DENIED
+from perdure.errors import PerdureError
+from perdure.events import PermissionDecided, ToolCalled
+from perdure.transcript.blocks import ToolUse
+from perdure.transcript.messages import Message, MessageId
+
+INTERRUPTED_CALL = "Interrupted by the user before it ended; what it did until then is done."
+NOT_RUN = "Not run: the user stopped before it."
+LOST_CALL = "The session ended before this call had a result; whether it did anything is not known."
+
+
+@dataclass(slots=True)
+class ToolBatch:
+    """The calls of one answer, and their outcomes as they come."""
+
+    uses: tuple[ToolInvocation, ...]
+    outcomes: dict[str, ToolOutcome] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
+    is_stopped: bool = False  # a person refused a call and wants to speak
+
+    @classmethod
+    def of(cls, uses: Sequence[ToolUse], prompt: MessageId) -> ToolBatch:
+        return cls(tuple(ToolInvocation(use.id, use.name, use.arguments(), prompt) for use in uses))
+
+    def messages(self) -> tuple[Message, ...]:
+        """The results in the order of the calls, and what follows them. Calls without one were interrupted."""
+        outcomes = [self.outcomes.get(use.id) or self._missing(use) for use in self.uses]
+        blocks = [result_block(use.id, outcome) for use, outcome in zip(self.uses, outcomes, strict=True)]
+        behind = [message for outcome in outcomes for message in outcome.behind]
+        return (Message.of("user", blocks, origin="tool"), *behind)
+
+    def _missing(self, use: ToolInvocation) -> ToolOutcome:
+        text = "\n".join(part for part in (INTERRUPTED_CALL, use.partial) if part)
+        return ToolOutcome(text if use.id in self.begun else NOT_RUN, is_error=True)
+
+
+def result_block(identity: str, outcome: ToolOutcome) -> dict[str, Any]:
+    """An outcome as a block of the Messages API."""
+    content: Any = outcome.content
+    if isinstance(content, str):
+        content = content.encode("utf-8", "replace").decode() or "(no output)"
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": identity, "content": content}
+    return {**block, "is_error": True} if outcome.is_error else block
+
+
+@dataclass(slots=True)
+class ToolRunner:
+    """Runs batches with an agent's tools, within its permissions."""
+
+    desk: ToolContext
+    tools: Mapping[str, Tool[Any]]
+    on_progress: OnProgress | None = None
+    _asking: anyio.Lock = field(default_factory=anyio.Lock)
+
+    async def run(self, batch: ToolBatch) -> None:
+        """Fill in the outcomes. Cancelled, it leaves those that are there."""
+        limiter = anyio.CapacityLimiter(self.desk.session.settings.agent_parallel)
+        for is_parallel, group in groupby(batch.uses, self._is_parallel):
+            some = tuple(group)
+            if not is_parallel:
+                for use in some:
+                    await self._one(batch, use)
+                continue
+            async with anyio.create_task_group() as tasks:
+                for use in some:
+                    tasks.start_soon(self._limited, batch, use, limiter)
+
+    def _is_parallel(self, use: ToolInvocation) -> bool:
+        tool = self.tools.get(use.name)
+        return tool is not None and tool.is_parallel
+
+    async def _limited(self, batch: ToolBatch, use: ToolInvocation, limiter: anyio.CapacityLimiter) -> None:
+        async with limiter:
+            await self._one(batch, use)
+
+    async def _one(self, batch: ToolBatch, use: ToolInvocation) -> None:
+        if batch.is_stopped:
+            return
+        clock, sink = self.desk.session.world.clock, self.desk.session.world.sink
+        began, how = clock.now(), "interrupted"
+        outcome: ToolOutcome | None = None
+        try:
+            outcome, how = await self._tried(batch, use)
+            batch.outcomes[use.id] = outcome
+        finally:
+            seconds = clock.now() - began
+            text = outcome.text if outcome is not None else ""
+            sink.emit(ToolCalled(use.name, use.id, how, seconds, len(text)))
+            if outcome is not None and self.on_progress is not None:
+                self.on_progress(ToolEnded(use.id, use.name, text, outcome.is_error, seconds))
+
+    async def _tried(self, batch: ToolBatch, use: ToolInvocation) -> tuple[ToolOutcome, str]:
+        """The outcome of a call, and in one word how it ended."""
+        try:
+            tool = self.tools.get(use.name)
+            if tool is None:
+                raise ToolRefused(f"there is no tool {use.name!r}: {', '.join(self.tools)}")
+            given = tool.read(use.arguments)
+            touch = await tool.touches(self.desk, given) if tool.touches else ToolEffects(tool.name)
+            refusal = await self._refusal(batch, use, touch, tool.rule(given) if tool.rule else None)
+            if refusal is not None:
+                return ToolOutcome(refusal, is_error=True), "denied"
+            batch.begun.add(use.id)
+            if self.on_progress is not None:
+                self.on_progress(ToolStarted(use.id, use.name, use.arguments))
+            outcome = await self._watched(tool, use, given)
+        except ToolRefused as e:
+            return ToolOutcome(str(e), is_error=True), "error"
+        except OSError as e:
+            place = f"{e.filename}: " if e.filename is not None else ""
+            return ToolOutcome(f"{place}{e.strerror or e}", is_error=True), "error"
+        except PerdureError as e:
+            return ToolOutcome(str(e), is_error=True), "error"
+        except Exception as e:  # the boundary to tools: a failure of one is its result, and the work goes on
+            return ToolOutcome(f"{use.name} failed: {type(e).__name__}: {e}", is_error=True), "failed"
+        return outcome, "error" if outcome.is_error else "ok"
+
+    async def _watched(self, tool: Tool[Any], use: ToolInvocation, given: Any) -> ToolOutcome:
+        desk = self.desk
+        if not tool.is_watched or not desk.observers:
+            outcome: ToolOutcome = await tool.run(desk, use, given)
+            return outcome
+        await notify_observers(desk, use.name, lambda one: one.before_call(use.name, use.arguments, use.prompt))
+        try:
+            outcome = await tool.run(desk, use, given)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await notify_observers(desk, use.name, lambda one: one.after_call(use.name, use.arguments, use.prompt))
+        return outcome
+
+    async def _refusal(self, batch: ToolBatch, use: ToolInvocation, touch: ToolEffects, rule: Any) -> str | None:
+        """Why a call may not be made; None when it may. A person is asked one question at a time."""
+        verdict = decide(touch, self.desk.policy)
+        if verdict.decision == "ask":
+            async with self._asking:
+                if batch.is_stopped:
+                    return NOT_RUN
+                verdict = decide(touch, self.desk.policy)  # an answer just now may have settled it
+                if verdict.decision == "ask":
+                    return await self._asked(batch, use, verdict, rule)
+        self._decided(use, verdict.decision, verdict.by)
+        if verdict.decision == "allow":
+            return None
+        if self.on_progress is not None:
+            self.on_progress(PermissionRefused(use.id, use.name, verdict))
+        return f"Permission denied: {verdict.why}. Find another way, or say what you need."
+
+    async def _asked(self, batch: ToolBatch, use: ToolInvocation, verdict: PermissionDecision, rule: Any) -> str | None:
+        desk = self.desk
+        if desk.ask is None:
+            self._decided(use, "deny", "nobody to ask")
+            if self.on_progress is not None:
+                self.on_progress(PermissionRefused(use.id, use.name, verdict))
+            return f"Permission denied: it would have to be asked for ({verdict.why}), and nobody is there to ask."
+        answer = await desk.ask(PermissionQuestion(use.id, use.name, use.arguments, verdict.why, rule))
+        if isinstance(answer, Deny):
+            self._decided(use, "deny", "the user")
+            batch.is_stopped = batch.is_stopped or answer.stops
+            said = f" They said: {answer.said}" if answer.said else ""
+            return f"{DENIED}. Nothing was done.{said}"
+        if answer.rule is not None:
+            desk.rules = desk.rules.allowing(answer.rule)
+        self._decided(use, "allow", "the user")
+        use.let = "approved"
+        return None
+
+    def _decided(self, use: ToolInvocation, decision: str, by: str) -> None:
+        self.desk.session.world.sink.emit(PermissionDecided(use.name, use.id, decision, by))
+
+
+def answer_unanswered(open_calls: Iterator[str] | Sequence[str], text: str) -> Message | None:
+    """One message that answers these calls with why they have no result; None when there are none."""
+    blocks = [result_block(identity, ToolOutcome(text, is_error=True)) for identity in open_calls]
+    return Message.of("user", blocks, origin="tool") if blocks else None

@@ -1,0 +1,130 @@
+"""What a tool is: a name, a description, an input with its schema, and a coroutine that answers a call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from perdure import prompts
+from perdure.agent.permissions import PermissionRule, ToolEffects
+from perdure.ports import PermissionSource as Let
+from perdure.transcript.blocks import encode
+from perdure.transcript.messages import Message, MessageId
+
+if TYPE_CHECKING:
+    from perdure.agent.tool_context import ToolContext
+
+_MOST_ERROR_CHARS = 1_000
+
+
+class ToolInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a call gives; each tool has its own. Unknown fields are refused, so that a slip isn't silently ignored."""
+
+
+I = TypeVar("I", bound=ToolInput)  # noqa: E741 - the input of a tool
+
+
+def output_text(data: bytes) -> str:
+    """What a command wrote, as text: bytes that are no UTF-8 are marked."""
+    return data.decode("utf-8", "replace")
+
+
+class ToolRefused(Exception):
+    """A tool can't do what was asked; the text goes to the model, which can only go on from what it reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What a call gives: a text, or blocks; `behind` are messages that follow the results."""
+
+    content: str | list[dict[str, Any]]
+    is_error: bool = False
+    behind: tuple[Message, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Its text, for people and counts."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(str(block.get("text", f"[{block.get('type')}]")) for block in self.content)
+
+
+@dataclass(slots=True)
+class ToolInvocation:
+    """One call. `partial` is what there is to say of it so far, should it be interrupted; `let`, who let it run."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    prompt: MessageId
+    partial: str = ""
+    let: Let = "allowed"
+
+
+@dataclass(frozen=True)
+class Tool(Generic[I]):
+    """One tool. `touches` says what a call would do, for the permissions; `rule` what would allow it from now on.
+
+    `is_parallel`: it only looks, so calls of it may run beside each other.
+    """
+
+    name: str
+    input: type[I]
+    run: Callable[[ToolContext, ToolInvocation, I], Awaitable[ToolOutcome]]
+    touches: Callable[[ToolContext, I], Awaitable[ToolEffects]] | None = None
+    rule: Callable[[I], PermissionRule | None] | None = None
+    is_parallel: bool = False
+    is_watched: bool = False  # it may change files, so observers stand around it
+    description: str = field(default="")
+
+    @cached_property
+    def definition(self) -> dict[str, Any]:
+        """As the Messages API takes it."""
+        text = self.description or prompts.source(f"tool_{_snake(self.name)}")
+        return {"name": self.name, "description": text, "input_schema": schema_of(self.input)}
+
+    @property
+    def definition_json(self) -> bytes:
+        """The same as bytes, for `Front.tools`."""
+        return encode(self.definition)
+
+    def read(self, arguments: dict[str, Any]) -> I:
+        """The input of a call; `ToolRefused` says what is wrong with it."""
+        given = {name: value for name, value in arguments.items() if value is not None}
+        try:
+            return msgspec.convert(given, self.input, strict=False)
+        except msgspec.ValidationError as e:
+            raise ToolRefused(
+                f"Invalid input for {self.name}: {str(e)[:_MOST_ERROR_CHARS]}. Correct the input."
+            ) from None
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def schema_of(kind: type[ToolInput]) -> dict[str, Any]:
+    """The JSON schema of an input, without references, which smaller servers don't follow."""
+    (top,), shared = msgspec.json.schema_components([kind], ref_template="{name}")
+    plain = _inlined(top, shared)
+    return {name: value for name, value in plain.items() if name != "title"}
+
+
+def _inlined(node: Any, shared: dict[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_inlined(one, shared) for one in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        found = {n: v for n, v in shared[node["$ref"]].items() if n not in ("title", "description")}
+        return _inlined({**found, **{n: v for n, v in node.items() if n != "$ref"}}, shared)
+    options = [one for one in node.get("anyOf", ()) if one != {"type": "null"}]
+    if len(options) == 1:  # an optional field: it may be left out, null needn't be offered
+        rest = {n: v for n, v in node.items() if n not in ("anyOf", "default")}
+        return _inlined({**options[0], **rest}, shared)
+    return {n: _inlined(v, shared) for n, v in node.items() if not (n == "default" and v is None)}

@@ -1,0 +1,254 @@
+"""`perdure bench`: the engine measured on the user's own recordings (QLT-1, QLT-4, QLT-5, SPD-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perdure.cli.arguments import Json, examples, family
+from perdure.cli.output import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_OK, Progress, clean, note, out, out_json, plural, table
+from perdure.errors import BadSetting
+
+if TYPE_CHECKING:
+    from perdure.lab.bench.judge import Judge
+    from perdure.lab.bench.retrieval import Corpus, RetrievalRow
+    from perdure.lab.bench.rework import CallCounts, LiveReport
+
+
+app = family(
+    "Measure the engine on your own recordings.",
+    "perdure bench live ~/.claude/projects",
+    "perdure bench fidelity logs/",
+)
+_SHOWN = 40
+_NAMES = {
+    "recall_5": "recall@5",
+    "recall_10": "recall@10",
+    "ndcg_5": "ndcg@5",
+    "ndcg_10": "ndcg@10",
+    "hit_5": "hit@5",
+}
+
+Logs = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs, or folders of logs.")]
+
+
+@app.command("live", epilog=examples("perdure bench live ~/.claude/projects", "perdure bench live logs/ --calls 40"))
+def live(
+    files: Logs,
+    *,
+    calls: Annotated[int, typer.Option(min=1, metavar="N", help="Compare N calls on either side of each.")] = 20,
+    json: Json = False,
+) -> None:
+    """Measure how much is read and run again after the compactions in your logs.
+
+    Compared with as many calls right before them: agents repeat themselves without a compaction, too.
+    """
+
+    from perdure.cli.replay import found_files
+    from perdure.lab.bench.rework import as_plain, measure
+
+    found, _ = found_files(files)
+    if not found:
+        note(f"{', '.join(map(str, files))}: no sessions there (*.jsonl, *.json, *.traj)")
+        raise typer.Exit(EXIT_NOT_FOUND)
+    progress = Progress()
+    report = measure(found, calls=calls, on_progress=progress)
+    progress.clear()
+    if json:
+        out_json(as_plain(report))
+    else:
+        _show_live(report)
+    if len(report.skipped) == len(found):
+        note(f"none of the files could be read; {clean(report.skipped[0][0])}: {clean(report.skipped[0][1])}")
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _show_live(report: LiveReport) -> None:
+    if not report.boundaries:
+        out(f"no compaction with calls around it in {plural(report.files, 'file')}")
+        return
+    rows: list[tuple[str | int | float | None, ...]] = []
+    for one in report.boundaries[:_SHOWN]:
+        place = f"{clean(one.file).rsplit('/', 1)[-1]}:{one.line}"
+        rows.append((place if len(place) <= 48 else f"…{place[-47:]}", one.after.calls, *_cells(one.before, one.after)))
+    rows.append(("all", report.after.calls, *_cells(report.before, report.after)))
+    table(("boundary", "calls", "again before", "after", "needless before", "after"), rows)
+    if (hidden := len(report.boundaries) - _SHOWN) > 0:
+        out(f"… and {hidden} more (--json lists all)")
+    out(
+        f"\n{plural(len(report.boundaries), 'compaction')}: of the files read and commands run in the "
+        f"{report.calls} calls on either side, in percent"
+    )
+    if report.difference is not None:
+        bounds = "" if report.low is None else f" (95 %: {report.low:+.1f} to {report.high:+.1f})"
+        out(f"read or run again with nothing changed since: {report.difference:+.1f} points behind compactions{bounds}")
+    if report.left_out:
+        out(f"{plural(report.left_out, 'compaction')} left out: too few calls around")
+
+
+def _cells(before: CallCounts, after: CallCounts) -> tuple[str, str, str, str]:
+    shares = (before.again_percent, after.again_percent, before.needless_percent, after.needless_percent)
+    first, second, third, fourth = ("-" if share is None else f"{share:.1f}" for share in shares)
+    return first, second, third, fourth
+
+
+@app.command(
+    "fidelity",
+    epilog=examples(
+        "perdure bench fidelity logs/",
+        "perdure bench fidelity logs/ --budget 10k --gate facts@10k=92",
+        "perdure bench fidelity logs/ --judge anthropic:claude-sonnet-5-5 --questions 10",
+    ),
+)
+def fidelity(
+    files: Logs,
+    *,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option("--budget", metavar="TOKENS", help="10k, 12k+10k (memory and raw tail), summary+10k, default."),
+    ] = None,
+    strategy: Annotated[
+        list[str] | None, typer.Option("--strategy", metavar="NAME", help="Only this one; may be repeated.")
+    ] = None,
+    at: Annotated[str | None, typer.Option(metavar="PLACE", help="Measure only at: cut, boundary.")] = None,
+    gate: Annotated[
+        str, typer.Option(metavar="GATES", help="Bars that have to be met, e.g. facts@10k=92,chain@10k=1.")
+    ] = "",
+    lost: Annotated[int, typer.Option(min=0, metavar="N", help="Show N of the lost facts.")] = 0,
+    chains: Annotated[
+        bool, typer.Option("--chains", help="Also compact three and five times in a row; this takes a while.")
+    ] = False,
+    judge: Annotated[str | None, typer.Option(metavar="MODEL", help="A model that answers from the views.")] = None,
+    questions: Annotated[int, typer.Option(min=1, metavar="N", help="Ask the judge N questions about each view.")] = 20,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.")] = False,
+    json: Json = False,
+) -> None:
+    """Measure what a compaction keeps of what the agent needed afterwards.
+
+    Cuts recorded sessions, compacts what came before, and looks for what came up after. Nothing leaves this machine,
+    but for what a judge is asked. The exit code is 1 when a gate isn't met.
+    """
+
+    # Chains take as long as all the rest: they are run when asked for, or when a gate is about one.
+    from perdure.cli.replay import found_files
+    from perdure.lab.bench import fidelity, report
+    from perdure.lab.bench import report as tables
+
+    gates = report.gates_of(gate)
+    unknown = sorted(set(strategy or ()) - set(fidelity.STRATEGIES))
+    if unknown:
+        raise BadSetting(f"strategy {unknown[0]!r}: there are {', '.join(fidelity.STRATEGIES)}")
+    if at not in (None, "cut", "boundary"):
+        raise BadSetting(f"place {at!r}: cut or boundary")
+    found, _ = found_files(files)
+    if not found:
+        note(f"{', '.join(map(str, files))}: no sessions there (*.jsonl, *.json, *.traj)")
+        raise typer.Exit(EXIT_NOT_FOUND)
+    options = fidelity.FidelityOptions(
+        budgets=tuple(budget or ()) or (fidelity.DEFAULT_BUDGETS if judge is None else (fidelity.DEFAULT,)),
+        chain_budgets=tuple(dict.fromkeys((*(fidelity.CHAINED if chains else ()), *report.chained_in(gates)))),
+        judge=_judge(judge, questions) if judge else None,
+        strategies={name: fidelity.STRATEGIES[name] for name in strategy or fidelity.STRATEGIES},
+        where=("cut", "boundary") if at is None else ("cut",) if at == "cut" else ("boundary",),
+    )
+    progress = Progress()
+    measured = fidelity.run(found, options, on_progress=progress)
+    progress.clear()
+    failed = report.failures(measured, gates)
+    if json:
+        out_json({**report.as_plain(measured), "gates": {"asked": [one.text for one in gates], "failed": failed}})
+    else:
+        show = tables.as_markdown if markdown else tables.as_table
+        out("\n".join(clean(line) for line in show(measured, lost=lost).splitlines()))
+    for failure in failed:
+        note(f"gate failed: {failure}")
+    if len(measured.skipped) == len(found):
+        note(f"none of the files could be measured; {clean(measured.skipped[0][0])}: {clean(measured.skipped[0][1])}")
+        raise typer.Exit(EXIT_FAILED)
+    raise typer.Exit(EXIT_FAILED if failed else EXIT_OK)
+
+
+def _judge(name: str, questions: int) -> Judge:
+    """The model of a name, made now, so that a name that can't be asked is said before anything is measured."""
+    import os
+
+    from perdure.adapters.providers.connect import OFFLINE, connect
+    from perdure.errors import BadSetting
+    from perdure.lab.bench.judge import Judge
+
+    if name.strip() == OFFLINE:
+        raise BadSetting("--judge offline: a judge has to be a model; write provider:model")
+    connect(name, os.environ)
+    return Judge(lambda: connect(name, os.environ), questions)
+
+
+@app.command(
+    "retrieval",
+    epilog=examples("perdure bench retrieval questions.json", "perdure bench retrieval --timing --size 10000"),
+)
+def retrieval(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A corpus with questions, as JSON.")] = None,
+    *,
+    ranker: Annotated[
+        list[str] | None, typer.Option("--ranker", metavar="NAME", help="Only this one; may be repeated.")
+    ] = None,
+    timing: Annotated[
+        bool, typer.Option("--timing", help="Measure the time of a question, by the number of memories.")
+    ] = False,
+    size: Annotated[
+        list[int] | None, typer.Option("--size", min=1, metavar="N", help="With --timing: only N memories.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Measure how well and how fast memories, turns and sessions are found.
+
+    Several rankers over one file of questions with evidence; docs/retrieval.md has its form.
+    """
+    from perdure.lab.bench import retrieval
+    from perdure.lab.bench import retrieval as questions
+    from perdure.lab.bench import retrieval as retrieval_timing
+
+    if file is None and not timing:
+        raise BadSetting("bench retrieval: name a file of questions (docs/retrieval.md), or --timing, or both")
+    found: dict[str, object] = {}
+    if file is not None:
+        corpus = questions.read(file)
+        rows = retrieval.run(corpus, ranker or ())
+        found |= {
+            "kind": corpus.kind,
+            "items": len(corpus.items),
+            "questions": len(corpus.questions),
+            "rankers": {row.ranker: _row(row) for row in rows},
+        }
+        if not json:
+            _show_retrieval(corpus, rows)
+    if timing:
+        if not json:
+            note("making up memories; the largest size takes a while")
+        timings = retrieval_timing.time_retrieval(size or retrieval_timing.SIZES)
+        found["timing"] = [asdict(one) for one in timings]
+        if not json:
+            head = ("memories", "p50 ms", "p99 ms", "seconds to index")
+            table(head, [(t.memories, t.p50_ms, t.p99_ms, t.build_seconds) for t in timings])
+    if json:
+        out_json(found)
+
+
+def _row(row: RetrievalRow) -> dict[str, float]:
+    data = {name: value for name, value in asdict(row).items() if name != "ranker"}
+    return {_NAMES.get(name, name): round(value, 4) for name, value in data.items()}
+
+
+def _show_retrieval(corpus: Corpus, rows: Sequence[RetrievalRow]) -> None:
+    out(
+        f"{plural(len(corpus.questions), 'question')} over {plural(len(corpus.items), 'item')} ({corpus.kind}); "
+        "percent, and milliseconds a question"
+    )
+    head = ("ranker", "recall@5", "recall@10", "nDCG@5", "nDCG@10", "hit@5", "MRR", "p50 ms", "p99 ms")
+    names = ("recall_5", "recall_10", "ndcg_5", "ndcg_10", "hit_5", "mrr")
+    shares = [[round(100 * getattr(row, name), 1) for name in names] for row in rows]
+    table(head, [(row.ranker, *some, row.p50_ms, row.p99_ms) for row, some in zip(rows, shares, strict=True)])

@@ -1,0 +1,302 @@
+"""The slash commands of a chat: their names, what they do, and how (CLI-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, get_args
+
+from anyio import to_thread
+
+from perdure.adapters.config import UnusableValue, nearest, parse_setting
+from perdure.adapters.journal import SessionStore
+from perdure.agent.permissions import Mode
+from perdure.cli.output import Cell, cut, plural, table, tokens, usd
+from perdure.compaction.from_notes import CURSOR
+from perdure.engine.compact import CompactionSuccess, compact, uncompact
+from perdure.engine.notes import SessionNotes, read_notes_file
+from perdure.engine.rewind import RewindResult, What, prompts
+from perdure.engine.session import pin, unpin
+from perdure.errors import BadSetting
+
+if TYPE_CHECKING:
+    from perdure.cli.chat.talk import Chat
+    from perdure.context.policy import Thresholds
+    from perdure.settings import Settings
+
+
+ChatCommand = Callable[["Chat", str], Awaitable[None]]
+_SHOWN = 15  # of sessions and prompts, in a list to choose from
+
+
+async def help_command(chat: Chat, argument: str) -> None:
+    """All commands."""
+    table(("command", "what it does"), [(f"/{name}", what) for name, (_, what) in COMMANDS.items()])
+    chat.screen.line("Alt-Enter or a backslash before Enter begins another line; Ctrl-C interrupts; Ctrl-D leaves")
+
+
+async def exit_command(chat: Chat, argument: str) -> None:
+    """Leave."""
+    chat.is_leaving = True
+
+
+async def clear_command(chat: Chat, argument: str) -> None:
+    """A new session; the one so far stays as it is."""
+    before = chat.agent.session.name
+    await chat.change(None)
+    chat.screen.line(f"a new session: {chat.agent.session.name}; the one before is {before} (/resume goes back)")
+
+
+async def resume_command(chat: Chat, argument: str) -> None:
+    """Go on with another session of this project."""
+    store = SessionStore(chat.factory.home)
+    if not argument:
+        found = [info for info in store.list(chat.factory.project) if info.id != chat.agent.session.name][:_SHOWN]
+        if not found:
+            chat.screen.line("there is no other session of this project")
+            return
+        rows = [(cut(i.id, 36), i.messages, cut(i.title or i.last_prompt or "", 60)) for i in found]
+        table(("session", "messages", "title or last prompt"), rows)
+        chat.screen.line("/resume ID goes on with one; its beginning is enough")
+        return
+    directory = store.locate(argument)
+    if directory.name == chat.agent.session.name:
+        raise BadSetting(f"/resume {argument}: this is that session")
+    await chat.change(directory)
+    chat.screen.line(f"going on with {chat.agent.session.name}")
+
+
+async def rewind_command(chat: Chat, argument: str) -> None:
+    """Back to before an earlier prompt, with the files; its text is there to be edited (CKP-3, CKP-4)."""
+    if argument == "undo":
+        for line in rewound_lines(await chat.agent.undo_rewind(), is_undone=True):
+            chat.screen.line(line)
+        return
+    found = await prompts(chat.agent.session)
+    if not found:
+        chat.screen.line("there is no prompt yet to go back to")
+        return
+    number, *words = argument.split() or [""]
+    if not number:
+        rows = [(number, cut(one.text, 80)) for number, one in enumerate(found, 1)]
+        table(("", "prompt"), rows[-_SHOWN:])
+        chat.screen.line("/rewind NUMBER [code|conversation|both] goes back to before it; /rewind undo takes that back")
+        return
+    if not number.isdecimal() or not 1 <= int(number) <= len(found):
+        raise BadSetting(f"/rewind {number}: give a number from 1 to {len(found)}; /rewind lists them")
+    to = found[int(number) - 1]
+    if unknown := [word for word in words if word not in _WHAT and word != "force"]:
+        raise BadSetting(f"/rewind {unknown[0]}: give code, conversation or both, and force to write over others' work")
+    what: What = next((_WHAT[word] for word in words if word in _WHAT), "both")
+    done = await chat.agent.rewind(to.message.id, what=what, is_forced="force" in words)
+    if done.is_conversation:
+        chat.draft = done.prompt
+    chat.screen.line(f"back to before: {cut(to.text, 80)}")
+    for line in rewound_lines(done):
+        chat.screen.line(line)
+
+
+async def retry_command(chat: Chat, argument: str) -> None:
+    """Ask the model again with what is there, for instance after an error."""
+    await chat.work(None)
+
+
+async def mode_command(chat: Chat, argument: str) -> None:
+    """Show the permission mode, or set it for this chat."""
+    modes: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
+    if argument:
+        mode = modes.get(argument.replace("-", "_"))
+        if mode is None:
+            raise BadSetting(f"/mode {argument}: give one of {', '.join(modes)}{nearest(argument, tuple(modes))}")
+        chat.agent.mode = mode
+    chat.screen.line(f"permission mode: {chat.agent.mode}")
+
+
+# --- the window, how room is made in it, and what it costs ------------------------------------------------------------
+
+
+async def context_command(chat: Chat, argument: str) -> None:
+    """The same grid and table as `perdure context`, of the view as it is."""
+
+    from perdure.cli.context import show_window
+
+    await chat.agent.open()
+    session = chat.agent.session
+    show_window(session.name, session.view, session.facts())
+
+
+async def compact_command(chat: Chat, focus: str) -> None:
+    """Compact now. The event that tells of it says what was done."""
+    session = chat.agent.session
+    outcome = await compact(session, trigger="manual", focus=focus)
+    if not isinstance(outcome, CompactionSuccess):
+        chat.screen.line(f"not compacted: {outcome.reason}; the session is as it was", "yellow")
+
+
+async def autocompact_command(chat: Chat, argument: str) -> None:
+    """Show what auto-compaction does here, or set the window that it counts with, for this process (PRS-3)."""
+    session = chat.agent.session
+    if argument:
+        session.configure(_with_window(session.settings, argument))
+        chat.factory.config = replace(chat.factory.config, settings=session.settings)
+    for line in autocompact_lines(session.limits, session.settings):
+        chat.screen.line(line)
+
+
+def _with_window(settings: Settings, argument: str) -> Settings:
+    if argument in ("on", "off"):
+        return replace(settings, auto_compact=argument == "on")
+    try:
+        window = None if argument == "default" else parse_setting("auto_compact_window", argument, None)
+    except UnusableValue as e:
+        raise BadSetting(f"/autocompact {argument}: {e}; give a window such as 100k, on, off or default") from None
+    return replace(settings, auto_compact_window=window)
+
+
+def autocompact_lines(limits: Thresholds, settings: Settings) -> list[str]:
+    """What auto-compaction does with these settings, in words."""
+    lines = [f"window {limits.window:,} tokens (from: {limits.window_source}), of which {limits.usable:,} are usable"]
+    if not settings.compact:
+        return [*lines, "compaction is switched off altogether (the setting compact, or DISABLE_COMPACT)"]
+    if not limits.auto:
+        return [*lines, f"auto-compaction is off; calls stop at {limits.block:,} tokens. /compact makes room by hand"]
+    counted = min(limits.window, settings.auto_compact_window or limits.window)
+    lines.append(f"auto-compaction counts with a window of {counted:,} and begins at {limits.trigger:,} tokens")
+    lines.append("what is old gives way to a record then; the newest messages, your words and pins stay word for word")
+    lines.append(
+        "/autocompact 100k sets the window, off and on switch; both for this chat. In the config: auto_compact_window"
+    )
+    return lines
+
+
+async def undo_command(chat: Chat, argument: str) -> None:
+    """Take the last compaction back (CMP-11)."""
+    done = await uncompact(chat.agent.session)
+    chat.screen.line(f"undone: {done.tokens_before:,} -> {done.tokens_after:,} tokens", "cyan")
+    chat.screen.line("automatic compaction now waits until the window is nearly full")
+
+
+async def cost_command(chat: Chat, argument: str) -> None:
+    """What the models were asked for and what that cost, since this chat began."""
+    rows: list[tuple[Cell, ...]] = [
+        (job, model, one.calls, tokens(one.read), tokens(one.cached), tokens(one.written), one.usd)
+        for (job, model), one in chat.spent.rows.items()
+    ]
+    if not rows:
+        chat.screen.line("no model was asked yet")
+        return
+    table(("job", "model", "calls", "read", "of it cached", "written", "usd"), rows)
+    chat.screen.line(f"in all {usd(chat.spent.usd)} since this chat began" if chat.spent.is_priced else _UNPRICED)
+
+
+_UNPRICED = "no prices are known for this model; add them to the config under [models]"
+
+# --- what outlives the window -----------------------------------------------------------------------------------------
+
+
+async def memory_command(chat: Chat, argument: str) -> None:
+    """The memories of this project; with words, those that matter to them."""
+
+    from perdure.cli.memory import list_memories, search_memories
+
+    settings = chat.agent.session.settings
+    state = f"on, agents may write: {settings.memory_mode}" if settings.memory else "off (the setting memory)"
+    chat.screen.line(f"memory is {state}")
+
+    def show() -> None:
+
+        if argument:
+            search_memories(argument, chat.factory.config, directory=None, is_user=False, limit=5, is_json=False)
+        else:
+            list_memories(chat.factory.config, directory=None, is_user=False, is_json=False)
+
+    await to_thread.run_sync(show)
+
+
+async def notes_command(chat: Chat, argument: str) -> None:
+    """The notes that are kept of this session (SM-10)."""
+    keeper = next((one for one in chat.agent.session.services.keepers if one.name == CURSOR), None)
+    if not isinstance(keeper, SessionNotes) or not chat.agent.session.settings.notes:
+        chat.screen.line("no notes are kept of this session (the setting notes)")
+        return
+    found = await read_notes_file(keeper.file)
+    if found.state != "written":
+        chat.screen.line("the notes say nothing yet: they are written while the session runs")
+        return
+    chat.screen.line((found.data or b"").decode("utf-8", "replace").rstrip("\n"))
+
+
+async def pin_command(chat: Chat, argument: str) -> None:
+    """Pin a text, take a pin back (`remove ID`), or list the pins (RST-8)."""
+
+    from perdure.cli.compact import pins_of, show_pins, taken
+
+    session = chat.agent.session
+    first, _, rest = argument.partition(" ")
+    if not argument:
+        show_pins(pins_of(session))
+        return
+    if first == "remove" and rest.strip():
+        gone = await unpin(session, rest.strip())
+        chat.screen.line(f"removed {gone.id}: {taken(pins_of(session))}")
+        return
+    done = await pin(session, argument)
+    chat.screen.line(f"pinned as {done.id}: {taken(pins_of(session))}")
+
+
+# --- back to an earlier prompt ----------------------------------------------------------------------------------------
+
+_WHAT: dict[str, What] = {what: what for what in get_args(What)}
+
+
+def rewound_lines(done: RewindResult, *, is_undone: bool = False) -> list[str]:
+    """What was done, or undone, in lines for people."""
+
+    from perdure.cli.history import left, not_kept
+
+    lines = []
+    if done.is_conversation:
+        back = "the conversation is back there; what came after it stays in the journal"
+        lines.append("the conversation is what it was before the rewind" if is_undone else back)
+    if done.files is not None:
+        count = len(done.files.changes)
+        missed = not_kept(done.files)
+        nothing = "no file that is kept had changed" if missed else "no file had changed"
+        lines.append(plural(count, "file") + " put back" if count else done.files.note or nothing)
+        lines += [*left(done.files), *([missed] if missed else [])]
+    return lines
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+COMMANDS: dict[str, tuple[ChatCommand, str]] = {
+    "context": (context_command, "what fills the window"),
+    "compact": (compact_command, "replace what is old by a record of it; [FOCUS] says what to look at"),
+    "autocompact": (autocompact_command, "what auto-compaction does; [WINDOW|on|off|default] sets it"),
+    "clear": (clear_command, "begin a new session; this one is kept"),
+    "memory": (memory_command, "the memories of this project; [WORDS] searches them"),
+    "notes": (notes_command, "the notes kept of this session"),
+    "pin": (pin_command, "pin [TEXT], so that it survives compactions; remove ID; or list"),
+    "rewind": (rewind_command, "go back to before an earlier prompt; [NUMBER] [code|conversation|both], or undo"),
+    "resume": (resume_command, "go on with another session; [ID]"),
+    "undo": (undo_command, "take the last compaction back"),
+    "retry": (retry_command, "ask the model again with what is there, as after an error"),
+    "mode": (mode_command, "the permission mode; [default|accept_edits|plan|bypass] sets it"),
+    "cost": (cost_command, "what this chat cost so far"),
+    "help": (help_command, "this list"),
+    "exit": (exit_command, "leave, as Ctrl-D does"),
+}
+
+
+def is_command(text: str) -> bool:
+    """Whether a line is meant as a command; a path that begins with a slash isn't."""
+    word = text.split(maxsplit=1)[0]
+    return word.startswith("/") and "/" not in word[1:] and "." not in word
+
+
+async def run_chat_command(chat: Chat, text: str) -> None:
+    """Do what a command says. Raises `BadSetting` for one that there isn't."""
+    name, _, argument = text[1:].partition(" ")
+    if name not in COMMANDS:
+        raise BadSetting(f"/{name}: there is no such command{nearest(name, tuple(COMMANDS))}; /help lists all")
+    await COMMANDS[name][0](chat, argument.strip())

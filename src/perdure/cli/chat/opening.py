@@ -1,0 +1,173 @@
+"""What a chat or run starts with: settings, models, and the session to continue (CLI-1, SES-1)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from perdure.adapters.journal import SessionStore
+from perdure.adapters.journal.store import JOURNAL, describe
+from perdure.adapters.machine.repositories import trust_root
+from perdure.adapters.providers.connect import OFFLINE, default_names
+from perdure.adapters.providers.offline import DemonstrationModel
+from perdure.agent.loop import Agent, AgentOptions
+from perdure.cli.arguments import configured, located
+from perdure.context.models import model_spec
+from perdure.engine.models import JobModels
+from perdure.engine.session import Services
+from perdure.errors import ModelError, SessionNotFound
+from perdure.ports import Model, Sink
+from perdure.wiring import SessionOptions as Parts
+from perdure.wiring import agent, connect_models, fork_session
+
+if TYPE_CHECKING:
+    from perdure.adapters.config import Config
+    from perdure.agent.progress import Ask, OnProgress
+
+
+_URLS = ("http://", "https://")
+DISCOVER_SECONDS = 3.0  # for a server to tell its window; then the table decides
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentFactory:
+    """Makes the agents of this process: with which settings and models, and who hears what they do."""
+
+    config: Config
+    project: Path
+    models: JobModels
+    is_trusted: bool | None = None  # of `project`; None, and of any other folder: as was said earlier
+    told: tuple[str, ...] = ()  # what a person should know before they begin
+    ask: Ask | None = None
+    on_progress: OnProgress | None = None
+    also: Sink | None = None
+
+    @property
+    def home(self) -> Path:
+        return self.config.home
+
+    async def agent(self, *, resume: Path | None = None, fork: bool = False) -> Agent:
+        """An agent on a new session, or on an earlier one. Raises what `wiring.agent` raises."""
+        main, project = self.models.main[0], self.project
+        if resume is not None:
+            project = project_of(resume) or project
+            if not await anyio.to_thread.run_sync(project.is_dir):
+                raise SessionNotFound(f"{project}: the folder of this session is gone; make it, or start a new session")
+        is_here = trust_root(project) == trust_root(self.project)  # --trust was said of one folder
+        parts = Parts(
+            settings=self.config.settings,
+            also=self.also,
+            services=Services(
+                facts_of=lambda model: model_spec(model or main.about.id, self.config.models),
+                summarizer=self.models.of("summarizer"),
+                helpers=self.models,
+            ),
+            is_trusted=self.is_trusted if is_here else None,
+        )
+        if resume is not None and fork:
+            forked = await fork_session(self.home, resume, parts=parts)
+            await forked.close()
+            resume = SessionStore(self.home).directory(forked.name, project=project)
+        options = AgentOptions(ask=self.ask, on_progress=self.on_progress)
+        return await agent(
+            project, model=main, home=self.home, resume=resume, offers_notes=True, options=options, parts=parts
+        )
+
+    def resumed(self, reference: str | None, *, last: bool) -> Path | None:
+        """The directory of the session to continue; None for a new one. Raises `SessionNotFound`."""
+        if reference is not None:
+            return located(reference)
+        if not last:
+            return None
+        found = SessionStore(self.home).list(self.project)
+        if not found:
+            raise SessionNotFound(f"{self.project}: no session in this folder yet; `perdure chat` starts one")
+        return found[0].directory
+
+
+@asynccontextmanager
+async def agent_factory(flags: list[str], *, trusts: bool) -> AsyncIterator[AgentFactory]:
+    """Read the settings, find the models, and ask them for their windows; the models are closed at the end."""
+    config = configured(flags, trusts=trusts)
+    if config.values["instructions"].source == "default":  # a program for people reads their instructions (INS-1)
+        config = replace(config, settings=replace(config.settings, instructions=True))
+    unboxed = await anyio.to_thread.run_sync(_unboxed, config.settings.sandbox)
+    models, told = await _models(config)
+    try:
+        yield AgentFactory(
+            config=config,
+            project=Path.cwd(),
+            models=models,
+            told=(*unboxed, *told),
+            is_trusted=True if trusts else None,
+        )
+    finally:
+        with anyio.CancelScope(shield=True):
+            await models.close()
+
+
+def _unboxed(setting: str) -> tuple[str, ...]:
+    """SEC-10: where commands run without a sandbox though one was wanted, that is said. Raises `BadSetting`."""
+    from perdure.adapters.machine.sandbox import choose_sandbox, found
+
+    if setting == "off" or choose_sandbox(setting) is not None:
+        return ()
+    return (f"commands run without a sandbox: {found().why} (sandbox = off says no more of it)",)
+
+
+async def _models(config: Config) -> tuple[JobModels, tuple[str, ...]]:
+    """The models of each job; without any named and without a key, one on this machine, else the demonstration."""
+    settings, told = config.settings, list[str]()
+    if not settings.main_models and not default_names(os.environ):
+        from perdure.adapters.providers.connect import local_models
+
+        found = await local_models()
+        if found:
+            settings = replace(settings, main_models=found[:1])
+            others = f"; also there: {', '.join(found[1:4])}" if len(found) > 1 else ""
+            told.append(f"no key is set; using {found[0]} on this machine{others} (--model takes another)")
+    if any(name.startswith(_URLS) for name in settings.main_models):
+        settings = replace(settings, main_models=await _by_url(settings.main_models))
+        told.append(f"using {settings.main_models[0]}")
+    models = connect_models(settings, os.environ, known=config.models)
+    if models.main[0].about.id == OFFLINE:
+        models = replace(models, main=(DemonstrationModel(),))
+        told.append(
+            "no language model is set up, and no model server answers on this machine: this is a demonstration. "
+            "Set ANTHROPIC_API_KEY or OPENAI_API_KEY, or name one: --model ollama:qwen3"
+        )
+    async with anyio.create_task_group() as tasks:
+        for model in dict.fromkeys(models.main):
+            tasks.start_soon(_discover, model)
+    return models, tuple(told)
+
+
+async def _by_url(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names, with the first model of a server in the place of its bare URL."""
+    from perdure.adapters.providers.connect import models_at
+
+    return tuple([(await models_at(name))[0] if name.startswith(_URLS) else name for name in names])
+
+
+async def _discover(model: Model) -> None:
+    discover: Callable[[], Awaitable[object]] | None = getattr(model, "discover", None)
+    is_known = model.about.protocol == "anthropic" and model_spec(model.about.id).prefix
+    if discover is None or model.about.window_tokens is not None or is_known:
+        return
+    with anyio.move_on_after(DISCOVER_SECONDS):
+        try:
+            await discover()
+        except ModelError:
+            pass  # the table decides then; why the server can't be asked, the first call will tell
+
+
+def project_of(directory: Path) -> Path | None:
+    """The folder that a session works in."""
+    project = describe(directory / JOURNAL).project
+    return Path(project) if project else None

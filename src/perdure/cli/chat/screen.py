@@ -1,0 +1,301 @@
+"""What a person sees of an agent at work: its words as they come, tools in a line or two, diffs, and what was done."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from perdure.agent.progress import (
+    AgentProgress,
+    AnswerReceived,
+    BackgroundEnded,
+    PermissionRefused,
+    SubagentProgress,
+    ToolEnded,
+    ToolStarted,
+)
+from perdure.cli.output import cut, is_fancy
+from perdure.context.replies import ReplyStarted, TextDelta, ThinkingDelta
+from perdure.events import (
+    AnswerInterrupted,
+    CheckpointSkipped,
+    CompactionAttemptFailed,
+    CompactionBlocked,
+    CompactionDone,
+    CompactionRequested,
+    Event,
+    HookFailed,
+    JournalRepaired,
+    ModelFellBack,
+    ObserverFailed,
+    PromptCutByServer,
+    ResultsCleared,
+    RetryWaited,
+    WindowLearned,
+)
+from perdure.ports import CHECKPOINTS
+
+_WIDTH = 110
+_SHOWN_LINES = 4  # of a tool's answer
+# What a call is about, by the first of these fields that it has.
+_ABOUT = ("command", "file_path", "pattern", "description", "skill", "id", "query", "bash_id", "shell_id", "focus")
+_DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def plain(text: str) -> str:
+    """Text of a model or a tool, safe to show: line ends and tabs stay, nothing that a terminal obeys does."""
+    text = text.replace("\r\n", "\n")
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def call_summary(arguments: dict[str, Any]) -> str:
+    """One line on what a call is for."""
+    named = next((arguments[name] for name in _ABOUT if arguments.get(name)), None)
+    if named is None and isinstance(todos := arguments.get("todos"), list):
+        done = sum(isinstance(one, dict) and one.get("status") == "completed" for one in todos)
+        named = f"{done} of {len(todos)} done"
+    return cut(str(named), _WIDTH) if named is not None else ""
+
+
+class Screen:
+    """Writes to the terminal, or to whatever stands there instead. Colours only where they are wanted."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._is_fancy = is_fancy()
+        self._is_at_start = True
+        self._has_begun = False
+        self._has_thought = False
+        self.asked = ""  # the call that was asked for just now: it was shown with the question
+        self._refused = ""  # the call that was refused just now: its result says the same again
+        self._styles: dict[str, tuple[str, str]] = {}
+
+    # --- plain writing ----------------------------------------------------------------------------------------------
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """A line of our own; what was streamed before gets its end first."""
+        self.end()
+        before, after = self._codes(style)
+        sys.stdout.write(f"{before}{plain(text)}{after}\n")
+        sys.stdout.flush()
+
+    def end(self) -> None:
+        """End the line that is begun."""
+        if not self._is_at_start:
+            sys.stdout.write("\n")
+            self._is_at_start = True
+
+    def stream(self, text: str) -> None:
+        """More of the model's words."""
+        if text:
+            sys.stdout.write(plain(text))
+            sys.stdout.flush()
+            self._is_at_start = text.endswith("\n")
+
+    def _codes(self, style: str) -> tuple[str, str]:
+        """What switches a style on and off again."""
+        if not style or not self._is_fancy:
+            return "", ""
+        if style not in self._styles:
+            from rich.color import ColorSystem
+            from rich.style import Style
+
+            before, _, after = Style.parse(style).render("\0", color_system=ColorSystem.STANDARD).partition("\0")
+            self._styles[style] = (before, after)
+        return self._styles[style]
+
+    # --- what happens -----------------------------------------------------------------------------------------------
+
+    def progress(self, progress: AgentProgress) -> None:
+        """Show what an agent tells."""
+        match progress:
+            case ReplyStarted():
+                if self._has_begun:
+                    self.line("(the answer was cut off; asking again)", "yellow")
+                self._has_begun, self._has_thought = True, False
+            case TextDelta():
+                self.stream(progress.text)
+            case ThinkingDelta() if not self._has_thought:
+                self._has_thought = True
+                self.line("(thinking)", "dim")
+            case AnswerReceived():
+                self._has_begun = False
+                self.end()
+            case ToolStarted():
+                self._started(progress)
+            case ToolEnded():
+                self._ended(progress)
+            case PermissionRefused():
+                self._refused = progress.id
+                self.line(f"  {progress.tool} was refused: {progress.verdict.why or progress.verdict.by}", "yellow")
+            case BackgroundEnded():
+                self.line(f"* {progress.work.kind} {cut(progress.work.what, 60)}: {progress.work.state}", "cyan")
+            case SubagentProgress():
+                self._of_subagent(progress.progress)
+
+    def _started(self, call: ToolStarted) -> None:
+        if call.id == self.asked:
+            return
+        self.line(f"* {call.tool} {call_summary(call.arguments)}".rstrip(), "bold")
+        self.diff(edit_diff(call.tool, call.arguments, self.root))
+
+    def _ended(self, call: ToolEnded) -> None:
+        lines = call.text.splitlines()
+        if call.id == self._refused:
+            return
+        if call.is_error:
+            self.line(f"  {cut(lines[0], _WIDTH) if lines else 'failed'}", "red")
+        elif call.tool == "Bash":
+            for line in lines[:_SHOWN_LINES]:
+                self.line(f"  {cut(line, _WIDTH)}", "dim")
+            if len(lines) > _SHOWN_LINES:
+                self.line(f"  … {len(lines) - _SHOWN_LINES:,} more lines", "dim")
+        elif call.tool not in ("Edit", "Write", "MultiEdit"):
+            size = f"{len(lines):,} lines" if len(lines) != 1 else cut(lines[0], _WIDTH)
+            self.line(f"  {size}", "dim")
+
+    def _of_subagent(self, progress: AgentProgress) -> None:
+        """Of a sub-agent only what it does; its words come with the result."""
+        if isinstance(progress, ToolStarted):
+            self.line(f"  | {progress.tool} {call_summary(progress.arguments)}".rstrip(), "dim")
+        elif isinstance(progress, PermissionRefused):
+            self.line(f"  | {progress.tool} was refused: {progress.verdict.why}", "yellow")
+
+    def diff(self, lines: list[str]) -> None:
+        """A diff, with its colours."""
+        for line in lines:
+            self.line(f"  {line}", _DIFF_STYLES.get(line[:1], "dim"))
+
+    def emit(self, event: Event) -> None:
+        """`ports.Sink`: what the engine did, where a person should know."""
+        told = telling(event)
+        if told is not None:
+            self.line(f"- {told[0]}", told[1])
+
+
+# --- the diff of an edit, before it is made ---------------------------------------------------------------------------
+
+_CONTEXT = 2
+DIFF_LINES = 40
+_MOST_BYTES = 1_000_000
+
+
+def edit_diff(tool: str, arguments: dict[str, Any], root: str, *, most: int = DIFF_LINES) -> list[str]:
+    """Lines that begin with `+`, `-`, ` ` or `@`; empty for what is no edit, or changes nothing that can be shown.
+
+    It reads the file as it is now; where the edit doesn't fit that, only its own texts are compared.
+    """
+    name = arguments.get("file_path")
+    if tool not in ("Write", "Edit", "MultiEdit") or not isinstance(name, str):
+        return []
+    before = _read(Path(root, name))
+    if tool == "Write":
+        after = arguments.get("content")
+        return _first(_diffed(before or "", after if isinstance(after, str) else ""), most)
+    given = arguments.get("edits") if tool == "MultiEdit" else [arguments]
+    edits = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+    after = None if before is None else _applied(before, edits)
+    if before is not None and after is not None:
+        return _first(_diffed(before, after), most)
+    texts = ((str(one.get("old_string", "")), str(one.get("new_string", ""))) for one in edits)
+    return _first((line for old, new in texts for line in _diffed(old, new)), most)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            return None
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, ValueError):
+        return None
+
+
+def _applied(text: str, edits: list[dict[str, Any]]) -> str | None:
+    for one in edits:
+        old, new = one.get("old_string"), one.get("new_string")
+        if not isinstance(old, str) or not isinstance(new, str) or not old or old not in text:
+            return None
+        text = text.replace(old, new, -1 if one.get("replace_all") else 1)
+    return text
+
+
+def _diffed(before: str, after: str) -> Iterator[str]:
+    diff = difflib.unified_diff(before.splitlines(), after.splitlines(), n=_CONTEXT, lineterm="")
+    return (line for number, line in enumerate(diff) if number > 1)  # without the two names
+
+
+def _first(lines: Iterator[str], most: int) -> list[str]:
+    found = list(lines)
+    rest = len(found) - most
+    return found if rest <= 1 else [*found[:most], f"@@ {rest} more lines @@"]
+
+
+# --- events in a person's words; most of them nobody needs to see -----------------------------------------------------
+
+_LOOK, _WARN = "cyan", "yellow"
+
+
+def telling(event: Event) -> tuple[str, str] | None:
+    """What to say of an event, and in which colour; None for nothing."""
+    match event:
+        case CompactionDone():
+            how = f"{event.trigger}, {event.strategy}"
+            return (
+                f"compacted ({how}): {event.tokens_before:,} -> {event.tokens_after:,} tokens; /undo takes it back",
+                _LOOK,
+            )
+        case CompactionAttemptFailed(strategy="full"):
+            return f"the model's record was not taken: {event.reason}", _WARN
+        case CompactionBlocked():
+            return f"a hook didn't want the compaction: {event.hook}", _WARN
+        case CompactionRequested(is_accepted=True):
+            return "the model asked for a compaction; it comes when no work is open", _LOOK
+        case ResultsCleared():
+            return f"cleared {len(event.tool_use_ids)} old results: {event.tokens_saved:,} tokens", "dim"
+        case PromptCutByServer():
+            return _cut_by_server(event), _WARN
+        case WindowLearned():
+            return f"the window of {event.model} is {event.window_tokens:,} tokens ({event.reason})", _LOOK
+        case RetryWaited():
+            return f"{event.model}: {event.reason}; trying again in {event.seconds:.0f} s", _WARN
+        case ModelFellBack():
+            return f"{event.job}: going on with {event.model} ({event.reason})", _WARN
+        case _:
+            return _of_rarer(event)
+
+
+def _of_rarer(event: Event) -> tuple[str, str] | None:
+    match event:
+        case AnswerInterrupted(dropped_blocks=dropped) if dropped:
+            return "the answer was interrupted; what was whole of it stays", "dim"
+        case HookFailed():
+            return f"the hook {event.hook} failed: {event.reason}", _WARN
+        case ObserverFailed():
+            return _of_observer(event), _WARN
+        case CheckpointSkipped():
+            return f"checkpoints: {event.reason}", _WARN
+        case JournalRepaired(line=0):
+            return f"the journal was repaired: {event.what}", _WARN
+        case JournalRepaired():
+            return f"the journal was repaired at line {event.line}: {event.what}", _WARN
+        case _:
+            return None
+
+
+def _of_observer(event: ObserverFailed) -> str:
+    said = f"{event.observer} failed ({event.reason})"
+    call = f" around {event.tool}" if event.tool else ""
+    if event.observer != CHECKPOINTS:
+        return f"{said}{call}; the call went on"
+    return f"{said}{call}: what it changes in files may not be rewound"
+
+
+def _cut_by_server(event: PromptCutByServer) -> str:
+    return (
+        f"{event.model} left out the beginning of the prompt without a word: {event.estimated_tokens:,} tokens were "
+        f"sent, {event.reported_tokens:,} were read. Taking its window for {event.window_tokens:,}; raise the server's "
+        "context length (Ollama: OLLAMA_CONTEXT_LENGTH or num_ctx)"
+    )

@@ -1,0 +1,297 @@
+"""The conversation: read, obey or work, show; until somebody leaves (CLI-1, PRS-7)."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+
+from perdure.adapters.journal import SessionStore
+from perdure.adapters.journal.store import PROJECTS, slug_of
+from perdure.adapters.sinks import TeeSink
+from perdure.agent.loop import Agent
+from perdure.agent.progress import Allow, Deny, PermissionQuestion, RunResult
+from perdure.cli.chat.commands import COMMANDS, is_command, run_chat_command
+from perdure.cli.chat.opening import AgentFactory
+from perdure.cli.chat.reading import (
+    EditorReader,
+    PlainReader,
+    PromptReader,
+    UserInterrupt,
+    interruptible,
+    is_terminal,
+    listen_for_ctrl_c,
+)
+from perdure.cli.chat.screen import Screen, call_summary, edit_diff, plain
+from perdure.cli.output import EXIT_INTERRUPTED, EXIT_OK, note, usd
+from perdure.context.policy import low_line, percent_left
+from perdure.errors import BadSetting, ModelGaveUp, PerdureError
+from perdure.events import Event, ModelCalled
+
+HISTORY = "history"  # beside the sessions of a project
+_ENDS = {
+    "interrupted": "interrupted; the session is as it was left, go on when you like",
+    "turns": "stopped after {turns} calls of the model (the setting agent_turns); say something to go on",
+    "refused": "the model refused to go on",
+    "max_tokens": "the answer was cut at its limit; say something to go on",
+    "stopped": "stopped",
+}
+_ASKED_DIFF_LINES = 20
+
+
+class Chat:
+    """One person's conversation. `draft` is what stands in the next prompt to be edited."""
+
+    def __init__(
+        self, factory: AgentFactory, agent: Agent, screen: Screen, reader: PromptReader, spent: Spending
+    ) -> None:
+        self.factory, self.agent, self.screen, self.reader, self.spent = factory, agent, screen, reader, spent
+        self.draft = ""
+        self.is_leaving = False
+
+    async def talk(self) -> None:
+        """Until the person leaves."""
+        pressed = 0
+        while not self.is_leaving:
+            draft, self.draft = self.draft, ""
+            try:
+                text = (await self.reader.prompt(draft)).strip()
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                pressed += 1
+                if pressed > 1:
+                    return
+                self.screen.line("(Ctrl-C again, or Ctrl-D, leaves)", "dim")
+                continue
+            pressed = 0
+            if text:
+                await self.take(text)
+
+    async def take(self, text: str) -> None:
+        """One thing that was typed. What goes wrong is a line, and the conversation goes on."""
+        try:
+            if is_command(text):
+                await interruptible(lambda: run_chat_command(self, text))
+            else:
+                await interruptible(lambda: self.work(text))
+        except UserInterrupt:
+            self.screen.line(_ENDS["interrupted"], "yellow")
+        except PerdureError as e:
+            self.screen.line(str(e), "red")
+        except BrokenPipeError:  # nobody sees what is shown any more
+            raise
+        except OSError as e:
+            self.screen.line(f"{e.filename or 'the machine'}: {e.strerror or e}", "red")
+        if not is_command(text):
+            self._status()
+
+    async def work(self, text: str | None) -> None:
+        """Have the agent work on a prompt; None goes on with what is there."""
+        said = await work(self.agent, self.factory, text, lambda line: self.screen.line(line, "yellow"))
+        if said.stopped != "done":
+            self.screen.line(_ENDS[said.stopped].format(turns=said.turns), "yellow")
+
+    def _status(self) -> None:
+        """Size, what is left, the price; and what to do when it is low (PRS-7)."""
+        session = self.agent.session
+        limits, size = session.limits, session.facts().size(session.view)
+        parts = [f"{size:,} of {limits.window:,} tokens", f"{percent_left(size, limits):.0f}% left"]
+        if self.spent.is_priced:
+            parts.append(usd(self.spent.usd))
+        if self.agent.mode != "default":
+            parts.append(f"mode {self.agent.mode}")
+        self.screen.line(f"[{', '.join(parts)}]", "dim")
+        if (low := low_line(size, limits)) is not None:
+            self.screen.line(low, "bold yellow")
+
+    async def change(self, directory: Path | None) -> None:
+        """Another session instead of this one: a new one, or the one in a directory."""
+        agent = await self.factory.agent(resume=directory)  # first: when that fails, this one stays
+        before, self.agent = self.agent, agent
+        agent.mode, self.screen.root = before.mode, agent.desk.machine.workspace.root
+        await close_session(before, self.factory.home)
+
+
+async def close_session(agent: Agent, home: Path) -> bool:
+    """Close a session; one in which nothing was said leaves nothing behind. True when it is kept."""
+    session = agent.session
+    with anyio.CancelScope(shield=True):
+        await agent.close()
+        if not session.view.state.messages:
+            store = SessionStore(home)
+            store.delete(store.locate(session.name))
+            return False
+    return True
+
+
+async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: bool) -> int:
+    """`perdure chat`: talk until the person leaves, and close. Returns the exit code."""
+    with listen_for_ctrl_c():
+        screen, spent = Screen(str(factory.project)), Spending()
+        reader = _reader(factory)
+
+        async def asked(question: PermissionQuestion) -> Allow | Deny:
+            return await ask(screen, reader, question)
+
+        factory.ask = asked if reader.can_ask else None
+        factory.on_progress = screen.progress
+        factory.also = TeeSink(screen, spent)
+        directory = factory.resumed(resume, last=last)
+        one = Chat(factory, await factory.agent(resume=directory, fork=fork), screen, reader, spent)
+        screen.root = one.agent.desk.machine.workspace.root
+        _greet(one, is_resumed=directory is not None)
+        try:
+            is_ended = await _until_ended(one)
+        finally:
+            is_kept = await close_session(one.agent, factory.home)
+        if is_kept:
+            screen.line(f"perdure resume {one.agent.session.name} continues this session", "dim")
+        return EXIT_INTERRUPTED if is_ended else EXIT_OK
+
+
+async def _until_ended(one: Chat) -> bool:
+    """Talk; True when a signal ended it: then everything that runs is interrupted and closed as on leaving."""
+    is_ended = False
+    failed: list[Exception] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def listen() -> None:
+            nonlocal is_ended
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
+                async for _ in signals:
+                    is_ended = True
+                    tasks.cancel_scope.cancel()
+
+        tasks.start_soon(listen)
+        try:
+            await one.talk()
+        except Exception as e:  # carried out of the group, which would wrap it
+            failed.append(e)
+        tasks.cancel_scope.cancel()
+    if failed:
+        raise failed[0]
+    return is_ended
+
+
+def _reader(factory: AgentFactory) -> PromptReader:
+    if sys.stdin is None:
+        raise BadSetting("chat: there is no standard input to read from; `perdure run PROMPT` needs none")
+    if not is_terminal():
+        return PlainReader()
+    history = factory.home / PROJECTS / slug_of(factory.project) / HISTORY
+    try:
+        return EditorReader(history, {name: what for name, (_, what) in COMMANDS.items()}, factory.project)
+    except ImportError:
+        note("without prompt_toolkit lines are plain: pip install 'perdure[chat]' brings editing and history")
+        return PlainReader()
+
+
+def _greet(one: Chat, *, is_resumed: bool) -> None:
+    agent, limits = one.agent, one.agent.session.limits
+    for line in one.factory.told:
+        one.screen.line(line, "yellow")
+    window = agent.model.about.window_tokens or limits.window
+    what = "going on with" if is_resumed else "session"
+    one.screen.line(f"{what} {agent.session.name}, model {agent.model.about.id}, window {window:,} tokens", "bold")
+    one.screen.line(f"{one.screen.root}; permission mode {agent.mode}; /help lists the commands", "dim")
+
+
+# --- one prompt, and the questions on the way -------------------------------------------------------------------------
+
+
+async def work(agent: Agent, factory: AgentFactory, prompt: str | None, tell: Callable[[str], None]) -> RunResult:
+    """What the agent says to a prompt; None goes on with what is there. Raises what `Agent.say` raises.
+
+    When a model gives up, the next of the setting main_models takes over, for the rest of this process.
+    """
+    while True:
+        try:
+            return await agent.say(prompt)
+        except ModelGaveUp as e:
+            models = factory.models.main
+            at = models.index(agent.model) if agent.model in models else len(models)
+            if at + 1 >= len(models):
+                raise
+            agent.model, prompt = models[at + 1], None
+            tell(f"{e}; going on with {agent.model.about.id}")
+
+
+async def ask(screen: Screen, reader: PromptReader, asked: PermissionQuestion) -> Allow | Deny:
+    """Put one question to the person. Ctrl-C and the end of the input refuse, and end the turn."""
+    screen.asked = asked.id
+    screen.line(f"? {asked.tool} {call_summary(asked.arguments)}".rstrip(), "bold yellow")
+    command = asked.arguments.get("command")
+    if isinstance(command, str) and "\n" in command:  # what is allowed has to be seen whole
+        for line in plain(command).splitlines():
+            screen.line(f"  | {line}")
+    plan = asked.arguments.get("plan")
+    if isinstance(plan, str):
+        screen.line(plan)
+    screen.diff(edit_diff(asked.tool, asked.arguments, screen.root, most=_ASKED_DIFF_LINES))
+    if asked.why:
+        screen.line(f"  {asked.why}", "dim")
+    choices = "y: yes, n: no" + (f", a: always {plain(str(asked.rule))}" if asked.rule is not None else "")
+    question = f"  {choices}; or say what to do instead: "
+    while True:
+        try:
+            said = (await reader.answer(question)).strip()
+        except (KeyboardInterrupt, EOFError):
+            return Deny(stops=True)
+        match said.lower():
+            case "y" | "yes":
+                return Allow()
+            case "a" | "always" if asked.rule is not None:
+                return Allow(asked.rule)
+            case "n" | "no":
+                return Deny()
+            case "" | "a" | "always":
+                continue
+            case _:
+                return Deny(said)
+
+
+# --- what it cost -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class JobSpending:
+    """Calls of one model for one job; tokens as it reported them."""
+
+    calls: int = 0
+    read: int = 0
+    cached: int = 0
+    written: int = 0
+    usd: float | None = None
+
+
+@dataclass(slots=True)
+class Spending:
+    """`ports.Sink` that adds up."""
+
+    rows: dict[tuple[str, str], JobSpending] = field(default_factory=dict)
+
+    def emit(self, event: Event) -> None:
+        if not isinstance(event, ModelCalled):
+            return
+        one = self.rows.setdefault((event.job, event.model), JobSpending())
+        one.calls += 1
+        one.read += event.prompt_tokens or 0
+        one.cached += event.cache_read_tokens or 0
+        one.written += event.output_tokens or 0
+        if event.usd is not None:
+            one.usd = (one.usd or 0.0) + event.usd
+
+    @property
+    def usd(self) -> float:
+        """US dollars, of what has a price."""
+        return sum(one.usd or 0.0 for one in self.rows.values())
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether anything that was asked has a price."""
+        return any(one.usd is not None for one in self.rows.values())

@@ -1,0 +1,419 @@
+"""`perdure recall`, `search` and `rewind`: back to what was said (RCL-1, SES-2), and to how things were (CKP-3)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perdure.cli.arguments import Json, SessionName, Sets, configured, examples, family, located
+from perdure.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, clean, iso, moment, note, out, out_json, plural, table
+from perdure.errors import BadSetting, RewindRefused, SessionNotFound
+
+if TYPE_CHECKING:
+    from perdure.adapters.config import Config
+    from perdure.memory.checkpoints import MissedChange
+    from perdure.ports import Archive, FileRewind, FileStep
+    from perdure.ports import SearchHit as Hit
+    from perdure.recall.queries import RecalledText
+
+if TYPE_CHECKING:
+    from perdure.engine.rewind import RewindResult, What
+
+app = family()
+_UNBOUNDED = 1 << 62  # a person's pipe takes everything; what models get is bounded
+_ALSO = 3
+NEEDS_RESUME = "Error: --rewind-files requires --resume"
+STANDS_ALONE = "Error: --rewind-files is a standalone operation and cannot be used with a prompt"
+NEEDS_MESSAGE = "Error: --rewind-files requires a user message id"
+_PATH_CHARS = 300
+_MISSED_SHOWN = 20
+_VERBS = {
+    "write": "change",
+    "create": "bring back",
+    "delete": "delete",
+    "link": "link",
+    "folder": "make",
+    "keep": "leave",
+}
+
+
+@app.command(
+    epilog=examples(
+        "perdure recall @last toolu_01",
+        "perdure recall 7k2q9x toolu_01 --lines 100-140",
+        'perdure recall 7k2q9x toolu_01 --pattern "error|warning"',
+    )
+)
+def recall(
+    session: SessionName,
+    identity: Annotated[
+        str, typer.Argument(metavar="ID", help="The id of a result, message, boundary or blob, or how it begins.")
+    ],
+    *,
+    lines: Annotated[str | None, typer.Option(metavar="A-B", help="Only these lines; A- goes to the end.")] = None,
+    pattern: Annotated[
+        str | None, typer.Option(metavar="P", help="Only lines that match (RE2), with their numbers.")
+    ] = None,
+    chars: Annotated[str | None, typer.Option(metavar="A-B", help="Only these characters.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="CHARS", help="Show no more than this.")] = None,
+    json: Json = False,
+) -> None:
+    """Show the original of something that was said.
+
+    Byte for byte, whether it is in the window, cleared, offloaded or compacted away.
+    """
+
+    import anyio
+
+    from perdure.engine.tools import recall as find_original
+    from perdure.recall.queries import RecallRequest, range_of
+    from perdure.wiring import SessionOptions as Parts
+    from perdure.wiring import open_session
+
+    config, directory = configured(), located(session)
+    wanted = RecallRequest(
+        id=identity,
+        lines=range_of(lines, what="--lines") if lines else None,
+        chars=range_of(chars, what="--chars") if chars else None,
+        pattern=pattern,
+        limit_chars=limit or _UNBOUNDED,
+    )
+
+    async def body() -> RecalledText:
+        one = await open_session(config.home, directory, read_only=True, parts=Parts(settings=config.settings))
+        try:
+            return await find_original(one, wanted)
+        finally:
+            await one.world.journal.close()
+
+    shown = anyio.run(body)
+    if json:
+        out_json(_shown_data(shown))
+        return
+    sys.stdout.write(shown.body)
+    if (sys.stdout.isatty() or shown.matches) and not shown.body.endswith("\n"):
+        sys.stdout.write("\n")
+    sys.stdout.flush()
+    if sys.stdout.isatty() or shown.left_out:
+        note(f"{shown.original.id}: {shown.original.what}" + (f"; {shown.left_out}" if shown.left_out else ""))
+
+
+def _shown_data(shown: RecalledText) -> dict[str, Any]:
+    import msgspec
+
+    original = shown.original
+    return {
+        "id": original.id,
+        "kind": original.kind,
+        "what": original.what,
+        "at": iso(original.at),
+        "text": shown.body,
+        "lines": shown.lines,
+        "chars": shown.chars,
+        "matches": shown.matches,
+        "total_lines": shown.total_lines,
+        "total_chars": len(original.text),
+        "is_whole": shown.is_whole,
+        "left_out": shown.left_out,
+        "raw": [msgspec.Raw(raw) for raw in original.raw] if original.kind != "blob" else [],
+    }
+
+
+@app.command(
+    epilog=examples(
+        "perdure search connection pool timeout",
+        'perdure search "flaky test" --all --limit 20',
+        "perdure search migration --session @last",
+    )
+)
+def search(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="Words; those that stand together count together.")],
+    *,
+    session: Annotated[str | None, typer.Option(metavar="SESSION", help="Only this session.")] = None,
+    project: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Another project than this folder's.")] = None,
+    is_all: Annotated[bool, typer.Option("--all", help="The sessions of all projects.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Show at most N results.")] = 10,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Rebuild the index first.")] = False,
+    json: Json = False,
+) -> None:
+    """Find what was said in this project's sessions.
+
+    The best and newest come first; each result names its place, and the id with which recall brings back the whole.
+    """
+
+    import anyio
+
+    from perdure.adapters.journal.search import StoreArchive
+
+    if session is not None and (is_all or project):
+        raise BadSetting("--session: goes without --all and --project")
+    config = configured()
+    if rebuild:
+        note(f"rebuilt the index: {plural(StoreArchive(config.home).rebuild(), 'piece')}")
+    archive, sessions = _archive(session, project, is_all, config.home)
+    found = anyio.run(lambda: archive.search(query, limit=limit, sessions=sessions))
+    if found.note:
+        note(found.note)
+    if json:
+        for rank, hit in enumerate(found.hits, 1):
+            out_json(_hit_data(rank, hit))
+        return
+    if not found.hits:
+        out("nothing that was said matches; try fewer or other words, or --all")
+        return
+    for rank, hit in enumerate(found.hits, 1):
+        _show_hit(rank, hit)
+
+
+def _archive(session: str | None, project: Path | None, is_all: bool, home: Path) -> tuple[Archive, tuple[str, ...]]:
+    """Where to search: in one session, a project, or everything kept here."""
+
+    from perdure.adapters.journal import SessionStore
+    from perdure.adapters.journal.search import StoreArchive
+    from perdure.adapters.journal.store import PROJECTS, slug_of
+
+    if session is not None:
+        directory = located(session)
+        folder = directory.parent
+        if folder.parent.name != PROJECTS:
+            raise BadSetting(f"{directory}: only sessions in a store can be searched: import it")
+        return StoreArchive(folder.parent.parent, folder.name), (directory.name,)
+    if is_all:
+        return StoreArchive(home), ()
+    slug = slug_of(project or Path.cwd())
+    if project is None and next(SessionStore(home).directories(slug=slug), None) is None:
+        note("this folder's project has no sessions: searching those of all projects")
+        return StoreArchive(home), ()
+    return StoreArchive(home, slug), ()
+
+
+def _hit_data(rank: int, hit: Hit) -> dict[str, Any]:
+    from perdure.ports import SearchHit as Hit
+
+    data = {name: getattr(hit, name) for name in Hit.__dataclass_fields__}
+    data["at"] = iso(hit.at)
+    data["also"] = [{"session": s, "id": i, "message": m} for s, i, m in hit.also]
+    return {"rank": rank, **data}
+
+
+def _show_hit(rank: int, hit: Hit) -> None:
+    who = f"result of {hit.tool}" if hit.role == "tool" and hit.tool else hit.role
+    when = f", {moment(hit.at)}" if hit.at is not None else ""
+    out(f"{rank}. {hit.session} {hit.id}")
+    out(f"   {clean(who)}{when}, line {hit.line}")
+    for line in hit.snippet.split("\n"):
+        out(f"   | {clean(line)}")
+    if hit.also:
+        more = f" and {len(hit.also) - _ALSO} more" if len(hit.also) > _ALSO else ""
+        out(f"   the same text also: {', '.join(f'{s} {i}' for s, i, _ in hit.also[:_ALSO])}{more}")
+
+
+# --- back to how things were ------------------------------------------------------------------------------------------
+
+
+@app.command(
+    context_settings={"ignore_unknown_options": True},  # -1 is a place to go back to
+    epilog=examples(
+        "perdure rewind @last -1",
+        "perdure rewind @last -2 --code --dry-run",
+        "perdure rewind @last --undo",
+    ),
+)
+def rewind(
+    session: SessionName,
+    to: Annotated[
+        str | None, typer.Argument(metavar="[TO]", help="A user message: its id, how it begins, or -N prompts back.")
+    ] = None,
+    *,
+    code: Annotated[bool, typer.Option("--code", help="Only the files.")] = False,
+    conversation: Annotated[bool, typer.Option("--conversation", help="Only what the model sees.")] = False,
+    both: Annotated[bool, typer.Option("--both", help="Both, as without a flag.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that someone else has changed.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Undo the last rewind.")] = False,
+    sets: Sets = None,
+    json: Json = False,
+) -> None:
+    """Go back to before a prompt: the files, the conversation, or both.
+
+    Either all files are put back or none. What is there now is saved first, so --undo brings it back.
+    """
+
+    import anyio
+
+    if sum((code, conversation, both)) > 1:
+        raise BadSetting("--code, --conversation and --both: give one of them")
+    if undo and (to is not None or code or conversation or both):
+        raise BadSetting(
+            "--undo takes back the whole last rewind: it goes without TO and without --code, --conversation"
+        )
+    if to is None and not undo:
+        raise BadSetting("say where to go back to: a user message, or -1 for the last prompt")
+    if to is not None and to.startswith("-") and not to[1:].isdigit():
+        raise BadSetting(f"{to}: no such option")
+    what: What = "code" if code else "conversation" if conversation else "both"
+    done = anyio.run(_rewound, located(session), configured(sets or ()), to, what, force, dry_run)
+    if json:
+        out_json(_rewind_data(done, to, is_dry=dry_run))
+    else:
+        _show_rewind(done, to, is_dry=dry_run)
+
+
+async def _rewound(
+    directory: Path, config: Config, to: str | None, what: What, is_forced: bool = False, is_dry: bool = False
+) -> RewindResult:
+    """Rewind a session to a prompt; to none undoes the last rewind."""
+
+    import anyio
+
+    from perdure.engine.rewind import rewind as rewind_session
+    from perdure.engine.rewind import undo_rewind
+    from perdure.wiring import SessionOptions as Parts
+    from perdure.wiring import file_checkpoints, open_session
+
+    parts = Parts(settings=config.settings)
+    session = await open_session(config.home, directory, read_only=is_dry, parts=parts)
+    try:
+        project = (await session.world.journal.load()).header.project
+        files = None
+        if what != "conversation":
+            if project is None or not await anyio.to_thread.run_sync(os.path.isdir, project):
+                raise SessionNotFound(f"{project or directory}: the project of this session isn't there any more")
+            files = file_checkpoints(directory, project, parts, is_looking=is_dry)
+        try:
+            if to is None:
+                return await undo_rewind(session, files, is_forced=is_forced, is_dry=is_dry)
+            return await rewind_session(session, files, to, what=what, is_forced=is_forced, is_dry=is_dry)
+        finally:
+            if files is not None:
+                files.close()
+    finally:
+        await (session.world.journal.close() if is_dry else session.close())
+
+
+def rewind_files(config: Config, *, message: str, resume: str | None, prompt: str | None) -> int:
+    """`perdure run --rewind-files MESSAGE --resume SESSION`: only that, without any turn of a model (CKP-5).
+
+    Files that somebody else changed are not overwritten, and then nothing is. The exit code is 0 when the files stand
+    as they did, 2 for what can't be asked, 1 for what can't be done.
+    """
+
+    import anyio
+
+    if not resume:
+        return _refused(NEEDS_RESUME)
+    if prompt:
+        return _refused(STANDS_ALONE)
+    try:
+        done = anyio.run(_rewound, located(resume), config, message, "code")
+    except RewindRefused as e:
+        if "no user message" in str(e) or "user messages" in str(e) or "prompts to go back" in str(e):
+            return _refused(f"{NEEDS_MESSAGE}: {e}")
+        return _refused(f"Error: {e}", EXIT_FAILED)
+    if done.files is not None:
+        for line in (done.files.note, not_kept(done.files), *left(done.files)):
+            if line:
+                note(line)
+    out(f"Files rewound to state at message {done.to}")
+    return EXIT_OK
+
+
+def _refused(text: str, code: int = EXIT_USAGE) -> int:
+    sys.stderr.write(" ".join(clean(text).split()) + "\n")
+    return code
+
+
+def _show_rewind(done: RewindResult, to: str | None, *, is_dry: bool) -> None:
+    would = "would go" if is_dry else "went"
+    if done.files is not None:
+        _show_files(done.files, is_dry=is_dry)
+    if done.is_conversation:
+        out(f"the conversation {would} {'forward again' if to is None else f'back to before {done.to}'}")
+    if done.prompt and done.is_conversation and to is not None:
+        out("\nthe prompt, to be edited:\n" + "\n".join(clean(line) for line in done.prompt.splitlines()))
+    if to is not None and not is_dry:
+        out("\nundo it with `perdure rewind SESSION --undo`")
+
+
+def _show_files(files: FileRewind, *, is_dry: bool) -> None:
+    from perdure.memory.places import shown
+
+    missed = not_kept(files)
+    if not files.steps:
+        nothing = "no file that is kept has to change" if missed else "no file has to change"
+        out(f"{nothing}{f': {files.note}' if files.note else ''}")
+    else:
+        table(
+            ("what", "file", "lines", "note"),
+            [
+                (_VERBS[step.action], shown(step.path, limit=_PATH_CHARS), _lines(step), step.conflict or step.left)
+                for step in files.steps
+            ],
+        )
+        out(f"{plural(len(files.changes), 'file')} {'would change' if is_dry else 'changed'}")
+        if is_dry and files.conflicts:
+            out(f"{plural(len(files.conflicts), 'file')} changed by someone else: only --force overwrites them")
+    if missed:
+        out(missed)
+
+
+def not_kept(files: FileRewind) -> str:
+    """One line of what a rewind doesn't put back, since nothing of it is kept (CKP-7); empty for nothing."""
+
+    from perdure.memory.places import shown
+
+    told = [f"{shown(m.path)} ({', '.join(filter(None, (m.why, m.what)))})" if m.path else m.why for m in files.missed]
+    more = [f"and {len(told) - _MISSED_SHOWN:,} more (--json names them)"] if len(told) > _MISSED_SHOWN else []
+    return f"not kept, so not put back: {'; '.join(told[:_MISSED_SHOWN] + more)}" if told else ""
+
+
+def left(files: FileRewind) -> list[str]:
+    """Lines of what is known and can't be put back."""
+
+    from perdure.memory.places import shown
+
+    return [f"left {shown(step.path)}: {step.left}" for step in files.steps if step.left]
+
+
+def _lines(step: FileStep) -> str:
+    if step.action == "keep":
+        return ""
+    return "binary" if step.is_binary else f"+{step.added} -{step.removed}"
+
+
+def _rewind_data(done: RewindResult, to: str | None, *, is_dry: bool) -> dict[str, Any]:
+    files = done.files
+    return {
+        "to": done.to,
+        "undo": to is None,
+        "dry_run": is_dry,
+        "conversation": done.is_conversation,
+        "prompt": done.prompt if done.is_conversation and to is not None else None,
+        "note": files.note or None if files is not None else None,
+        "not_kept": [] if files is None else [_missed_data(missed) for missed in files.missed],
+        "files": None if files is None else [_step_data(step) for step in files.steps],
+    }
+
+
+def _missed_data(missed: MissedChange) -> dict[str, Any]:
+    from perdure.adapters.checkpoints.log import escaped_name
+
+    return {"path": escaped_name(missed.path) or None, "why": missed.why, "what": missed.what or None}
+
+
+def _step_data(step: FileStep) -> dict[str, Any]:
+    from perdure.adapters.checkpoints.log import escaped_name
+
+    return {
+        "path": escaped_name(step.path),
+        "action": step.action,
+        "added": step.added,
+        "removed": step.removed,
+        "binary": step.is_binary,
+        "conflict": step.conflict or None,
+        "left": step.left or None,
+    }

@@ -1,0 +1,199 @@
+"""`perdure notes`: the notes kept of a session (SM-10), and what the models that keep them cost (SM-9)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perdure.cli.arguments import Json, SessionName, configured, examples, family, located, open_editor
+from perdure.cli.output import EXIT_FAILED, EXIT_OK, note, out, out_json, plural, table, tokens, usd
+from perdure.errors import BadSetting
+
+if TYPE_CHECKING:
+    from perdure.adapters.config import Config
+    from perdure.context.cost import ForkSpending
+    from perdure.engine.notes import NotesOnDisk
+
+
+app = family("Show, edit or find the notes kept of a session.", "perdure notes show @last", "perdure notes edit @last")
+_HOUR_SECONDS = 3_600.0
+_SAYS = {
+    "missing": "no notes yet: they are written while the session runs",
+    "emptied": "the file is empty; the next update puts it aside and makes new notes",
+    "broken": "no section of the template is in the file; the next update puts it aside and makes new notes",
+    "template": "the notes say nothing yet",
+}
+
+
+@app.command(epilog=examples("perdure notes show @last", "perdure notes show 7k2q9x --sizes"))
+def show(
+    session: SessionName,
+    *,
+    sizes: Annotated[bool, typer.Option("--sizes", help="Only show how long each section is.")] = False,
+    json: Json = False,
+) -> None:
+    """Show the notes as they are now."""
+    config = configured()
+    path = _path(session, config)
+    found = _found(path, config)
+    if json:
+        out_json(_notes_data(path, found))
+    elif found.state in _SAYS:
+        note(f"{path}: {_SAYS[found.state]}")
+    elif sizes:
+        data = _notes_data(path, found)
+        table(("section", "tokens"), [(one["title"], one["tokens"]) for one in data["sections"]])
+        out(f"{data['tokens']:,} of {config.settings.notes_file_tokens:,} tokens")
+    else:
+        out((found.data or b"").decode("utf-8").rstrip("\n"))
+    if (fault := _prompt_fault(path, found, config)) is not None:
+        note(f"{fault}; until that is mended, code writes the notes")
+    raise typer.Exit(EXIT_FAILED if found.state in ("emptied", "broken") else EXIT_OK)
+
+
+@app.command(epilog=examples("perdure notes edit @last"))
+def edit(session: SessionName) -> None:
+    """Open the notes in your editor ($VISUAL or $EDITOR).
+
+    What you write stays; the next update starts from it. You can edit while the session runs.
+    """
+
+    import anyio
+
+    from perdure.memory.notes import render, whole
+
+    config = configured()
+    path = _path(session, config)
+    found = _found(path, config)
+    if found.state == "missing":
+        anyio.run(_create, path, render(found.form).encode())
+    open_editor(path)
+    found = _found(path, config)
+    if found.state in ("emptied", "broken"):
+        note(f"{path}: {_SAYS[found.state]}")
+        raise typer.Exit(EXIT_FAILED)
+    if back := whole(found.notes, found.form)[1]:
+        note(f"these headings or their italic lines are gone and will come back: {', '.join(back)}")
+
+
+@app.command(epilog=examples("perdure notes path @last"))
+def path(session: SessionName, *, json: Json = False) -> None:
+    """Print where the notes are, or will be."""
+    place = _path(session, configured())
+    if json:
+        out_json({"path": str(place), "exists": place.is_file()})
+    else:
+        out(str(place))
+
+
+@app.command(epilog=examples("perdure notes spend @last", "perdure notes spend @last --json"))
+def spend(session: SessionName, *, json: Json = False) -> None:
+    """Show what the models in the background cost.
+
+    The figures come from the journal, so they include what earlier processes spent.
+    """
+
+    import anyio
+
+    config = configured()
+    data = _spend_data(anyio.run(_spent, session, config), config)
+    if json:
+        out_json(data)
+        return
+    if not data["runs"]:
+        out("nothing was spent: no model worked in the background of this session")
+        return
+    names = ("job", "model", "runs", "failed", "turns", "cache_read", "cache_write", "input", "output", "usd")
+    table(
+        ("job", "model", "runs", "failed", "calls", "cached", "written", "uncached", "output", "usd"),
+        [tuple(one[name] for name in names) for one in data["jobs"]],
+    )
+    hour, most = data["last_hour"], data["per_hour"]
+    out(f"\n{usd(data['usd'])} in total, for {plural(data['runs'], 'run')}")
+    out(
+        f"notes in the last hour: {hour['runs']} of {most['runs'] or 'any number of'} runs, "
+        f"{tokens(hour['tokens'])} of {tokens(most['tokens']) if most['tokens'] else 'any number of'} tokens"
+    )
+
+
+def _path(reference: str, config: Config) -> Path:
+    from perdure.adapters.memory.notes import notes_path
+
+    return notes_path(located(reference))
+
+
+def _found(path: Path, config: Config) -> NotesOnDisk:
+    import anyio
+
+    from perdure.adapters.memory.notes import FileNotes
+    from perdure.engine.notes import read_notes_file
+
+    return anyio.run(read_notes_file, FileNotes(path.parent.parent, config.home))
+
+
+def _prompt_fault(path: Path, found: NotesOnDisk, config: Config) -> str | None:
+    """What is wrong with the user's own prompt; nothing when there is none (SM-1)."""
+    import anyio
+
+    from perdure.adapters.memory.notes import FileNotes
+    from perdure.engine.notes import PROMPT
+    from perdure.memory.notes import NotesBudget, update_prompt
+
+    try:
+        custom = anyio.run(FileNotes(path.parent.parent, config.home).custom, PROMPT)
+        update_prompt(found.form, NotesBudget(), str(path), custom)
+    except BadSetting as e:
+        return str(e)
+    return None
+
+
+async def _create(path: Path, data: bytes) -> None:
+    from perdure.adapters.memory.notes import FileNotes
+
+    await FileNotes(path.parent.parent, None).write(data, instead_of=None)
+
+
+def _notes_data(path: Path, found: NotesOnDisk) -> dict[str, Any]:
+    from perdure.memory.notes import section_tokens
+
+    is_read = found.state in ("template", "written")
+    sections = [{"title": one.title, "tokens": section_tokens(one), "text": one.body} for one in found.notes.sections]
+    return {
+        "path": str(path),
+        "state": found.state,
+        "tokens": sum(one["tokens"] for one in sections) if is_read else 0,
+        "sections": sections if is_read else [],
+    }
+
+
+async def _spent(reference: str, config: Config) -> tuple[ForkSpending, ...]:
+    from perdure.adapters.journal import SessionStore
+    from perdure.context.cost import read
+
+    files = await SessionStore(config.home).open(located(reference), read_only=True)
+    try:
+        loaded = await files.journal.load(whole=True)
+    finally:
+        await files.journal.close()
+    return read(placed.record for placed in loaded.records)
+
+
+def _spend_data(spent: tuple[ForkSpending, ...], config: Config) -> dict[str, Any]:
+    from perdure.context.cost import spending_rows
+
+    jobs = spending_rows(spent)
+    prices = [one["usd"] for one in jobs]
+    recent = [one for one in spent if one.job == "notes" and time.time() - one.at < _HOUR_SECONDS]
+    return {
+        "runs": len(spent),
+        "usd": None if None in prices else round(sum(prices), 6),
+        "jobs": jobs,
+        "last_hour": {"runs": len(recent), "tokens": sum(one.tokens for one in recent)},
+        "per_hour": {
+            "runs": config.settings.notes_runs_per_hour,
+            "tokens": config.settings.notes_tokens_per_hour,
+        },
+    }

@@ -1,0 +1,261 @@
+"""What commands print: lines, tables, JSON, notes on stderr, files; and the exit codes (CLI-5)."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import unicodedata
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from perdure.errors import BadSetting
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NOT_FOUND = 3
+EXIT_BUSY = 4
+EXIT_INTERRUPTED = 130
+
+STDOUT = Path("-")
+Cell = str | int | float | None
+_FOLDED = 16
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+def out(text: str = "") -> None:
+    """A line, or several, for people."""
+    sys.stdout.write(text + "\n")
+
+
+def out_json(value: Any) -> None:
+    """One JSON value on one line, for programs. What a terminal would obey, or not show, is escaped: the same value."""
+    import msgspec
+
+    text = msgspec.json.encode(value).decode()
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """A line beside the output: a warning, or what is going on."""
+    sys.stderr.write(f"perdure: {clean(' '.join(text.split()))}\n")
+
+
+def is_fancy() -> bool:
+    """Whether colours and drawn tables are wanted: on a terminal, unless NO_COLOR says otherwise."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+class Progress:
+    """One line on stderr that is written over; silent when nobody looks."""
+
+    def __init__(self) -> None:
+        self._is_shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._width = 0
+
+    def __call__(self, done: int, of: int, name: str) -> None:
+        if self._is_shown and of > 1:
+            self._write(f"{done}/{of} {name}"[:100])
+
+    def clear(self) -> None:
+        """Take the line away, so that output can follow."""
+        if self._is_shown and self._width:
+            self._write("")
+            sys.stderr.write("\r")
+            sys.stderr.flush()
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write("\r" + clean(text).ljust(self._width))
+        sys.stderr.flush()
+        self._width = len(text)
+
+
+def clean(text: str) -> str:
+    """Text out of a log, safe to show: on one line, without control characters that a terminal would obey."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def cut(text: str, width: int) -> str:
+    """At most `width` characters, with an ellipsis where something is missing."""
+    text = " ".join(clean(text).split())
+    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+
+
+# --- tables: drawn by rich on a terminal, aligned plain text everywhere else ------------------------------------------
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: str = "") -> None:
+    """A table with a head; columns that hold only numbers stand right."""
+    texts = [[shown(cell) for cell in row] for row in rows]
+    right = [bool(rows) and all(isinstance(row[n], int | float | None) for row in rows) for n in range(len(head))]
+    if is_fancy():
+        _draw(head, texts, right)
+        return
+    lines = [list(head), *texts]
+    widths = [max(_width(line[n]) for line in lines) for n in range(len(head))]
+    for line in lines:
+        cells = [_padded(text, widths[n], is_right=right[n]) for n, text in enumerate(line)]
+        out((indent + "  ".join(cells)).rstrip())
+
+
+def shown(cell: Cell) -> str:
+    """A cell as text: numbers with thousands apart, nothing for None."""
+    if cell is None:
+        return ""
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    return f"{cell:,.2f}" if isinstance(cell, float) else clean(cell)
+
+
+def _draw(head: Sequence[str], texts: list[list[str]], right: list[bool]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    if _needed(head, texts, right) > console.width:
+        _stack(head, texts)
+        return
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, is_right in zip(head, right, strict=True):
+        drawn.add_column(name, justify="right" if is_right else "left", no_wrap=is_right, overflow="fold")
+    for line in texts:
+        drawn.add_row(*(Text(text) for text in line))
+    console.print(drawn)
+
+
+def _needed(head: Sequence[str], texts: list[list[str]], right: list[bool]) -> int:
+    """Columns of a terminal that a table needs to be readable: numbers whole, texts folded at a word or so."""
+    widths = [max(_width(line[n]) for line in [list(head), *texts]) for n in range(len(head))]
+    return sum(w if is_right else min(w, _FOLDED) for w, is_right in zip(widths, right, strict=True)) + 3 * len(head)
+
+
+def _stack(head: Sequence[str], texts: list[list[str]]) -> None:
+    """On a narrow terminal: one line for each cell that says something, a blank line between rows."""
+    label = max(map(_width, head))
+    for line in texts:
+        for name, text in zip(head, line, strict=True):
+            if text:
+                out(f"{_padded(name, label, is_right=False)}  {text}")
+        out()
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal: wide characters take two, combining ones none."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _padded(text: str, width: int, *, is_right: bool) -> str:
+    space = " " * (width - _width(text))
+    return space + text if is_right else text + space
+
+
+# --- quantities and times ---------------------------------------------------------------------------------------------
+
+
+def tokens(count: int) -> str:
+    """A token count for people: 940, 12.4k, 1.2M."""
+    if count < 10_000:
+        return f"{count:,}"
+    return f"{count / 1000:.1f}k" if count < 1_000_000 else f"{count / 1_000_000:.2f}M"
+
+
+def usd(amount: float | None) -> str:
+    """Dollars, or that the price isn't known."""
+    return "unknown" if amount is None else f"${amount:,.2f}"
+
+
+def size(count: int) -> str:
+    """A number of bytes for people."""
+    value = float(count)
+    for unit in ("B", "KB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"
+
+
+def plural(count: int, word: str) -> str:
+    """`1 session`, `2 sessions`."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def moment(at: float | None) -> str:
+    """A time for people: local, to the minute."""
+    try:
+        return "" if at is None else datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):
+        return "at an unknown time"
+
+
+def iso(at: float | None, *, timespec: str = "seconds") -> str | None:
+    """A time for programs: UTC; None where it isn't known."""
+    if at is None:
+        return None
+    try:
+        return datetime.fromtimestamp(at, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def check_target(reference: str, target: Path, *, force: bool) -> None:
+    """Refuse a target that can't be written, or that must not be replaced: never a device, whoever we are."""
+    if target.is_dir():
+        raise BadSetting(f"{target}: is a folder; name the file to write")
+    if target.exists() and not target.is_file():
+        raise BadSetting(f"{target}: is no file but a device or a pipe; -o - writes to stdout")
+    if not target.parent.is_dir():
+        raise BadSetting(f"{target}: there is no folder {target.parent}; make it first")
+    source = Path(reference)
+    if source.exists() and target.exists() and source.samefile(target):
+        raise BadSetting(f"{target}: is the file that is exported; name another one")
+    if target.exists() and not force:
+        raise BadSetting(f"{target}: is there already; --force writes over it")
+
+
+def write_whole(target: Path, data: bytes, *, force: bool) -> None:
+    """A private file with these bytes, complete or not there at all; without `force` never over another one.
+
+    With it, what a link leads to is replaced, and the link stays.
+    """
+    target = target.resolve() if force else target
+    draft = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}")
+    try:
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if force:
+            os.replace(draft, target)
+        else:
+            os.link(draft, target)
+    except FileExistsError:
+        raise BadSetting(f"{target}: is there already; --force writes over it") from None
+    except OSError as e:  # of the draft, or of no file at all: what nobody asked for says nothing
+        raise OSError(e.errno, e.strerror or str(e), str(target)) from e
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def deliver(target: Path, data: bytes, *, force: bool) -> bool:
+    """Write to a file, whole or not at all, or to stdout; False for stdout, where nothing more may be printed."""
+    if target == STDOUT:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        return False
+    write_whole(target, data, force=force)
+    return True

@@ -1,0 +1,199 @@
+"""`perdure report`: a session as one self-contained page (CLI-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perdure.cli.arguments import Force, Json, OneOfFile, Output, Reference, Sets, configured, examples, family
+from perdure.cli.output import STDOUT, check_target, deliver, out, out_json, plural
+
+if TYPE_CHECKING:
+    from perdure.adapters.config import Config
+    from perdure.cli.opened import ReadSession
+    from perdure.context.policy import Facts
+    from perdure.context.view import ContextView
+    from perdure.lab.report.page import PageHeader, Price
+    from perdure.lab.report.timeline import Timeline
+    from perdure.logs.recording import Recording
+    from perdure.transcript.messages import Usage
+
+
+app = family()
+
+
+@app.command(epilog=examples("perdure report @last -o report.html", "perdure report session.jsonl -o - --force"))
+def report(
+    file: Reference,
+    *,
+    output: Output,
+    force: Force = False,
+    session: OneOfFile = None,
+    sets: Sets = None,
+    json: Json = False,
+) -> None:
+    """Write a session as one page for a browser.
+
+    Tokens over turns, what fired, what it cost, and what each compaction dropped and where it is. The page holds parts
+    of the conversation, and loads nothing from anywhere.
+    """
+
+    from perdure.adapters.journal.home import secret_key
+    from perdure.cli.opened import is_journal, read_session
+    from perdure.lab.report.page import page
+    from perdure.memory.trust.secrets import redact
+
+    config = configured(sets or ())
+    if output != STDOUT:
+        check_target(file, output, force=force)
+    path = Path(file)
+    if path.is_file() and not is_journal(path):
+        about, told = _foreign(file, config, session)
+    else:
+        about, told = _own(read_session(file, config, session=session), file, config)
+    data = redact(page(about, told), secret_key(config.home)).text.encode()  # SEC-5: also where nobody thought of one
+    if not deliver(output, data, force=force):
+        return
+    if json:
+        out_json(
+            {
+                "file": file,
+                "session": about.session,
+                "out": str(output),
+                "bytes": len(data),
+                "turns": told.all_turns,
+                "compactions": len(told.compactions),
+            }
+        )
+    else:
+        turns, compactions = plural(told.all_turns, "turn"), plural(len(told.compactions), "compaction")
+        out(f"{output}: {len(data):,} bytes, {turns}, {compactions}; open it in a browser")
+
+
+def _made() -> str:
+    return datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+# --- a session of ours: what happened ---------------------------------------------------------------------------------
+
+
+def _own(one: ReadSession, reference: str, config: Config) -> tuple[PageHeader, Timeline]:
+    from perdure.cli.opened import facts_of
+    from perdure.lab.report.page import PageHeader
+    from perdure.lab.report.timeline import output_warning, timeline
+    from perdure.transcript.messages import Usage
+
+    told = timeline(one.records, lambda view: facts_of(view, config))
+    note = output_warning(told.usage.output_tokens, told.written)
+    price = (_paid("paid", told.usage, told.usd, note),) if told.usage != Usage() else ()
+    about = PageHeader(
+        session=one.session,
+        title=one.title,
+        source=reference,
+        how="as it happened",
+        is_kept=True,
+        made=_made(),
+        prices=price,
+        problems=tuple(f"line {p.line}: {p.what}" for p in one.problems),
+    )
+    return about, told
+
+
+def _paid(who: str, usage: Usage, usd: float | None, note: str) -> Price:
+    from perdure.lab.report.page import Price
+
+    return Price(
+        who,
+        usage.input_tokens,
+        usage.cache_creation_input_tokens,
+        usage.cache_read_input_tokens,
+        usage.output_tokens,
+        usd,
+        note,
+    )
+
+
+# --- a log of another agent: what Perdure would have done ------------------------------------------------------------
+
+
+def _foreign(reference: str, config: Config, session: str | None) -> tuple[PageHeader, Timeline]:
+    import anyio
+
+    from perdure.context.policy import Facts
+    from perdure.lab.replay.drive import ReplayOptions
+    from perdure.lab.replay.run import drive_recording, result_of
+    from perdure.lab.report.page import PageHeader
+    from perdure.lab.report.timeline import timeline
+
+    recording = _recording(reference, session)
+    options = ReplayOptions(settings=config.settings, models=config.models)
+    drive, records = anyio.run(drive_recording, recording, options)
+    result = result_of(drive, reference)
+    limits, model = drive.session.limits, drive.session.model
+
+    def facts(view: ContextView) -> Facts:
+        return Facts(settings=config.settings, limits=limits, model=model)
+
+    told = timeline(records, facts)
+    about = PageHeader(
+        session=recording.session,
+        title=recording.title,
+        source=reference,
+        how=f"{recording.format} log, as Perdure would have managed it",
+        is_kept=False,
+        made=_made(),
+        prices=tuple(_prices(result, told.written)),
+        logged=tuple(_logged(result["logged"])),
+        problems=tuple(f"line {p['line']}: {p['what']}" for p in result["problems"][:100]),
+    )
+    told.turns = [replace(turn, usd=None) for turn in told.turns]  # the usage is the log's, scaled: no price of ours
+    return about, told
+
+
+def _recording(reference: str, session: str | None) -> Recording:
+    from perdure.errors import BadSetting, SessionNotFound
+    from perdure.logs.detect import read_recordings
+
+    path = Path(reference)
+    found = [one for one in read_recordings(path.read_bytes(), path.name) if session in (None, one.session)]
+    if not found:
+        raise SessionNotFound(f"{reference}: no such session in it; `perdure inspect` lists them")
+    if len(found) > 1:
+        names = ", ".join(one.session for one in found[:3])
+        raise BadSetting(f"{reference}: holds {len(found)} sessions ({names}, …): choose one with --session")
+    return found[0]
+
+
+def _prices(result: dict[str, Any], written: int) -> list[Price]:
+
+    from perdure.cli.replay import uncached_usd
+    from perdure.lab.report.page import Price
+    from perdure.lab.report.timeline import output_warning
+
+    ours, logged = result["cost"], result["logged"]["cost"]
+    prompt = ours["input"] + ours["cache_write"] + ours["cache_read"]
+    bare = Price("the same without a cache", prompt, 0, 0, ours["output"], uncached_usd(result))
+    prices = [_price("with Perdure", ours), bare]
+    if logged["output"] or logged["cache_read"]:
+        note = output_warning(logged["output"], written)
+        prices.append(replace(_price("what the log itself paid", logged), note=note))
+    return prices
+
+
+def _price(who: str, cost: dict[str, Any]) -> Price:
+    from perdure.lab.report.page import Price
+
+    return Price(who, cost["input"], cost["cache_write"], cost["cache_read"], cost["output"], cost["usd"])
+
+
+def _logged(logged: dict[str, Any]) -> Sequence[str]:
+    lines = []
+    for one in logged["compactions"]:
+        pre, ours = one["pre_tokens"], one["our_tokens"]
+        size = "" if pre is None else f" at {pre:,} tokens (our count: {ours:,})"
+        lines.append(f"compacted ({one['trigger']}){size}")
+    lines += [f"cleared {plural(len(one['ids']), 'tool result')}" for one in logged["microcompactions"]]
+    return lines

@@ -1,0 +1,87 @@
+"""`perdure serve`: the gateway, until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perdure.cli.arguments import Json, Sets, configured, examples, family, install
+from perdure.cli.output import EXIT_OK, note, out, out_json
+from perdure.errors import BadSetting
+
+if TYPE_CHECKING:
+    from perdure.adapters.config import Config
+
+app = family()
+
+
+@app.command(
+    epilog=examples(
+        "perdure serve",
+        "perdure serve --port 0 --json",
+        "perdure serve --events events.jsonl",
+    )
+)
+def serve(
+    host: Annotated[str | None, typer.Option(metavar="HOST", help="Listen on this address.")] = None,
+    port: Annotated[
+        int | None, typer.Option(metavar="PORT", min=0, max=65_535, help="Listen on this port; 0 takes a free one.")
+    ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Trust this folder for now: use the settings in its .perdure.")
+    ] = False,
+    events: Annotated[str | None, typer.Option(metavar="FILE", help="Append every event to FILE as JSON.")] = None,
+    sets: Sets = None,
+    json: Json = False,
+) -> None:
+    """Run the gateway: compaction for any client.
+
+    Point a client's base URL at it. Upstreams, tenants and limits are set under [gateway] in your config file, which
+    is read again on SIGHUP.
+    """
+
+    from perdure.adapters.machine.clock import SystemClock
+    from perdure.adapters.sinks import JsonlSink
+
+    try:
+        from perdure.gateway.serving import serve as run_gateway
+    except ImportError as e:
+        raise BadSetting(f"the gateway needs another package ({e.name}): {install('gateway')}") from e
+    import anyio
+
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="perdure: %(message)s")
+    sink = None
+    if events is not None:
+        sink = JsonlSink(Path(events), SystemClock().now)
+        if sink.problem:
+            raise BadSetting(sink.problem)
+
+    def read() -> Config:
+        config = configured(sets or (), trusts=trust)
+        given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+        return replace(config, gateway={**config.gateway, **given})
+
+    async def run() -> None:
+        await run_gateway(read, os.environ, on_ready=lambda url: _ready(url, is_json=json), on_note=note, sink=sink)
+
+    try:
+        anyio.run(run, backend_options={"use_uvloop": sys.platform != "win32"})
+    except KeyboardInterrupt:
+        note("stopped; nothing that was recorded is lost")
+    raise typer.Exit(EXIT_OK)
+
+
+def _ready(url: str, *, is_json: bool) -> None:
+    if is_json:
+        out_json({"event": "ready", "url": url})
+    else:
+        out(f"Perdure listens on {url}")
+        out(f"  Anthropic SDKs and Claude Code: ANTHROPIC_BASE_URL={url}")
+        out(f"  OpenAI SDKs and compatible:     OPENAI_BASE_URL={url}/v1")
+    sys.stdout.flush()

@@ -1,0 +1,276 @@
+"""`perdure sessions`: list, show, rename, tag, fork and delete what is kept here (SES-1, ENG-5)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perdure.cli.arguments import Json, SessionName, configured, examples, home, located
+from perdure.cli.output import EXIT_FAILED, clean, cut, iso, moment, out, out_json, plural, size, table
+from perdure.errors import BadSetting
+
+if TYPE_CHECKING:
+    from perdure.adapters.journal import SessionInfo
+
+if TYPE_CHECKING:
+    from perdure.engine.session import LiveSession
+
+
+app = typer.Typer(
+    help="List, show, rename, tag, fork or delete sessions.",
+    epilog=examples("perdure sessions", "perdure sessions show @last", "perdure sessions rename @last 'The parser'"),
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+TITLE_CHARS = 200
+TAG_CHARS = 50
+_JOURNAL = "journal.jsonl"
+
+Project = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Only the sessions of this project.")]
+
+
+@app.callback()
+def _sessions(context: typer.Context, project: Project = None, json: Json = False) -> None:
+    if context.invoked_subcommand is None:
+        _list(project, is_json=json)
+
+
+@app.command("list", epilog=examples("perdure sessions list", "perdure sessions list --project ~/src/api"))
+def list_sessions(project: Project = None, json: Json = False) -> None:
+    """List the sessions, the last written first. Reads only the ends of their journals."""
+    _list(project, is_json=json)
+
+
+def _list(project: Path | None, *, is_json: bool) -> None:
+    from perdure.adapters.journal import SessionStore
+
+    place = home()
+    found = SessionStore(place).list(project)
+    if is_json:
+        for info in found:
+            out_json(_data(info))
+        return
+    if not found:
+        where = f"for {project}" if project is not None else f"in {place}"
+        out(f"no sessions {where}")
+        return
+    rows = [
+        (
+            cut(info.id, 36),
+            moment(info.modified),
+            info.messages,
+            size(info.bytes),
+            cut(info.title or info.last_prompt or info.problem or "", 60),
+            cut(_short(info.project), 40),
+        )
+        for info in found
+    ]
+    table(("session", "last written", "messages", "size", "title or last prompt", "project"), rows)
+    if problems := [info for info in found if info.problem]:
+        out(f"\n{plural(len(problems), 'session')} with problems: `perdure doctor` tells more")
+
+
+@app.command("show", epilog=examples("perdure sessions show @last", "perdure sessions show 7k2q9x --json"))
+def show(session: SessionName, json: Json = False) -> None:
+    """Show what is known of one session."""
+
+    from perdure.adapters.checkpoints.log import checkpoint_usage
+    from perdure.adapters.journal import read_holder
+    from perdure.adapters.journal.store import describe
+
+    info = describe(located(session) / _JOURNAL)
+    holder = read_holder(info.directory)
+    used = checkpoint_usage(info.directory)  # CKP-6: how many prompts can be gone back to, and what that takes
+    data = _data(info) | {
+        "blobs": sum(1 for path in (info.directory / "blobs").rglob("*") if path.is_file()),
+        "held_by": None if holder is None else {"pid": holder.pid, "host": holder.host},
+        "checkpoints": None if used is None else f"{used.snapshots} ({used.bytes:,} bytes)",
+        "beside": sorted(path.name for path in info.directory.glob(f"{_JOURNAL}.*")),
+    }
+    if json:
+        out_json(data)
+        return
+    for name, value in data.items():
+        if value is None or value == []:
+            continue
+        if isinstance(value, dict):
+            value = f"process {value['pid']} on {value['host']}"
+        text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        out(f"{name.replace('_', ' '):<12} {clean(text)}")
+
+
+def _data(info: SessionInfo) -> dict[str, Any]:
+    return {
+        "session": info.id,
+        "title": info.title,
+        "last_prompt": info.last_prompt,
+        "messages": info.messages,
+        "tags": list(info.tags),
+        "branch": info.branch,
+        "project": info.project,
+        "created": None if info.created is None else iso(info.created),
+        "modified": iso(info.modified),
+        "bytes": info.bytes,
+        "directory": str(info.directory),
+        "problem": info.problem,
+    }
+
+
+def _short(project: str) -> str:
+    """A path with the home directory as `~`, and its end where it is too long."""
+    own = str(Path.home())
+    text = f"~{project[len(own) :]}" if project.startswith(own + "/") else project
+    return text if len(text) <= 40 else "…" + text[-39:]
+
+
+@app.command("rename", epilog=examples("perdure sessions rename @last 'The parser rewrite'"))
+def rename(
+    session: SessionName,
+    title: Annotated[str, typer.Argument(metavar="TITLE", help="What listings call it.")],
+    json: Json = False,
+) -> None:
+    """Give a session a title."""
+
+    from perdure.transcript.records import Titled
+
+    told = _checked_title(title)
+
+    async def change(one: LiveSession) -> dict[str, Any]:
+        await one.record(Titled(title=told))
+        return {"title": told}
+
+    done = _changed(session, change)
+    out_json(done) if json else out(f"{done['session']} is now {clean(told)!r}")
+
+
+@app.command(
+    "tag", epilog=examples("perdure sessions tag @last parser urgent", "perdure sessions tag @last --remove urgent")
+)
+def tag(
+    session: SessionName,
+    tags: Annotated[list[str] | None, typer.Argument(metavar="[TAG...]", help="Tags to add.")] = None,
+    *,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", metavar="TAG", help="A tag to remove; may be repeated.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Add tags to a session or remove some; without either, show them."""
+
+    from perdure.transcript.records import Titled
+
+    added, removed = [_checked_tag(one) for one in tags or ()], [_checked_tag(one) for one in remove or ()]
+
+    async def change(one: LiveSession) -> dict[str, Any]:
+        before = one.view.state.title.tags or ()
+        if unknown := [tag for tag in removed if tag not in before]:
+            raise BadSetting(f"--remove: the session has no tag {unknown[0]!r}; it has: {', '.join(before) or 'none'}")
+        now = tuple(dict.fromkeys(tag for tag in (*before, *added) if tag not in removed))
+        if now != before:
+            await one.record(Titled(tags=now))
+        return {"tags": list(now)}
+
+    done = _changed(session, change)
+    out_json(done) if json else out(f"{done['session']}: {clean(', '.join(done['tags'])) or 'no tags'}")
+
+
+def _changed(reference: str, change: Callable[[LiveSession], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+    """Open a session, change something about it, and close it."""
+
+    import anyio
+
+    from perdure.wiring import SessionOptions as Parts
+    from perdure.wiring import open_session
+
+    async def body() -> dict[str, Any]:
+        config = configured()
+        session = await open_session(config.home, located(reference), parts=Parts(settings=config.settings))
+        try:
+            done = await change(session)
+            return {"session": (await session.world.journal.load()).header.session, **done}
+        finally:
+            await session.close()
+
+    return anyio.run(body)
+
+
+@app.command("fork", epilog=examples("perdure sessions fork @last --title 'Another way'"))
+def fork(
+    session: SessionName,
+    *,
+    title: Annotated[str | None, typer.Option(metavar="TITLE", help="What listings call the fork.")] = None,
+    json: Json = False,
+) -> None:
+    """Make a new session that continues this one, which stays as it is."""
+
+    import anyio
+
+    from perdure.transcript.records import Titled
+    from perdure.wiring import SessionOptions as Parts
+    from perdure.wiring import fork_session
+
+    told = None if title is None else _checked_title(title)
+
+    async def body() -> dict[str, Any]:
+        config = configured()
+        forked = await fork_session(config.home, located(session), parts=Parts(settings=config.settings))
+        try:
+            if told is not None:
+                await forked.record(Titled(title=told))
+            header = (await forked.world.journal.load()).header
+            return {
+                "session": header.session,
+                "forked_from": header.forked_from,
+                "title": forked.view.state.title.title,
+            }
+        finally:
+            await forked.close()
+
+    done = anyio.run(body)
+    out_json(done) if json else out(f"{done['session']} continues {done['forked_from']}")
+
+
+@app.command("delete", epilog=examples("perdure sessions delete 7k2q9x", "perdure sessions delete 7k2q9x --yes"))
+def delete(
+    session: SessionName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Delete a session with everything it stored, for good."""
+
+    from perdure.adapters.journal import SessionStore
+
+    store = SessionStore(home())
+    directory = located(session)
+    if not yes and not sys.stdin.isatty():
+        raise BadSetting(f"{directory.name}: a deleted session can't be brought back; --yes deletes without asking")
+    if not yes:
+        sys.stderr.write(f"Delete {directory.name} with everything it stored, for good? [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            out("kept")
+            raise typer.Exit(EXIT_FAILED)
+    store.delete(directory)
+    if json:
+        out_json({"deleted": directory.name, "directory": str(directory)})
+    else:
+        out(f"deleted {directory.name}")
+
+
+def _checked_title(text: str) -> str:
+    title = " ".join(text.split())
+    if not title or len(title) > TITLE_CHARS:
+        raise BadSetting(f"a title has 1 to {TITLE_CHARS} characters on one line")
+    return title
+
+
+def _checked_tag(text: str) -> str:
+    tag = text.strip()
+    if not tag or len(tag) > TAG_CHARS or any(c.isspace() or c == "," for c in tag):
+        raise BadSetting(f"{text!r}: a tag is one word of 1 to {TAG_CHARS} characters")
+    return tag

@@ -1,0 +1,115 @@
+"""Collapse: finished ranges of the history fold into a short projection; reversible (TURN-6).
+
+A range is finished when the todo it worked on was closed. Prices decide (TURN-5): it acts when room is needed, or when
+the shorter prefix pays for itself within the turns that are expected to come.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from perdure.compaction.ledger.compacted import digest
+from perdure.compaction.ledger.reader import ToolTable
+from perdure.context.cost import pays_back
+from perdure.context.cuts import follows_results, legal_cuts
+from perdure.context.policy import Facts
+from perdure.context.reminders import inline
+from perdure.context.thinking import is_postponed
+from perdure.context.view import ContextView
+from perdure.transcript.blocks import ToolUse, text_block
+from perdure.transcript.messages import Message, MessageId, content_of
+from perdure.transcript.records import Collapsed
+from perdure.transcript.tokens import block_size
+
+_TODO_TOOLS = frozenset({"TodoWrite", "todo_write", "update_plan", "write_todos"})
+_PROJECTION_TOKENS = 800
+
+
+def collapse(view: ContextView, facts: Facts) -> tuple[Collapsed, ...]:
+    """Fold the oldest finished range that is worth it, if any; one at a time, since each moves the prefix."""
+    settings = facts.settings
+    if not settings.collapse or not any(call.name in _TODO_TOOLS for call in view.calls.values()):
+        return ()
+    for first, last, title in finished_ranges(view):
+        tokens = sum(item.size.base for item in view.items[first : last + 1])
+        if tokens < facts.limits.scaled(settings.collapse_min_tokens) or is_postponed(view, first, facts):
+            continue
+        edit = _collapsed(view, (first, last), title, facts)
+        if edit.tokens_saved <= 0 or _joins_loops(view, first, last):
+            continue
+        needs_room = facts.size(view) >= facts.limits.warning
+        if needs_room or pays_back(view, (edit,), edit.tokens_saved, facts):
+            return (edit,)
+    return ()
+
+
+def finished_ranges(view: ContextView) -> list[tuple[int, int, str]]:
+    """(first, last, todo) of each stretch of work on a todo that was closed, at legal cuts, not collapsed, all sent."""
+    cuts = legal_cuts(view, loops=False)
+    ranges = []
+    started: dict[str, int] = {}
+    for call in view.calls.values():
+        if call.name not in _TODO_TOOLS or view.items[call.position].is_hidden:
+            continue
+        for todo, status in _todos(view, call.position, call.block):
+            if status == "in_progress":
+                started.setdefault(todo, call.position)
+            elif status == "completed" and todo in started:
+                first = next((cut for cut in cuts if cut > started[todo]), None)
+                last = next((cut for cut in reversed(cuts) if cut <= call.position), None)
+                del started[todo]
+                if first is not None and last is not None and first < last <= view.sent:
+                    ranges.append((first, last - 1, todo))
+    return [r for r in ranges if not any(item.is_hidden for item in view.items[r[0] : r[1] + 1])]
+
+
+def _joins_loops(view: ContextView, first: int, last: int) -> bool:
+    """Whether a loop ends within the range and one before it would go on through the projection (TURN-7)."""
+    if not follows_results(view, first):
+        return False
+    messages = [item.message for item in view.items[first : last + 2]]
+    ends = messages[last - first].role == "assistant" and not messages[last - first].tool_uses
+    turns = pairwise(messages)
+    return ends or any(a.role == "assistant" and b.role == "user" and not b.tool_results for a, b in turns)
+
+
+def _todos(view: ContextView, position: int, block: int) -> list[tuple[str, str]]:
+    value = view.items[position].message.blocks[block].value
+    arguments: dict[str, Any] = value.arguments() if isinstance(value, ToolUse) else {}
+    entries = arguments.get("todos") or arguments.get("plan") or []
+    if not isinstance(entries, list):
+        return []
+    found = []
+    for entry in entries:
+        if isinstance(entry, dict):
+            text = entry.get("content") or entry.get("step") or entry.get("title")
+            if isinstance(text, str):
+                found.append((text, str(entry.get("status", ""))))
+    return found
+
+
+def _collapsed(view: ContextView, span: tuple[int, int], title: str, facts: Facts) -> Collapsed:
+    items = view.items[span[0] : span[1] + 1]
+    messages = [item.message for item in items]
+    identity = f"collapse-{messages[0].id}"
+    text = digest(messages, facts.limits.scaled(_PROJECTION_TOKENS), ToolTable.of(facts.settings.ledger_tools))
+    lead = f'[Finished work, folded: "{inline(title)}". The whole of it: recall with id {identity}]\n\n'
+    block = text_block(lead + text)
+    size, saved = block_size(block), sum(item.size.base for item in items)
+    shrinks = size.live < sum(item.size.live for item in items)
+    projection = Message(
+        id=MessageId(identity),
+        role="user",
+        content=content_of([block]),
+        origin="summary",
+        at=messages[-1].at,
+    )
+    return Collapsed(
+        id=identity,
+        first=messages[0].id,
+        last=messages[-1].id,
+        projection=projection,
+        tokens_saved=saved - size.base if shrinks else 0,
+        reason="a finished task",
+    )

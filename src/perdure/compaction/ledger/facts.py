@@ -1,0 +1,267 @@
+"""Facts in a text: names and values by which an agent goes on, the pieces they stand in, and what they are worth
+(CMP-5).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from math import sqrt
+
+# A URL, or a run of characters that names are made of. ASCII on purpose: names in other scripts stand in the evidence.
+_RUN = re.compile(r"https?://[^\s\"'<>`)\]}|\\,]+|\d{1,3}(?:,\d{3})+(?![\w.])|[A-Za-z0-9_.@~+/\\:$-]{3,160}")
+_FILE = re.compile(r"[\w.+@-]*\w\.[A-Za-z][A-Za-z0-9]{0,7}\Z", re.ASCII)
+_HASH = re.compile(r"(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,64}\Z")
+_CAMEL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]")
+_KEBAB = re.compile(r"(?=.{3})[A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)+\Z")
+_PLACE = re.compile(r"(?::\d+)+(?:-\d+)?:?\Z|#L\d+(?:-L?\d+)?\Z")
+_DRIVE = re.compile(r"[A-Za-z]:[/\\]")
+_PARTS = re.compile(r"[^A-Za-z0-9_-]+")
+_KNOWN_ENDS = frozenset(
+    "py pyi go rs ts tsx js jsx mjs cjs json jsonl md mdx rst txt toml yaml yml ini cfg conf lock sum mod sql sh bash "
+    "ps1 bat c h cc cpp hpp cs java kt kts swift rb php pl lua ex exs erl hs ml scala clj dart vue svelte html css "
+    "scss less xml svg png jpg gif csv tsv proto graphql tf ipynb log diff patch env gradle plist tpl".split()
+)
+_LEAST_DIGITS = 3
+_LONGEST_WORD = 80
+
+
+def facts_in(text: str) -> dict[str, None]:
+    """The facts of a text, each once, in the order in which they first stand there."""
+    found: dict[str, None] = {}
+    for run in _RUN.findall(text):
+        for key in keys_of(run):
+            found[key] = None
+    return found
+
+
+@lru_cache(maxsize=1 << 16)
+def keys_of(run: str) -> tuple[str, ...]:
+    """The facts that one run of name characters states."""
+    if run.startswith("http"):
+        return (run.rstrip(".:;/"),)
+    if run.isalpha() and (run.islower() or run[1:].islower()):
+        return ()
+    if "," in run:
+        return (run,)
+    run = run.strip(".:-$+@") if not run.startswith("--") else run.rstrip(".:-")
+    if "\\" in run and not _is_windows(run):
+        return tuple(dict.fromkeys(key for part in run.split("\\") for key in keys_of(part)))
+    if "/" in run or "\\" in run:
+        return _path_keys(run)
+    return tuple(dict.fromkeys(key for part in run.split(":") for key in _word_keys(part.strip(".$+@~"))))
+
+
+def _is_windows(run: str) -> bool:
+    return bool(_DRIVE.match(run)) or run.startswith(("..\\", ".\\")) or _ending(run) in _KNOWN_ENDS
+
+
+def _ending(name: str) -> str:
+    return name.rpartition(".")[2].lower()
+
+
+def normal_path(path: str) -> str:
+    """A path with forward slashes, without doubled ones; Windows paths keep their drive, in capitals."""
+    path = path.strip().strip("\"'`").replace("\\", "/")
+    while "//" in path:
+        path = path.replace("//", "/")
+    if len(path) > 1 and path[1] == ":" and path[0].isalpha():
+        path = path[0].upper() + path[1:]
+    return path.removeprefix("./")
+
+
+def short_path(path: str) -> str:
+    """The last two parts: what a path is known by."""
+    return "/".join([part for part in normal_path(path).split("/") if part][-2:])
+
+
+def _path_keys(run: str) -> tuple[str, ...]:
+    run = _PLACE.sub("", run)
+    parts = [part for part in normal_path(run).split("/") if part not in ("", ".", "..", "~")]
+    parts = [part.rstrip(".") for part in parts]
+    if not parts or not any(part[:1].isalpha() or part[:1] in "._@" for part in parts):
+        return ()
+    name = parts[-1]
+    own = _word_keys(name)
+    if len(parts) == 1:
+        return own
+    return tuple(dict.fromkeys((f"{parts[-2]}/{name}", *own)))
+
+
+def _word_keys(word: str) -> tuple[str, ...]:
+    """The facts of a run without separators of paths: a file name, a flag, a kebab word, identifiers, a value."""
+    if len(word) < 3 or len(word) > _LONGEST_WORD:
+        return ()
+    if word.startswith("--"):
+        return (word,) if len(word) > 4 else ()
+    if "." in word:
+        if word[0].isdigit() and not any(c.isalpha() for c in word):
+            return (word,) if sum(c.isdigit() for c in word) >= _LEAST_DIGITS else ()
+        if _FILE.match(word) and _ending(word) in _KNOWN_ENDS:
+            return (word,)
+        return tuple(dict.fromkeys(key for part in word.split(".") for key in _word_keys(part)))
+    if "-" in word:
+        return (word,) if _KEBAB.match(word) else _plain_keys(word)
+    return (word,) if _is_name(word) else ()
+
+
+def _plain_keys(word: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part for part in _PARTS.split(word.replace("-", " ")) if _is_name(part)))
+
+
+def _is_name(word: str) -> bool:
+    """An identifier of a program, a hash or a number; not a plain word."""
+    if len(word) < 3:
+        return False
+    if word.isdigit():
+        return len(word) >= _LEAST_DIGITS
+    if word.isalpha():
+        return len(word) > 3 and bool(_CAMEL.search(word))
+    if "_" in word.strip("_"):
+        return True
+    has_digit = any(c.isdigit() for c in word)
+    return has_digit and (bool(_HASH.match(word)) or (len(word) > 2 and any(c.isalpha() for c in word)))
+
+
+def kind_of(key: str) -> str:
+    """What kind of fact a key is: url, path, file, flag, value or name."""
+    if key.startswith("http"):
+        return "url"
+    if "/" in key:
+        return "path"
+    if key.startswith("--"):
+        return "flag"
+    if key[0].isdigit() or _HASH.match(key):
+        return "value"
+    if "." in key:
+        return "file"
+    return "name"
+
+
+PIECE_CHARS = 140
+_MOST = 280
+_HEAD, _TAIL = 60_000, 20_000  # of a longer text, only its beginning and its end can become evidence
+_NUMBERED = re.compile(r" {0,6}\d{1,6}[→\t]")
+_SENTENCE = re.compile(r"(?<=[.!?:;,])\s+")
+_REMINDER = re.compile(r"<system-reminder>.*?(?:</system-reminder>|\Z)", re.DOTALL)
+
+
+def without_reminders(text: str) -> str:
+    """The text without what a harness put into it for the model alone."""
+    return _REMINDER.sub("", text) if "<system-reminder>" in text else text
+
+
+def clipped(text: str) -> str:
+    """A very long text without its middle."""
+    if len(text) <= _HEAD + _TAIL:
+        return text
+    return f"{text[:_HEAD]}\n{text[-_TAIL:]}"
+
+
+def unnumbered(text: str) -> str:
+    """The text of a file as tools show it, without the line numbers."""
+    lines = text.split("\n")
+    if sum(bool(_NUMBERED.match(line)) for line in lines[:8]) * 2 < min(len(lines), 8):
+        return text
+    return "\n".join(_NUMBERED.sub("", line, count=1) for line in lines)
+
+
+def pieces(text: str) -> list[str]:
+    """Whole lines together up to about 140 characters; a longer line is cut between its sentences."""
+    found: list[str] = []
+    held: list[str] = []
+    size = 0
+    for line in text.split("\n"):
+        length = len(line)
+        if not length or line.isspace():
+            if size > PIECE_CHARS // 2:
+                found.append("\n".join(held))
+                held, size = [], 0
+            continue
+        if size and size + length > PIECE_CHARS:
+            found.append("\n".join(held))
+            held, size = [], 0
+        if length > _MOST:
+            found += _cut(line)
+            continue
+        held.append(line.rstrip())
+        size += length + 1
+    if held:
+        found.append("\n".join(held))
+    return found
+
+
+def _cut(line: str) -> list[str]:
+    """A long line, between sentences where it has any, else where it must."""
+    found, held = [], ""
+    for part in _SENTENCE.split(line):
+        start = 0
+        while len(part) - start > _MOST:
+            at = part.rfind(" ", start + PIECE_CHARS // 2, start + PIECE_CHARS)
+            at = at if at > 0 else start + PIECE_CHARS
+            if len(held) >= PIECE_CHARS // 4:
+                found += [held, part[start:at]]
+            else:
+                found.append(f"{held} {part[start:at]}".strip())
+            held, start = "", at
+        part = part[start:]
+        if held and len(held) + len(part) > PIECE_CHARS:
+            found.append(held)
+            held = part
+        else:
+            held = f"{held} {part}" if held else part
+    if held.strip():
+        found.append(held)
+    return found
+
+
+# Of the assistant's words, tool input, the user's words, tool output, thinking. What a person or the agent named counts
+# four times what merely scrolled by.
+VOICES = (4, 4, 4, 1, 1)
+HALF_LIFE_TOKENS = 20_000
+_FLOOR = 0.4  # what is old keeps this share: it was named for a reason
+_KINDS = {"name": 1.0, "path": 1.4, "file": 1.5, "flag": 1.2, "value": 0.45, "url": 0.7}
+_DIGITS, _SHORT_NUMBER, _SHORT_NAME, _COMMON = 0.45, 0.15, 0.5, 0.25
+# Every project has these, so they tell nothing of this one.
+_EVERYWHERE = frozenset(
+    "README.md CLAUDE.md AGENTS.md package.json settings.json pyproject.toml go.mod Makefile __init__.py main.py "
+    "main.go index.js index.ts utf-8 UTF-8 GitHub TypeScript JavaScript node_modules file_path filePath old_string "
+    "new_string tool_use tool_result tool_use_error in_progress dev/null and/or yes/no true/false before/after "
+    "read/write input/output --version --help --stat --git --cached --oneline --short --quiet --no-verify "
+    "console.log toString isinstance startsWith endsWith toLowerCase writeFile readFile setTimeout Co-Authored-By "
+    "100644 100755 2024 2025 2026 60000 120000 duration_ms agentId camelCase snake_case stdout/stderr client/server "
+    "success/failure input_text task-notification system-reminder task-id tool-use-id output-file "
+    "local-command-stdout command-name command-message command-args output_mode files_with_matches head_limit "
+    "replace_all subagent_type application/json".split()
+)
+_ENGLISH = re.compile(
+    r"(?:non|pre|re|in|one|two|self|user|human|read|top|as|well|long|short|built|up|to|multi|end|real|high|low|back|follow|"
+    r"trade|copy|step|cross|so|opt|sub|co|double|single|first|case|out|on|off|full|old|new|error|hard|stand|best)-[a-z-]+\Z"
+    r"|[a-z]+-(?:only|in|out|up|off|based|level|line|specific|related|by|to|safe|aware|free|friendly|facing|wide)\Z"
+)
+
+
+@lru_cache(maxsize=1 << 16)
+def worth_of(key: str) -> float:
+    """What a fact is worth by itself, by its kind and form."""
+    kind = kind_of(key)
+    worth = _KINDS[kind]
+    if key in _EVERYWHERE or (kind == "name" and "-" in key and _ENGLISH.match(key)):
+        return worth * _COMMON
+    if kind == "value":
+        return worth * (_SHORT_NUMBER if len(key) <= 3 else 1.0)
+    if kind == "name":
+        worth *= _SHORT_NAME if len(key) < 5 else 1.0
+        worth *= _DIGITS if any(c.isdigit() for c in key) else 1.0
+    return worth
+
+
+def recency(age_tokens: int) -> float:
+    """What is left of a weight after so many tokens."""
+    left: float = 0.5 ** (age_tokens / HALF_LIFE_TOKENS)
+    return _FLOOR + (1 - _FLOOR) * left
+
+
+def weight(key: str, said: int, crowd: int) -> float:
+    """The weight of a fact that just stood there: `said` is the sum of its voices, `crowd` who stood beside it."""
+    return worth_of(key) * sqrt(said / (3 + crowd))

@@ -1,0 +1,713 @@
+"""The ledger as text: sections with a share of the budget, and how each gives way when room is scarce (CMP-5, CMP-12,
+SM-7).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from perdure.compaction.background_tasks import has_ended
+from perdure.compaction.ledger.facts import facts_in, kind_of
+from perdure.compaction.ledger.memory import (
+    CommandHistory,
+    ErrorHistory,
+    EvidenceText,
+    FileHistory,
+    LedgerMemory,
+    PlannedTask,
+    SpokenText,
+)
+from perdure.compaction.ledger.reader import SAID, THOUGHT, USER
+from perdure.context.reminders import indented, inline, name, quoted
+from perdure.transcript.tokens import UNITS_PER_TOKEN, utf16_units
+
+_SHORT_ID = 12
+_SHOWN_IDS = 20
+
+
+class SheetLine(NamedTuple):
+    """A line that a section may have. The lowest `rank` goes in first; `short` is its form when room is scarce."""
+
+    text: str
+    rank: float
+    id: str = ""
+    short: str = ""
+
+
+@dataclass(slots=True)
+class SheetSection:
+    """A heading and its lines, as they stand on the sheet."""
+
+    name: str
+    text: str
+    place: int
+
+
+@dataclass(slots=True)
+class Sheet:
+    """Sections by place, and what is left of the budget; `kept` and `dropped` say what is on it and what isn't."""
+
+    units: int
+    sections: list[SheetSection] = field(default_factory=list)
+    kept: list[dict[str, Any]] = field(default_factory=list)
+    dropped: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def put(self, section: str, place: int, heading: str, body: str) -> bool:
+        """Add a section if it fits, whole."""
+        text = f"## {heading}\n{body}" if heading else body
+        cost = utf16_units(text) + 2
+        if not body or cost > self.units:
+            return False
+        self.units -= cost
+        self.sections.append(SheetSection(section, text, place))
+        return True
+
+    def list(self, section: str, place: int, heading: str, lines: Sequence[SheetLine], units: int) -> list[SheetLine]:
+        """Add a section with the lines that fit into `units`, by rank, shown in the order given; returns them."""
+        room = min(units, self.units) - utf16_units(heading) - 6
+        chosen = chosen_lines(lines, room)
+        texts = [chosen[index] for index in sorted(chosen)]
+        shown = (
+            [lines[index] for index in sorted(chosen)] if self.put(section, place, heading, "\n".join(texts)) else []
+        )
+        self.tell(section, shown, [line for index, line in enumerate(lines) if index not in chosen or not shown])
+        return shown
+
+    def tell(self, section: str, shown: Iterable[SheetLine], left: Iterable[SheetLine]) -> None:
+        """Note what a section holds and what had to go, with the ids to recall it by."""
+        self.kept += [
+            {"section": section, "id": line.id} if line.id else {"section": section, "text": line.text[:120]}
+            for line in shown
+        ]
+        gone = list(left)
+        if gone:
+            ids = list(dict.fromkeys(line.id for line in gone if line.id))
+            self.dropped[section] = {"count": len(gone), "recall": ids[:_SHOWN_IDS]}
+
+    def text(self) -> str:
+        """All sections in the order of their places."""
+        return "\n\n".join(section.text for section in sorted(self.sections, key=lambda one: one.place))
+
+
+def chosen_lines(lines: Sequence[SheetLine], room: int) -> dict[int, str]:
+    """The lines that fit, by index: first by rank; one that doesn't fit whole goes in short, or not at all."""
+    chosen: dict[int, str] = {}
+    for index in sorted(range(len(lines)), key=lambda i: (lines[i].rank, i)):
+        for text in (lines[index].text, lines[index].short):
+            cost = utf16_units(text) + 1
+            if text and cost <= room:
+                chosen[index] = text
+                room -= cost
+                break
+        if room < 8:
+            break
+    return chosen
+
+
+def short_id(identity: str) -> str:
+    """An id as it is shown: whole when short, else its end, by which recall finds it too."""
+    return name(identity if len(identity) <= _SHORT_ID else f"…{identity[-8:]}")
+
+
+def clock(at: float | None) -> str:
+    """A time for people: the hour and minute, UTC."""
+    return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%H:%M")
+
+
+def day(at: float | None) -> str:
+    """The day of a time."""
+    return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
+
+
+def clip(text: str, units: int) -> str:
+    """A text that fits: its beginning and its end, with the gap marked."""
+    if utf16_units(text) <= units:
+        return text
+    mark = " […] "
+    room = units - len(mark)
+    if room < 16:
+        return _head(text, max(0, units))
+    tail = room // 4
+    return f"{_head(text, room - tail).rstrip()}{mark}{_end(text, tail).lstrip()}"
+
+
+def _head(text: str, units: int) -> str:
+    part = text[:units]
+    while utf16_units(part) > units:
+        part = part[: len(part) - max(1, (utf16_units(part) - units) // 2)]
+    return part
+
+
+def _end(text: str, units: int) -> str:
+    part = text[-units:] if units else ""
+    while utf16_units(part) > units:
+        part = part[max(1, (utf16_units(part) - units) // 2) :]
+    return part
+
+
+_NAMES = 6
+_LONG_PATH = 64
+
+
+def root_of(files: Mapping[str, FileHistory]) -> str:
+    """The deepest directory that holds most of the files named in full, two parts above each; empty if there is none.
+
+    Two parts of every path stay in its line, so that it can be told from its namesakes.
+    """
+    counts: Counter[str] = Counter()
+    total = 0
+    for path, file in files.items():
+        if not _is_absolute(path):
+            continue
+        weight = file.edits * 2 + file.reads + 1
+        total += weight
+        parts = path.split("/")
+        for depth in range(2, len(parts) - 1):
+            counts["/".join(parts[:depth])] += weight
+    best = ""
+    for directory, count in counts.items():
+        if count * 20 >= total * 17 and len(directory) > max(len(best), 2):
+            best = directory
+    return best
+
+
+def _is_absolute(path: str) -> bool:
+    return path.startswith("/") or path[1:3] == ":/"
+
+
+def relative(path: str, root: str) -> str:
+    """A path below the root; one far from it shows its last parts."""
+    if root and path.startswith(f"{root}/"):
+        return path[len(root) + 1 :]
+    if len(path) > _LONG_PATH:
+        return "…/" + "/".join(path.split("/")[-3:])
+    return path
+
+
+def merged(files: Mapping[str, FileHistory], root: str) -> dict[str, FileHistory]:
+    """Files by the path that is shown: one named both from the root and in full is one file."""
+    found: dict[str, FileHistory] = {}
+    for path, file in files.items():
+        shown = relative(path, root)
+        known = found.pop(shown, None)
+        if known is not None:
+            file = FileHistory(
+                edits=known.edits + file.edits,
+                reads=known.reads + file.reads,
+                last=max(known.last, file.last),
+                edited=max(known.edited, file.edited),
+                spans=list(dict.fromkeys((*known.spans, *file.spans)))[-4:],
+                names=list(dict.fromkeys((*file.names, *known.names))),
+                fate=(file if file.edited >= known.edited else known).fate,
+            )
+        found[shown] = file
+    return found
+
+
+def is_changed(file: FileHistory) -> bool:
+    """Whether a file was changed in any way: written, or taken away."""
+    return bool(file.edits or file.fate)
+
+
+def bare_name(path: str, file: FileHistory) -> str:
+    """A changed file where there is room for its name only; one that is gone says so even then."""
+    return f"{path} ({inline(file.fate.split(' ')[0])})" if file.fate[:1] not in ("", "`") else path
+
+
+def edited_lines(files: Mapping[str, FileHistory], end: int) -> list[SheetLine]:
+    """A line for each changed file, the latest last; the short form is the path alone."""
+    changed = sorted(
+        ((path, file) for path, file in files.items() if is_changed(file)), key=lambda pair: pair[1].edited
+    )
+    lines = []
+    for shown, file in changed:
+        told = [inline(file.fate)] if file.fate else []
+        told += [f"changed {file.edits}×" if file.edits > 1 else "changed"] if file.edits else []
+        told += (
+            [f"read {file.reads}×" + (f" lines {', '.join(file.spans)}" if file.spans else "")] if file.reads else []
+        )
+        written = [one for one in file.names if one not in shown][:_NAMES]
+        told += [f"last wrote {', '.join(written)}"] if written else []
+        path, fate = name(shown), f" ({inline(file.fate)})" if file.fate else ""
+        lines.append(SheetLine(f"- {path} ({'; '.join(told)})", end - file.edited, short=f"- {path}{fate}"))
+    return lines
+
+
+def read_lines(files: Mapping[str, FileHistory], end: int) -> list[SheetLine]:
+    """A line for each file that was only read, the latest last."""
+    lines = []
+    for shown, file in sorted(files.items(), key=lambda pair: pair[1].last):
+        if is_changed(file) or not file.reads:
+            continue
+        spans = f" ({', '.join(file.spans)})" if file.spans else ""
+        path = name(shown)
+        lines.append(SheetLine(f"- {path}{spans}", (end - file.last) / (1 + file.reads), short=f"- {path}"))
+    return lines
+
+
+def grouped(paths: list[str]) -> str:
+    """Paths on one line, by their directory: `a/: x.py, y.py`."""
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        directory, _, last = name(path).rpartition("/")
+        groups.setdefault(directory, []).append(last)
+    return "; ".join(
+        f"{directory}/: {', '.join(names)}" if directory else ", ".join(names) for directory, names in groups.items()
+    )
+
+
+_BULK_UNITS = 2_400  # pasted, rather than typed: goes in after what was typed
+_COMMAND_CHARS, _SHORT_COMMAND = 300, 100
+_VOICE = {SAID: "Assistant", USER: "User", THOUGHT: "Assistant, thinking"}
+_MUST_MOST = 0.6  # of the budget, for what is always named
+_KIND_NAMES = {"path": "Paths", "file": "Files", "name": "Names", "flag": "Flags", "value": "Values", "url": "URLs"}
+
+
+class FileTrail(NamedTuple):
+    """The files by the path that is shown, and the directory that these paths are below."""
+
+    files: dict[str, FileHistory]
+    root: str
+
+
+def file_trail(memory: LedgerMemory) -> FileTrail:
+    """The files of a memory as they are shown."""
+    root = root_of(memory.files)
+    return FileTrail(merged(memory.files, root), root)
+
+
+# --- what is always named -------------------------------------------------------------------------------------------
+
+
+def must(sheet: Sheet, memory: LedgerMemory, known: FileTrail, whole: int) -> None:
+    """Every changed file, open todo and failing test: in full where room is, else shorter, never left out."""
+    end = memory.tokens
+    room = int(min(_MUST_MOST * whole, sheet.units))
+    edited = edited_lines(known.files, end)
+    todos = [
+        SheetLine(
+            f"- [{_box(task)}] {inline(task.text)}{_when(task)}",
+            index,
+            short=f"- [ ] {clip(inline(task.text), 60)}",
+        )
+        for index, task in enumerate(memory.todos.values())
+        if task.status != "done"
+    ]
+    failing = [
+        SheetLine(
+            f"- {inline(test)} ({clip(inline(run.command), 90)}) · {short_id(run.id)}",
+            -run.last,
+            run.id,
+            short=f"- {inline(test)}",
+        )
+        for test, run in memory.tests.items()
+        if run.is_failing
+    ]
+    heading = f"Files changed (below {name(known.root)})" if known.root else "Files changed"
+    parts = (
+        ("todos", 20, "Open work", todos, [inline(t.text) for t in memory.todos.values() if t.status != "done"]),
+        ("failing", 22, "Tests that fail", failing, [inline(n) for n, t in memory.tests.items() if t.is_failing]),
+        (
+            "edited",
+            30,
+            heading,
+            edited,
+            [bare_name(path, file) for path, file in known.files.items() if is_changed(file)],
+        ),
+    )
+    for index, (section, place, title, lines, names) in enumerate(parts):
+        if lines:
+            left = sum(_least(other[4]) for other in parts[index + 1 :] if other[3])
+            room -= _put_all(sheet, (section, place, title), lines, names, (room - left, sheet.units - left))
+
+
+def _least(names: Sequence[str]) -> int:
+    return utf16_units(grouped(list(names))) + 80
+
+
+def _put_all(
+    sheet: Sheet, where: tuple[str, int, str], lines: list[SheetLine], names: list[str], rooms: tuple[int, int]
+) -> int:
+    """A section that names all; as many full lines as fit into the first room, if need be bare names in the second."""
+    section, place, title = where
+    before = sheet.units
+    short = sum(utf16_units(line.short) + 1 for line in lines) + utf16_units(title) + 6
+    if short <= rooms[0]:
+        body = "\n".join(_longest(lines, rooms[0] - short))
+    else:
+        body = _bare(names, max(0, min(sheet.units, rooms[1]) - utf16_units(title) - 8))
+    if sheet.put(section, place, title, body):
+        sheet.tell(section, lines, ())
+    else:
+        sheet.tell(section, (), lines)
+    return before - sheet.units
+
+
+def _bare(names: list[str], units: int) -> str:
+    """All names, in the fullest form that fits: by directory, the last parts alone, or cut."""
+    last = list(dict.fromkeys(name(one).rpartition("/")[2] for one in names))
+    each = max(6, units // max(1, len(last)) - 2)
+    forms = (grouped(names), ", ".join(last), ", ".join(clip(one, each) for one in last))
+    return next((form for form in forms if utf16_units(form) <= units), clip(forms[-1], units))
+
+
+def _longest(lines: list[SheetLine], spare: int) -> list[str]:
+    """Each line in its short form, or in full while room lasts, by rank; at most half of a section's room each."""
+    full: set[int] = set()
+    for index in sorted(range(len(lines)), key=lambda i: (lines[i].rank, i)):
+        more = utf16_units(lines[index].text) - utf16_units(lines[index].short)
+        if more <= spare:
+            full.add(index)
+            spare -= max(0, more)
+    return [line.text if index in full else line.short for index, line in enumerate(lines)]
+
+
+# --- what people said ----------------------------------------------------------------------------------------------
+
+
+_LEFT_OUT_UNITS = 80  # the line that says how many of the user's messages had no room
+
+
+def words(
+    sheet: Sheet, memory: LedgerMemory, tail: frozenset[str], shares: tuple[float, float, float], whole: int
+) -> None:
+    """What the user said, word for word: the last and the first from their own reserves, then the newest first."""
+    said = [one for one in memory.words if one.id not in tail]
+    if not said:
+        return
+    first, last, rest = (int(share * whole) for share in shares)
+    room = min(first + last + rest, sheet.units - 80) - _LEFT_OUT_UNITS
+    chosen: dict[int, str] = {}
+    newest = len(said) - 1
+    for index, reserve in ((newest, max(last, room // 2)), (0, max(first, room // 2))):
+        if index not in chosen:
+            text = _spoken(said[index], min(reserve, room))
+            if text:
+                chosen[index] = text
+                room -= utf16_units(text) + 1
+    order = sorted(range(newest - 1, 0, -1), key=lambda i: utf16_units(said[i].text) > _BULK_UNITS)
+    for index in order:
+        text = _spoken(said[index], utf16_units(indented(said[index].text)) + 60)
+        if utf16_units(text) + 1 > room and room > 400:
+            text = _spoken(said[index], min(room - 1, 400))
+        if utf16_units(text) + 1 <= room:
+            chosen[index] = text
+            room -= utf16_units(text) + 1
+    body = "\n".join(chosen[index] for index in sorted(chosen))
+    if chosen and len(chosen) < len(said):
+        gone = len(said) - len(chosen)
+        body += f"\n- ({gone} more, earlier, left out here; recall or search has {'them' if gone > 1 else 'it'})"
+    if sheet.put("words", 10, "What the user said, word for word (the last decides)", body):
+        lines = [SheetLine(one.text[:100], 0, one.id) for one in said]
+        sheet.tell("words", [lines[i] for i in sorted(chosen)], [lines[i] for i in range(len(said)) if i not in chosen])
+
+
+def _spoken(one: SpokenText, units: int) -> str:
+    lead = f"- {clock(one.at)} {short_id(one.id)}: ".replace("-  ", "- ")
+    room = units - utf16_units(lead)
+    if room < 24:
+        return ""
+    return lead + clip(indented(one.text), room)
+
+
+def _box(task: PlannedTask) -> str:
+    return "~" if task.status == "doing" else " "
+
+
+def _when(task: PlannedTask) -> str:
+    """The time since when an entry stands so, to put behind it (CMP-12)."""
+    return f", {'' if task.status == 'done' else 'since '}{clock(task.at)}" if task.at is not None else ""
+
+
+# --- what was done -------------------------------------------------------------------------------------------------
+
+
+def work(sheet: Sheet, memory: LedgerMemory, tail: frozenset[str], units: float) -> None:
+    """Where the work stands: what the assistant said last, what runs in the background, what is done."""
+    lines: list[SheetLine] = []
+    lines += [
+        SheetLine(
+            f"- in the background, its end not heard of: {inline(task.text)} (id {name(key)}{_when(task)})", -2, key
+        )
+        for key, task in memory.background.items()
+        if not has_ended(task.status)
+    ]
+    said = [one for one in memory.said if one.id not in tail]
+    each = int(units * 0.45)
+    for age, one in enumerate(reversed(said[-5:])):
+        text = clip(inline(one.text), each if age == 0 else 360)
+        lines.append(SheetLine(f"- {clock(one.at)} {text}".replace("-  ", "- "), age * 2 - 1, one.id))
+    sheet.list("work", 24, "Where the work stands (latest first)", lines, int(units * 0.8))
+    done = [task for task in memory.todos.values() if task.status == "done"]
+    healed = [test for test, run in memory.tests.items() if not run.is_failing]
+    finished = [
+        SheetLine(f"- [x] {inline(task.text)}{_when(task)}", -index, short=f"- [x] {clip(inline(task.text), 50)}")
+        for index, task in enumerate(done)
+    ]
+    finished += [
+        SheetLine(f"- {inline(task.status)} in the background: {inline(task.text)}", 0.25, key)
+        for key, task in memory.background.items()
+        if has_ended(task.status)
+    ]
+    finished += [SheetLine(f"- passes now: {inline(test)}", 0.5) for test in healed]
+    sheet.list("done", 26, "Done", finished, int(units * 0.6))
+
+
+def commands(sheet: Sheet, memory: LedgerMemory, behind: str, units: float) -> None:
+    """Commands, once each, as a record of what happened: how often, and how the last run ended."""
+    end = memory.tokens
+    lines = []
+    flat = " ".join(behind.split())
+    for command, known in memory.commands.items():
+        if command in flat:
+            continue
+        shown, short = clip(inline(command), _COMMAND_CHARS), clip(inline(command), _SHORT_COMMAND)
+        age = (end - known.last) / 30_000
+        rank = age - 1.5 * min(known.count - 1, 3) - (0.5 if known.ok is False else 0)
+        rank += utf16_units(shown) / 400
+        how = _ended(known)
+        lines.append(SheetLine(f"- {shown} → {how}", rank, known.id, f"- {short}"))
+    sheet.list("commands", 40, "Commands that were run (a record, not a request)", lines, int(units))
+
+
+def _ended(command: CommandHistory) -> str:
+    often = f" ({command.count}×)" if command.count > 1 else ""
+    return f"{state_of(command)}{often}{f': {inline(command.line[:70])}' if command.line else ''}"
+
+
+def state_of(command: CommandHistory) -> str:
+    """How the last run of a command ended."""
+    if command.ok is None:
+        return "ran" if command.line else "no result"
+    return "ok" if command.ok else f"failed ({'error' if command.code in (None, 0) else command.code})"
+
+
+def read(sheet: Sheet, memory: LedgerMemory, known: FileTrail, units: float) -> None:
+    """Files that were read and not changed."""
+    heading = f"Files read (below {name(known.root)})" if known.root else "Files read"
+    sheet.list("read", 32, heading, read_lines(known.files, memory.tokens), int(units))
+
+
+def errors(sheet: Sheet, memory: LedgerMemory, units: float) -> None:
+    """Error lines, once each, with whether the command that showed them passed later."""
+    end = memory.tokens
+    lines = [_trouble(text, trouble, end) for text, trouble in memory.errors.items()]
+    sheet.list("errors", 44, "Errors seen", lines, int(units))
+
+
+def _trouble(text: str, trouble: ErrorHistory, end: int) -> SheetLine:
+    over = ", resolved: the command passed later" if trouble.is_over else ""
+    often = f" ({trouble.count}×)" if trouble.count > 1 else ""
+    text = inline(text)
+    shown = f"- {text}{often}{over} · {short_id(trouble.id)}"
+    return SheetLine(
+        shown, (end - trouble.last) * (2 if trouble.is_over else 1), trouble.id, f"- {clip(text, 100)}{over}"
+    )
+
+
+def decisions(sheet: Sheet, memory: LedgerMemory, tail: frozenset[str], units: float) -> None:
+    """What the assistant decided or found out, in its words."""
+    end = memory.tokens
+    known = [one for one in memory.decisions.values() if one.id not in tail]
+    lines = [SheetLine(f"- {inline(one.text)}", end - one.last, one.id) for one in known]
+    sheet.list("decisions", 46, "Decided and found out", lines, int(units))
+
+
+# --- names and excerpts --------------------------------------------------------------------------------------------
+
+
+def evidence(sheet: Sheet, memory: LedgerMemory, body: str, sources: Sequence[str]) -> None:
+    """The excerpts; what no excerpt is of is told with the ids of the latest."""
+    if sheet.put("evidence", 80, "Excerpts, word for word (… marks a gap)", body):
+        sheet.kept += [{"section": "evidence", "id": source} for source in sources]
+    known = set(sources) if body else set()
+    others = list(dict.fromkeys(piece.source for piece in memory.pieces if piece.source not in known))
+    if others:
+        sheet.dropped["evidence"] = {"count": len(others), "recall": others[-20:]}
+
+
+def names(sheet: Sheet, weights: Mapping[str, float], lasts: Mapping[str, int], covered: Set[str]) -> None:
+    """The heaviest facts that nothing on the sheet shows, as lists of names by kind."""
+    room = sheet.units - 60
+    ranked = sorted((key for key in weights if key not in covered), key=lambda key: (-weights[key], key))
+    paths: dict[str, str] = {}
+    for key in ranked:
+        if "/" in key:
+            paths.setdefault(key.rpartition("/")[2], key)
+    chosen: dict[str, str] = {}
+    seen = set(covered)
+    for key in ranked:
+        shown = paths.get(key, key)
+        if key in seen:
+            continue
+        kind = kind_of(shown)
+        cost = utf16_units(shown) + 2 + (0 if kind in chosen.values() else 12)
+        if cost > room:
+            if room < 24:
+                break
+            continue
+        room -= cost
+        chosen[shown] = kind
+        seen.update(facts_in(shown))
+    latest = sorted(chosen, key=lambda key: (-lasts.get(key, 0), key))
+    groups = [
+        f"{title}: {', '.join(name(key) for key in latest if chosen[key] == kind)}"
+        for kind, title in _KIND_NAMES.items()
+        if kind in chosen.values()
+    ]
+    sheet.put("names", 50, "Names and values that came up (latest first)", "\n".join(groups))
+    left = sum(1 for key in ranked if key not in seen)
+    if left:
+        sheet.dropped["names"] = {"count": left, "recall": []}
+    if chosen:
+        sheet.kept.append({"section": "names", "count": len(chosen)})
+
+
+def names_units(weights: Mapping[str, float], covered: Set[str]) -> int:
+    """What it would cost to name all facts that nothing shows."""
+    return sum(len(key) + 2 for key in weights if key not in covered) + 120
+
+
+def excerpts(chosen: Sequence[EvidenceText], titles: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    """Pieces as text, those of one call under one heading; and the ids of their calls and messages."""
+    lines: list[str] = []
+    before: EvidenceText | None = None
+    for piece in sorted(chosen, key=lambda one: one.order):
+        if before is None or piece.source != before.source:
+            title = titles.get(piece.source) or _VOICE.get(piece.voice, "Context")
+            lines.append(f"[{inline(title)} · {short_id(piece.source)}]")
+        elif piece.order != before.order + 1:
+            lines.append("…")
+        lines.append(quoted(piece.text))
+        before = piece
+    return "\n".join(lines), tuple(dict.fromkeys(piece.source for piece in sorted(chosen, key=lambda one: one.order)))
+
+
+_TITLE_WORDS, _LEAST_WORDS = 10, 5
+_SECTION_TOKENS = 450  # far below SM-4: what code gathers stands in the ledger too, and whole in the journal
+_SAID = 600
+_WORKLOG = 16
+
+
+def note_lines(memory: LedgerMemory) -> dict[str, tuple[str, ...]]:
+    """The lines of each section of the template that ships; none where there is nothing to say."""
+    files = file_trail(memory)
+    end = memory.tokens
+    sections: dict[str, Sequence[SheetLine]] = {
+        "Session Title": _title(memory),
+        "Current State": _current(memory),
+        "Task Specification": _task(memory),
+        "Files and Functions": edited_lines(files.files, end),
+        "Workflow": _workflow(memory),
+        "Errors & Corrections": _errors(memory),
+        "Codebase and System Documentation": _system(files.root, read_lines(files.files, end)),
+        "Learnings": [SheetLine(f"- {_flat(one.text)}", end - one.last) for one in memory.decisions.values()],
+        "Key Results": _results(memory),
+        "Worklog": _worklog(memory),
+    }
+    return {title: _chosen(lines) for title, lines in sections.items()}
+
+
+def _chosen(lines: Sequence[SheetLine]) -> tuple[str, ...]:
+    """Those that fit, by rank, in the order given. Each is one line, and none looks like a heading."""
+    chosen = chosen_lines(lines, _SECTION_TOKENS * UNITS_PER_TOKEN)
+    return tuple(dict.fromkeys(_flat(chosen[index]) for index in sorted(chosen)))
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _words(said: SpokenText, chars: int) -> str:
+    at = clock(said.at)
+    return f"- {at + ' ' if at else ''}{clip(_flat(said.text), chars)} · {short_id(said.id)}"
+
+
+def _title(memory: LedgerMemory) -> list[SheetLine]:
+    """The first words that say something, five to ten of them."""
+    for said in memory.words:
+        words = _flat(said.text).split()
+        if len(words) >= _LEAST_WORDS or said is memory.words[-1]:
+            return [SheetLine("- " + clip(" ".join(words[:_TITLE_WORDS]), 160), 0)] if words else []
+    return []
+
+
+def _current(memory: LedgerMemory) -> list[SheetLine]:
+    lines = []
+    if memory.words:
+        lines.append(SheetLine(f"- asked last: {_words(memory.words[-1], _SAID)[2:]}", 0))
+    if memory.said:
+        lines.append(SheetLine(f"- said last: {_words(memory.said[-1], _SAID)[2:]}", 1))
+    running = [(key, task) for key, task in memory.background.items() if not has_ended(task.status)]
+    told = "in the background, its end not heard of"
+    lines += [SheetLine(f"- {told}: {clip(task.text, 200)} (id {key})", 2) for key, task in running]
+    for task in memory.todos.values():
+        if task.status != "done":
+            box = "~" if task.status == "doing" else " "
+            lines.append(SheetLine(f"- [{box}] {clip(task.text, 200)}", 3 - 0.5 * (box == "~")))
+    lines += [SheetLine(f"- fails: {name}", 4) for name, test in memory.tests.items() if test.is_failing]
+    return lines
+
+
+def _task(memory: LedgerMemory) -> list[SheetLine]:
+    """What people said: the first always, then the newest."""
+    newest = len(memory.words) - 1
+    return [
+        SheetLine(_words(said, _SAID), -1 if index == 0 else newest - index, short=_words(said, 160))
+        for index, said in enumerate(memory.words)
+    ]
+
+
+def _workflow(memory: LedgerMemory) -> list[SheetLine]:
+    """Commands that were run more than once, or that passed last."""
+    end = memory.tokens
+    lines = []
+    for command, known in memory.commands.items():
+        if known.count > 1 or known.ok:
+            rank = (end - known.last) / 30_000 - 1.5 * min(known.count - 1, 3)
+            lines.append(
+                SheetLine(f"- `{clip(command, 240)}` → {_notes_ended(known)}", rank, short=f"- `{clip(command, 100)}`")
+            )
+    return lines
+
+
+def _notes_ended(known: CommandHistory) -> str:
+    return (
+        state_of(known)
+        + (f" ({known.count}×)" if known.count > 1 else "")
+        + (f": {known.line[:80]}" if known.line else "")
+    )
+
+
+def _errors(memory: LedgerMemory) -> list[SheetLine]:
+    end = memory.tokens
+    lines = []
+    for text, trouble in memory.errors.items():
+        over = " (over: the command passed later)" if trouble.is_over else ""
+        lines.append(
+            SheetLine(f"- {clip(_flat(text), 240)}{over}", (end - trouble.last) * (2 if trouble.is_over else 1))
+        )
+    return lines
+
+
+def _system(root: str, read: Iterable[SheetLine]) -> list[SheetLine]:
+    lines = list(read)
+    return [SheetLine(f"- read below {root}:", -1), *lines] if lines and root else lines
+
+
+def _results(memory: LedgerMemory) -> list[SheetLine]:
+    done = [task for task in memory.todos.values() if task.status == "done"]
+    lines = [SheetLine(f"- [x] {clip(task.text, 200)}", len(done) - index) for index, task in enumerate(done)]
+    return lines + [
+        SheetLine(f"- passes now: {name}", 0.5) for name, test in memory.tests.items() if not test.is_failing
+    ]
+
+
+def _worklog(memory: LedgerMemory) -> list[SheetLine]:
+    """What the assistant said it did, oldest first."""
+    said = memory.said[-_WORKLOG:]
+    return [SheetLine(_words(one, 240), len(said) - index) for index, one in enumerate(said)]

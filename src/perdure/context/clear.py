@@ -1,0 +1,289 @@
+"""Clearing old tool results (microcompaction), and old history that policy calls worthless (snip) (TURN-3, TURN-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from perdure.context.cost import first_position, pays_back
+from perdure.context.cuts import follows_results
+from perdure.context.items import ResultInView
+from perdure.context.offload import stored, with_text
+from perdure.context.policy import Facts
+from perdure.context.thinking import is_postponed
+from perdure.context.view import ContextView
+from perdure.context.worth import WORTH_CHARS, progress_lines
+from perdure.transcript.blocks import ToolResult, text_block
+from perdure.transcript.messages import MessageId, ToolUseId
+from perdure.transcript.records import BlockChange, Cleared, Snipped
+from perdure.transcript.tokens import text_size
+
+# Attachments that were true when they were shown and can be had again: recalled memories, nested instruction files.
+OLD_ATTACHMENTS = ("memory", "nested_instructions")
+ATTACHMENT_CLEARED = "[Old attachment cleared]"
+_WORTH_TOKENS = 40  # attachments and images below this cost about what would stand in their place
+IMAGE_CLEARED = "[Old image cleared; recall with id {id}]"
+
+
+def cleared_text(identity: str) -> str:
+    """What stands in the place of a cleared result (TURN-4)."""
+    return f"[Old tool result content cleared; recall with id {identity}]"
+
+
+def select_by_size(
+    candidates: Sequence[tuple[ToolUseId, int]], *, keep_tokens: int, keep_last: int, min_saved: int
+) -> tuple[list[ToolUseId], int]:
+    """The rule of the recordings: oldest first while more than `keep_tokens` remain, never the last `keep_last`.
+
+    `candidates` are (id, tokens by the base rule) in order. Returns the ids and the tokens saved; nothing when fewer
+    than `min_saved` would be.
+    """
+    remaining = sum(tokens for _, tokens in candidates)
+    chosen: list[ToolUseId] = []
+    saved = 0
+    for identity, tokens in candidates[: max(0, len(candidates) - keep_last)]:
+        if remaining <= keep_tokens:
+            break
+        chosen.append(identity)
+        remaining -= tokens
+        saved += tokens
+    return (chosen, saved) if saved >= min_saved else ([], 0)
+
+
+def microcompact(view: ContextView, facts: Facts) -> tuple[Cleared, ...]:
+    """Clear old results when the cache is cold anyway, or when they are many and the window is nearly full."""
+    settings = facts.settings
+    if not settings.microcompact or settings.provider_clearing:
+        return ()
+    if settings.idle_clear and facts.is_cold(view):
+        ids = [identity for identity, _ in candidates(view, facts)]
+        ids = ids[: len(ids) - settings.idle_keep_last] if len(ids) > settings.idle_keep_last else []
+        edit = _clear(view, ids, "idle", "the cache is cold")
+        return (edit,) if _may_move(view, edit, facts) else ()
+    return _by_size(view, facts)
+
+
+def _by_size(view: ContextView, facts: Facts) -> tuple[Cleared, ...]:
+    settings, limits = facts.settings, facts.limits
+    tools = frozenset(settings.microcompact_tools)
+    keep_tokens = limits.scaled(settings.microcompact_keep_tokens)
+    if sum(tokens for name, tokens in view.result_tokens.items() if name in tools) <= keep_tokens:
+        return ()
+    size = facts.size(view)
+    if size < limits.trigger - facts.reach_tokens:
+        return ()
+    found, min_saved = candidates(view, facts), limits.scaled(settings.microcompact_min_saved_tokens)
+    ids, saved = select_by_size(
+        found, keep_tokens=keep_tokens, keep_last=settings.microcompact_keep_last, min_saved=min_saved
+    )
+    saved -= sum(tokens for i, tokens in found if i in ids and view.results[i].position >= view.sent)
+    if saved < min_saved:
+        return ()
+    edit = _clear(view, ids, "size", "old results fill the window")
+    if not _may_move(view, edit, facts):
+        return ()
+    if size < limits.trigger and not pays_back(view, (edit,), saved, facts):
+        return ()
+    return (edit,)
+
+
+def _may_move(view: ContextView, edit: Cleared, facts: Facts) -> bool:
+    """Whether the edit changes anything, and no open loop behind what it changes holds bound thinking (TURN-7)."""
+    first = first_position(view, (edit,))
+    return first is not None and not is_postponed(view, first, facts)
+
+
+def candidates(view: ContextView, facts: Facts) -> list[tuple[ToolUseId, int]]:
+    """Results of compactable tools still shown, in order, with their tokens by the base rule."""
+    tools = frozenset(facts.settings.microcompact_tools)
+    return [
+        (identity, view.items[result.position].sizes[result.block].base)
+        for identity, result in view.results.items()
+        if view.calls[identity].name in tools and _is_candidate(view, result, facts)
+    ]
+
+
+def _is_candidate(view: ContextView, result: ResultInView, facts: Facts) -> bool:
+    if result.id in view.cleared or result.id in view.snipped:
+        return False
+    item = view.items[result.position]
+    if item.is_hidden or item.shown[result.block] is None:
+        return False
+    return not (facts.settings.microcompact_spare_errors and result.is_error)
+
+
+def frontier(view: ContextView, facts: Facts) -> int:
+    """The position of the oldest result that clearing may still take; the end of the view when there is none."""
+    tools = frozenset(facts.settings.microcompact_tools)
+    for identity, result in view.results.items():
+        if view.calls[identity].name in tools and _is_candidate(view, result, facts) and _saves(view, identity) > 0:
+            return result.position
+    return len(view.items)
+
+
+def _clear(view: ContextView, ids: list[ToolUseId], trigger: Literal["size", "idle"], reason: str) -> Cleared:
+    """The edit that clears results, with the images and old attachments among what it passes."""
+    changes: list[BlockChange] = []
+    saved = 0
+    # What no answered request held is the model's to read first.
+    ids = [i for i in ids if view.results[i].position < view.sent and _saves(view, i) > 0]
+    for identity in ids:
+        saved += _saves(view, identity)
+        changes.append(with_text(view, identity, cleared_text(identity)))
+    last = max((view.results[i].position for i in ids), default=-1)
+    attachments, images = _passed_by(view, last, set(ids))
+    changes += attachments
+    changes += images
+    return Cleared(
+        trigger=trigger,
+        tool_use_ids=tuple(ids),
+        changes=tuple(changes),
+        stored=tuple(stored(view, identity) for identity in ids),
+        attachments=tuple(dict.fromkeys(MessageId(change.message) for change in attachments)),
+        images=len(images),
+        tokens_saved=saved + sum(_change_saves(view, change) for change in (*attachments, *images)),
+        reason=reason,
+    )
+
+
+def _saves(view: ContextView, identity: ToolUseId) -> int:
+    """Tokens that clearing a result frees, by the base rule; none when the live estimate wouldn't fall as well."""
+    result = view.results[identity]
+    before, after = view.items[result.position].sizes[result.block], text_size(cleared_text(identity))
+    return before.base - after.base if before.live > after.live else 0
+
+
+def _change_saves(view: ContextView, change: BlockChange) -> int:
+    return view.items[view.positions[change.message]].sizes[change.block].base
+
+
+def _passed_by(view: ContextView, last: int, cleared: set[ToolUseId]) -> tuple[list[BlockChange], list[BlockChange]]:
+    """Old attachments and old images up to position `last` that are still shown."""
+    attachments: list[BlockChange] = []
+    images: list[BlockChange] = []
+    for item in view.items[: last + 1]:
+        message = item.message
+        if item.is_hidden or message.role != "user":
+            continue
+        for index, block in enumerate(item.shown):
+            if block is None:
+                continue
+            size = item.sizes[index]
+            if min(size.base, size.live) <= _WORTH_TOKENS:
+                continue
+            if message.note in OLD_ATTACHMENTS and block.kind == "text":
+                attachments.append(BlockChange(message=message.id, block=index, to=_raw(ATTACHMENT_CLEARED)))
+            elif block.kind == "image":
+                images.append(
+                    BlockChange(message=message.id, block=index, to=_raw(IMAGE_CLEARED.format(id=message.id)))
+                )
+    return attachments, images
+
+
+def _raw(text: str) -> msgspec.Raw:
+    return msgspec.Raw(text_block(text).raw)
+
+
+_SNIP_WORTH_TOKENS = WORTH_CHARS // 4
+_LEAD = {
+    "superseded": "[Superseded by a later read of the same file; recall with id {id}]",
+    "repeated": "[The same result came again later; recall with id {id}]",
+    "chatter": "[Progress output left out; recall with id {id}. It ended with:]\n{last}",
+}
+
+
+def snip(view: ContextView, facts: Facts) -> tuple[Snipped, ...]:
+    """One edit with everything that is worthless now, or none."""
+    worth = view.worth
+    if not facts.settings.snip or not (worth.worthless or worth.interruptions):
+        return ()
+    if not facts.is_cold(view) and facts.size(view) < facts.limits.trigger - facts.reach_tokens:
+        return ()
+    edit = _from(view, 0)
+    if edit is not None and not _pays(view, edit, facts):
+        # What lies behind another edit of this turn is rewritten anyway, and costs nothing more (TURN-16).
+        moved = [at for at in (first_position(view, microcompact(view, facts)), view.moved) if at is not None]
+        edit = _from(view, min(moved)) if moved else None
+    if edit is None or is_postponed(view, min(view.positions[change.message] for change in edit.changes), facts):
+        return ()
+    return (edit,)
+
+
+def _from(view: ContextView, position: int) -> Snipped | None:
+    """The edit that takes everything worthless from a position on; None when nothing is."""
+    takeable = [i for i in view.worth.worthless if _is_takeable(view, i) and view.results[i].position >= position]
+    ids = [identity for identity in takeable if _snip_saves(view, identity) > 0]
+    aborted, aborted_tokens = _aborted(view, position)
+    changes = [*(with_text(view, identity, _text(view, identity)) for identity in ids), *aborted]
+    if not changes:
+        return None
+    return Snipped(
+        changes=tuple(changes),
+        stored=tuple(stored(view, identity) for identity in ids),
+        tokens_saved=sum(_snip_saves(view, identity) for identity in ids) + aborted_tokens,
+        reason="worthless history",
+    )
+
+
+def _pays(view: ContextView, edit: Snipped, facts: Facts) -> bool:
+    """Whether it is worth a rewritten prefix of its own; in a dead cache anything is."""
+    least = facts.limits.scaled(facts.settings.snip_min_saved_tokens)
+    is_enough = edit.tokens_saved >= least and pays_back(view, (edit,), edit.tokens_saved, facts)
+    return facts.is_cold(view) or is_enough
+
+
+def _tokens(view: ContextView, identity: ToolUseId) -> int:
+    result = view.results[identity]
+    return view.items[result.position].sizes[result.block].base
+
+
+def _snip_saves(view: ContextView, identity: ToolUseId) -> int:
+    """Tokens saved by the base rule; none when the estimate wouldn't fall by both."""
+    result = view.results[identity]
+    before, after = view.items[result.position].sizes[result.block], text_size(_text(view, identity))
+    return before.base - after.base if before.live > after.live else 0
+
+
+def _is_takeable(view: ContextView, identity: ToolUseId) -> bool:
+    """Whether a result is shown as it came and was sent already (what is new is the model's to read first)."""
+    result = view.results.get(identity)
+    if result is None or result.position >= view.sent or view.items[result.position].is_hidden:
+        return False
+    if identity in view.cleared or identity in view.snipped or identity in view.frozen:
+        return False
+    return _tokens(view, identity) >= _SNIP_WORTH_TOKENS
+
+
+def _text(view: ContextView, identity: ToolUseId) -> str:
+    last = ""
+    if view.worth.worthless[identity] == "chatter":
+        result = view.results[identity]
+        value = view.items[result.position].message.blocks[result.block].value
+        last = "\n".join(progress_lines(value.text())[-5:]) if isinstance(value, ToolResult) else ""
+    return _LEAD[view.worth.worthless[identity]].format(id=identity, last=last)
+
+
+def _aborted(view: ContextView, position: int) -> tuple[list[BlockChange], int]:
+    """Turns that the person interrupted before any tool had run: the model's unfinished words go, theirs stay."""
+    changes: list[BlockChange] = []
+    tokens = 0
+    for end in view.worth.interruptions:
+        if end >= view.sent:
+            break
+        start = end
+        while start > 0 and view.items[start - 1].message.role == "assistant":
+            start -= 1
+        between = view.items[start:end]
+        if any(item.message.tool_uses or item.is_hidden for item in between) or follows_results(view, start):
+            continue
+        worth = sum(item.size.base for item in between)
+        if worth < _SNIP_WORTH_TOKENS or start < position:
+            continue
+        tokens += worth
+        for item in between:
+            changes += [
+                BlockChange(message=item.message.id, block=i) for i, b in enumerate(item.shown) if b is not None
+            ]
+    return changes, tokens

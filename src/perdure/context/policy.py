@@ -1,0 +1,246 @@
+"""Thresholds and pressure, and `Facts`: everything that a decision may depend on (PRS-1 to PRS-8)."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Literal
+
+from perdure.context.anchor import size_tokens
+from perdure.context.items import item_has_results
+from perdure.context.models import CACHE_SECONDS, UNKNOWN, CacheTtl, ModelSpec
+from perdure.context.view import ContextView
+from perdure.settings import Settings
+
+# PRS-2: budgets reach their full size at this much usable window (both threshold eras of a 200k window lie above it).
+FULL_USABLE_TOKENS = 160_000
+_LEAST_EXPECTED_CALLS = 10  # a session is young for some calls, and over for none of them
+# PRS-5: helpers must not compact themselves.
+HELPER_SOURCES = frozenset({"compact", "session_memory", "memory"})
+
+WindowSource = Literal["setting", "provider", "log", "model", "default", "flag"]
+
+
+class Pressure(enum.Enum):
+    """How full the window is, in rising order."""
+
+    OK = "ok"
+    WARNING = "warning"
+    ERROR = "error"
+    COMPACT = "compact"
+    BLOCKED = "blocked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thresholds:
+    """Where pressure rises, in tokens. `limit` is L of PRS-7: what "percent left" counts down to."""
+
+    window: int
+    window_source: WindowSource
+    reserve: int
+    usable: int
+    trigger: int
+    block: int
+    warning: int
+    error: int
+    limit: int
+    auto: bool
+    by_hand: bool = False  # compaction is there, but only when somebody asks for it (CMP-7)
+
+    @property
+    def scale(self) -> float:
+        """The share of its full size that every budget has in this window (PRS-2)."""
+        return min(1.0, self.usable / FULL_USABLE_TOKENS)
+
+    def scaled(self, budget: int, *, floor: int = 1) -> int:
+        """A budget cut to this window."""
+        return max(floor, round(budget * self.scale))
+
+
+def thresholds(settings: Settings, model: ModelSpec, window: int, source: WindowSource) -> Thresholds:
+    """The thresholds of a window (PRS-1 to PRS-4).
+
+    For 200,000 tokens: usable 180,000, trigger 167,000, block 177,000, warning and error 147,000 (160,000 with
+    auto-compaction off).
+    """
+    usable = window - _reserve(settings, model, window)
+    counted = min(window, settings.auto_compact_window or window)
+    counted_usable = counted - _reserve(settings, model, counted)
+    trigger = counted_usable - min(settings.trigger_offset_tokens, counted_usable // 10)
+    percent = settings.auto_compact_percent
+    if percent is not None and 0 < percent <= 100:
+        trigger = min(int(counted_usable * percent / 100), trigger)
+    is_manual = settings.compact_timing == "manual"
+    auto = settings.compact and settings.auto_compact and not is_manual
+    high = trigger if auto else usable
+    block = usable - min(settings.block_offset_tokens, usable // 50)
+    return Thresholds(
+        window=window,
+        window_source=source,
+        reserve=window - usable,
+        usable=usable,
+        trigger=trigger,
+        block=block,
+        warning=high - min(settings.warning_offset_tokens, high * 15 // 100),
+        error=high - min(settings.error_offset_tokens, high * 15 // 100),
+        limit=trigger if auto else block,
+        auto=auto,
+        by_hand=settings.compact and is_manual,
+    )
+
+
+def _reserve(settings: Settings, model: ModelSpec, window: int) -> int:
+    output = settings.max_output_tokens or model.max_output_tokens
+    return min(output, settings.reserve_cap_tokens, window // 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything beside the view that a pass may look at; a decision can be reproduced from the two.
+
+    `now` is in seconds since the epoch (None: unknown, so nothing is idle). `source` says who asks: user, or a helper.
+    `instructions` are what a person, or a hook, wants a record to look at. `span` is the part of the view to summarise,
+    from one position to before another; None for all that isn't kept (CMP-6).
+    """
+
+    settings: Settings
+    limits: Thresholds
+    model: ModelSpec = UNKNOWN
+    now: float | None = None
+    source: str = "user"
+    instructions: str = ""
+    span: tuple[int, int] | None = None
+    secret_key: bytes = b""  # SEC-5: what the ids of secrets are made with; empty: they are numbered
+
+    def size(self, view: ContextView) -> int:
+        """The view's size in tokens (TOK-3)."""
+        return size_tokens(view, self.settings)
+
+    @property
+    def reach_tokens(self) -> int:
+        """How far below the trigger the cheap passes begin to act (TURN-3, TURN-4)."""
+        reach = self.limits.scaled(self.settings.microcompact_reach_tokens)
+        return min(reach, self.limits.trigger * 15 // 100)
+
+    def is_cold(self, view: ContextView) -> bool:
+        """Whether the provider's cache has expired since the last answer, so that moving the prefix costs nothing."""
+        return self._pause_seconds(view) > CACHE_SECONDS[self.held_ttl(view)]
+
+    def held_ttl(self, view: ContextView) -> CacheTtl:
+        """How long the provider keeps what the last request wrote (TURN-16)."""
+        if self.model.provider != "anthropic":
+            return "1h"  # others name no time; an hour is the longest that they keep a prefix for nothing
+        asked = self.settings.cache_ttl
+        if asked == "auto":
+            return "1h" if view.state.has_paused else "5m"
+        return asked
+
+    def cache_ttl(self, view: ContextView) -> CacheTtl:
+        """How long what the next request writes is to be kept: what it says on its breakpoints.
+
+        Left to us, five minutes, until a pause outlived them. Then everything has to be written again anyway, and it is
+        written for an hour, since whoever paused once pauses again (ADR 0033). Other providers sell no hour.
+        """
+        if self.model.provider != "anthropic":
+            return "1h" if self.settings.cache_ttl == "1h" else "5m"
+        is_changing = self.settings.cache_ttl == "auto" and self.is_cold(view)
+        return "1h" if is_changing else self.held_ttl(view)
+
+    def _pause_seconds(self, view: ContextView) -> float:
+        """How long ago the model last answered; 0 while that isn't known."""
+        answered = view.state.answered_at
+        return 0.0 if self.now is None or answered is None else self.now - answered
+
+
+def pressure(view: ContextView, facts: Facts) -> Pressure:
+    """How full the window is (PRS-1)."""
+    return pressure_at(facts.size(view), facts.limits)
+
+
+def pressure_at(size: int, limits: Thresholds) -> Pressure:
+    """The level of a size. With auto-compaction off there is no compact level: the next one is blocked (PRS-4)."""
+    if size >= limits.block:
+        return Pressure.BLOCKED
+    if limits.auto and size >= limits.trigger:
+        return Pressure.COMPACT
+    if size >= max(limits.warning, limits.error):
+        return Pressure.ERROR
+    return Pressure.WARNING if size >= limits.warning else Pressure.OK
+
+
+def percent_left(size: int, limits: Thresholds) -> float:
+    """How much of the way to L is left, 0 to 100 (PRS-7)."""
+    return max(0.0, (limits.limit - size) / limits.limit * 100)
+
+
+def low_line(size: int, limits: Thresholds) -> str | None:
+    """The line that tells a person the context is low; None while it isn't (PRS-7)."""
+    if size < limits.warning:
+        return None
+    left = int(percent_left(size, limits))
+    if limits.auto or limits.by_hand:
+        return f"Context low ({left}% left): run /compact to compact and continue"
+    return f"Context low ({left}% left): compaction is off; use /clear, or trim the conversation by hand"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionNeed:
+    """Automatic compaction is due."""
+
+    size: int
+    trigger: Literal["auto"] = "auto"
+
+
+def compaction_need(view: ContextView, facts: Facts) -> CompactionNeed | None:
+    """Whether automatic compaction has to start now (TURN-8, PRS-4, PRS-5, PRS-6, CMP-7)."""
+    if not facts.limits.auto or facts.source in HELPER_SOURCES:
+        return None
+    breaker = view.state.breaker
+    if breaker.failures >= facts.settings.breaker_failures or breaker.refills >= facts.settings.thrash_refills:
+        return None
+    size = facts.size(view)
+    due = facts.limits.block if breaker.waits else facts.limits.trigger  # CMP-11: not what was just undone
+    if not breaker.waits and size < due and facts.settings.policy == "thrifty" and _compaction_pays(view, size, facts):
+        due = size
+    if size < due or (facts.settings.compact_timing == "boundary" and size < facts.limits.block and in_tool_loop(view)):
+        return None
+    return CompactionNeed(size)
+
+
+def expected_calls(view: ContextView) -> int:
+    """How many more calls will be made before the prefix moves for another reason: as many as since the last boundary.
+
+    The rest of a session is expected to be as long as what there was of it, in calls (TURN-16, ADR 0033).
+    """
+    return max(_LEAST_EXPECTED_CALLS, view.state.breaker.responses_since_boundary)
+
+
+def _compaction_pays(view: ContextView, size: int, facts: Facts) -> bool:
+    """Whether what a compaction spares in the expected rest of the session is more than what it writes (TURN-16).
+
+    The price of a compaction is that of its new prefix; what it costs in detail has none, so it has to spare enough.
+    """
+    settings, limits, model, calibration = facts.settings, facts.limits, facts.model, view.state.calibration
+    record = limits.scaled(settings.summary_budget_tokens + settings.keep_min_tokens)
+    front = view.front_size.live if calibration.overhead_tokens is None else calibration.overhead_tokens
+    after = front + round(record * calibration.ratio)
+    spared = size - after
+    if spared < limits.scaled(settings.thrifty_least_tokens):
+        return False
+    if facts.is_cold(view):
+        return True
+    write = model.factor_to_write(facts.cache_ttl(view))
+    # What is spared grows again from nothing, so on the average half of it is read for nothing in each of these calls.
+    return spared / 2 * model.read_factor * expected_calls(view) >= after * (write - model.read_factor)
+
+
+def in_tool_loop(view: ContextView) -> bool:
+    """Whether the model owes an answer to results of its calls, or results are still to come (CMP-7)."""
+    if view.open_calls:
+        return True
+    for item in reversed(view.items):
+        if item.message.role == "assistant":
+            return False
+        if item_has_results(item):
+            return True
+    return False

@@ -1,0 +1,208 @@
+"""What the fold carries from one boundary to the next beside the messages themselves (CMP-14).
+
+All of it is a pure function of the records, and all of it travels in the boundary's checkpoint.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from perdure.context.models import CACHE_SECONDS
+from perdure.transcript.records import (
+    Calibrated,
+    CompactionFailed,
+    Cursor,
+    Front,
+    InFlight,
+    Noted,
+    Pinned,
+    Record,
+    Titled,
+)
+
+IN_FLIGHT_KEPT = 20  # of background work that ended and was told
+
+# What compaction hands from one boundary to the next is written and read by itself alone; to the fold it is bytes.
+NOTHING_KNOWN: Final = msgspec.Raw(b"{}")
+
+HELD, REQUESTED = "summary_held", "compaction_requested"  # kinds of notes that the fold remembers
+
+
+class Calibration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Reported tokens for each live-estimated token, and the tokens of the front that the estimate doesn't see.
+
+    `overhead_tokens` is what the first report held beyond the messages (system prompt, tools); None before any report.
+    """
+
+    ratio: float = 1.0
+    overhead_tokens: int | None = None
+    window_tokens: int | None = None
+    model: str | None = None
+    output_tokens: int | None = None
+
+    def forgotten(self) -> Calibration:
+        """Without what the provider of a model stated of it."""
+        return msgspec.structs.replace(self, window_tokens=None, output_tokens=None)
+
+
+class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Consecutive failures of compaction (PRS-5), and how soon the window refilled after the last ones (PRS-6)."""
+
+    failures: int = 0
+    refills: int = 0
+    responses_since_boundary: int = 0
+    boundaries: int = 0
+    waits: bool = False  # a compaction was undone: the next automatic one waits for the block threshold (CMP-11)
+
+
+class PrecomputedSummary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A summary that was made ahead of time: of everything up to `message`, as it was when `digest` was taken (CMP-6).
+
+    `instructions` were followed; `dropped` is how many of the oldest API rounds the model didn't see.
+    """
+
+    message: str
+    digest: str
+    text: str
+    model: str = ""
+    dropped: int = 0
+    instructions: str = ""
+
+
+class RequestedCompaction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The model asked for a compaction: put off once, or to be done at the next legal point (CMP-6)."""
+
+    focus: str = ""
+    is_accepted: bool = False
+
+
+class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything that outlives a boundary; persisted whole in its checkpoint."""
+
+    front: Front | None = None
+    title: Titled = Titled()
+    pins: tuple[Pinned, ...] = ()
+    cursors: dict[str, Cursor] = {}
+    calibration: Calibration = Calibration()
+    breaker: Breaker = Breaker()
+    in_flight: dict[str, InFlight] = {}  # background work by id, the newest last (SES-3)
+    messages: int = 0  # said so far, over the whole session
+    responses: int = 0  # API responses so far
+    answered_at: float | None = None  # when the model last answered: how cold the cache is
+    has_paused: bool = False  # some call came more than five minutes after the answer before it (TURN-16)
+    ledger: msgspec.Raw = NOTHING_KNOWN  # what was gathered from the messages before the boundary: a `PackedLedger`
+    held: PrecomputedSummary | None = None
+    requested: RequestedCompaction | None = None
+    in_play: msgspec.Raw = NOTHING_KNOWN  # what the trackers learned from them: an `TrackerStates` (RST-10)
+
+    def with_message(self) -> SessionState:
+        return msgspec.structs.replace(self, messages=self.messages + 1)
+
+    def with_answer(self, at: float | None, *, is_new: bool, asked_at: float | None = None) -> SessionState:
+        """A message of the model arrived; `is_new` when it is the first of an API response asked for at `asked_at`."""
+        breaker = self.breaker
+        if is_new:
+            since = breaker.responses_since_boundary + 1
+            breaker = msgspec.structs.replace(breaker, responses_since_boundary=since)
+        return msgspec.structs.replace(
+            self,
+            messages=self.messages + 1,
+            responses=self.responses + is_new,
+            has_paused=self.has_paused or (is_new and self._outlived(asked_at)),
+            answered_at=self.answered_at if at is None else at,
+            breaker=breaker,
+        )
+
+    def _outlived(self, asked_at: float | None) -> bool:
+        """Whether a call at some time found what was written for five minutes gone."""
+        if asked_at is None or self.answered_at is None:
+            return False
+        return asked_at - self.answered_at > CACHE_SECONDS["5m"]
+
+    def after(self, record: Record) -> SessionState:
+        """The state once a record is known; itself when the record tells nothing that outlives a boundary."""
+        if isinstance(record, Titled):
+            return self.with_title(record)
+        if isinstance(record, Pinned):
+            return self.with_pin(record)
+        if isinstance(record, Cursor):
+            return msgspec.structs.replace(self, cursors={**self.cursors, record.name: record})
+        if isinstance(record, Noted):
+            return self.with_note(record)
+        if isinstance(record, InFlight):
+            return self.with_in_flight(record)
+        return self.with_failure(record.trigger) if isinstance(record, CompactionFailed) else self
+
+    def with_note(self, note: Noted) -> SessionState:
+        """A summary is held, or a compaction was asked for; other notes, and what can't be read, tell nothing."""
+        try:
+            if note.kind == HELD:
+                return msgspec.structs.replace(self, held=msgspec.convert(note.data, PrecomputedSummary))
+            if note.kind == REQUESTED:
+                return msgspec.structs.replace(self, requested=msgspec.convert(note.data, RequestedCompaction))
+        except msgspec.ValidationError:
+            pass
+        return self
+
+    def with_in_flight(self, record: InFlight) -> SessionState:
+        """The newest word on a piece of background work; of what ended and was told, only the latest are kept."""
+        known = {**self.in_flight, record.id: record}
+        over = [i for i, one in known.items() if one.state != "running" and one.is_told][:-IN_FLIGHT_KEPT]
+        return msgspec.structs.replace(self, in_flight={i: one for i, one in known.items() if i not in over})
+
+    def with_failure(self, trigger: str) -> SessionState:
+        """An attempt to compact failed; one by hand closes the breaker all the same, since somebody looked (PRS-5)."""
+        if trigger == "model":  # it asked too early, perhaps; that is no failure of the automatic one
+            return msgspec.structs.replace(self, requested=None)
+        if trigger == "manual":
+            return msgspec.structs.replace(self, breaker=msgspec.structs.replace(self.breaker, failures=0))
+        breaker = msgspec.structs.replace(self.breaker, failures=self.breaker.failures + 1)
+        return msgspec.structs.replace(self, breaker=breaker)
+
+    def with_compaction_undone(self, latest: SessionState, *, waits: bool) -> SessionState:
+        """This is the state without the last compaction; what was learned about the model since is in `latest`."""
+        breaker = msgspec.structs.replace(self.breaker, waits=waits or self.breaker.waits)
+        return msgspec.structs.replace(
+            self,
+            calibration=latest.calibration,
+            answered_at=latest.answered_at,
+            has_paused=latest.has_paused,
+            breaker=breaker,
+        )
+
+    def with_title(self, record: Titled) -> SessionState:
+        """The newest word on each field of the metadata (ENG-5)."""
+        fields = {name: getattr(record, name) for name in record.__struct_fields__ if getattr(record, name) is not None}
+        return msgspec.structs.replace(self, title=msgspec.structs.replace(self.title, **fields))
+
+    def with_pin(self, pin: Pinned) -> SessionState:
+        others = tuple(p for p in self.pins if p.id != pin.id)
+        return msgspec.structs.replace(self, pins=(*others, pin) if pin.text else others)
+
+    def with_calibrated(self, record: Calibrated) -> SessionState:
+        """What a provider stated; what it stated of another model is forgotten (TOK-4)."""
+        old = self.calibration if self.calibration.model in (None, record.model) else self.calibration.forgotten()
+        calibration = msgspec.structs.replace(
+            old,
+            ratio=record.ratio,
+            model=record.model,
+            window_tokens=record.window_tokens or old.window_tokens,
+            output_tokens=record.output_tokens or old.output_tokens,
+        )
+        return msgspec.structs.replace(self, calibration=calibration)
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(SessionState)
+
+
+def to_checkpoint(state: SessionState) -> msgspec.Raw:
+    """The state as JSON, for the boundary record."""
+    return msgspec.Raw(_ENCODER.encode(state))
+
+
+def from_checkpoint(data: msgspec.Raw) -> SessionState:
+    """The state that a boundary record carries."""
+    return _DECODER.decode(data)

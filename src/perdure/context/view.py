@@ -1,0 +1,516 @@
+"""The view: what the model sees this turn, as one fold of the journal's records (TURN-14)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from perdure.context import anchor as anchors
+from perdure.context.anchor import UsageAnchor
+from perdure.context.items import (
+    CallInView,
+    ResultInView,
+    ViewItem,
+    call_of,
+    changed_item,
+    has_lost_thinking,
+    is_new_response,
+    item_has_results,
+    item_of,
+    last_response,
+    media_of,
+)
+from perdure.context.state import SessionState, from_checkpoint
+from perdure.context.worth import WorthlessResults
+from perdure.errors import PerdureError
+from perdure.transcript.blocks import ToolResult, ToolUse
+from perdure.transcript.messages import Message, MessageId, ToolUseId
+from perdure.transcript.records import (
+    BlockChange,
+    Calibrated,
+    Cleared,
+    Collapsed,
+    Compacted,
+    CompactionFailed,
+    Cursor,
+    Edit,
+    Front,
+    InFlight,
+    Noted,
+    Offloaded,
+    Pinned,
+    Record,
+    Repaired,
+    Rewound,
+    Settled,
+    Snipped,
+    Titled,
+    Undone,
+)
+from perdure.transcript.tokens import NOTHING, Size
+
+
+def said(view: ContextView, message: Message) -> None:
+    if message.agent_id is not None or message.id in view.positions:
+        return
+    before = view.size
+    item = item_of(message)
+    position = len(view.items)
+    place(view, item, position)
+    if message.role == "assistant" and message.origin == "model":
+        is_new = is_new_response(view.items, message, position)
+        asked_at = view.items[position - 1].message.at if position else None
+        view.state = view.state.with_answer(message.at, is_new=is_new, asked_at=asked_at)
+        anchors.set_anchor(view, message, before, is_new=is_new)
+        if is_new:
+            view.sent, view.moved = position, None
+    else:
+        view.state = view.state.with_message()
+    if message.origin == "user" and not item_has_results(item):
+        view.prompt = position
+
+
+def place(view: ContextView, item: ViewItem, position: int) -> None:
+    """Append an item and enter what it brings into the aggregates."""
+    view.items.append(item)
+    view.positions[item.message.id] = position
+    view.size = view.size.plus(item.size)
+    view.worth.said(item.message, position)
+    view.media += media_of(item)
+    for index, block in enumerate(item.message.blocks):
+        if block.kind == "tool_use" and isinstance(block.value, ToolUse):
+            apply_call(view, call_of(block.value, position, index))
+        elif block.kind == "tool_result" and isinstance(block.value, ToolResult):
+            apply_result(view, block.value, position, index)
+
+
+def apply_call(view: ContextView, call: CallInView) -> None:
+    view.calls[call.id] = call
+    if call.id not in view.settled:
+        view.open_calls[call.id] = None
+
+
+def apply_result(view: ContextView, value: ToolResult, position: int, index: int) -> None:
+    """A result arrived: it closes its call, and may supersede an older read of the same part of a file."""
+    identity = ToolUseId(value.tool_use_id)
+    call = view.calls.get(identity)
+    if call is None or identity in view.results or identity in view.settled:
+        return
+    view.open_calls.pop(identity, None)
+    view.results[identity] = ResultInView(identity, position, index, bool(value.is_error))
+    count_result(view, identity, +1)
+    view.worth.answered(call, value)
+
+
+def count_result(view: ContextView, identity: ToolUseId, sign: int) -> None:
+    """Add or take away the shown size of a result in the sum of its tool."""
+    result, call = view.results[identity], view.calls[identity]
+    item = view.items[result.position]
+    if item.is_hidden or identity in view.cleared:
+        return
+    tokens = item.sizes[result.block].base
+    view.result_tokens[call.name] = view.result_tokens.get(call.name, 0) + sign * tokens
+
+
+def apply_edit(view: ContextView, edit: Edit) -> None:
+    if isinstance(edit, Settled):
+        for identity in edit.tool_use_ids:
+            view.open_calls.pop(identity, None)
+            view.settled.add(identity)
+    if isinstance(edit, Collapsed):
+        hide(view, edit)
+    change(view, edit.changes)
+    ids = {ToolUseId(stored.tool_use_id) for stored in edit.stored}
+    if isinstance(edit, Offloaded):
+        view.frozen |= ids
+    elif isinstance(edit, Cleared):
+        for identity in edit.tool_use_ids:
+            if identity in view.results:
+                count_result(view, identity, -1)
+            view.cleared.add(identity)
+        view.worth.taken(edit.tool_use_ids)
+    elif isinstance(edit, Snipped):
+        view.snipped |= ids
+        view.worth.taken(ids)
+
+
+def change(view: ContextView, changes: tuple[BlockChange, ...]) -> None:
+    """Show some blocks as other bytes from now on, and keep the sums right."""
+    by_message: dict[MessageId, list[BlockChange]] = {}
+    for change in changes:
+        by_message.setdefault(change.message, []).append(change)
+    for message, some in by_message.items():
+        position = view.positions.get(message)
+        if position is None:
+            continue
+        touched = results_at(view, position, {change.block for change in some})
+        for identity in touched:
+            count_result(view, identity, -1)
+        replace_item(view, position, changed_item(view.items[position], some))
+        for identity in touched:
+            count_result(view, identity, +1)
+
+
+def results_at(view: ContextView, position: int, blocks: Iterable[int] | None = None) -> list[ToolUseId]:
+    found = []
+    for block in range(len(view.items[position].message.blocks)) if blocks is None else blocks:
+        if 0 <= block < len(view.items[position].message.blocks):
+            value = view.items[position].message.blocks[block].value
+            if isinstance(value, ToolResult):
+                result = view.results.get(ToolUseId(value.tool_use_id))
+                if result and (result.position, result.block) == (position, block):
+                    found.append(result.id)
+    return found
+
+
+def replace_item(view: ContextView, position: int, item: ViewItem) -> None:
+    old = view.items[position]
+    view.items[position] = item
+    if not old.is_hidden:
+        view.size = view.size.minus(old.size)
+        view.media -= media_of(old)
+    if not item.is_hidden:
+        view.size = view.size.plus(item.size)
+        view.media += media_of(item)
+    if has_lost_thinking(item):
+        view.thoughtless = max(view.thoughtless, position)
+    view.dirty = min(view.dirty, position)
+    if position < view.sent:
+        view.moved = position if view.moved is None else min(view.moved, position)
+
+
+def hide(view: ContextView, edit: Collapsed) -> None:
+    """A finished range gives way to its projection, which takes the place of the range's first message."""
+    first, last = view.positions.get(edit.first), view.positions.get(edit.last)
+    if first is None or last is None:
+        return
+    for position in range(first, last + 1):
+        for result in results_at(view, position):
+            count_result(view, result, -1)
+        replace_item(view, position, replace(view.items[position], is_hidden=True))
+    view.collapses[edit.id] = edit
+    projection = item_of(edit.projection)
+    view.size = view.size.plus(projection.size)
+
+
+def undone(view: ContextView, record: Undone) -> None:
+    collapse = view.collapses.pop(record.id, None)
+    if collapse is None:
+        return
+    view.size = view.size.minus(item_of(collapse.projection).size)
+    for position in range(view.positions[collapse.first], view.positions[collapse.last] + 1):
+        replace_item(view, position, replace(view.items[position], is_hidden=False))
+        for result in results_at(view, position):
+            count_result(view, result, +1)
+
+
+def restore(view: ContextView, items: list[ViewItem]) -> None:
+    """Place items that were in a view before, with their blocks as shown then."""
+    for item in items:
+        position = len(view.items)
+        place(view, replace(item, shown=item.message.blocks), position)
+        view.items[position] = item
+        if item.is_hidden:
+            view.size = view.size.minus(item.size)
+        if has_lost_thinking(item):
+            view.thoughtless = position
+        if item.message.origin == "user" and not item_has_results(item):
+            view.prompt = position
+    view.result_tokens = {}
+    for identity in view.results:
+        count_result(view, identity, +1)
+    view.media = sum(media_of(item) for item in view.items)
+
+
+@dataclass(slots=True)
+class RewoundBranch:
+    """What a rewind took: the view from right before it, never changed again, and all records since (CKP-8)."""
+
+    id: str
+    view: ContextView
+    since: list[Record] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ContextView:
+    """What the model sees, and what there is to know about it. Change it only by `advance`; read it freely."""
+
+    items: list[ViewItem] = field(default_factory=list)
+    positions: dict[MessageId, int] = field(default_factory=dict)
+    calls: dict[ToolUseId, CallInView] = field(default_factory=dict)
+    results: dict[ToolUseId, ResultInView] = field(default_factory=dict)
+    open_calls: dict[ToolUseId, None] = field(default_factory=dict)
+    settled: set[ToolUseId] = field(default_factory=set)
+    frozen: set[ToolUseId] = field(default_factory=set)  # offloaded: the preview never changes but by clearing
+    cleared: set[ToolUseId] = field(default_factory=set)
+    snipped: set[ToolUseId] = field(default_factory=set)
+    worth: WorthlessResults = field(default_factory=WorthlessResults)  # what became worthless
+    result_tokens: dict[str, int] = field(default_factory=dict)  # base tokens of shown, uncleared results by tool
+    size: Size = NOTHING
+    anchor: UsageAnchor | None = None
+    sent: int = 0  # items before this position were in a request that was answered
+    moved: int | None = None  # the first position changed since that request: how far its cached prefix still holds
+    prompt: int = 0  # position of the last message in which a person spoke
+    media: int = 0  # images and documents shown
+    thoughtless: int = -1  # the last position whose thinking left the view
+    boundary: Compacted | None = None
+    collapses: dict[str, Collapsed] = field(default_factory=dict)
+    state: SessionState = field(default_factory=SessionState)
+    front_size: Size = NOTHING
+    past: ContextView | None = field(
+        default=None, compare=False
+    )  # what the last boundary replaced, never changed again …
+    since: list[Record] = field(default_factory=list, compare=False)  # … and all that came after it (CMP-11)
+    before: ContextView | None = field(
+        default=None, compare=False
+    )  # what the last rewind left, never changed again (CKP-4)
+    taken: RewoundBranch | None = field(default=None, compare=False)  # by the last rewind that can be undone (CKP-8)
+    dirty: int = field(default=0, compare=False)  # flattened forms from this position on are stale …
+    flat: object = field(default=None, compare=False)  # … in this cache, which is `wire`'s own
+    index: object = field(default=None, compare=False)  # of the ledger, which is `indexing`'s own
+
+    def copy(self) -> ContextView:
+        """An independent view of the same records."""
+        fresh = replace(self, dirty=0, flat=None, index=None)
+        for name in _OWNED:
+            setattr(fresh, name, getattr(self, name).copy())
+        if self.taken is not None:
+            fresh.taken = replace(self.taken, since=self.taken.since.copy())
+        return fresh
+
+    def forget(self) -> None:
+        """Let go of all that only going back needs: whoever lives with a view reads it back from the journal then."""
+        self.past, self.before, self.taken, self.since = None, None, None, []
+
+    @property
+    def front(self) -> Front | None:
+        return self.state.front
+
+    def item(self, message: MessageId) -> ViewItem | None:
+        position = self.positions.get(message)
+        return None if position is None else self.items[position]
+
+    def shown_result(self, result: ResultInView) -> ToolResult | None:
+        """The result as the model sees it; None when it left the view."""
+        item = self.items[result.position]
+        block = None if item.is_hidden else item.shown[result.block]
+        value = block.value if block else None
+        return value if isinstance(value, ToolResult) else None
+
+
+_OWNED = (
+    *("items", "positions", "calls", "results", "open_calls", "settled", "frozen", "cleared", "snipped"),
+    *("worth", "result_tokens", "collapses", "since"),
+)
+
+
+def project(records: Iterable[Record], onto: ContextView | None = None) -> ContextView:
+    """Fold records onto a view (an empty one by default) and return the new view; `onto` stays as it was."""
+    view = onto.copy() if onto is not None else ContextView()
+    for record in records:
+        advance(view, record)
+    return view
+
+
+def advance(view: ContextView, record: Record) -> None:
+    """Fold one record onto a view in place. Only the view's single owner may call this; others use `project`."""
+    if isinstance(record, Rewound) and record.undoes and _taken_back(view, record.undoes):
+        return
+    taken = view.taken
+    if isinstance(record, Rewound) and record.id:
+        taken = RewoundBranch(record.id, view.copy())
+    elif taken is not None:
+        taken.since.append(record)
+    _folded(view, record)
+    view.taken = taken
+
+
+def _folded(view: ContextView, record: Record) -> None:
+    if isinstance(record, Compacted):
+        _become(view, view_behind(view, record))
+        return
+    if reaches_back(view, record):
+        _uncompacted(view, waits=isinstance(record, Undone))
+        if isinstance(record, Rewound):
+            _folded(view, record)
+        return
+    if isinstance(record, Message):
+        said(view, record)
+    elif isinstance(record, Edit):
+        apply_edit(view, record)
+    elif isinstance(record, Undone):
+        undone(view, record)
+    elif isinstance(record, Rewound):
+        _rewound(view, record)
+    elif isinstance(record, Front):
+        anchors.apply_front(view, record)
+    elif isinstance(record, Calibrated):
+        anchors.apply_calibration(view, record)
+    else:
+        view.state = view.state.after(record)  # not shown, but remembered
+    if view.past is not None:
+        view.since.append(record)
+
+
+def is_uncompact(view: ContextView, record: Record) -> bool:
+    """Whether a record undoes the compaction that the view stands on (CMP-11)."""
+    return isinstance(record, Undone) and view.boundary is not None and record.id == view.boundary.id
+
+
+def reaches_back(view: ContextView, record: Record) -> bool:
+    """Whether a record needs what stood before the view's boundary: an undo, or a rewind to before its end (CKP-4)."""
+    if not isinstance(record, Rewound):
+        return is_uncompact(view, record)
+    if view.boundary is None:
+        return False
+    if record.to in view.positions:
+        return record.to in view.boundary.kept[: view.boundary.read]
+    return _left(view, record.to) is None and _was_said(view.past, record.to)
+
+
+def leaves_memory(view: ContextView, record: Record) -> bool:
+    """Whether a live session, which holds no more than it shows, has to read its journal to fold a record."""
+    if isinstance(record, Rewound) and (record.undoes or record.to not in view.positions):
+        return True
+    return reaches_back(view, record)
+
+
+_NOT_SHOWN = (Front, Calibrated, Titled, Pinned, CompactionFailed, Cursor, Repaired, InFlight, Noted)
+
+
+def _taken_back(view: ContextView, rewind: str) -> bool:
+    """Become the view from right before a rewind, with what was learned and told since that no view shows (CKP-8).
+
+    What was said since leaves, and so does every edit and boundary. False: no such rewind is known.
+    """
+    taken, since = view.taken, list[Record]()
+    while taken is not None:
+        since = [*taken.since, *since]
+        if taken.id == rewind:
+            break
+        taken = taken.view.taken
+    else:
+        return False
+    fresh = taken.view.copy()
+    for record in since:
+        if isinstance(record, Calibrated):  # what it says of a context's size is of another one
+            record = msgspec.structs.replace(record, size_tokens=None)
+        if isinstance(record, _NOT_SHOWN):
+            advance(fresh, record)
+    said = [r for r in since if isinstance(r, Message) and r.agent_id is None]
+    answers = [message for message in said if message.role == "assistant" and message.origin == "model"]
+    times = [message.at for message in answers if message.at is not None]
+    fresh.state = msgspec.structs.replace(  # said is said, though it isn't shown
+        fresh.state,
+        messages=fresh.state.messages + len(said),
+        responses=fresh.state.responses + len({message.response_id or message.id for message in answers}),
+        answered_at=times[-1] if times else fresh.state.answered_at,
+    )
+    fresh.dirty, fresh.flat, fresh.index = 0, None, None
+    _become(view, fresh)
+    return True
+
+
+def _left(view: ContextView, identity: str) -> ContextView | None:
+    """The view that held a message which a rewind left out; the latest, since the view's own boundary."""
+    home: ContextView | None = view
+    while home is not None and identity not in home.positions:
+        home = home.before
+    return home
+
+
+def _was_said(view: ContextView | None, identity: str) -> bool:
+    """Whether a message was in a view, or in one before it; the start of all (no id) always was."""
+    while view is not None:
+        if _left(view, identity) is not None or (not identity and view.boundary is None):
+            return True
+        view = view.past
+    return False
+
+
+def _rewound(view: ContextView, record: Rewound) -> None:
+    """Leave out everything after a message; rebuilt from the messages that stay, since calls and sums change.
+
+    Without a message, everything. One that an earlier rewind left out comes back, with what stood before it then.
+    """
+    before, home = replace(view, dirty=0, flat=None, index=None), _left(view, record.to)
+    if home is not None and home is not view:
+        moved = 0 if home.sent else None
+        _become(view, replace(home.copy(), state=view.state, front_size=view.front_size, past=view.past, moved=moved))
+    position = -1 if not record.to and view.boundary is None else view.positions.get(record.to)
+    if position is None:
+        return
+    for collapse in [c for c in view.collapses.values() if view.positions[c.last] > position]:
+        undone(view, Undone(id=collapse.id))
+    stay = view.items[: position + 1]
+    gone = {result.id for result in view.results.values() if result.position > position}
+    answered = last_response(stay)
+    fresh = ContextView(
+        boundary=view.boundary,
+        state=view.state,
+        settled={i for i in view.settled if view.calls[i].position < answered},
+        frozen=view.frozen - gone,
+        cleared=view.cleared - gone,
+        snipped=view.snipped - gone,
+        front_size=view.front_size,
+        sent=min(view.sent, position + 1),
+        moved=view.moved if view.moved is not None and view.moved <= position else None,
+        past=view.past,
+        since=before.since,
+        before=before,
+    )
+    restore(fresh, stay)
+    fresh.worth.taken(fresh.cleared | fresh.snipped)
+    fresh.collapses = view.collapses
+    for collapse in fresh.collapses.values():
+        fresh.size = fresh.size.plus(item_of(collapse.projection).size)
+    fresh.anchor = anchors.estimated_anchor(fresh)
+    _become(view, fresh)
+
+
+def view_behind(view: ContextView, boundary: Compacted) -> ContextView:
+    """What a boundary makes of a view: its summary among the kept messages, shown as its changes say (CMP-14)."""
+    here = {i: view.items[view.positions[i]].message for i in boundary.kept if i in view.positions}
+    here |= {message.id: message for message in (*boundary.carried, *boundary.summary)}
+    state = from_checkpoint(boundary.state)
+    past = replace(view, dirty=0, flat=None, index=None)
+    fresh = ContextView(boundary=boundary, state=state, front_size=anchors.front_size(state.front), past=past)
+    marks = boundary.marks
+    fresh.settled = set(marks.settled)
+    restore(fresh, [item_of(here[i]) for i in boundary.order if i in here])
+    change(fresh, boundary.changes)
+    for identity in marks.cleared:
+        if identity in fresh.results:
+            count_result(fresh, identity, -1)
+    fresh.frozen, fresh.cleared, fresh.snipped = set(marks.offloaded), set(marks.cleared), set(marks.snipped)
+    fresh.worth.taken(fresh.cleared | fresh.snipped)
+    fresh.sent = marks.sent + (len(boundary.summary) if marks.sent > boundary.in_front else 0)
+    for collapse in boundary.collapses:
+        hide(fresh, collapse)
+    fresh.anchor = anchors.estimated_anchor(fresh)
+    return fresh
+
+
+def _uncompacted(view: ContextView, *, waits: bool = True) -> None:
+    """The view as if the last compaction had never been: what it replaced, and all that came after it (CMP-11).
+
+    What was learned and told about the model since then stays known. The whole prefix is another one.
+    """
+    if view.past is None:
+        raise PerdureError("what stood before this boundary isn't in memory: fold the journal from further back")
+    fresh = view.past.copy()
+    for record in view.since:
+        advance(fresh, record)
+    fresh.state = fresh.state.with_compaction_undone(view.state, waits=waits)
+    is_known = view.past.anchor is not None and view.past.front_size == fresh.front_size
+    fresh.anchor = view.past.anchor if is_known else anchors.estimated_anchor(fresh)
+    fresh.moved = 0 if fresh.sent else None
+    fresh.dirty = 0
+    _become(view, fresh)
+
+
+def _become(view: ContextView, fresh: ContextView) -> None:
+    for name in ContextView.__dataclass_fields__:
+        setattr(view, name, getattr(fresh, name))

@@ -1,0 +1,441 @@
+"""One call of a model: the ladder of what to do after each outcome, and the remedies between two tries (TURN-11,
+TURN-12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+import anyio
+import msgspec
+
+from perdure.context.anchor import PROVIDER_EDITED
+from perdure.context.cost import usage_usd
+from perdure.context.cuts import open_loop
+from perdure.context.failures import (
+    correction,
+    fits_already,
+    window_after_cut,
+    without_refused_media,
+    without_refused_thinking,
+)
+from perdure.context.replies import Delta, ModelInfo, PartialReply, Reply
+from perdure.context.request import ModelRequest
+from perdure.context.thinking import closing_lines
+from perdure.engine.session import LiveSession, watch
+from perdure.errors import (
+    BodyTooLarge,
+    MediaRefused,
+    ModelDown,
+    ModelError,
+    OutputTooLong,
+    Overloaded,
+    PromptTooLong,
+    PromptTruncated,
+    StreamCut,
+    ThinkingRefused,
+)
+from perdure.events import (
+    AnswerInterrupted,
+    LadderStepped,
+    ModelCalled,
+    ModelFailed,
+    PromptCutByServer,
+    ProviderEdited,
+    RetryWaited,
+    WindowLearned,
+)
+from perdure.ports import Model
+from perdure.transcript.blocks import Block
+from perdure.transcript.messages import Message
+from perdure.transcript.records import Calibrated, Edit, Front, Noted
+
+# --- what can come out of a call ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GoodAnswer:
+    """There is an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyAnswer:
+    """The answer says nothing: no text, no call."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowStop:
+    """The answer was cut by the end of the window; what came of it was kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemedyUseless:
+    """The last remedy found nothing to change."""
+
+    reason: str
+
+
+CallOutcome = GoodAnswer | EmptyAnswer | WindowStop | RemedyUseless | ModelError
+
+# --- what can be done -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverAnswer:
+    """The answer is the turn's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Ask again, after a time."""
+
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Correct:
+    """The prompt fits, the length of the answer doesn't: learn the limit from the error, and ask again."""
+
+    error: PromptTooLong | OutputTooLong
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Compact, seeded with what the error states, and ask again."""
+
+    error: PromptTooLong | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropMedia:
+    path: str | None
+    reason: str = "media_refused"
+
+
+@dataclass(frozen=True, slots=True)
+class DropThinking:
+    path: str | None
+    reason: str = "thinking_refused"
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Nothing is left to try."""
+
+    last: ModelError
+    tried: tuple[str, ...]
+
+
+Action = DeliverAnswer | Retry | Correct | Compact | DropMedia | DropThinking | GiveUp
+Remedy = Retry | Correct | Compact | DropMedia | DropThinking
+
+# --- the machine ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemedyLimits:
+    """How often each remedy may be tried in one turn. `seconds` is all the waiting together."""
+
+    retries: int = 8
+    seconds: float = 300.0
+    cuts: int = 2
+    blanks: int = 1
+    compactions: int = 1
+    window_stops: int = 1
+    media: int = 4
+    thinking: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryLadder:
+    """How much of each was used. `last` is the error that the remedy under way answers."""
+
+    rungs: RemedyLimits = RemedyLimits()
+    retries: int = 0
+    seconds: float = 0.0
+    cuts: int = 0
+    blanks: int = 0
+    corrections: int = 0
+    compactions: int = 0
+    window_stops: int = 0
+    media: int = 0
+    thinking: int = 0
+    last: ModelError | None = None
+    tried: tuple[str, ...] = ()
+
+    @property
+    def used(self) -> int:
+        """Remedies tried; grows with every action but the last."""
+        return len(self.tried)
+
+
+def step(ladder: RecoveryLadder, outcome: CallOutcome) -> tuple[RecoveryLadder, Action]:
+    """The next thing to do. Exceptions are values here: nothing is raised."""
+    rungs = ladder.rungs
+    match outcome:
+        case GoodAnswer():
+            return ladder, DeliverAnswer()
+        case EmptyAnswer():
+            if ladder.blanks < rungs.blanks:
+                return _tried(ladder, "asked again after an empty answer", blanks=1), Retry(0.0, "empty_answer")
+            return ladder, DeliverAnswer()
+        case WindowStop():
+            if ladder.window_stops < rungs.window_stops:
+                done = _tried(ladder, "compacted when the answer met the window", window_stops=1)
+                return replace(done, last=_WINDOW_STOP), Compact(None, "context_window_stop")
+            return _give_up(ladder, _WINDOW_STOP)
+        case RemedyUseless():
+            tried = (*ladder.tried[:-1], f"{ladder.tried[-1]} (no use: {outcome.reason})") if ladder.tried else ()
+            return _give_up(replace(ladder, tried=tried), ladder.last or ModelError(outcome.reason))
+        case Overloaded() | ModelDown():
+            return _later(ladder, outcome)
+        case StreamCut():
+            if ladder.cuts < rungs.cuts:
+                return _tried(ladder, "asked again after a cut stream", outcome, cuts=1), Retry(0.0, outcome.reason)
+        case OutputTooLong() if not ladder.corrections:
+            return _tried(ladder, "asked for a shorter answer", outcome, corrections=1), Correct(outcome)
+        case PromptTooLong() if fits_already(outcome) and not ladder.corrections:
+            return _tried(ladder, "asked for a shorter answer", outcome, corrections=1), Correct(outcome)
+        case PromptTooLong() | BodyTooLarge():
+            if ladder.compactions < rungs.compactions:
+                error = outcome if isinstance(outcome, PromptTooLong) else None
+                return _tried(ladder, "compacted", outcome, compactions=1), Compact(error, outcome.reason)
+        case MediaRefused():
+            if ladder.media < rungs.media:
+                path = outcome.path if ladder.media < rungs.media - 1 else None
+                return _tried(ladder, "left media out", outcome, media=1), DropMedia(path)
+        case ThinkingRefused():
+            if ladder.thinking < rungs.thinking:
+                path = outcome.path if not ladder.thinking else None
+                return _tried(ladder, "dropped thinking", outcome, thinking=1), DropThinking(path)
+        case _:
+            pass
+    return _give_up(ladder, outcome)
+
+
+_WINDOW_STOP = ModelError("the answer met the end of the context window again")
+
+
+def _later(ladder: RecoveryLadder, error: Overloaded | ModelDown) -> tuple[RecoveryLadder, Action]:
+    """Wait as long as the server says, else 1, 2, 4, … seconds; all waiting together has an end."""
+    stated = error.retry_after_seconds if isinstance(error, Overloaded) else None
+    seconds = float(min(2**ladder.retries, 60)) if stated is None else stated
+    left = ladder.rungs.seconds - ladder.seconds
+    if ladder.retries >= ladder.rungs.retries or seconds > left:
+        return _give_up(ladder, error)
+    done = _tried(ladder, f"waited {seconds:g} s ({error.reason})", error, retries=1)
+    return replace(done, seconds=ladder.seconds + seconds), Retry(seconds, error.reason)
+
+
+def _tried(ladder: RecoveryLadder, what: str, error: ModelError | None = None, **used: int) -> RecoveryLadder:
+    counts = {name: getattr(ladder, name) + more for name, more in used.items()}
+    return replace(ladder, tried=(*ladder.tried, what), last=error or ladder.last, **counts)
+
+
+def _give_up(ladder: RecoveryLadder, error: ModelError) -> tuple[RecoveryLadder, GiveUp]:
+    return ladder, GiveUp(error, ladder.tried)
+
+
+OnDelta = Callable[[Delta], None]
+Shrinking = Callable[[], Awaitable["str | None"]]
+"""Makes the conversation smaller; returns why that changed nothing. What a call knows of compaction."""
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A request on its way: what is asked, how large we take it for, and which job it is for."""
+
+    request: ModelRequest
+    tokens: int
+    job: str = "main"
+
+
+async def record_model(session: LiveSession, about: ModelInfo) -> None:
+    """Record which model is asked from now on, and the window it states of itself (PRS-8); nothing when both stand."""
+    front = session.view.front
+    if front is None or front.model != about.id:
+        await session.record(msgspec.structs.replace(front or Front(), model=about.id))
+    limits, calibration = session.limits, session.view.state.calibration
+    is_same = calibration.model in (None, about.id)
+    window = about.window_tokens if not (is_same and calibration.window_tokens) else None
+    output = about.max_output_tokens if not (is_same and calibration.output_tokens) else None
+    if limits.window_source not in ("model", "default", "provider") or window == session.model.window_tokens:
+        window = None  # the user's word counts, and what the table says needn't be learned
+    if output is not None and output >= session.model.max_output_tokens:
+        output = None
+    was_other = not is_same and (calibration.window_tokens or calibration.output_tokens)
+    if window is None and output is None and not was_other:
+        return
+    ratio = calibration.ratio if is_same else session.model.tokens_ratio
+    learned = Calibrated(model=about.id, ratio=ratio, window_tokens=window, output_tokens=output)
+    await session.record(learned)
+    if window:
+        session.world.sink.emit(WindowLearned(about.id, window, limits.window, "the model states it"))
+
+
+async def call(
+    session: LiveSession, model: Model, asked: ModelCall, on_delta: OnDelta | None = None
+) -> Reply | ModelError:
+    """Ask once. What the model says comes back, or the error it ended with; an interruption keeps whole blocks."""
+    about, clock, sink = model.about, session.world.clock, session.world.sink
+    began, partial = clock.now(), PartialReply()
+    try:
+        reply = await _streamed(model, asked.request, partial, on_delta)
+    except ModelError as error:
+        sink.emit(ModelFailed(about.id, asked.job, error.reason, error.status, clock.now() - began))
+        return error
+    except GeneratorExit:  # nothing may be awaited any more
+        raise
+    except BaseException:
+        if asked.job == "main":
+            with anyio.CancelScope(shield=True):
+                await _keep(session, about, partial)
+        raise
+    usage = reply.usage
+    sink.emit(
+        ModelCalled(
+            about.id,
+            asked.job,
+            reply.response,
+            reply.stop_reason,
+            clock.now() - began,
+            asked.tokens,
+            usage.prompt_tokens if usage else None,
+            usage.cache_read_input_tokens if usage else None,
+            usage.output_tokens if usage else None,
+            usage_usd(reply.billed or usage, session.model) if usage and session.model.input_usd else None,
+        )
+    )
+    for edit in reply.edits:
+        sink.emit(ProviderEdited(edit.kind, edit.cleared, edit.cleared_tokens))
+    return _cut_by_server(session, about, asked, reply) or reply
+
+
+async def _streamed(model: Model, request: ModelRequest, partial: PartialReply, on_delta: OnDelta | None) -> Reply:
+    reply: Reply | None = None
+    async with aclosing(model.stream(request)) as stream:
+        async for delta in stream:
+            if isinstance(delta, Reply):
+                reply = delta
+                break
+            partial.take(delta)
+            if on_delta is not None:
+                on_delta(delta)
+    if reply is None:
+        raise ModelError("the stream ended without a reply")
+    return reply
+
+
+def _cut_by_server(session: LiveSession, about: ModelInfo, asked: ModelCall, reply: Reply) -> PromptTruncated | None:
+    """Whether a server left out the beginning of the prompt without a word (LIB-3). Media are counted too roughly."""
+    if about.protocol != "openai" or session.view.media:
+        return None
+    window = window_after_cut(asked.tokens, reply.usage)
+    if window is None or reply.usage is None:
+        return None
+    reported = reply.usage.prompt_tokens
+    session.world.sink.emit(PromptCutByServer(about.id, asked.tokens, reported, window))
+    detail = f"{asked.tokens:,} tokens were sent and {reported:,} read: raise the server's context length"
+    return PromptTruncated(detail, tokens=asked.tokens, maximum=window)
+
+
+async def _keep(session: LiveSession, about: ModelInfo, partial: PartialReply) -> None:
+    """After an interruption: whole blocks stay as an answer, so that the session goes on from there (TURN-11)."""
+    kept = partial.kept()
+    dropped = len(partial.begun) - len(kept)
+    if kept:
+        await session.append(_message(about, kept, partial, INTERRUPTED))
+    elif partial.begun:
+        data = {"response": partial.response, "blocks": dropped, "reason": INTERRUPTED}
+        await session.record(Noted(kind="answer_dropped", data=data))
+    if partial.begun:
+        session.world.sink.emit(AnswerInterrupted(about.id, partial.response, len(kept), dropped))
+
+
+def _message(
+    about: ModelInfo,
+    blocks: tuple[Block, ...],
+    reply: Reply | PartialReply,
+    stop_reason: str,
+    *,
+    note: str | None = None,
+) -> Message:
+    return Message.of(
+        "assistant",
+        blocks,
+        note=note,
+        response_id=reply.response or None,
+        model=about.id,
+        usage=reply.usage if isinstance(reply, Reply) else None,
+        stop_reason=stop_reason,
+    )
+
+
+async def append_reply(session: LiveSession, about: ModelInfo, reply: Reply, request: ModelRequest) -> None:
+    """The answer joins the conversation, with its usage and the id of its response (TURN-12)."""
+    is_edited = bool(reply.edits) or b'"type":"compaction"' in request.body
+    is_edited = is_edited or any(block.kind == "compaction" for block in reply.blocks)
+    note = PROVIDER_EDITED if is_edited else None
+    watch(session, reply)
+    await session.append(_message(about, reply.blocks, reply, reply.stop_reason, note=note))
+
+
+async def apply(
+    session: LiveSession, about: ModelInfo, remedy: Remedy, request: ModelRequest, source: str, *, shrink: Shrinking
+) -> str | None:
+    """Do what the ladder says. Returns why it changed nothing; None when it is worth asking again."""
+    sink = session.world.sink
+    if isinstance(remedy, Retry):
+        if remedy.seconds:
+            sink.emit(RetryWaited(about.id, remedy.reason, remedy.seconds))
+            await session.world.clock.sleep(remedy.seconds)
+        return None
+    match remedy:
+        case Correct():
+            await _learn(session, about, remedy.error)
+            useless = None
+        case Compact():
+            if remedy.error is not None:
+                await _learn(session, about, remedy.error)
+            useless = await shrink()
+        case DropMedia():
+            media = without_refused_media(session.view, request.groups, remedy.path)
+            useless = await _committed(session, media, source)
+        case DropThinking():
+            useless = await _without_thinking(session, request, remedy, source)
+    name = remedy.error.reason if isinstance(remedy, Correct) else remedy.reason
+    sink.emit(LadderStepped(type(remedy).__name__, name, useless is None))
+    return useless
+
+
+async def _committed(session: LiveSession, edits: tuple[Edit, ...], source: str) -> str | None:
+    return None if await session.commit(edits, session.facts(source)) else "there is nothing of the kind"
+
+
+async def _without_thinking(
+    session: LiveSession, request: ModelRequest, remedy: DropThinking, source: str
+) -> str | None:
+    """Drop what was refused; where none that stands was, close the loop, so that nothing is missing (TURN-15)."""
+    useless = await _committed(session, without_refused_thinking(session.view, request.groups, remedy.path), source)
+    if useless is None or open_loop(session.view) is None:
+        return useless
+    await session.append(*closing_lines())
+    return None
+
+
+async def _learn(session: LiveSession, about: ModelInfo, error: PromptTooLong | OutputTooLong) -> None:
+    """Record what an error states of the window, of the size, and of answers (TOK-4, PRS-8)."""
+    if isinstance(error, OutputTooLong):
+        ratio = session.view.state.calibration.ratio
+        await session.record(Calibrated(model=about.id, ratio=ratio, output_tokens=error.maximum))
+        return
+    before = session.limits.window
+    learned = correction(session.view, session.facts(), error, about.id)
+    await session.record(learned)
+    if learned.window_tokens:
+        session.world.sink.emit(WindowLearned(about.id, learned.window_tokens, before, error.reason))

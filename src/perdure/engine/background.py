@@ -1,0 +1,179 @@
+"""Keepers: work in the background after answers, such as session notes and memory extraction (TURN-12)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from perdure.context.policy import Facts
+from perdure.context.view import ContextView
+from perdure.engine.models import BackgroundModels, background_models, with_background_models
+from perdure.engine.session import LiveSession
+from perdure.errors import JournalError, PerdureError
+from perdure.events import JournalRepaired, KeeperDeferred, KeeperDone, KeeperFailed, KeeperStarted
+from perdure.ports import Jobs, Sink
+from perdure.transcript.records import Record, Repaired
+
+
+class Keeper(Protocol):
+    """One kind of background work.
+
+    `is_due` looks at the live view and returns at once. `keep` gets a copy that is its own; the records it returns are
+    committed later, those of a run that failed are none.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def is_due(self, view: ContextView, facts: Facts) -> bool: ...
+
+    async def keep(self, view: ContextView, facts: Facts) -> Sequence[Record]: ...
+
+
+# --- the machine of one keeper --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperState:
+    """Whether it runs, and whether it was asked for meanwhile."""
+
+    is_running: bool = False
+    is_wanted: bool = False
+    is_closed: bool = False
+
+
+KeeperEvent = Literal["asked", "ended", "closed"]
+KeeperAction = Literal["start", "wait", "nothing"]
+
+
+def step(state: KeeperState, event: KeeperEvent) -> tuple[KeeperState, KeeperAction]:
+    """asked: start, or remember that it was wanted; ended: start again if it was; closed: never again."""
+    if event == "closed":
+        return replace(state, is_wanted=False, is_closed=True), "nothing"
+    if event == "asked":
+        if state.is_closed:
+            return state, "nothing"
+        if state.is_running:
+            return replace(state, is_wanted=True), "wait"
+        return replace(state, is_running=True), "start"
+    if state.is_wanted and not state.is_closed:
+        return replace(state, is_wanted=False), "start"
+    return replace(state, is_running=False, is_wanted=False), "nothing"
+
+
+# --- all keepers of a session ---------------------------------------------------------------------------------------
+
+
+class Keepers:
+    """The keepers of one session, on a `Jobs` port."""
+
+    def __init__(self, jobs: Jobs, keepers: Sequence[Keeper] = ()) -> None:
+        self._jobs = jobs
+        self._keepers = {keeper.name: keeper for keeper in keepers}
+        self._states = {name: KeeperState() for name in self._keepers}
+        self._asked: dict[str, BackgroundModels] = {}  # what helped when each was asked for last
+        self._records: list[Record] = []
+
+    def after_reply(self, session: LiveSession, source: str = "user") -> None:
+        """Start what is due after an answer to `source`. Returns at once."""
+        facts = session.facts(source)
+        for name, keeper in self._keepers.items():
+            if self._is_due(session, keeper, facts):
+                self._asked[name] = background_models(session)
+                self._on(session, name, "asked")
+
+    def _is_due(self, session: LiveSession, keeper: Keeper, facts: Facts) -> bool:
+        try:
+            return keeper.is_due(session.view, facts)
+        except Exception as e:  # the boundary to keepers: they never fail a turn (TURN-12)
+            session.world.sink.emit(KeeperFailed(keeper.name, type(e).__name__, 0.0))
+            return False
+
+    def _on(self, session: LiveSession, name: str, event: KeeperEvent) -> None:
+        self._states[name], action = step(self._states[name], event)
+        if action == "wait":
+            session.world.sink.emit(KeeperDeferred(name))
+        elif action == "start":
+            session.world.sink.emit(KeeperStarted(name))
+            self._jobs.start(name, self._work(session, self._keepers[name]))
+
+    def _work(self, session: LiveSession, keeper: Keeper) -> Callable[[], Awaitable[None]]:
+        view, facts = session.view.copy(), session.facts()
+        clock, sink, by = session.world.clock, session.world.sink, self._asked[keeper.name]
+
+        async def work() -> None:
+            began = clock.now()
+            try:
+                with with_background_models(session, by):
+                    records = tuple(await keeper.keep(view, facts))
+            except Exception as e:  # the boundary to keepers: they never fail a turn (TURN-12)
+                sink.emit(KeeperFailed(keeper.name, type(e).__name__, clock.now() - began))
+            else:
+                self._records += records
+                sink.emit(KeeperDone(keeper.name, clock.now() - began, len(records)))
+            self._on(session, keeper.name, "ended")
+
+        return work
+
+    async def collect(self, session: LiveSession) -> None:
+        """Commit what finished keepers gave. Only the session's owner calls this, between turns.
+
+        It fails no turn (TURN-12): what the disk doesn't take now waits for the next time, and of what the session
+        refuses, only that is lost, and said.
+        """
+        most = len(self._records)
+        while self._records:
+            batch = tuple(self._records[:most])
+            try:
+                await session.record(*batch)
+            except JournalError as e:
+                session.world.sink.emit(KeeperFailed("collect", type(e).__name__, 0.0))
+                return
+            except PerdureError as e:
+                if len(batch) > 1:
+                    most = 1  # one of them can't be recorded: each by itself
+                    continue
+                session.world.sink.emit(KeeperFailed("collect", type(e).__name__, 0.0))
+            self._records = self._records[len(batch) :]
+
+    async def settle(self, session: LiveSession, seconds: float | None = None) -> bool:
+        """Wait until no keeper runs, at most so long, and commit what they gave; False when one still runs."""
+        is_quiet = await self._jobs.settle(seconds)
+        await self.collect(session)
+        return is_quiet
+
+    async def close(self, session: LiveSession, seconds: float = 5.0) -> None:
+        """No keeper starts any more; running ones get a moment to end, and are cancelled then."""
+        for name in self._states:
+            self._states[name], _ = step(self._states[name], "closed")
+        await self._jobs.settle(seconds)
+        await self._jobs.close()
+        await self.collect(session)
+
+
+class UnverifiedJournal(Protocol):
+    """A journal that can be looked at behind its last boundary, once."""
+
+    @property
+    def has_past(self) -> bool: ...
+
+    async def look_back(self) -> tuple[Repaired, ...]: ...
+
+
+class VerificationKeeper:
+    """Runs once, after the first answer, so that it delays no turn. What it finds is set aside, recorded and said."""
+
+    name = "verify"
+
+    def __init__(self, journal: UnverifiedJournal, sink: Sink) -> None:
+        self._journal = journal
+        self._sink = sink
+
+    def is_due(self, view: ContextView, facts: Facts) -> bool:
+        return self._journal.has_past
+
+    async def keep(self, view: ContextView, facts: Facts) -> Sequence[Record]:
+        for repaired in await self._journal.look_back():
+            self._sink.emit(JournalRepaired(repaired.line, repaired.what))
+        return ()

@@ -1,0 +1,227 @@
+"""Consolidation of a memory directory, and the keeper that does it when it is due (MEM-11)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import msgspec
+
+from perdure.compaction.side_requests import side_request
+from perdure.context.policy import Facts
+from perdure.context.replies import ModelInfo, Reply
+from perdure.context.request import ModelRequest
+from perdure.context.view import ContextView
+from perdure.engine.models import OFFLINE, JobModels, ask_job, background_models
+from perdure.engine.remember import GuardedMemory
+from perdure.engine.session import LiveSession
+from perdure.errors import FileRefused, FolderBusy, MemoryChanged
+from perdure.events import MemoryConsolidated
+from perdure.memory.changes import MemoryProposal, Stamp, diff, least_trusted
+from perdure.memory.consolidation import (
+    ConsolidationPlan,
+    DatedMemory,
+    files_after,
+    overlapping_groups,
+    plan_consolidation,
+    plan_indexed,
+    question,
+    rewritten,
+    system_prompt,
+)
+from perdure.memory.index_file import IndexLimits
+from perdure.memory.trust.gate import new_violation
+from perdure.ports import MemoryLog, MemoryUpkeep, Model
+from perdure.text.frontmatter import front_matter
+from perdure.transcript.records import Record
+
+MOST_FILES = 5_000
+ANSWER_TOKENS = 4_000
+COPIED = 4  # files of one second: they were copied or checked out, and weren't written then
+_DAY = re.compile(r"(20\d\d)[-_](\d\d)[-_](\d\d)")
+MOST_GROUPS = 20  # that a model is asked about in one go
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolidationResult:
+    """What was done, or with `dry_run` would be: the diff, what was merged and dropped, and what is left to look at.
+
+    `outcome`: nothing, written, waits (in the inbox), changed (somebody wrote meanwhile: nothing was done) or dry-run.
+    `change` is the id by which it is undone or reviewed.
+    """
+
+    outcome: str
+    diff: str = ""
+    change: str = ""
+    order: ConsolidationPlan = field(default_factory=ConsolidationPlan)
+    model: str = OFFLINE
+
+
+@dataclass(frozen=True, slots=True)
+class Consolidator:
+    """Puts one directory in order. `log` tells where its files come from; `session` is for asking `models` only."""
+
+    memory: GuardedMemory
+    log: MemoryLog
+    limits: IndexLimits
+    session: LiveSession | None = None
+    models: Sequence[Model] = ()
+
+    async def run(self, stamp: Stamp, *, dry_run: bool = False) -> ConsolidationResult:
+        """Read everything, make the plan, and apply it. Raises `FileRefused` for a directory that can't be read."""
+        files = await self._files()
+        order = plan_consolidation(files, self.limits)
+        order, model = await self._contradictions(files, order)
+        order = self._allowed(files, order)
+        batch = order.batch(files)
+        if batch is None:
+            return self._told(ConsolidationResult(outcome="nothing", order=order, model=model))
+        done = ConsolidationResult(outcome="dry-run", diff=diff(batch, None), order=order, model=model)
+        if dry_run:
+            return done
+        origin = least_trusted((*batch.origins, stamp.origin))
+        try:
+            made = await self.memory.change(batch, msgspec.structs.replace(stamp, origin=origin))
+        except MemoryChanged:
+            return self._told(replace(done, outcome="changed"))
+        if isinstance(made, MemoryProposal):
+            return self._told(replace(done, outcome="waits", change=made.id))
+        return self._told(replace(done, outcome=made.outcome, change=made.entry))
+
+    def _told(self, done: ConsolidationResult) -> ConsolidationResult:
+        order = done.order
+        removed = sum(text is None for text in order.texts.values())
+        changed = len(order.texts) - removed
+        self.memory.sink.emit(
+            MemoryConsolidated(done.model, done.outcome, len(order.merged), changed, removed, len(order.left))
+        )
+        return done
+
+    async def _files(self) -> dict[str, DatedMemory]:
+        """All files, as of when they were last written: what the file says of that, else the log, else the disk."""
+        known = await self.log.provenance()
+        found: dict[str, DatedMemory] = {}
+        stats = (await self.memory.store.listing()).files[:MOST_FILES]
+        times = Counter(int(stat.mtime) for stat in stats)
+        for stat in stats:
+            if not stat.name.endswith(".md"):
+                continue
+            try:
+                file = await self.memory.store.read(stat.name)
+            except FileRefused:
+                continue
+            if file is None or "\udc80" <= max(file.text, default="") <= "\udcff":
+                continue  # gone, or no UTF-8: nobody should rewrite that
+            about = known.get(stat.name)
+            is_ours = about is not None and about.digest == file.digest
+            at = about.stamp.at if about is not None and is_ours else None
+            at = _said_at(stat.name, file.text) or at
+            is_dated = at is not None or times[int(stat.mtime)] < COPIED
+            origin = about.least if about is not None else "assistant"
+            found[stat.name] = DatedMemory(
+                name=stat.name, text=file.text, at=at or stat.mtime, is_dated=is_dated, origin=origin
+            )
+        return found
+
+    def _allowed(self, files: dict[str, DatedMemory], order: ConsolidationPlan) -> ConsolidationPlan:
+        """Without the merges that the gate would refuse: they stay as they are, and are said."""
+        batch = order.batch(files)
+        for change in batch.changes if batch else ():
+            broken = new_violation(change)
+            if broken is None:
+                continue
+            sources = {change.name, *(gone for gone, into in order.merged.items() if into == change.name)}
+            kept = {name: one for name, one in files.items() if name not in sources}
+            again = plan_consolidation(kept, self.limits)
+            without = {n: t for n, t in again.texts.items() if not n.endswith("MEMORY.md")}
+            return replace(again, texts=without, left=(*again.left, f"{change.name}: breaks the rule {broken[0]}"))
+        return order
+
+    # --- with a model
+
+    async def _contradictions(
+        self, files: dict[str, DatedMemory], order: ConsolidationPlan
+    ) -> tuple[ConsolidationPlan, str]:
+        """What a model makes of memories about one subject, as far as its answer accounts for every line."""
+        models = [one for one in self.models if one.about.id != OFFLINE]
+        if not models or self.session is None:
+            return order, OFFLINE
+        groups = overlapping_groups(files_after(files, order))[:MOST_GROUPS]
+        asked, tried = OFFLINE, list[str]()
+        for group in groups:
+            facts = self.session.facts("memory")
+
+            def asking(about: ModelInfo, text: str = question(group)) -> tuple[ModelRequest, int]:
+                tried.append(about.id)
+                return side_request(about, facts, system=system_prompt(), text=text, output_tokens=ANSWER_TOKENS)  # noqa: B023
+
+            said = await ask_job(self.session, JobModels(extractor=tuple(models)), "extractor", asking)
+            if not isinstance(said, Reply):
+                order = replace(order, left=(*order.left, f"a model wasn't to be had: {said.reason}"))
+                break
+            asked = tried[-1]  # whoever answered: a fall-back, where the first didn't
+            order = rewritten(group, said.text, order)
+        return (plan_indexed(files, order, self.limits) if asked != OFFLINE else order), asked
+
+
+def _said_at(name: str, text: str) -> float | None:
+    """The day that a file, or its name, says it was last changed on, in seconds; None when it doesn't say."""
+    front = front_matter(text)
+    fields = [front.text(one) or front.inner("metadata").get(one) for one in ("modified", "updated", "date", "created")]
+    for value in (*fields, name, front.text("name")):
+        found = _DAY.search(value) if isinstance(value, str) else None
+        if found is not None:
+            try:
+                return datetime(*map(int, found.groups()), tzinfo=UTC).timestamp()  # type: ignore[arg-type,misc]
+            except ValueError:
+                continue
+    return None
+
+
+NAME = "dream"
+HOUR_SECONDS = 3_600.0
+MAIN = "user"
+
+
+@dataclass(slots=True)
+class ConsolidationKeeper:
+    """It looks once an hour at the end of a turn, when nobody waits for anything. What agents may do, it may do."""
+
+    session: LiveSession
+    memory: GuardedMemory
+    log: MemoryLog
+    upkeep: MemoryUpkeep
+    name: str = NAME
+    _looked: float | None = None
+
+    def is_due(self, view: ContextView, facts: Facts) -> bool:
+        settings, now = facts.settings, facts.now or 0.0
+        is_on = settings.memory and settings.memory_consolidate and self.memory.mode not in ("off", "read-only")
+        message = view.items[-1].message if view.items else None
+        if not is_on or facts.source != MAIN or message is None or message.role != "assistant" or message.tool_uses:
+            return False
+        if self._looked is not None and now - self._looked < HOUR_SECONDS:
+            return False
+        self._looked = now
+        return True
+
+    async def keep(self, view: ContextView, facts: Facts) -> Sequence[Record]:
+        settings, clock = facts.settings, self.session.world.clock
+        seconds = settings.memory_consolidate_hours * HOUR_SECONDS
+        wanted = settings.memory_consolidate_sessions
+        if not await self.upkeep.is_due(self.session.name, clock.now(), seconds=seconds, sessions=wanted):
+            return ()
+        helpers = background_models(self.session).helpers
+        limits = IndexLimits(settings.memory_index_lines, settings.memory_index_bytes)
+        consolidator = Consolidator(self.memory, self.log, limits, session=self.session, models=helpers.extractor)
+        try:
+            async with self.upkeep.alone():
+                stamp = Stamp(origin="assistant", at=clock.now(), session=self.session.name)
+                if (await consolidator.run(stamp)).outcome != "changed":
+                    await self.upkeep.done(clock.now())
+        except FolderBusy:
+            return ()  # somebody else is at it
+        return ()

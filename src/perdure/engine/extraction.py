@@ -1,0 +1,430 @@
+"""The keeper that extracts memories after a turn, and the fork it asks (MEM-6)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+
+from perdure import prompts
+from perdure.context.cost import spending_record
+from perdure.context.cuts import legal_cuts
+from perdure.context.policy import Facts
+from perdure.context.provenance import UserMessage, user_messages, voices, writes_memory
+from perdure.context.view import ContextView
+from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork
+from perdure.engine.models import OFFLINE, background_models
+from perdure.engine.remember import GuardedMemory
+from perdure.engine.session import LiveSession
+from perdure.errors import FileRefused, MemoryChanged, MemoryRefused, PerdureError
+from perdure.events import ExtractionFellBack, ExtractionSkipped, MemoriesExtracted
+from perdure.memory import pace as pacing
+from perdure.memory.changes import MemoryBatch, MemoryProposal, Origin, SaveMemory, Stamp
+from perdure.memory.dates import day_of
+from perdure.memory.files import INDEX, topic
+from perdure.memory.pace import AnswerGiven, UpdatePace, UpdateTriggers
+from perdure.memory.permits import BASH, GLOB, GREP, PERMIT_EDIT, WRITE, WRITES, MemoryPermit, answer_read
+from perdure.memory.remarks import Remark, remarks
+from perdure.memory.retrieval import TURN_FLOOR, MemoryCard, MemoryQuery
+from perdure.memory.save import free_name, is_known, memory_text, with_line
+from perdure.ports import Memories, MemorySearch, Model
+from perdure.transcript.messages import Usage
+from perdure.transcript.records import Cursor, Record
+from perdure.transcript.spoken import spoken
+
+MOST_FILES = 2_000  # of a directory, whose texts an extractor may search
+MOST_MEMORY_CHARS = 20_000  # of one that a model writes
+LISTED = 200
+_MEMORY = re.compile(r'^<memory file="([^"\n]+)">\n(.*?)^</memory>\s*$', re.MULTILINE | re.DOTALL)
+
+
+@dataclass(slots=True)
+class MemoryDraft:
+    """The texts of a directory as the fork sees them: read when first wanted, and edited here only."""
+
+    store: Memories
+    permit: MemoryPermit
+    bases: dict[str, str | None] = field(default_factory=dict)  # as they were read
+    texts: dict[str, str] = field(default_factory=dict)  # as they are now
+    _has_all: bool = False
+
+    async def run(self, tool: str, arguments: Mapping[str, Any]) -> ForkToolResult:
+        """Do an allowed call."""
+        try:
+            if tool in WRITES:
+                return await self._written(tool, arguments)
+            if tool in (BASH, GREP, GLOB):
+                await self._read_all()
+            else:
+                await self._text(self.permit.name_of(arguments.get("file_path") or arguments.get("path")) or "")
+        except FileRefused as e:
+            return ForkToolResult(str(e), is_error=True)
+        return ForkToolResult(*answer_read(tool, arguments, self.texts, self.permit))
+
+    async def _written(self, tool: str, arguments: Mapping[str, Any]) -> ForkToolResult:
+        name = self.permit.name_of(arguments.get("file_path") or arguments.get("path")) or ""
+        current = await self._text(name)
+        if tool == WRITE:
+            new = arguments.get("content")
+            if not isinstance(new, str):
+                return ForkToolResult("content has to be a text", is_error=True)
+        else:
+            old, to = arguments.get("old_string"), arguments.get("new_string")
+            if current is None or not isinstance(old, str) or not isinstance(to, str):
+                return ForkToolResult(
+                    f"{name}: there is no such memory, or old_string or new_string is no text", is_error=True
+                )
+            times = current.count(old) if old else 0
+            if times != 1 and not (times and arguments.get("replace_all") is True):
+                return ForkToolResult(f"old_string is {times} times in {name}", is_error=True)
+            new = current.replace(old, to)
+        if len(new) > MOST_MEMORY_CHARS:
+            return ForkToolResult(f"{name}: over {MOST_MEMORY_CHARS:,} characters: a memory is short", is_error=True)
+        self.texts[name] = new if new.endswith("\n") else f"{new}\n"
+        return ForkToolResult("done")
+
+    async def read_answer(self, text: str) -> str | None:
+        """Take the memories that an answer holds as text; what to say about those that were refused."""
+        wrong = []
+        for name, content in _MEMORY.findall(text):
+            arguments = {"file_path": name, "content": content}
+            denial = self.permit.denial(WRITE, arguments)
+            answer = ForkToolResult(denial, is_error=True) if denial else await self.run(WRITE, arguments)
+            wrong += [f"{name}: {answer.text}"] if answer.is_error else []
+        return "\n".join(("These were not saved:", *wrong)) if wrong else None
+
+    async def _text(self, name: str) -> str | None:
+        if name and name not in self.bases:
+            file = await self.store.read(name)
+            self.bases[name] = file.text if file else None
+            if file:
+                self.texts[name] = file.text
+        return self.texts.get(name)
+
+    async def _read_all(self) -> None:
+        if not self._has_all:
+            for stat in (await self.store.listing()).files[:MOST_FILES]:
+                await self._text(stat.name)
+        self._has_all = True
+
+    @property
+    def changes(self) -> tuple[SaveMemory, ...]:
+        """What came of the edits."""
+        return tuple(
+            SaveMemory(name=name, text=text, base=self.bases.get(name))
+            for name, text in self.texts.items()
+            if text != self.bases.get(name)
+        )
+
+
+async def extract_by_model(
+    session: LiveSession,
+    seen: tuple[ContextView, Facts],
+    models: Sequence[Model],
+    store: Memories,
+    about: tuple[str, str, str],
+) -> tuple[ForkResult, tuple[SaveMemory, ...]]:
+    """Let a model say what is worth saving. `about`: the directory, its memories as a list, and since when to look.
+
+    Gives the fork, with a reason in it where it failed, and the changes that it wants.
+    """
+    view, facts = seen
+    where, memories, since = about
+    turns = facts.settings.memory_extract_turns
+    desk = MemoryDraft(store, MemoryPermit(where))
+    has_tools = {PERMIT_EDIT, WRITE} <= _tools(view)
+    how = "memory_extract_by_tool" if has_tools else "memory_extract_by_text"
+    words = prompts.render(
+        "memory_extract",
+        since=since,
+        directory=where,
+        memories=memories,
+        today=day_of(facts.now or 0.0).isoformat(),
+        how=prompts.render(how, turns=str(turns)) if has_tools else prompts.source(how),
+    )
+    was_writing: list[bool] = []
+
+    async def run(tool: str, arguments: Mapping[str, Any]) -> ForkToolResult:
+        was_writing.append(tool in WRITES)
+        return await desk.run(tool, arguments)
+
+    def goes_on(answers: Sequence[ForkToolResult]) -> bool:
+        """Writing ends it, when all of it was done: nothing is paid for hearing so."""
+        ran, wrote = bool(was_writing), bool(was_writing) and all(was_writing)
+        was_writing.clear()
+        return not (ran and wrote) or any(answer.is_error for answer in answers)
+
+    errand = ForkTask(
+        job="extractor",
+        instruction=words,
+        permit=desk.permit.denial,
+        run=run,
+        goes_on=goes_on,
+        reply=desk.read_answer,
+        most_turns=turns,
+    )
+    return await run_fork(session, view, facts, models, errand), desk.changes
+
+
+def memory_list(cards: Sequence[MemoryCard]) -> str:
+    """The memories that there are, a line for each, for a model that is to change one rather than add another."""
+    lines = [f"- {card.file} [{card.type or 'untyped'}] {card.name}: {card.description[:120]}" for card in cards]
+    return "\n".join(lines) or "none yet"
+
+
+def _tools(view: ContextView) -> set[str]:
+    found = set()
+    for raw in view.front.tools if view.front else ():
+        tool = msgspec.json.decode(raw)
+        found.add((tool.get("function") or tool).get("name"))
+    return found
+
+
+NAME = "memory"  # of the keeper, its cursor, and the source of its requests (PRS-5)
+MAIN = "user"
+_TRIES = 3  # somebody may change the index while we write
+
+
+@dataclass(slots=True)
+class ExtractionCounts:
+    """What became of what was found."""
+
+    written: int = 0
+    proposed: int = 0
+    known: int = 0
+    refused: int = 0
+
+
+@dataclass(slots=True)
+class ExtractionKeeper:
+    """The keeper (`engine.keepers.Keeper`) of one session. It reads the session and never changes it."""
+
+    session: LiveSession
+    memory: GuardedMemory
+    search: MemorySearch
+    name: str = NAME
+    pace: UpdatePace | None = None
+    fork: ForkResult | None = None  # the last one, with its own journal
+    _said: str = ""
+    _may_ask: bool = True
+    _unrecorded: list[Record] = field(default_factory=list)  # spent, until a run that succeeds takes it along
+
+    # --- when -------------------------------------------------------------------------------------------------------
+
+    def is_due(self, view: ContextView, facts: Facts) -> bool:
+        settings = facts.settings
+        if not (settings.memory and settings.memory_extract) or self.memory.mode in ("off", "read-only"):
+            return False
+        message = view.items[-1].message if view.items else None
+        if message is None or message.role != "assistant" or message.tool_uses:
+            return False  # in the middle of a turn
+        why = self._why_not(view)
+        if why:
+            self._skipped(why)
+            return False
+        has_remarks = any(remarks(one.text, one.at) for one in self._heard(view, len(view.items)))
+        limits = _limits(facts, has_models=bool(self._chain()), has_remarks=has_remarks)
+        answered = AnswerGiven(
+            message=message.id,
+            tokens=view.size.base,
+            calls=0,
+            at=facts.now or 0.0,
+            is_main=facts.source == MAIN,
+            is_compacting=self.session.is_compacting,
+        )
+        self.pace, action = pacing.step(self.pace or self._resumed(), answered, limits)
+        if isinstance(action, pacing.SkipUpdate):
+            self._skipped(action.reason)
+        if isinstance(action, pacing.StartUpdate):
+            self._may_ask = action.may_ask
+        return not isinstance(action, pacing.SkipUpdate)
+
+    def _why_not(self, view: ContextView) -> str:
+        """Nothing was said since the last look, or the turn that ended wrote memory itself."""
+        for item in reversed(view.items[_after(view) :]):
+            if any(writes_memory(use, self.search.where) for use in item.message.tool_uses):
+                return "turn_wrote"
+            if spoken(item.message):
+                return ""
+        return "nothing_new"
+
+    def _heard(self, view: ContextView, upto: int) -> tuple[UserMessage, ...]:
+        return user_messages(view, _after(view), upto, partial(writes_memory, where=self.search.where))
+
+    def _resumed(self) -> UpdatePace:
+        """What models of this job read and wrote before this process counts, too (SM-9)."""
+        return UpdatePace(
+            has_begun=True, spent=tuple((s.at, s.tokens) for s in self.session.spent if s.job == "extractor")
+        )
+
+    def _skipped(self, reason: str) -> None:
+        if reason != self._said:
+            self.session.world.sink.emit(ExtractionSkipped(reason))
+        self._said = reason
+
+    def _chain(self) -> tuple[Model, ...]:
+        helpers = background_models(self.session).helpers
+        return tuple(one for one in helpers.extractor if one.about.id != OFFLINE)
+
+    # --- how --------------------------------------------------------------------------------------------------------
+
+    async def keep(self, view: ContextView, facts: Facts) -> Sequence[Record]:
+        self._said, self.fork = "", None
+        facts = replace(facts, source=NAME)
+        limits = _limits(facts, has_models=True, has_remarks=True)
+        tally = ExtractionCounts()
+        try:
+            covered = await self._by_model(view, facts, tally)
+            if covered is None:
+                covered = await self._by_rules(view, tally)
+        except Exception:
+            self._over(pacing.UpdateFailed(at=self._now, tokens=self._tokens), limits)
+            raise
+        self._over(pacing.UpdateEnded(at=self._now, tokens=self._tokens), limits)
+        self._tell(tally)
+        if covered <= _after(view):
+            return ()
+        spent, self._unrecorded = self._unrecorded, []
+        return (Cursor(name=NAME, message=view.items[covered - 1].message.id), *spent)
+
+    def _over(self, event: pacing.Event, limits: UpdateTriggers) -> None:
+        self.pace, action = pacing.step(self.pace or UpdatePace(), event, limits)
+        if isinstance(action, pacing.StartUpdate):
+            self._may_ask = action.may_ask
+
+    @property
+    def _now(self) -> float:
+        return self.session.world.clock.now()
+
+    @property
+    def _tokens(self) -> int:
+        return self.fork.usage.total_tokens if self.fork else 0
+
+    def _tell(self, tally: ExtractionCounts) -> None:
+        fork = self.fork
+        usage = fork.usage if fork else Usage()
+        self.session.world.sink.emit(
+            MemoriesExtracted(
+                fork.about.id if fork and not fork.reason else OFFLINE,
+                tally.written,
+                tally.proposed,
+                tally.known,
+                tally.refused,
+                usage.total_tokens,
+                fork.usd if fork else None,
+            )
+        )
+
+    async def _by_model(self, view: ContextView, facts: Facts, tally: ExtractionCounts) -> int | None:
+        """What a model wants saved is saved; how far it saw, or None when it didn't do it, which is said."""
+        models = self._chain() if self._may_ask else ()
+        if not models:
+            return None
+        words = self._heard(view, len(view.items))
+        wanted = MemoryQuery(
+            query="\n".join(one.text for one in words)[-4_000:], limit=LISTED, floor=0.0, now=self._now
+        )
+        cards = (await self.search.find(wanted, fill=True)).cards
+        since = f'"{words[0].text[:80]}"' if words else "the beginning"
+        about = (self.search.where, memory_list(cards), since)
+        fork, changes = await extract_by_model(self.session, (view, facts), models, self.memory.store, about)
+        self.fork = fork
+        if (spent := fork.spent(self._now)) is not None:
+            self._unrecorded.append(spending_record(spent))
+        if fork.reason and not (changes and fork.reason.startswith("turns:")):
+            self.session.world.sink.emit(ExtractionFellBack(fork.about.id, fork.reason))
+            return None
+        who = voices(view, fork.upto)
+        message = words[-1].message if words else ""
+        for change in changes:
+            origin = await anyio.to_thread.run_sync(who.origin, change.text, change.base)
+            await self._save(change, self._stamp(message, origin), tally)
+        return fork.upto
+
+    async def _by_rules(self, view: ContextView, tally: ExtractionCounts) -> int:
+        """Save what the rules find in the user's words up to the last closed pair; how far that is."""
+        upto = legal_cuts(view, loops=False)[-1]
+        for one in self._heard(view, upto):
+            for remark in remarks(one.text, one.at or self._now):
+                await self._save_remark(remark, one, tally)
+        return upto
+
+    async def _save_remark(self, remark: Remark, source: UserMessage, tally: ExtractionCounts) -> None:
+        found = await self.search.find(MemoryQuery(query=remark.text, floor=TURN_FLOOR, now=self._now))
+        near = await self.search.read(tuple(one.card.file for one in found.chosen))
+        names = {stat.name for stat in (await self.memory.store.listing()).files}
+        own = f"{remark.stem}.md"  # the search may not have seen yet what was saved a moment ago
+        if own in names and (file := await self.memory.store.read(own)) is not None:
+            near = (*near, topic(own, file.text))
+        if any(is_known(remark.text, one) for one in near):
+            tally.known += 1
+            return
+        text = memory_text(name=remark.name, description=remark.text, type=remark.type, body=remark.body)
+        change = SaveMemory(name=free_name(remark.stem, names), text=text)
+        await self._save(change, self._stamp(source.message, "user"), tally)
+
+    # --- saving -----------------------------------------------------------------------------------------------------
+
+    def _stamp(self, message: str, origin: Origin) -> Stamp:
+        return Stamp(origin=origin, at=self._now, session=self.session.name, message=message)
+
+    async def _save(self, change: SaveMemory, stamp: Stamp, tally: ExtractionCounts) -> None:
+        """A memory and its line in the index, as one change; what waits already isn't proposed again."""
+        if await self._waits(change):
+            tally.known += 1
+            return
+        for left in reversed(range(_TRIES)):
+            try:
+                done = await self.memory.change(await self._with_index(change), stamp)
+            except MemoryRefused:
+                tally.refused += 1  # the gate said which rule it broke
+                return
+            except MemoryChanged:
+                if left:
+                    continue
+                raise PerdureError(f"{change.name}: it kept changing while it was saved; the next turn tries") from None
+            if isinstance(done, MemoryProposal):
+                tally.proposed += 1
+            else:
+                tally.written += done.outcome != "unchanged"
+                tally.known += done.outcome == "unchanged"
+            return
+
+    async def _with_index(self, change: SaveMemory) -> MemoryBatch:
+        folder = change.name.rpartition("/")[0]
+        name = f"{folder}/{INDEX}" if folder else INDEX
+        index = await self.memory.store.read(name)
+        base = index.text if index else None
+        line = SaveMemory(name=name, text=with_line(base, topic(change.name, change.text)), base=base)
+        return MemoryBatch(name=change.name, changes=(change, line) if line.text != base else (change,))
+
+    async def _waits(self, change: SaveMemory) -> bool:
+        for proposal in await self.memory.store.pending():
+            made = proposal.change.changes if isinstance(proposal.change, MemoryBatch) else (proposal.change,)
+            if any(isinstance(one, SaveMemory) and (one.name, one.text) == (change.name, change.text) for one in made):
+                return True
+        return False
+
+
+def _after(view: ContextView) -> int:
+    """The first position that no extraction has covered."""
+    cursor = view.state.cursors.get(NAME)
+    position = view.positions.get(cursor.message) if cursor is not None else None
+    return 0 if position is None else position + 1
+
+
+def _limits(facts: Facts, *, has_models: bool, has_remarks: bool) -> UpdateTriggers:
+    """Rules cost nothing, so they look after every turn; a model waits until there is something to read (SM-9)."""
+    settings = facts.settings
+    return UpdateTriggers(
+        first_tokens=0,
+        growth_tokens=settings.memory_extract_growth_tokens if has_models and not has_remarks else 0,
+        calls=0,
+        runs_per_hour=settings.memory_extract_runs_per_hour if has_models else 0,
+        tokens_per_hour=settings.memory_extract_tokens_per_hour,
+    )

@@ -1,0 +1,245 @@
+"""Forks: a helper that asks a model on the conversation's cached prefix, within a permit (SM-3, MEM-6, SEC-3).
+
+A fork begins at the last closed pair of what was sent, asks for one thing, and runs the calls that its permit allows;
+every other call is answered with the permit's words. It reads a copy of the view and changes nothing of the session:
+what it says is in its own journal, in memory. It never prepares or compacts (PRS-5), and ends with the first error that
+waiting doesn't mend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from perdure.compaction.side_requests import ForkBase, ForkTurn, can_go_on, fork_base, fork_request
+from perdure.context.cost import ForkSpending, add_usage, usage_usd
+from perdure.context.models import model_spec
+from perdure.context.policy import Facts
+from perdure.context.replies import ModelInfo, Reply
+from perdure.context.request import ModelRequest
+from perdure.context.view import ContextView
+from perdure.engine.models import Job, JobModels, ask_job
+from perdure.engine.session import LiveSession
+from perdure.errors import ModelError
+from perdure.events import ForkEnded, ModelFellBack
+from perdure.ports import Model
+from perdure.transcript.blocks import Block, ToolUse
+from perdure.transcript.messages import Message, MessageId, ToolUseId, Usage
+
+Permit = Callable[[str, Mapping[str, Any]], str | None]
+"""Why a call of a tool with these arguments is denied; None when it is allowed. A pure function, asked at each call."""
+
+_BROKEN_OFF = {"max_tokens": "cut_off", "model_context_window_exceeded": "cut_off", "refusal": "refused"}
+
+
+@dataclass(frozen=True, slots=True)
+class ForkToolResult:
+    """What a tool says to a fork."""
+
+    text: str
+    is_error: bool = False
+
+
+async def no_reply(text: str) -> str | None:
+    """The answer to a fork that called nothing: it is done."""
+    return None
+
+
+def always_continue(answers: Sequence[ForkToolResult]) -> bool:
+    """A fork goes on after its calls, until it makes none."""
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkTask:
+    """What a fork is for.
+
+    `run` does an allowed call. `goes_on` says after the calls of a turn whether the model is to see the answers;
+    `reply` what to say to a model that called nothing (None: it is done). There are at most `most_turns` calls of it.
+    """
+
+    job: Job
+    instruction: str
+    permit: Permit
+    run: Callable[[str, Mapping[str, Any]], Awaitable[ForkToolResult]]
+    goes_on: Callable[[Sequence[ForkToolResult]], bool] = always_continue
+    reply: Callable[[str], Awaitable[str | None]] = no_reply
+    most_turns: int = 4
+
+
+@dataclass(slots=True)
+class ForkResult:
+    """A fork as it ran. `reason` is empty when it ended by itself, else why it ended: its first word is a code.
+
+    `covers` is the last message of the conversation that it saw, at position `upto` - 1. `journal` holds what it was
+    asked, what it said, and what it was told: its own, nothing of it is in the conversation. `usage` is the sum of all
+    turns, `usd` their price, None where that isn't known.
+    """
+
+    job: Job
+    about: ModelInfo
+    covers: MessageId | None = None
+    upto: int = 0
+    reason: str = ""
+    turns: int = 0
+    allowed: int = 0
+    denied: int = 0
+    usage: Usage = field(default_factory=Usage)
+    usd: float | None = None
+    journal: list[Message] = field(default_factory=list)
+    is_error: bool = False  # it ended with an error of the model, so another model may be asked
+
+    def spent(self, at: float) -> ForkSpending | None:
+        """What it cost, for the journal; None when no answer came."""
+        if not self.turns:
+            return None
+        return ForkSpending(
+            job=self.job,
+            model=self.about.id,
+            at=at,
+            turns=self.turns,
+            usage=self.usage,
+            usd=self.usd,
+            ended=self.reason.split(":")[0],
+        )
+
+
+async def run_fork(
+    session: LiveSession, view: ContextView, facts: Facts, models: Sequence[Model], errand: ForkTask
+) -> ForkResult:
+    """Send a fork on its errand, to the first of these models that answers. Never raises for what a model does.
+
+    `view` is the caller's copy; there has to be a model. One that fails before its first answer gives way to the next;
+    behind that the errand may have been begun, so its error ends the fork.
+    """
+    left = list(models)
+    while True:
+        model = left.pop(0)
+        fork = await _forked(session, view, facts, model, errand)
+        emit = session.world.sink.emit
+        emit(_ended(fork))
+        if not left or fork.turns or not fork.is_error:
+            return fork
+        emit(ModelFellBack(errand.job, left[0].about.id, fork.reason))
+
+
+async def _forked(session: LiveSession, view: ContextView, facts: Facts, model: Model, errand: ForkTask) -> ForkResult:
+    about = model.about
+    fork = ForkResult(errand.job, about)
+    base = fork_base(view, facts, about)
+    if base is None:
+        fork.reason = "nothing_closed: no pair of what was sent is closed"
+        return fork
+    fork.covers, fork.upto = base.message, base.upto
+    fork.journal.append(Message.of("user", errand.instruction, origin="reminder"))
+    exchanges: list[ForkTurn] = []
+    while not fork.reason:
+        said = await _asked(session, view, facts, model, (base, errand, exchanges))
+        if isinstance(said, str | ModelError):
+            fork.is_error = isinstance(said, ModelError)
+            fork.reason = said if isinstance(said, str) else f"model_failed: {said.reason}"
+            break
+        _heard(fork, said, view, facts, is_own=base.is_own)
+        exchange = await _exchanged(fork, errand, said)
+        if exchange is None:
+            break
+        exchanges.append(exchange)
+    return fork
+
+
+async def _asked(
+    session: LiveSession,
+    view: ContextView,
+    facts: Facts,
+    model: Model,
+    at: tuple[ForkBase, ForkTask, Sequence[ForkTurn]],
+) -> Reply | ModelError | str:
+    """The next answer, or why there is none: a request that can't fit isn't sent."""
+    base, errand, exchanges = at
+    about = model.about
+    request, tokens = fork_request(view, facts, base, about, (errand.instruction, exchanges))
+    window = facts.limits.window if base.is_own else about.window_tokens or model_spec(about.id).window_tokens
+    if tokens >= window:
+        return f"too_long: {tokens:,} tokens, and the window of {about.id} is {window:,}"
+
+    def asking(_: ModelInfo) -> tuple[ModelRequest, int]:
+        return request, tokens
+
+    chain: dict[str, tuple[Model, ...]] = {errand.job: (model,)}
+    return await ask_job(session, JobModels(**chain), errand.job, asking)
+
+
+def _heard(fork: ForkResult, said: Reply, view: ContextView, facts: Facts, *, is_own: bool) -> None:
+    """Enter an answer: into the journal of the fork, and what it cost."""
+    fork.turns += 1
+    fork.journal.append(
+        Message.of("assistant", said.blocks, response_id=said.response, model=fork.about.id, usage=said.usage)
+    )
+    paid = said.billed or said.usage
+    if paid is None:
+        return
+    fork.usage = add_usage(fork.usage, paid)
+    prices = facts.model if is_own else model_spec(fork.about.id)
+    if prices.input_usd is not None:
+        fork.usd = (fork.usd or 0.0) + usage_usd(paid, prices, facts.cache_ttl(view))
+
+
+async def _exchanged(fork: ForkResult, errand: ForkTask, said: Reply) -> ForkTurn | None:
+    """Run what was called, or answer what was said; None when the fork is over, with the reason in it if there is one.
+
+    Of an answer that was broken off nothing is run: its last call may be half of what was meant.
+    """
+    if said.stop_reason in _BROKEN_OFF:
+        fork.reason = f"{_BROKEN_OFF[said.stop_reason]}: the answer ended with {said.stop_reason}"
+        return None
+    uses = [block.value for block in said.blocks if isinstance(block.value, ToolUse)]
+    answers = [await _answered(fork, errand, use) for use in uses]
+    words = None if uses else await errand.reply(said.text)
+    exchange = ForkTurn(
+        said,
+        tuple((ToolUseId(use.id), one.text, one.is_error) for use, one in zip(uses, answers, strict=True)),
+        words or "",
+    )
+    told: list[Block | dict[str, Any]] = [
+        {"type": "tool_result", "tool_use_id": call, "content": text, "is_error": is_error}
+        for call, text, is_error in exchange.results
+    ]
+    told += [{"type": "text", "text": words}] if words else []
+    if told:
+        fork.journal.append(Message.of("user", told, origin="reminder"))
+    if words is None and not (uses and errand.goes_on(answers)):
+        return None
+    if fork.turns >= errand.most_turns:
+        fork.reason = f"turns: it wasn't done after {errand.most_turns} turns"
+    elif not can_go_on(said):
+        fork.reason = "open: the answer holds what can't be gone on with"
+    return exchange
+
+
+async def _answered(fork: ForkResult, errand: ForkTask, use: ToolUse) -> ForkToolResult:
+    """The answer to one call: the tool's, where the permit allows it, else the permit's (SEC-3)."""
+    arguments = use.arguments()
+    denial = errand.permit(use.name, arguments)
+    if denial is not None:
+        fork.denied += 1
+        return ForkToolResult(denial, is_error=True)
+    fork.allowed += 1
+    return await errand.run(use.name, arguments)
+
+
+def _ended(fork: ForkResult) -> ForkEnded:
+    usage = fork.usage
+    return ForkEnded(
+        fork.job,
+        fork.about.id,
+        fork.turns,
+        fork.allowed,
+        fork.denied,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_input_tokens,
+        usage.cache_creation_input_tokens,
+        fork.usd,
+        fork.reason.split(":")[0],
+    )

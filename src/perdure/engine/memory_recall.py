@@ -1,0 +1,288 @@
+"""Persistent memory in a session: its index at the start, and what matters to each thing said (MEM-2, MEM-4, MEM-5).
+
+Both are sources of reminders. What was shown is read from the view, so a resumed session goes on where it stood, and
+what a compaction took away may be shown again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import anyio
+
+from perdure import prompts
+from perdure.compaction.side_requests import side_request
+from perdure.context.items import ViewItem
+from perdure.context.provenance import ROOT
+from perdure.context.reminders import prepend_context, restored
+from perdure.context.replies import ModelInfo, Reply
+from perdure.context.request import ModelRequest
+from perdure.engine.models import JobModels, ask_job, background_models
+from perdure.engine.reminders import Moment
+from perdure.engine.session import LiveSession, Services
+from perdure.events import MemoriesRecalled, MemoryIndexShown, MemorySelectionFailed
+from perdure.memory.files import INDEX
+from perdure.memory.index_file import IndexLimits, index_changes, index_excerpt
+from perdure.memory.places import TEAM
+from perdure.memory.recalled import RecalledMemory, index_told, recalled_text, selection, selection_prompt, told
+from perdure.memory.retrieval import MemoryCard, MemoryQuery
+from perdure.ports import MemorySearch
+from perdure.text.words import asked_terms
+from perdure.transcript.blocks import Text
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.spoken import spoken
+from perdure.transcript.tokens import base_tokens
+
+NAME = "memory"
+INDEX_NAME = "memory_index"
+FEW_TERMS = 2  # a question of fewer, such as "yes, do that", means what was said before it
+ANSWER_TOKENS = 400
+_NOT_RECORDED = "it isn't recorded who wrote it"
+_FROM = {"tool": "from the result of a tool", "web": "from the web"}
+
+
+class MemoryRecall:
+    """Shows the memories that matter to what the user said last, behind it and once (MEM-4, MEM-5)."""
+
+    name = NAME
+
+    def __init__(self, memories: MemorySearch) -> None:
+        self._memories = memories
+        self._asked: MessageId | None = None
+
+    async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]:
+        if moment != "behind" or not session.settings.memory:
+            return ()
+        said = last_said(session)
+        if said is None or said.message.id == self._asked:
+            return ()
+        self._asked = said.message.id
+        began = session.world.clock.now()
+        wanted = self._wanted(session, began)
+        chosen, engine, scanned = await self._chosen(session, wanted)
+        texts = await self._texts(session, chosen, began)
+        if texts:
+            await self._memories.used(tuple(card.file for card in chosen))
+        tokens = sum(map(base_tokens, texts))
+        spent = session.world.clock.now() - began
+        session.world.sink.emit(MemoriesRecalled(engine, scanned, len(texts), tokens, spent))
+        if not texts:
+            return ()
+        return (_reminder("\n\n".join((prompts.source("memory_recalled"), *texts)), NAME, "Memories"),)
+
+    def _wanted(self, session: LiveSession, now: float) -> MemoryQuery:
+        settings = session.settings
+        texts = [text for item in session.view.items if (text := user_text(item))]
+        query = texts[-1]
+        if len(texts) > 1 and len(asked_terms(query)) < FEW_TERMS:
+            query = f"{texts[-2]}\n{query}"
+        return MemoryQuery(
+            query=query,
+            limit=settings.memory_results,
+            floor=settings.memory_floor,
+            shown=_shown(session),
+            tools=_tools(session, settings.memory_tool_turns),
+            now=now,
+        )
+
+    async def _chosen(self, session: LiveSession, wanted: MemoryQuery) -> tuple[tuple[MemoryCard, ...], str, int]:
+        """The cards to show, who chose them, and among how many."""
+        found = await self._memories.find(wanted)
+        ranking = tuple(one.card for one in found.chosen)
+        models = background_models(session).helpers
+        if not models.selector or found.scanned <= wanted.limit:  # a model could only choose among what fits anyway
+            return ranking, "ranking", found.scanned
+        wide = replace(wanted, limit=session.settings.memory_candidates, floor=0.0)
+        cards = {card.file: card for card in (await self._memories.find(wide, fill=True)).cards}
+        files = await self._selected(session, models, wanted, cards)
+        if files is None:
+            return ranking, "ranking", found.scanned
+        return tuple(cards[file] for file in files), "model", found.scanned
+
+    async def _selected(
+        self, session: LiveSession, models: JobModels, wanted: MemoryQuery, cards: dict[str, MemoryCard]
+    ) -> tuple[str, ...] | None:
+        """What a model chose; None when it didn't answer in time, or not so that it can be read (MEM-4)."""
+        system = prompts.render("memory_select_system", limit=str(wanted.limit))
+        text = selection_prompt(wanted.query, list(cards.values()), list(wanted.tools))
+        facts = session.facts("memory_selector")
+
+        def asking(about: ModelInfo) -> tuple[ModelRequest, int]:
+            return side_request(about, facts, system=system, text=text, output_tokens=ANSWER_TOKENS)
+
+        reason = "timeout"
+        with anyio.move_on_after(session.settings.memory_select_seconds):
+            said = await ask_job(session, models, "selector", asking)
+            if isinstance(said, Reply):
+                files = selection(said.text, cards, wanted.limit)
+                if files is not None:
+                    return files
+                reason = "unreadable"
+            else:
+                reason = said.reason
+        session.world.sink.emit(MemorySelectionFailed(reason, len(cards)))
+        return None
+
+    async def _sources(self, session: LiveSession) -> Mapping[str, str]:
+        """What is said of where memories come from: those from outside are data, whoever let them in (MEM-10).
+
+        A file that no writer of ours put there has nobody's word, whatever it says of itself (SEC-11).
+        """
+        known = await session.services.memories.known() if session.services.memories is not None else {}
+        return {path: _FROM.get(origin, "") for path, origin in known.items()}
+
+    async def _texts(self, session: LiveSession, cards: Sequence[MemoryCard], now: float) -> list[str]:
+        if not cards:
+            return []
+        budget = session.limits.scaled(session.settings.memory_body_tokens)
+        topics = await self._memories.read(tuple(card.file for card in cards))
+        by_file = {topic.file: topic for topic in topics}
+        sources = await self._sources(session)
+        return [
+            recalled_text(
+                RecalledMemory(by_file[card.file], card.modified),
+                now=now,
+                budget_tokens=budget,
+                source=sources.get(f"{ROOT}/{card.file}", _NOT_RECORDED),
+            )
+            for card in cards
+            if card.file in by_file
+        ]
+
+
+class MemoryIndexReminder:
+    """Shows `MEMORY.md` at the start, frozen; later, what changed in it (MEM-2). `again` gives it to a compaction.
+
+    With it go the indexes of `team/` and of the other directories that the session's `memories` open (MEM-1, MEM-13).
+    """
+
+    name = INDEX_NAME
+
+    def __init__(self, session: LiveSession, memories: MemorySearch | None) -> None:
+        self._session = session
+        self._memories = memories
+        self._uses: Mapping[str, int] | None = None  # as when the session began: the order stays (MEM-2)
+        self._put_back: str | None = None  # by the last compaction here, whole, however much of it had room
+
+    async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]:
+        if moment != "before" or not session.settings.memory:
+            return ()
+        now = await self._text() or ""
+        told = self._told(session)
+        if told is None:
+            return (self._said("start", now, directory=self._where(), index=now),) if now else ()
+        changes = index_changes(told, now)
+        return (self._said("change", changes, changes=changes),) if changes else ()
+
+    def _told(self, session: LiveSession) -> str | None:
+        """The index as the view tells it; what a compaction of ours had no room for counts as told."""
+        notes = [
+            _texts_of(item) for item in session.view.items if item.message.note == INDEX_NAME and not item.is_hidden
+        ]
+        is_left_out = not notes and session.view.boundary is not None
+        return self._put_back if is_left_out else index_told(map(restored, notes), self._put_back)
+
+    def _said(self, why: str, told: str, **filled: str) -> Message:
+        self._session.world.sink.emit(MemoryIndexShown(why, told.count("\n") + 1, base_tokens(told)))
+        name = "memory_index" if why == "start" else "memory_index_changed"
+        return _reminder(prompts.render(name, **filled), INDEX_NAME, "Memory index")
+
+    async def again(self) -> str | None:
+        """The index as it is now, for the restorer (RST-9)."""
+        if not self._session.settings.memory:
+            return None
+        self._put_back = await self._text() or ""
+        return self._put_back or None
+
+    async def _text(self) -> str | None:
+        """The indexes, each within its limits; None when there are none, or nothing in them."""
+        settings = self._session.settings
+        limits = IndexLimits(settings.memory_index_lines, settings.memory_index_bytes)
+        main = ""
+        if self._memories is not None:
+            text, modified = await self._memories.index()
+            if self._uses is None:
+                self._uses = await self._memories.used()
+            main = index_excerpt(text or "", limits, modified=modified, uses=self._uses).text
+        others = [f"# {at}\n{kept}" for at, text in await self._others() if (kept := _kept(text, limits))]
+        return "\n\n".join(part for part in (main, *others) if part) or None
+
+    async def _others(self) -> list[tuple[str, str]]:
+        """The other indexes by their paths: of the team, of the user, of a sub-agent's own directories."""
+        mounts = self._session.services.memories.mounts if self._session.services.memories is not None else ()
+        found = []
+        for mount in mounts:
+            name = f"{TEAM}/{INDEX}" if mount.at == ROOT else INDEX
+            read = await mount.memory.store.read(name)
+            if read is not None:
+                found.append((mount.path(name), read.text))
+        return found
+
+    def _where(self) -> str:
+        return self._memories.where if self._memories is not None else ROOT
+
+
+def with_memory(session: LiveSession, services: Services, memories: MemorySearch | None) -> Services:
+    """The services with these memories: the index as a reminder and back after a compaction, and what matters.
+
+    None: nothing of the project is shown, only the indexes of other directories that `services.memories` opens.
+    """
+    index = MemoryIndexReminder(session, memories)
+    recall = (MemoryRecall(memories),) if memories is not None else ()
+    return replace(
+        services,
+        reminders=(*services.reminders, index, *recall),
+        sources={**services.sources, INDEX_NAME: index.again},
+    )
+
+
+# --- what the view tells ----------------------------------------------------------------------------------------------
+
+
+def _reminder(text: str, note: str, title: str) -> Message:
+    (message,) = prepend_context((), {title: text})
+    return Message.of("user", list(message.blocks), origin="reminder", note=note)
+
+
+def _texts_of(item: ViewItem) -> str:
+    return "\n".join(block.value.text for block in item.shown if block is not None and isinstance(block.value, Text))
+
+
+def user_text(item: ViewItem) -> str:
+    """What the user said in a message, nothing for any other."""
+    return "" if item.is_hidden else spoken(item.message)
+
+
+def last_said(session: LiveSession) -> ViewItem | None:
+    """What the user said since the last answer; None when it was something else, such as results of tools."""
+    for item in reversed(session.view.items):
+        if item.message.role == "assistant":
+            return None
+        if user_text(item):
+            return item
+    return None
+
+
+def _shown(session: LiveSession) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for item in session.view.items:
+        if item.message.note == NAME and item.message.origin == "reminder" and not item.is_hidden:
+            found |= told(_texts_of(item))
+    return found
+
+
+def _kept(text: str, limits: IndexLimits) -> str:
+    return index_excerpt(text, limits, modified={}, uses={}).text
+
+
+def _tools(session: LiveSession, turns: int) -> tuple[str, ...]:
+    """The tools used in the last turns of the user."""
+    names: list[str] = []
+    for item in reversed(session.view.items):
+        if user_text(item):
+            turns -= 1
+            if turns < 0:
+                break
+        names += [use.name for use in item.message.tool_uses]
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,497 @@
+"""The keeper of session notes, and the fork that writes them (SM-2 to SM-10)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from perdure import prompts
+from perdure.compaction.from_notes import CURSOR, PreparedNotes, budget_of, prepare
+from perdure.compaction.ledger.checkpoint import ExtractIndex, PackedLedger
+from perdure.compaction.ledger.reader import ToolTable
+from perdure.compaction.ledger.render import note_lines
+from perdure.compaction.plan import first_said, tokens_from
+from perdure.context.cost import ForkSpending, spending_record
+from perdure.context.cuts import legal_cuts
+from perdure.context.policy import Facts
+from perdure.context.reminders import neutralised
+from perdure.context.view import ContextView
+from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork
+from perdure.engine.models import OFFLINE, background_models
+from perdure.engine.session import LiveSession
+from perdure.errors import BadSetting, PerdureError
+from perdure.events import NotesFailed, NotesFellBack, NotesMended, NotesSkipped, NotesStarted, NotesUpdated
+from perdure.memory import pace as pacing
+from perdure.memory.notes import (
+    Notes,
+    NotesState,
+    adopt_filled,
+    filled,
+    for_record,
+    form_of,
+    notes_state,
+    parse,
+    render,
+    section_tokens,
+    update_prompt,
+    whole,
+)
+from perdure.memory.pace import AnswerGiven, UpdatePace, UpdateTriggers
+from perdure.memory.permits import EDIT, NotesEditPermit, edited, edits_in, lexical
+from perdure.memory.trust.secrets import redact
+from perdure.ports import Model, NotesFile
+from perdure.transcript.blocks import ToolUse
+from perdure.transcript.messages import Message, MessageId, Usage
+from perdure.transcript.records import Cursor, Record
+
+PROMPT = "prompt.md"
+_TRIES = 3  # somebody may save the file while we write
+_FIELDS = ("file_path", "old_string", "new_string")
+
+Start = Callable[[], Awaitable[tuple[bytes | None, Notes]]]
+"""Reads the file and says what it has to be while we write (None: no file), and the notes to start from."""
+
+
+@dataclass(slots=True)
+class NotesDraft:
+    """The text that the fork edits, and every edit that was made on it."""
+
+    text: str
+    form: Notes
+    made: list[Mapping[str, Any]] = field(default_factory=list)
+
+    async def edit(self, tool: str, arguments: Mapping[str, Any]) -> ForkToolResult:
+        """Do one edit, or say what is wrong with it."""
+        self.text, wrong = edited(self.text, arguments, self.form)
+        if wrong is not None:
+            return ForkToolResult(wrong, is_error=True)
+        self.made.append(dict(arguments))
+        return ForkToolResult("done")
+
+    async def read(self, text: str) -> str | None:
+        """Do the edits that an answer holds as text; what to say about those that failed, None when none did."""
+        answers = [await self.edit(EDIT, one) for one in edits_in(text)]
+        wrong = [f"edit {number}: {one.text}" for number, one in enumerate(answers, 1) if one.is_error]
+        if not wrong:
+            return None
+        lead = "These edits were not made; the others were. Send only these again, so that they fit:"
+        return "\n".join((lead, *wrong))
+
+
+def wants_more(answers: Sequence[ForkToolResult]) -> bool:
+    """A turn whose edits were all made is the last: nothing is paid for hearing that it is done."""
+    return any(answer.is_error for answer in answers)
+
+
+def has_edit(view: ContextView) -> bool:
+    """Whether the conversation has a tool of that name that takes what an exact edit needs."""
+    for raw in view.front.tools if view.front else ():
+        tool = msgspec.json.decode(raw)
+        tool = tool.get("function") or tool  # as either protocol defines one
+        if isinstance(tool, dict) and tool.get("name") == EDIT:
+            schema = tool.get("input_schema") or tool.get("parameters") or {}
+            return set(_FIELDS) <= set(schema.get("properties") or {})
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenNotes:
+    """The file as a model left it, and the notes before and after."""
+
+    data: bytes
+    before: Notes
+    after: Notes
+
+
+async def update_notes_by_model(
+    session: LiveSession,
+    seen: tuple[ContextView, Facts],
+    models: Sequence[Model],
+    file: NotesFile,
+    begin: tuple[Start, Notes],
+) -> tuple[ForkResult | None, WrittenNotes | str]:
+    """Let a model bring the notes up to date. Gives the fork, if there was one, and what was written, or why not."""
+    view, facts = seen
+    start, form = begin
+    instead_of, before = await start()
+    shown = adopt_filled(before)
+    has_tool = has_edit(view)
+    try:
+        custom = await file.custom(PROMPT)
+        words = update_prompt(shown, budget_of(facts), file.path, custom, has_tool=has_tool)
+    except BadSetting as e:
+        return None, f"prompt: {e}"
+    desk, permit = NotesDraft(render(shown), form), NotesEditPermit(lexical(file.path))
+    errand = ForkTask(
+        job="notes",
+        instruction=words,
+        permit=permit.denial,
+        run=desk.edit,
+        goes_on=wants_more,
+        reply=desk.read,
+        most_turns=facts.settings.notes_turns,
+    )
+    fork = await run_fork(session, view, facts, models, errand)
+    fork.reason, data = await _kept(desk, fork.reason, file, (start, instead_of), facts.secret_key)
+    return fork, fork.reason if data is None else WrittenNotes(data, before, parse(data.decode()))
+
+
+async def _kept(
+    desk: NotesDraft, reason: str, file: NotesFile, begin: tuple[Start, bytes | None], key: bytes
+) -> tuple[str, bytes | None]:
+    """Write what the fork made of the notes; gives its bytes, or None and the reason why nothing was written."""
+    start, instead_of = begin
+    if reason and not (desk.made and reason.startswith("turns:")):
+        return reason, None
+    if not desk.made:
+        return "no_edits: the model made no edit, so what it saw isn't known to be in the notes", None
+    for _ in range(_TRIES):
+        data = redact(desk.text, key).text.encode("utf-8", "replace")  # SEC-5
+        if data == instead_of or await file.write(data, instead_of=instead_of):
+            return reason, data
+        instead_of, now = await start()  # somebody saved it meanwhile: theirs stays, and ours goes on top
+        made, desk = desk.made, NotesDraft(render(adopt_filled(now)), desk.form)
+        if any([(await desk.edit(EDIT, one)).is_error for one in made]):
+            return "edited_meanwhile: the edits don't fit what was saved while the model wrote", None
+    return "edited_meanwhile: the file kept changing while the notes were written", None
+
+
+TEMPLATE = "template.md"
+MAIN = "user"
+OFFERED = "notes_offered"  # the note of the message that offers them (SM-10)
+
+
+@dataclass(frozen=True, slots=True)
+class NotesOnDisk:
+    """The file as it is: its bytes, how it stands, and what it says beside what the template wants."""
+
+    data: bytes | None
+    state: NotesState
+    notes: Notes
+    form: Notes
+
+
+@dataclass(frozen=True, slots=True)
+class _NotesSource:
+    """What was read from messages so far, to go on with: of which boundary's view, and up to which message."""
+
+    index: ExtractIndex
+    boundary: str | None
+    last: MessageId | None
+
+
+class SessionNotes:
+    """The notes of one session, as a keeper (`engine.keepers.Keeper`). It reads the session and never changes it."""
+
+    name = CURSOR
+
+    def __init__(self, session: LiveSession, file: NotesFile) -> None:
+        self.file = file
+        self.pace: UpdatePace | None = None
+        self.cursor: Cursor | None = None  # of the last update here; in the journal a little later
+        self.prepared: PreparedNotes | None = None  # for the next compaction
+        self.fork: ForkResult | None = None  # the last one, with its own journal
+        self._session = session
+        self._began: float | None = None
+        self._done = anyio.Event()
+        self._written: Notes | None = None  # as we left the file
+        self._read: _NotesSource | None = None
+        self._said = ""
+        self._may_ask = True
+        self._failures = 0  # of models, in a row
+        self._rests = 0  # so many updates are left to code
+        self._unrecorded: list[Record] = []  # what was spent, until a run that succeeds takes it along
+
+    # --- when -------------------------------------------------------------------------------------------------------
+
+    def is_due(self, view: ContextView, facts: Facts) -> bool:
+        if not facts.settings.notes:
+            return False
+        message = view.items[-1].message if view.items else None
+        if message is None or message.role != "assistant":
+            return False
+        pace = self.pace or _resumed(view, self._session.spent)
+        answered = AnswerGiven(
+            message=message.id,
+            tokens=view.size.base,
+            calls=_answer_calls(view),
+            at=facts.now or 0.0,
+            is_main=facts.source == MAIN,
+            is_compacting=self._session.is_compacting,
+        )
+        self.pace, action = pacing.step(pace, answered, limits_of(facts))
+        if isinstance(action, pacing.SkipUpdate):
+            self._skipped(action.reason)
+            return False
+        if isinstance(action, pacing.StartUpdate):
+            self._may_ask = action.may_ask
+        return True
+
+    def _skipped(self, reason: str) -> None:
+        if reason != self._said:
+            self._session.world.sink.emit(NotesSkipped(reason))
+        self._said = reason
+
+    # --- how --------------------------------------------------------------------------------------------------------
+
+    async def keep(self, view: ContextView, facts: Facts) -> Sequence[Record]:
+        pace, limits = self.pace or UpdatePace(), limits_of(facts)
+        if self._session.is_compacting:
+            self.pace, _ = pacing.step(pace, pacing.UpdatePutOff(), limits)
+            self._skipped("compacting")
+            return ()
+        clock, emit = self._session.world.clock, self._session.world.sink.emit
+        self._began, self._done, self._said, self.fork = clock.now(), anyio.Event(), "", None
+        models = self._models()
+        emit(NotesStarted(models[0].about.id if models else OFFLINE))
+        is_changed: bool | None = None
+        try:
+            written = await self._by_model(view, facts, models) if models else None
+            updated = written or await self._by_code(view, facts)
+            is_changed = updated.sections_changed > 0
+            emit(updated)
+        except Exception as e:
+            emit(NotesFailed(type(e).__name__))
+            raise
+        finally:
+            self._over(is_changed, limits)
+        spent, self._unrecorded = self._unrecorded, []
+        return (*([self.cursor] if self.cursor is not None else []), *spent)
+
+    def _over(self, is_changed: bool | None, limits: UpdateTriggers) -> None:
+        """An update ended; None when it failed."""
+        at = self._session.world.clock.now()
+        tokens = self.fork.usage.total_tokens if self.fork else 0
+        event: pacing.Event = pacing.UpdateFailed(at=at, tokens=tokens)
+        if is_changed is not None:
+            event = pacing.UpdateEnded(at=at, tokens=tokens, is_changed=is_changed)
+        self.pace, action = pacing.step(self.pace or UpdatePace(), event, limits)
+        if isinstance(action, pacing.StartUpdate):
+            self._may_ask = action.may_ask
+        self._began = None
+        self._done.set()
+
+    def _models(self) -> tuple[Model, ...]:
+        """Who is asked: nobody where the session has no models for it, the hour's tokens are spent, or one failed."""
+        helpers = background_models(self._session).helpers
+        models = tuple(one for one in helpers.notes if one.about.id != OFFLINE)
+        if not models or not self._may_ask:
+            return ()
+        if self._rests:
+            self._rests -= 1
+            return ()
+        return models
+
+    async def _by_model(self, view: ContextView, facts: Facts, models: Sequence[Model]) -> NotesUpdated | None:
+        """Let a model write, in a fork (SM-3); None when it didn't, which is said, and code's to make good (SM-7)."""
+
+        async def start() -> tuple[bytes | None, Notes]:
+            found = await self.found()
+            return _notes_kept(found), await self._mended(found)
+
+        form = (await self.found()).form
+        fork, written = await update_notes_by_model(self._session, (view, facts), models, self.file, (start, form))
+        self.fork = fork
+        at, emit = self._session.world.clock.now(), self._session.world.sink.emit
+        if fork is not None and (spent := fork.spent(at)) is not None:
+            self._unrecorded.append(spending_record(spent))
+        model = fork.about.id if fork else models[0].about.id
+        if isinstance(written, str):
+            self._failures += 1
+            self._rests = min(2**self._failures - 1, facts.settings.notes_rests)
+            emit(NotesFellBack(model, written))
+            return None
+        assert fork is not None and fork.covers is not None
+        self._failures = 0
+        self._written = written.after
+        if fork.upto > first_said(view):
+            self.cursor = Cursor(name=CURSOR, message=fork.covers, digest=digest(written.data))
+        await anyio.to_thread.run_sync(self._prepare, view, facts, fork.upto)
+        return _updated(written.before, written.after, facts, model, fork)
+
+    async def _by_code(self, view: ContextView, facts: Facts) -> NotesUpdated:
+        """Write what is known up to the last closed pair, and hold the cursor (SM-5, SM-7)."""
+        last = legal_cuts(view, loops=False)[-1]  # no open call before it
+        lines = await anyio.to_thread.run_sync(self._lines, view, facts, last)
+        for _ in range(_TRIES):
+            found = await self.found()
+            start = await self._mended(found)
+            notes = filled(start, lines, self._written)
+            data = render(notes).encode("utf-8", "replace")
+            instead_of = _notes_kept(found)
+            if data == instead_of or await self.file.write(data, instead_of=instead_of):
+                self._written = notes
+                if last > first_said(view):
+                    self.cursor = Cursor(name=CURSOR, message=view.items[last - 1].message.id, digest=digest(data))
+                return _updated(found.notes, notes, facts, OFFLINE, self.fork)
+        raise PerdureError(f"{self.file.path}: it kept changing while the notes were written; the next update tries")
+
+    def _lines(self, view: ContextView, facts: Facts, last: int) -> dict[str, tuple[str, ...]]:
+        index = self._prepare(view, facts, last)
+        lines = note_lines(index.memory(PackedLedger.of(view.state), first_said(view), last))
+        return {title: tuple(redact(line, facts.secret_key).text for line in some) for title, some in lines.items()}
+
+    def _prepare(self, view: ContextView, facts: Facts, last: int) -> ExtractIndex:
+        index = self._index(view, facts)
+        self.prepared = prepare(view, facts, index, last)
+        return index
+
+    def _index(self, view: ContextView, facts: Facts) -> ExtractIndex:
+        """What was read before, and what came since. Another boundary or a rewind begins anew."""
+        tools = ToolTable.of(facts.settings.ledger_tools)
+        boundary = view.boundary.id if view.boundary else None
+        read, items = self._read, view.items
+        index = read.index if read is not None else ExtractIndex(tools)
+        at = len(index)
+        is_same = read is not None and read.boundary == boundary and index.tools == tools and at <= len(items)
+        if not is_same or (at and items[at - 1].message.id != (read.last if read else None)):
+            index = ExtractIndex(tools)
+        for item in items[len(index) :]:
+            index.take(item.message)
+        self._read = _NotesSource(index, boundary, items[-1].message.id if items else None)
+        return index
+
+    # --- the file ---------------------------------------------------------------------------------------------------
+
+    async def found(self) -> NotesOnDisk:
+        return await read_notes_file(self.file)
+
+    async def _mended(self, found: NotesOnDisk) -> Notes:
+        """Where an update starts: from what is there; a file that is none any more is put aside, and said (SM-6)."""
+        emit = self._session.world.sink.emit
+        if found.state in ("emptied", "broken"):
+            emit(NotesMended(found.state, await self.file.set_aside(), 0))
+            return found.form
+        if found.state == "missing":
+            if self._written is not None or CURSOR in self._session.view.state.cursors:
+                emit(NotesMended("missing", "", 0))
+            return found.form
+        notes, back = whole(found.notes, found.form)
+        if back:
+            emit(NotesMended("sections", "", len(back)))
+        return notes
+
+    async def offered(self, facts: Facts) -> str | None:
+        """The notes as context for a session that is resumed, within the budgets; None when they say nothing (SM-10).
+
+        Whoever resumes decides whether to say it, by `offer_notes`. Behind a boundary made from them they stand there.
+        """
+        found = await self.found()
+        boundary = self._session.view.boundary
+        is_there = boundary is not None and boundary.strategy == "session_memory"
+        if not facts.settings.notes or found.state != "written" or is_there:
+            return None
+        text = neutralised(for_record(found.notes, budget_of(facts), self.file.path))  # a tool's words may stand in it
+        return prompts.render("notes_offered", notes=text)
+
+    async def settled(self, facts: Facts) -> None:
+        """Wait for a running update; one that has run for too long is left alone (CMP-2)."""
+        if self._began is None:
+            return
+        settings = facts.settings
+        left = settings.notes_stale_seconds - (self._session.world.clock.now() - self._began)
+        if left > 0:
+            with anyio.move_on_after(min(settings.notes_wait_seconds, left)):
+                await self._done.wait()
+
+
+async def offer_notes(session: LiveSession) -> Message | None:
+    """Say the notes in a session that is resumed, where they hold what the view doesn't; gives the message (SM-10).
+
+    Without a boundary everything that they tell of is in the view, and behind one made from them they are; what was
+    offered before and is still in the view isn't said again.
+    """
+    view = session.view
+    if session.is_read_only or view.boundary is None or any(item.message.note == OFFERED for item in view.items):
+        return None
+    for keeper in session.services.keepers:
+        if isinstance(keeper, SessionNotes) and (text := await keeper.offered(session.facts())) is not None:
+            await session.append(Message.of("user", text, origin="restored", note=OFFERED))
+            return view.items[-1].message
+    return None
+
+
+async def read_notes_file(file: NotesFile) -> NotesOnDisk:
+    """The file as it is, beside the template: the user's, else the one that ships."""
+    form = form_of(await file.custom(TEMPLATE), where=TEMPLATE)
+    data = await file.read()
+    try:
+        text = None if data is None else data.decode("utf-8")
+    except UnicodeDecodeError:
+        return NotesOnDisk(data, "broken", form, form)
+    state = notes_state(text, form)
+    is_readable = text is not None and state in ("template", "written")
+    return NotesOnDisk(data, state, parse(text) if is_readable and text else form, form)
+
+
+def _notes_kept(found: NotesOnDisk) -> bytes | None:
+    """What the file has to be while it is replaced; one that was put aside is none any more."""
+    return found.data if found.state not in ("emptied", "broken") else None
+
+
+def limits_of(facts: Facts) -> UpdateTriggers:
+    """The settings of the pace (SM-2, SM-9)."""
+    settings = facts.settings
+    return UpdateTriggers(
+        first_tokens=settings.notes_first_tokens,
+        growth_tokens=settings.notes_growth_tokens,
+        calls=settings.notes_calls,
+        runs_per_hour=settings.notes_runs_per_hour,
+        tokens_per_hour=settings.notes_tokens_per_hour,
+    )
+
+
+def digest(data: bytes) -> str:
+    """The content hash of the file, as cursors carry it (SM-5)."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _resumed(view: ContextView, spent: Sequence[ForkSpending]) -> UpdatePace:
+    """The pace of a session that notes were kept of before: it goes on from what they cover and cost (SM-5, SM-9)."""
+    paid = tuple((one.at, one.tokens) for one in spent if one.job == "notes")
+    cursor = view.state.cursors.get(CURSOR)
+    position = view.positions.get(cursor.message) if cursor is not None else None
+    if position is None:
+        return UpdatePace(spent=paid)
+    since = [item.message for item in view.items[position + 1 : -1] if item.message.role == "assistant"]
+    base = view.size.base - tokens_from(view, position + 1)
+    return UpdatePace(has_begun=True, tokens=base, base=base, calls=sum(map(_calls, since)), spent=paid)
+
+
+def _calls(message: Message) -> int:
+    return sum(isinstance(block.value, ToolUse) for block in message.blocks)
+
+
+def _answer_calls(view: ContextView) -> int:
+    """The calls of the last answer, which some logs hold as a message for each of its blocks."""
+    answer = takewhile(lambda item: item.message.role == "assistant", reversed(view.items))
+    return sum(_calls(item.message) for item in answer)
+
+
+def _updated(before: Notes, after: Notes, facts: Facts, engine: str, fork: ForkResult | None) -> NotesUpdated:
+    """What an update did; with a model, what that cost, also when code had to finish it."""
+    old = {one.title: one.body for one in before.sections}
+    settings = facts.settings
+    usage = fork.usage if fork else Usage()
+    changed = tuple(one.title for one in after.sections if old.get(one.title, "") != one.body)
+    return NotesUpdated(
+        engine,
+        len(changed),
+        sum(map(section_tokens, after.sections)),
+        settings.notes_first_tokens,
+        settings.notes_growth_tokens,
+        settings.notes_calls,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_input_tokens,
+        usage.cache_creation_input_tokens,
+        fork.usd if fork else None,
+        changed,
+    )

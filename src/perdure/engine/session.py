@@ -1,0 +1,651 @@
+"""A session: a journal, the view that is its fold, and the one way to change either."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import msgspec
+
+from perdure.compaction.hooks import Hook
+from perdure.compaction.ledger.checkpoint import PackedLedger, index_of
+from perdure.compaction.plan import pin_refusal
+from perdure.compaction.restore.calls import TrackerStates
+from perdure.compaction.restore.kinds import STANDARD
+from perdure.compaction.restore.registry import RestorerRegistry
+from perdure.context import cost
+from perdure.context.anchor import PROVIDER_EDITED
+from perdure.context.cost import ForkSpending, read
+from perdure.context.models import CACHE_SECONDS, ModelSpec, model_spec
+from perdure.context.offload import original
+from perdure.context.policy import Facts, Thresholds, WindowSource, thresholds
+from perdure.context.replies import Reply
+from perdure.context.state import from_checkpoint
+from perdure.context.thinking import dropped_thinking, with_thinking
+from perdure.context.view import ContextView, advance, leaves_memory, reaches_back
+from perdure.engine.threads import run_aside
+from perdure.errors import CompactionRefused, PerdureError, PinRefused, RecordRefused
+from perdure.events import (
+    CacheDropped,
+    CalibrationLearned,
+    JournalRepaired,
+    MessageAppended,
+    PrefixMoved,
+    ResultOffloaded,
+    ResultsCleared,
+    SecretsRedacted,
+)
+from perdure.logs.reading import Problems, mended_record
+from perdure.memory.trust.secrets import redact_json
+from perdure.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journal, Model, Sink
+from perdure.ports import LoadedJournal as Loaded
+from perdure.settings import Settings
+from perdure.transcript.checks import MessageLimits, check_limits, check_record, check_shape, readable
+from perdure.transcript.messages import Message, MessageId, Role, ToolUseId
+from perdure.transcript.plain import is_system, message_of, system_text
+from perdure.transcript.records import (
+    Calibrated,
+    Cleared,
+    Compacted,
+    Edit,
+    Front,
+    Offloaded,
+    Pinned,
+    Record,
+    Rewound,
+    Titled,
+)
+from perdure.transcript.spoken import spoken
+
+if TYPE_CHECKING:
+    from perdure.engine.background import Keeper
+    from perdure.engine.models import JobModels
+    from perdure.engine.remember import MemoryAccess
+    from perdure.engine.reminders import ReminderSource
+    from perdure.engine.strategies import CompactionStrategy
+
+
+_MOST_LOST = 0.5  # a breakpoint may fall short of the end of the prompt, but not by half of it
+
+
+@dataclass(frozen=True, slots=True)
+class CachedPrefix:
+    """What a provider's cache holds of a session since its last answer: so many tokens, behind this front."""
+
+    tokens: int
+    at: float
+    model: str
+    front: Front | None
+    boundary: str | None
+
+
+def watch(session: LiveSession, reply: Reply) -> None:
+    """Look at an answer before it joins the conversation: whether its prompt was read from the cache as expected."""
+    usage, before = reply.usage, session.cached
+    if usage is None:
+        return
+    view, now = session.view, session.world.clock.now()
+    here = CachedPrefix(
+        tokens=usage.prompt_tokens if usage.cache_read_input_tokens or usage.cache_creation_input_tokens else 0,
+        at=now,
+        model=reply.model,
+        front=view.front,
+        boundary=view.boundary.id if view.boundary else None,
+    )
+    session.cache_holds(here)
+    if before is None or before.tokens < session.model.cache_minimum_tokens or view.moved is not None:
+        return
+    is_same = (before.model, before.front, before.boundary) == (here.model, here.front, here.boundary)
+    is_warm = now - before.at < CACHE_SECONDS[session.facts().held_ttl(view)]
+    if is_same and is_warm and usage.cache_read_input_tokens < before.tokens * _MOST_LOST:
+        session.world.sink.emit(CacheDropped(reply.model, before.tokens, usage.cache_read_input_tokens))
+
+
+Source = Callable[[], Awaitable["str | None"]]
+"""Gives a text of the host's, as it is now; None when there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPorts:
+    """The ports that a session stands on."""
+
+    journal: Journal
+    blobs: Blobs
+    clock: Clock
+    ids: Ids
+    sink: Sink
+    archive: Archive | None = None  # where everything that was said can be searched
+    files: Files | None = None  # None: nothing can be read now, as in a replay
+    calibrations: Calibrations | None = None  # what earlier sessions learned; None: each starts from the model table
+    secret_key: bytes = b""  # SEC-5: of the home, for the ids of secrets; empty: they are numbered in each text
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWindow:
+    """A model's window in tokens, and who said so (PRS-8)."""
+
+    tokens: int
+    source: WindowSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What works for a session beside its ports: given when it is opened, and the same from then on.
+
+    `summarizer` are the models that write a record when the context has to be compacted, and `helpers` those of the
+    jobs beside the conversation; None: the model that the conversation was last held with, as far as settings let it.
+    """
+
+    facts_of: Callable[[str | None], ModelSpec] = model_spec  # what is known about the model of a name
+    summarizer: tuple[Model, ...] | None = None  # empty: records are written without a model (CMP-1)
+    helpers: JobModels | None = None
+    strategies: tuple[CompactionStrategy, ...] = ()  # how to compact, before a model and the ledger (CMP-1)
+    hooks: tuple[Hook, ...] = ()  # asked before a compaction, and told after it (CMP-10)
+    registry: RestorerRegistry = STANDARD  # what is tracked, and what comes back behind a boundary (RST-10)
+    sources: Mapping[str, Source] = field(default_factory=dict)  # texts that the host gives again then (RST-7, RST-9)
+    keepers: tuple[Keeper, ...] = ()  # work in the background that belongs to the session (TURN-12)
+    reminders: tuple[ReminderSource, ...] = ()  # who may add context that nobody said (TURN-10)
+    memories: MemoryAccess | None = (
+        None  # the directories that its model may write to, by the memory tool (MEM-7, MEM-13)
+    )
+    on_boundary: tuple[Callable[[Compacted], None], ...] = ()  # told of each boundary: what was loaded may be gone
+    on_remembered: tuple[Callable[[str], None], ...] = ()  # told in a line what was kept on the user's word (MEM-7)
+    agent: str | None = None  # of which sub-agent this is the conversation; hooks are told (CMP-10)
+
+
+@dataclass(slots=True)
+class LiveSession:
+    """One conversation, open in this process. Open it with `LiveSession.open`; one task at a time may use it."""
+
+    world: SessionPorts
+    settings: Settings
+    view: ContextView
+    given_model: ModelSpec | None = None  # for certain; else the front's model decides
+    given_window: ModelWindow | None = None
+    is_read_only: bool = False
+    services: Services = field(default_factory=Services)
+    name: str = ""  # the id of the session, as its journal has it
+    asked: Model | None = None  # whom the conversation was last held with in this process
+    is_compacting: bool = False
+    spent: tuple[
+        ForkSpending, ...
+    ] = ()  # what helpers had spent when it was opened, as far as the journal was read (SM-9)
+    cached: CachedPrefix | None = None  # what the provider's cache holds since the last answer (CMP-8)
+    changes: int = 0  # how often the view changed: what was worked out aside from it may be out of date (SPD-8)
+    offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
+    _limits: tuple[object, Thresholds] | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        world: SessionPorts,
+        settings: Settings | None = None,
+        *,
+        model: ModelSpec | None = None,
+        window: ModelWindow | None = None,
+        services: Services | Callable[[LiveSession], Services] | None = None,
+        whole: bool = False,
+        is_read_only: bool = False,
+    ) -> LiveSession:
+        """Fold a journal into a session. A fresh journal gives an empty one; damage is repaired and said (REL-2).
+
+        `services` may be made for the session, by a function that gets it. Without `whole`, reading starts at what the
+        last boundary keeps, so time follows the live view (SPD-3).
+        """
+        loaded = await world.journal.load(whole=whole)
+        view, mended = await _view_of(loaded)
+        for one in mended:
+            world.sink.emit(JournalRepaired(one.line, one.what))
+        for repair in loaded.repairs:
+            world.sink.emit(JournalRepaired(repair.line, repair.what))
+        session = cls(world, settings or Settings(), view, model, window, is_read_only, offsets=_offsets(loaded))
+        session.name = loaded.header.session
+        session.spent = read(placed.record for placed in loaded.records)
+        session._prune_offsets()
+        if services is not None:
+            session.services = services if isinstance(services, Services) else services(session)
+        return session
+
+    @property
+    def model(self) -> ModelSpec:
+        """What is known about the model: as given, else by the name that the front of the requests has."""
+        if self.given_model is not None:
+            return self.given_model
+        return self.services.facts_of(self.view.front.model if self.view.front else None)
+
+    @property
+    def limits(self) -> Thresholds:
+        """The thresholds in force: the user's window, else what a provider stated, else the model's (PRS-8)."""
+        stated = self.view.state.calibration.window_tokens
+        model = self.model
+        window = self.given_window or ModelWindow(model.window_tokens, "model")
+        if self.settings.window_tokens:
+            window = ModelWindow(self.settings.window_tokens, "setting")
+        elif stated and window.source in ("model", "default"):
+            window = ModelWindow(stated, "provider")
+        key = (window, model.max_output_tokens)
+        if self._limits is None or self._limits[0] != key:
+            self._limits = (key, thresholds(self.settings, model, window.tokens, window.source))
+        return self._limits[1]
+
+    @property
+    def entry_limits(self) -> MessageLimits:
+        """How large a message may come in (SEC-6)."""
+        settings = self.settings
+        return MessageLimits(settings.max_message_bytes, settings.max_message_blocks, settings.max_json_depth)
+
+    def configure(self, settings: Settings, *, summarizer: Sequence[Model] | None = None) -> None:
+        """Use other settings from the next decision on, and if they are given, other models that write records."""
+        self.settings, self._limits = settings, None
+        if summarizer is not None:
+            self.services = replace(self.services, summarizer=tuple(summarizer))
+
+    def held_with(self, model: Model) -> None:
+        """From now on the conversation is held with this model; where no other is named it does the jobs beside it."""
+        self.asked = model
+
+    def cache_holds(self, cached: CachedPrefix) -> None:
+        """What the provider's cache holds since the answer that just came (CMP-8)."""
+        self.cached = cached
+
+    @contextmanager
+    def compacting(self) -> Iterator[None]:
+        """The lease of a compaction: within the block no other can begin. Raises `CompactionRefused` when one runs."""
+        if self.is_compacting:
+            raise CompactionRefused("a compaction of this session is already running; wait for it to end")
+        self.is_compacting = True
+        try:
+            yield
+        finally:
+            self.is_compacting = False
+
+    @contextmanager
+    def taken_for(self, model: ModelSpec) -> Iterator[None]:
+        """Within the block the rules of this model hold, whatever the front says."""
+        given, self.given_model = self.given_model, model
+        try:
+            yield
+        finally:
+            self.given_model = given
+
+    def facts(self, source: str = "user") -> Facts:
+        """Everything that decisions of this moment may depend on."""
+        return Facts(
+            settings=self.settings,
+            limits=self.limits,
+            model=self.model,
+            now=self.world.clock.now(),
+            source=source,
+            secret_key=self.world.secret_key,
+        )
+
+    def _checked(self, records: tuple[Record, ...]) -> tuple[Record, ...]:
+        """The records as they will be read back. Raises for what can't be, or can't be sent (ENG-7)."""
+        back = readable(records)
+        for record in back:
+            if isinstance(record, Edit | Compacted):
+                _refuse_unreadable(record, self.view)
+            else:
+                check_record(record, lambda _: None)
+        return back
+
+    async def append(self, *messages: Message | Mapping[str, Any] | str, also: tuple[Record, ...] = ()) -> None:
+        """Say something: durable when this returns, in the view, and counted.
+
+        A message may be plain data: a text of the user, or an object with role and content, in Anthropic's words or
+        OpenAI's. A system message goes into the front while nothing was said.
+
+        What no API would take is refused before anything is written: `RecordRefused`, `MalformedBlock`.
+
+        `also` are records of the same transaction, such as cursors: all of it holds, or nothing does. A message without
+        an id or a time gets them here; one whose id, or whose call's id, the view holds already is refused: requests
+        name calls by their ids, and results find them so.
+        """
+        given, system = self._taken(messages)
+        for message in given:
+            check_shape(message)
+        named = tuple(map(self._named, given))
+        read = await run_aside(
+            _bytes(named), partial(_read, named, self.settings, self.entry_limits, self.world.secret_key)
+        )
+        for families in read.secrets:
+            self.world.sink.emit(SecretsRedacted("message", tuple(sorted(set(families))), len(families)))
+        complete = read.messages
+        self._refuse_repeated(complete)
+        front = () if system is None else self._checked((system,))
+        await self._record((*front, *complete, *self._checked(also)))
+        for message in complete:
+            item = self.view.item(message.id)
+            self.world.sink.emit(MessageAppended(message.id, message.role, item.size.live if item else 0))
+
+    def rest(self) -> None:
+        """Read what was said since the last rest for the ledger, while nobody waits; a compaction then finds it read.
+
+        About a millisecond for 1,000 tokens. `run_turn` rests after each answer; a loop of your own best calls it while
+        its tools or the model are at work. Without it the next compaction reads everything itself.
+        """
+        index_of(self.view, self.settings)
+
+    def _taken(self, messages: Sequence[Message | Mapping[str, Any] | str]) -> tuple[list[Message], Front | None]:
+        """The messages, and the front that a system message among plain ones makes."""
+        taken: list[Message] = []
+        system: list[str] = []
+        for number, one in enumerate(messages):
+            at = f"message {number + 1} of {len(messages)}" if len(messages) > 1 else "the message"
+            if isinstance(one, Message):
+                taken.append(one)
+            elif not is_system(one):
+                taken.append(self._answering(message_of(one, at), taken, at))
+            elif taken or self.view.items or (self.view.front and self.view.front.system):
+                raise RecordRefused(
+                    f"{at}: a system message can only come first; later, record a Front with the new system prompt"
+                )
+            else:
+                system.append(system_text(cast("Mapping[str, Any]", one), at))
+        if not system:
+            return taken, None
+        return taken, msgspec.structs.replace(self.view.front or Front(), system=Front(system=system).system)
+
+    def _answering(self, message: Message, before: Sequence[Message], at: str) -> Message:
+        """The message, if what it answers was called; what a compaction replaced may have been."""
+        for result in message.tool_results:
+            identity = ToolUseId(result.tool_use_id)
+            is_called = identity in self.view.calls or any(u.id == identity for m in before for u in m.tool_uses)
+            if not is_called and self.view.boundary is None:
+                raise RecordRefused(f"{at} answers {identity[:80]!r}, which nobody called: name the id of a tool_use")
+        return message
+
+    def _named(self, message: Message) -> Message:
+        if message.id and message.at is not None:
+            return message
+        identity = message.id or MessageId(self.world.ids.new("message"))
+        at = self.world.clock.now() if message.at is None else message.at
+        return msgspec.structs.replace(message, id=identity, at=at)
+
+    def _refuse_repeated(self, messages: Sequence[Message]) -> None:
+        view, said, called = self.view, set[str](), set[str]()
+        for message in messages:
+            if message.id in view.positions or message.id in said:
+                raise PerdureError(f"message {message.id} was said already: give each message an id of its own")
+            said.add(message.id)
+            for use in message.tool_uses if message.agent_id is None else ():
+                if use.id in view.calls or use.id in called:
+                    raise PerdureError(f"tool_use {use.id} was called already: give each call an id of its own")
+                called.add(use.id)
+
+    async def record(self, *records: Record) -> None:
+        """Append records that aren't messages or edits: a front, metadata, pins, cursors, an undone collapse.
+
+        What couldn't be sent, or read back, is refused before anything is written: `RecordRefused`, `MalformedBlock`.
+        One that moves the cached prefix takes bound thinking along and is announced, as an edit would be (TURN-7).
+        """
+        records = self._checked(records)
+        facts = self.facts()
+        batch: list[Record] = []
+        moves: list[tuple[Record, int, cost.PrefixRewrite | None]] = []
+        for record in records:
+            batch += [record, *self._known_of(record)]
+            position = cost.prefix_rewrite_of_record(self.view, record)
+            if position is None or position >= self.view.sent:
+                continue
+            is_larger = leaves_memory(self.view, record)  # then what is written again isn't in this view yet
+            moves.append((record, position, None if is_larger else cost.prefix_rewrite_at(self.view, position, facts)))
+            first = cost.first_unbound_thinking(self.view, record, position)
+            model = self._model_after(record)
+            binds = model.thinking_is_bound or facts.model.thinking_is_bound
+            dropped = dropped_thinking(self.view, first, replace(facts, model=model)) if binds else None
+            batch += [dropped] if dropped else []
+        has_foreign = facts.model.thinking_is_bound and await self._bring_foreign_thinking(records)
+        await self._record(batch)
+        # One more record, since only now it is in the view.
+        if has_foreign and (dropped := dropped_thinking(self.view, 0, facts)) is not None:
+            await self._record((dropped,))
+        for record, position, known in moves:
+            move = known or cost.prefix_rewrite_at(self.view, position, facts)
+            self.world.sink.emit(PrefixMoved(_name(record), move.position, move.tokens_rewritten, move.usd))
+
+    def _model_after(self, record: Record) -> ModelSpec:
+        """The model whose rules hold for thinking once a record is there."""
+        if self.given_model is None and isinstance(record, Front):
+            return self.services.facts_of(record.model)
+        return self.model
+
+    async def _bring_foreign_thinking(self, records: Sequence[Record]) -> bool:
+        undone = {record.undoes for record in records if isinstance(record, Rewound) and record.undoes}
+        if undone and await self._had_another_front(undone):
+            return True
+        return any(self._brings_foreign_thinking(r) for r in records if not isinstance(r, Rewound) or not r.undoes)
+
+    async def _had_another_front(self, rewinds: set[str]) -> bool:
+        """Whether one of these rewinds left another front than there is now: all else comes back as it was (CKP-8)."""
+        loaded = await self.world.journal.load(whole=True)
+        front: Front | None = None
+        for placed in loaded.records:
+            if isinstance(placed.record, Front):
+                front = placed.record
+            elif isinstance(placed.record, Rewound) and placed.record.id in rewinds and front != self.view.front:
+                return True
+        return False
+
+    def _brings_foreign_thinking(self, record: Record) -> bool:
+        """Whether what comes back with a record may have been thought behind another prefix (TURN-7)."""
+        if not leaves_memory(self.view, record):
+            return False
+        boundary = self.view.boundary
+        knows = boundary is not None and reaches_back(self.view, record)
+        return not knows or boundary is None or from_checkpoint(boundary.state).front != self.view.front
+
+    def _known_of(self, record: Record) -> Iterable[Calibrated]:
+        """What earlier sessions learned about the model that a front names, so that this one starts right (TOK-4)."""
+        known = self.world.calibrations
+        if known is None or not isinstance(record, Front) or record.model is None:
+            return
+        ratio = known.ratio(record.model)
+        if ratio is not None and self.view.state.calibration.model != record.model:
+            yield Calibrated(model=record.model, ratio=ratio)
+
+    def _learned(self) -> None:
+        calibration = self.view.state.calibration
+        was_reported = self.view.anchor is not None and calibration.overhead_tokens is not None
+        if self.world.calibrations is not None and calibration.model and was_reported:
+            self.world.calibrations.learn(calibration.model, calibration.ratio)
+
+    async def commit(self, edits: Iterable[Edit], facts: Facts) -> tuple[Edit, ...]:
+        """Store what leaves the view, record the edits, and show the view as they say. Returns what was committed.
+
+        Edits that move the cached prefix take the thinking behind them along (TURN-7) and are announced (TURN-5).
+        """
+        proposed = tuple(edits)
+        if not proposed:
+            return ()
+        proposed = cast("tuple[Edit, ...]", self._checked(cast("tuple[Record, ...]", proposed)))
+        done = with_thinking(self.view, proposed, facts)
+        position = cost.first_position(self.view, done)
+        await self._store(done)
+        await self._record(cast("tuple[Record, ...]", done))  # every Edit that exists is a Record
+        for edit in done:
+            self._announce(edit)
+        if position is not None and position < self.view.sent:
+            move = cost.prefix_rewrite_at(self.view, position, facts)
+            reason = ", ".join(dict.fromkeys(_name(edit) for edit in proposed))
+            self.world.sink.emit(PrefixMoved(reason, move.position, move.tokens_rewritten, move.usd))
+        return done
+
+    async def commit_boundary(self, boundary: Compacted) -> Compacted:
+        """Commit a compaction as one transaction, with the session's metadata behind it (CMP-8, ENG-5)."""
+        (boundary,) = cast("tuple[Compacted]", self._checked((boundary,)))
+        first = min((self.offsets[i] for i in boundary.kept if i in self.offsets), default=0)
+        committed = msgspec.structs.replace(boundary, kept_from=first)
+        await self._record((committed, self._title()))
+        self._prune_offsets()
+        return committed
+
+    async def close(self) -> None:
+        """Re-append the metadata, so that listings find it in the tail, and let go of the journal (ENG-5)."""
+        try:
+            if self.view.state.messages and not self.is_read_only:
+                self._learned()
+                await self._record((self._title(),))
+        finally:
+            await self.world.journal.close()
+
+    def _title(self) -> Titled:
+        state = self.view.state
+        prompt = next((line for item in reversed(self.view.items) if (line := prompt_line(item.message))), None)
+        last = prompt or state.title.last_prompt
+        return msgspec.structs.replace(state.title, last_prompt=last, messages=state.messages)
+
+    async def _store(self, edits: tuple[Edit, ...]) -> None:
+        contents = {s.blob: original(self.view, s.tool_use_id) for edit in edits for s in edit.stored}
+        if contents:
+            await self.world.blobs.put(tuple(contents.values()))
+
+    async def _record(self, records: Iterable[Record]) -> None:
+        batch = tuple(records)
+        receipt = await self.world.journal.append(batch)
+        ratio = self.view.state.calibration.ratio
+        if any(leaves_memory(self.view, record) for record in batch):
+            await self._read_back()
+        else:
+            self._apply(batch, receipt.offset)
+        calibration = self.view.state.calibration
+        if calibration.ratio != ratio:
+            self.world.sink.emit(CalibrationLearned(calibration.model or "", calibration.ratio))
+
+    def _apply(self, batch: tuple[Record, ...], offset: int) -> None:
+        self.changes += 1
+        for record in batch:
+            advance(self.view, record)
+            if isinstance(record, Message):
+                self.offsets[record.id] = offset
+        self.view.forget()  # an undo reads back (CMP-11)
+
+    async def _read_back(self) -> None:
+        """Fold the journal anew, from as far back as it needs: a record reached behind the last boundary (CMP-11)."""
+        loaded = await self.world.journal.load()
+        self.view, _ = await _view_of(loaded)
+        self.changes += 1
+        self.offsets = _offsets(loaded)
+        self._prune_offsets()
+
+    def _prune_offsets(self) -> None:
+        self.offsets = {i: offset for i, offset in self.offsets.items() if i in self.view.positions}
+
+    def _announce(self, edit: Edit) -> None:
+        emit = self.world.sink.emit
+        if isinstance(edit, Offloaded):
+            for stored in edit.stored:
+                emit(ResultOffloaded(stored.tool_use_id, stored.bytes, edit.preview_bytes))
+        elif isinstance(edit, Cleared):
+            emit(ResultsCleared(edit.trigger, edit.tool_use_ids, edit.tokens_saved, edit.images))
+
+
+def _bytes(messages: Iterable[Message]) -> int:
+    return sum(len(raw) for message in messages for raw in message.content)
+
+
+class _CheckedMessages(NamedTuple):
+    """Messages as they come in, and the families of secrets that each held which held any."""
+
+    messages: tuple[Message, ...]
+    secrets: tuple[list[str], ...]
+
+
+def _read(messages: Sequence[Message], settings: Settings, limits: MessageLimits, key: bytes) -> _CheckedMessages:
+    """The messages checked and counted; if it is set, redacted for the journal, and so at their first use (SEC-5)."""
+    taken: list[Message] = []
+    secrets: list[list[str]] = []
+    for message in messages:
+        check_limits(message, limits)
+        message.check()
+        is_expected = settings.provider_compaction or message.note == PROVIDER_EDITED
+        if not is_expected and any(block.kind == "compaction" for block in message.blocks):
+            raise RecordRefused("a compaction block is taken only where the provider compacts: set provider_compaction")
+        if settings.redact_at_ingest:
+            done = [redact_json(bytes(raw), key) for raw in message.content]
+            if families := [family for one in done for family in one.families]:
+                secrets.append(families)
+                message = msgspec.structs.replace(message, content=tuple(msgspec.Raw(one.raw) for one in done))
+        taken.append(message)
+    complete = cast("tuple[Message, ...]", readable(tuple(taken)))
+    for message in complete:
+        _ = message.sizes  # counted here, and not while it is folded
+    return _CheckedMessages(complete, tuple(secrets))
+
+
+def _folded(loaded: Loaded) -> tuple[ContextView, Problems]:
+    """The view of a journal, and what in it no request could hold: written before records were checked, or by others.
+
+    Messages and fronts are shown as they can be sent, always in the same way; an edit that can't be is refused.
+    """
+    problems, view = Problems(), ContextView()
+    for placed in loaded.records:
+        record = placed.record
+        if isinstance(record, Edit | Compacted):
+            _refuse_unreadable(record, view)
+        advance(view, mended_record(record, placed.seq + 1, problems))
+    view.forget()
+    return view, problems
+
+
+def _refuse_unreadable(record: Edit | Compacted, view: ContextView) -> None:
+    def role_of(message: MessageId) -> Role | None:
+        item = view.item(message)
+        return None if item is None else item.message.role
+
+    check_record(cast("Record", record), role_of)
+    if isinstance(record, Compacted):
+        try:
+            state = from_checkpoint(record.state)
+            PackedLedger.of(state)
+            TrackerStates.of(state)
+        except (msgspec.MsgspecError, RecursionError) as e:
+            raise RecordRefused(f"boundary {record.id!r:.60}: its state can't be read: {e}") from None
+
+
+async def _view_of(loaded: Loaded) -> tuple[ContextView, Problems]:
+    """The fold of what a journal gave; nobody else has its records yet."""
+    size = _bytes(placed.record for placed in loaded.records if isinstance(placed.record, Message))
+    return await run_aside(size, lambda: _folded(loaded))
+
+
+def _offsets(loaded: Loaded) -> dict[MessageId, int]:
+    return {placed.record.id: placed.offset for placed in loaded.records if isinstance(placed.record, Message)}
+
+
+def _name(record: Record | Edit) -> str:
+    """The record's tag, as journals and reports name it."""
+    return str(record.__struct_config__.tag)
+
+
+def prompt_line(message: Message) -> str | None:
+    """The first line of what a person said, at most 200 characters; None when nobody spoke."""
+    lines = spoken(message).splitlines()
+    return lines[0][:200] if lines else None
+
+
+async def pin(session: LiveSession, text: str) -> Pinned:
+    """Pin a text word for word; durable when this returns. Raises `PinRefused` when it is empty or doesn't fit."""
+    why = pin_refusal(session.view, text, session.facts())
+    if why is not None:
+        raise PinRefused(why)
+    taken = {one.id for one in session.view.state.pins}
+    identity = session.world.ids.new("pin")
+    while identity in taken:
+        identity = session.world.ids.new("pin")
+    record = Pinned(id=identity, text=text)
+    await session.record(record)
+    return record
+
+
+async def unpin(session: LiveSession, identity: str) -> Pinned:
+    """Take a pin back, by its id or a beginning of it that only one has. Raises `PinRefused` when there is no such."""
+    found = [one for one in session.view.state.pins if one.id == identity]
+    found = found or [one for one in session.view.state.pins if identity and one.id.startswith(identity)]
+    if len(found) != 1:
+        raise PinRefused(f"no pin {identity!r} in this session" if not found else f"{identity!r} means several pins")
+    await session.record(Pinned(id=found[0].id))
+    return found[0]

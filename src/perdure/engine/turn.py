@@ -1,0 +1,292 @@
+"""The turn: passes in their order, the compaction check, the request, the call and its ladder (TURN-1 to TURN-13)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from perdure.compaction.ledger.checkpoint import index_of, unread_bytes
+from perdure.compaction.passes import CHEAP_PASSES, CLOSING_PASSES, Pass
+from perdure.compaction.plan import is_due
+from perdure.context.groups import CONTINUES, lacks_turn, unencoded_bytes, unflattened_bytes
+from perdure.context.policy import Facts, Pressure, compaction_need, pressure_at
+from perdure.context.replies import ModelInfo, Reply
+from perdure.context.request import ModelRequest, Protocol, to_request
+from perdure.context.state import REQUESTED
+from perdure.context.thinking import RequiredThinking, closing_lines, is_broken, required_thinking
+from perdure.context.view import ContextView
+from perdure.engine.ask import (
+    Action,
+    DeliverAnswer,
+    EmptyAnswer,
+    GiveUp,
+    GoodAnswer,
+    ModelCall,
+    OnDelta,
+    RecoveryLadder,
+    RemedyLimits,
+    RemedyUseless,
+    WindowStop,
+    append_reply,
+    apply,
+    call,
+    record_model,
+    step,
+)
+from perdure.engine.background import Keepers
+from perdure.engine.compact import (
+    CompactionFailure,
+    CompactionResult,
+    CompactionSuccess,
+    CompactionVeto,
+    compact,
+    compact_reactively,
+)
+from perdure.engine.models import JobModels, own, with_background_models
+from perdure.engine.reminders import remind
+from perdure.engine.session import LiveSession
+from perdure.engine.threads import run_aside, run_aside_of
+from perdure.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong
+from perdure.events import CompactionChecked, LadderGaveUp
+from perdure.ports import Model
+from perdure.settings import Settings
+from perdure.transcript.messages import Message
+from perdure.transcript.records import Edit, Noted
+from perdure.transcript.tokens import NOTHING, base_tokens
+
+WINDOW_STOP = "model_context_window_exceeded"
+
+
+async def run_turn(
+    session: LiveSession,
+    prompt: str | Message | Sequence[Message] | None,
+    model: Model,
+    keepers: Keepers | None = None,
+    *,
+    source: str = "user",
+    on_delta: OnDelta | None = None,
+    summarizer: Sequence[Model] | None = None,
+    helpers: JobModels | None = None,
+) -> Reply:
+    """Say something, ask the model, and append what it answers (TURN-8, TURN-11, TURN-12).
+
+    `prompt` is what a person says, or messages (results of tools, with what was said along); None asks again with what
+    is there. `on_delta` sees the answer as it comes: a second `ReplyStarted` means that the first try was lost. Keepers
+    run in the background afterwards; they never delay the turn and never fail it. `summarizer` are the models that
+    write a record when the context has to be compacted: () to do it without a model (CMP-1). `helpers` are the models
+    of the jobs beside it, such as the session's notes and the choice of memories: `JobModels()` to do them without a
+    model (SM-3, SM-7). Both hold for this turn and for what it starts. None: what the session was given when it was
+    opened, else this model, where no setting says `offline`.
+
+    Raises `ContextBlocked` when the view is full and nothing more can go (nothing was sent then), and `ModelGaveUp`,
+    which says what was tried. Cancelled, it keeps the whole blocks of the answer; the session stays valid in any case.
+
+        from perdure.testing import ScriptedModel
+        session = await memory_session()
+        reply = await run_turn(session, "What is 6 times 7?", ScriptedModel(["42"]))
+        assert reply.text == "42"
+    """
+    if keepers is not None:
+        await keepers.collect(session)
+    session.held_with(model)
+    with with_background_models(session, own(session, summarizer=summarizer, helpers=helpers)):
+        await remind(session, "before")
+        await session.append(*_messages(prompt))
+        reply = await _ask(session, model, source, on_delta)
+        await rest_aside(session)
+        if keepers is not None:
+            keepers.after_reply(session, source)
+    return reply
+
+
+async def rest_aside(session: LiveSession) -> None:
+    """`LiveSession.rest`, aside where there is much to read."""
+    settings = session.settings
+    await run_aside_of(session.view, lambda view: index_of(view, settings), size_bytes=unread_bytes(session.view))
+
+
+def _messages(prompt: str | Message | Sequence[Message] | None) -> Sequence[Message]:
+    if isinstance(prompt, str):
+        return (Message.of("user", prompt),)
+    return (prompt,) if isinstance(prompt, Message) else prompt or ()
+
+
+async def _ask(session: LiveSession, model: Model, source: str, on_delta: OnDelta | None) -> Reply:
+    """Prepare, call, and climb the ladder until there is an answer or nothing is left to try (TURN-11)."""
+    about = model.about
+    await record_model(session, about)
+    ladder = RecoveryLadder(rungs=_rungs(session.settings))
+    while True:
+        prepared = await prepare(session, source=source, protocol=about.protocol, stream=True)
+        said = await call(session, model, ModelCall(prepared.request, prepared.tokens), on_delta)
+        ladder, action = step(ladder, _outcome(said))
+        if isinstance(said, Reply) and (isinstance(action, DeliverAnswer) or said.stop_reason == WINDOW_STOP):
+            await append_reply(session, about, said, prepared.request)
+        if isinstance(action, DeliverAnswer) and isinstance(said, Reply):
+            return said
+        if isinstance(action, DeliverAnswer | GiveUp):
+            raise _given_up(session, about, action)
+        shrink = partial(compact_reactively, session, source)
+        useless = await apply(session, about, action, prepared.request, source, shrink=shrink)
+        if useless is not None:
+            ladder, action = step(ladder, RemedyUseless(useless))
+            raise _given_up(session, about, action)
+
+
+def _rungs(settings: Settings) -> RemedyLimits:
+    return RemedyLimits(
+        retries=settings.retry_attempts, seconds=settings.retry_budget_seconds, cuts=settings.cut_retries
+    )
+
+
+def _outcome(said: Reply | ModelError) -> GoodAnswer | EmptyAnswer | WindowStop | ModelError:
+    if isinstance(said, ModelError):
+        return said
+    if said.stop_reason == WINDOW_STOP:
+        return WindowStop()
+    return EmptyAnswer() if said.is_empty and said.stop_reason == "end_turn" else GoodAnswer()
+
+
+def _given_up(session: LiveSession, about: ModelInfo, action: Action) -> ModelGaveUp:
+    """The error that ends a turn; it says what was tried, and what a person can do."""
+    assert isinstance(action, GiveUp)
+    session.world.sink.emit(LadderGaveUp(about.id, action.last.reason, action.tried))
+    advice, limits = "", session.limits
+    stated = session.view.state.calibration.window_tokens
+    if isinstance(action.last, PromptTooLong):
+        advice = "run /compact with a focus, or /clear"
+        if stated and stated < limits.window:
+            advice = f"the window is {limits.window:,} by {limits.window_source}, the model's is {stated:,}: lower it"
+    return ModelGaveUp(action.last, action.tried, advice=advice)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """A turn that is ready to be sent: the request, its size, and what compaction had to say, if it was due."""
+
+    request: ModelRequest
+    tokens: int
+    outcome: CompactionResult | None = None
+
+
+async def prepare(
+    session: LiveSession,
+    *,
+    source: str = "user",
+    protocol: Protocol = "anthropic",
+    stream: bool = False,
+    head: Mapping[str, Any] | None = None,
+) -> PreparedRequest:
+    """Bring the view in shape for the next model call and make the request, under the `head` of who asks if given.
+
+    Raises `ContextBlocked` when the view stays above the block threshold; nothing was sent then, and nothing is lost.
+    """
+    done = await ready_view(session, source, wanted=required_thinking(protocol, head))
+    request = await make_request(session, session.facts(source), protocol=protocol, stream=stream, head=head)
+    return PreparedRequest(request, done.tokens, done.outcome)
+
+
+async def make_request(
+    session: LiveSession, facts: Facts, *, protocol: Protocol, stream: bool, head: Mapping[str, Any] | None = None
+) -> ModelRequest:
+    """The request of the session's view. One whose parts are large and new is made aside; nobody else may use the
+    session meanwhile, as at any time."""
+    view = session.view
+    make = partial(to_request, view, facts, protocol=protocol, stream=stream, head=head)
+    return await run_aside(unencoded_bytes(view), make)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyView:
+    """A view in shape for the next model call: its size, and what compaction had to say, if it was due."""
+
+    tokens: int
+    outcome: CompactionResult | None = None
+
+
+async def ready_view(session: LiveSession, source: str = "user", *, wanted: RequiredThinking = "said") -> ReadyView:
+    """As `prepare`, without making the request. `wanted` is what that has to hold of an open loop's thinking."""
+    await _pass_turn(session)
+    facts = session.facts(source)
+    for shrink in CHEAP_PASSES + CLOSING_PASSES:
+        await session.commit(await _shrunk(session.view, facts, shrink), facts)
+    await remind(session, "behind")  # after the passes: what they cleared may be needed again at once
+    outcome = await _compact_if_due(session, facts)
+    if is_broken(session.view, wanted):
+        await session.append(*closing_lines())
+    size = facts.size(session.view)
+    is_hopeless = isinstance(outcome, CompactionFailure) and sum(fixed_parts(session).values()) >= facts.limits.trigger
+    if is_hopeless or pressure_at(size, facts.limits) is Pressure.BLOCKED:
+        raise ContextBlocked(blocked_text(session, facts, size))
+    return ReadyView(size, outcome)
+
+
+async def _shrunk(view: ContextView, facts: Facts, shrink: Pass) -> tuple[Edit, ...]:
+    """What a pass says. Those that look at all bytes look at what is new; where that is much, they do it aside."""
+    size = sum(len(raw) for item in view.items[view.sent :] for raw in item.message.content)
+    return await run_aside_of(view, lambda seen: tuple(shrink(seen, facts)), size_bytes=size)
+
+
+async def _pass_turn(session: LiveSession) -> None:
+    """A request has to end with the user; when the model spoke last, a recorded line passes it the turn."""
+    view = session.view
+    if not view.items or not await run_aside(unflattened_bytes(view), lambda: lacks_turn(view)):
+        return
+    line = Message.of("user", CONTINUES, origin="reminder")
+    await session.append(line)
+
+
+async def _compact_if_due(session: LiveSession, facts: Facts) -> CompactionResult | None:
+    size = facts.size(session.view)
+    level = pressure_at(size, facts.limits)
+    session.world.sink.emit(CompactionChecked(size, level.value, facts.limits.usable, facts.source))
+    wanted = session.view.state.requested if is_due(session.view, facts) else None
+    if wanted is not None:
+        outcome = await compact(session, trigger="model", source=facts.source, focus=wanted.focus)
+        if isinstance(outcome, CompactionVeto):
+            await session.record(Noted(kind=REQUESTED, data={}))  # put off: asking at each turn would be no answer
+    elif compaction_need(session.view, facts) is not None:
+        outcome = await compact(session, trigger="auto", source=facts.source)
+    else:
+        return None
+    if isinstance(outcome, CompactionSuccess):
+        for shrink in CLOSING_PASSES:
+            await session.commit(shrink(session.view, facts), facts)
+        await remind(session, "behind")  # INS-4: what the kept results touched
+    return outcome
+
+
+def fixed_parts(session: LiveSession) -> dict[str, int]:
+    """The tokens that no compaction can reduce, by what they are, counted as the whole view is (PRS-6)."""
+    view, settings = session.view, session.settings
+    calibration = view.state.calibration
+    last = view.items[-1].size if view.items else NOTHING
+    pins = sum(base_tokens(pin.text) for pin in view.state.pins)
+    if view.anchor is None:
+        margin = settings.margin_numerator / settings.margin_denominator
+        front, latest = round(view.front_size.blind * margin), round(last.blind * margin)
+    else:
+        front = view.front_size.live if calibration.overhead_tokens is None else calibration.overhead_tokens
+        latest = round(last.live * calibration.ratio)
+    return {"system prompt and tools": front, "pins": pins, "last message": latest}
+
+
+def blocked_text(session: LiveSession, facts: Facts, size: int) -> str:
+    """What to say when no call can be made: how much must go, what it consists of, and what helps (TURN-13, PRS-6)."""
+    limits, breaker, fixed = facts.limits, session.view.state.breaker, fixed_parts(session)
+    parts = ", ".join(f"{name} {tokens:,}" for name, tokens in fixed.items())
+    by_hand = "compact by hand (perdure compact, or compact() in the library), or start afresh"
+    if sum(fixed.values()) >= limits.trigger:
+        advice = f"what can't be reduced ({parts}) is itself above the trigger of {limits.trigger:,}: make it smaller"
+    elif not limits.auto:
+        advice = f"auto-compaction is off: {by_hand}, or switch it on"
+    elif breaker.refills >= facts.settings.thrash_refills:
+        advice = f"auto-compaction stopped, as the window refilled three times at once: read less, or {by_hand}"
+    elif breaker.failures >= facts.settings.breaker_failures:
+        advice = f"auto-compaction stopped after {breaker.failures} failures: {by_hand}"
+    else:
+        advice = f"compaction could not reduce it ({parts}): {by_hand}"
+    gap, limit = max(0, size - limits.block), f"the limit of {limits.block:,} (window {limits.window:,})"
+    return f"context is full: {size:,} tokens, {gap:,} over {limit}; {advice}"

@@ -1,0 +1,281 @@
+"""The Messages API in front and behind (GW-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from perdure.adapters.providers.anthropic import AnthropicReplyBuilder, retry_after
+from perdure.context.anchor import PROVIDER_EDITED
+from perdure.context.failures import ErrorResponse, classify
+from perdure.context.replies import Reply, WireProtocol
+from perdure.errors import MalformedBlock, ModelError, StreamCut
+from perdure.gateway.events import MOST_BYTES, EventReader, WholeReader
+from perdure.gateway.requests import (
+    UNREADABLE,
+    AnswerReader,
+    ClientRequest,
+    DigestLimits,
+    ParsedBody,
+    TooMuch,
+    Unmanageable,
+    digest,
+    fields_of,
+    list_of,
+    scaled,
+)
+from perdure.transcript.blocks import Block, text_block
+from perdure.transcript.messages import Message
+from perdure.transcript.records import Front
+
+# What makes the server itself hold or change the history: only it knows what such a request means.
+_SERVERS_OWN = ("thread", "compaction")
+_NOT_HEAD = frozenset({"messages", "system", "tools", "cache_control"})  # breakpoints are ours, of which four may stand
+_INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+REMINDER = "<system-reminder>\n%s\n</system-reminder>"  # a system message in the middle, where none can stand
+
+
+class _MessageFields(msgspec.Struct):
+    role: str
+    content: msgspec.Raw
+
+
+_MESSAGE = msgspec.json.Decoder(_MessageFields)
+
+
+class AnthropicProtocol:
+    """`ClientProtocol` of the Messages API."""
+
+    protocol: WireProtocol = "anthropic"
+
+    def read(self, body: bytes, taken: ParsedBody) -> ClientRequest:
+        fields, messages = taken.fields, taken.messages
+        for name in _SERVERS_OWN:
+            if name in fields:
+                raise Unmanageable(name)
+        prefill = messages[-1] if messages and _role(messages[-1]) == "assistant" else None
+        history = messages if prefill is None else messages[:-1]
+        if not history:
+            raise Unmanageable("no_messages")
+        return ClientRequest(body, fields, history, prefill, taken=taken)
+
+    def digest(self, raw: bytes, limits: DigestLimits) -> bytes:
+        message = _read(msgspec.Raw(raw))
+        try:
+            content = msgspec.json.decode(message.content)
+            blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            return digest(message.role, blocks, limits)
+        except TooMuch as e:
+            raise Unmanageable(str(e)) from None
+        except (*UNREADABLE, AttributeError, TypeError):
+            raise Unmanageable("malformed_message") from None
+
+    def messages(self, raws: Sequence[msgspec.Raw]) -> list[Message]:
+        return [_message(raw) for raw in raws]
+
+    def front(self, incoming: ClientRequest) -> Front:
+        system = bytes(incoming.fields.get("system", b"null"))
+        try:
+            text = None if system[:1] == b"[" else msgspec.json.decode(system)
+            blocks = list_of(msgspec.Raw(system)) if system[:1] == b"[" else []
+        except UNREADABLE:
+            raise Unmanageable("malformed_system") from None
+        if isinstance(text, str) and text.strip():
+            blocks = [msgspec.Raw(text_block(text).raw)]
+        return Front(model=incoming.model, system=_still(blocks), tools=_still(list_of(_array(incoming, "tools"))))
+
+    def head(self, incoming: ClientRequest, most_tokens: int | None) -> dict[str, Any]:
+        head: dict[str, Any] = {k: msgspec.Raw(bytes(v)) for k, v in incoming.fields.items() if k not in _NOT_HEAD}
+        asked = incoming.value("max_tokens")
+        if most_tokens is not None and isinstance(asked, int):
+            head["max_tokens"] = min(asked, most_tokens)
+        return head
+
+    def with_prefill(self, body: bytes, prefill: msgspec.Raw) -> bytes:
+        return body[: -len(b"]}")] + b"," + bytes(prefill) + b"]}"
+
+    def reader(
+        self, incoming: ClientRequest, cap: int | None, *, is_stream: bool, most_bytes: int = MOST_BYTES
+    ) -> AnswerReader:
+        return _AnthropicStream(cap, most_bytes) if is_stream else _AnthropicBody(cap, most_bytes)
+
+    def error_of(self, status: int, body: bytes, headers: Mapping[str, str]) -> ModelError:
+        return classify(said_of(status, body, headers))
+
+    def error_body(self, status: int, message: str) -> bytes:
+        kinds = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error"}
+        kinds |= {404: "not_found_error", 413: "request_too_large", 503: "overloaded_error"}
+        return msgspec.json.encode(
+            {"type": "error", "error": {"type": kinds.get(status, "api_error"), "message": f"perdure: {message}"}}
+        )
+
+
+def said_of(status: int, body: bytes, headers: Mapping[str, str]) -> ErrorResponse:
+    """What an error body says, in either protocol's form."""
+    try:
+        fields = msgspec.json.decode(body)
+    except UNREADABLE:
+        fields = {}
+    fields = fields if isinstance(fields, dict) else {}
+    inner = fields.get("error")
+    error = inner if isinstance(inner, dict) else fields
+    message = error.get("message") or (inner if isinstance(inner, str) else "") or body[:500].decode("utf-8", "replace")
+    return ErrorResponse(
+        status=status,
+        message=str(message),
+        kind=str(error.get("type") or ""),
+        code=str(error.get("code") or ""),
+        retry_after_seconds=retry_after(headers.get("retry-after")),
+        extra=error,
+    )
+
+
+def _role(raw: msgspec.Raw) -> str:
+    return _read(raw).role
+
+
+def _read(raw: msgspec.Raw) -> _MessageFields:
+    try:
+        return _MESSAGE.decode(raw)
+    except UNREADABLE:
+        raise Unmanageable("malformed_message") from None
+
+
+def _message(raw: msgspec.Raw) -> Message:
+    said = _read(raw)
+    try:
+        content = bytes(said.content)
+        is_text = content.lstrip()[:1] == b'"'
+        parts = [] if is_text else list_of(said.content)
+        blocks = [text_block(msgspec.json.decode(content))] if is_text else [Block(bytes(part)) for part in parts]
+        if said.role in ("user", "assistant"):
+            note = PROVIDER_EDITED if any(block.kind == "compaction" for block in blocks) else None
+            return Message.of(said.role, blocks, note=note).check()  # type: ignore[arg-type]
+        if said.role == "system":
+            texts = "\n\n".join(str(getattr(block.value, "text", "")) for block in blocks)
+            return Message.of("user", [text_block(REMINDER % texts)], origin="reminder")
+    except (MalformedBlock, *UNREADABLE):
+        raise Unmanageable("malformed_message") from None
+    raise Unmanageable("unknown_role")
+
+
+def _array(incoming: ClientRequest, name: str) -> msgspec.Raw | None:
+    raw = incoming.fields.get(name)
+    return None if raw is None or bytes(raw) == b"null" else raw
+
+
+def _still(raws: Sequence[msgspec.Raw]) -> tuple[msgspec.Raw, ...]:
+    """The parts of a front without breakpoints, which wander; bytes of their own, so that the body can go."""
+    return tuple(msgspec.Raw(_unmarked(bytes(raw))) for raw in raws)
+
+
+def _unmarked(raw: bytes) -> bytes:
+    if b'"cache_control"' not in raw:
+        return raw
+    fields = fields_of(raw)
+    fields.pop("cache_control", None)
+    return msgspec.json.encode(fields)
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+class _UsageMeter:
+    """Usage as a client may see it: at most `cap` tokens of prompt, all counts of input in one proportion (GW-2)."""
+
+    def __init__(self, cap: int | None) -> None:
+        self._cap, self._share = cap, 1.0
+
+    def read(self, usage: Any) -> dict[str, Any] | None:
+        """The usage to show instead; None when it may stay as it is."""
+        if not isinstance(usage, dict) or self._cap is None:
+            return None
+        total = sum(int(usage.get(name) or 0) for name in _INPUT_COUNTS)
+        if total > self._cap:
+            self._share = self._cap / total
+        return _shown(usage, self._share) if self._share < 1.0 and total else None
+
+
+def _shown(usage: dict[str, Any], share: float) -> dict[str, Any]:
+    shown = {**usage, **{name: scaled(usage[name], share) for name in _INPUT_COUNTS if usage.get(name)}}
+    written = usage.get("cache_creation")
+    if isinstance(written, dict):
+        shown["cache_creation"] = {k: scaled(v, share) if isinstance(v, int) else v for k, v in written.items()}
+    steps = usage.get("iterations")
+    if isinstance(steps, list):
+        shown["iterations"] = [_shown(step, share) if isinstance(step, dict) else step for step in steps]
+    return shown
+
+
+class _AnthropicStream:
+    def __init__(self, cap: int | None, most_bytes: int) -> None:
+        self._assembly, self._meter = AnthropicReplyBuilder(), _UsageMeter(cap)
+        self._events = EventReader(self._look, lambda data: b'"message_stop"' in data[:40], most_bytes)
+
+    def take(self, data: bytes) -> bytes:
+        return self._events.take(data)
+
+    def end(self) -> bytes:
+        return self._events.end()
+
+    def reply(self) -> Reply:
+        if self._events.is_lost:
+            raise StreamCut("the stream couldn't be read along")
+        return self._assembly.reply()
+
+    def _look(self, event: dict[str, Any]) -> dict[str, Any] | None:
+        for _ in self._assembly.take(event):
+            pass
+        kind = event.get("type")
+        if kind == "message_start":
+            shown = self._meter.read(event["message"].get("usage"))
+            return {**event, "message": {**event["message"], "usage": shown}} if shown else None
+        if kind == "message_delta":
+            shown = self._meter.read(event.get("usage"))
+            return {**event, "usage": shown} if shown else None
+        return None
+
+
+class _AnthropicBody:
+    def __init__(self, cap: int | None, most_bytes: int) -> None:
+        self._meter = _UsageMeter(cap)
+        self._body = WholeReader(self._shown, most_bytes)
+
+    def take(self, data: bytes) -> bytes:
+        return self._body.take(data)
+
+    def end(self) -> bytes:
+        return self._body.end()
+
+    def _shown(self, body: bytes) -> bytes:
+        try:
+            fields = fields_of(body)
+            shown = self._meter.read(msgspec.json.decode(fields["usage"])) if "usage" in fields else None
+        except (Unmanageable, *UNREADABLE):
+            return body
+        return msgspec.json.encode({**fields, "usage": shown}) if shown else body
+
+    def reply(self) -> Reply:
+        try:
+            message = msgspec.json.decode(self._body.read())
+            assembly = AnthropicReplyBuilder()
+            for event in _as_events(message):
+                for _ in assembly.take(event):
+                    pass
+            return assembly.reply()
+        except (*UNREADABLE, KeyError, TypeError, ValueError, AttributeError) as e:
+            raise StreamCut(f"the answer can't be read: {type(e).__name__}") from e
+
+
+def _as_events(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """A whole answer as the events that would have brought it."""
+    head = {name: value for name, value in message.items() if name != "content"}
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": head}]
+    for index, block in enumerate(message["content"]):
+        events.append({"type": "content_block_start", "index": index, "content_block": block})
+        events.append({"type": "content_block_stop", "index": index})
+    delta = {"stop_reason": message.get("stop_reason")}
+    last = {"type": "message_delta", "delta": delta, "context_management": message.get("context_management")}
+    return [*events, last, {"type": "message_stop"}]

@@ -1,0 +1,217 @@
+"""The ASGI application: who may come in, where a request belongs, and what the gateway answers itself (GW-1, SEC-7)."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+import anyio
+
+from perdure.gateway import pages
+from perdure.gateway.config import Tenant
+from perdure.gateway.exchange import GatewayExchange, Inquiry
+from perdure.gateway.gateway import SIDES, Gateway, GatewayBusy
+from perdure.gateway.requests import ClientProtocol, read_body
+from perdure.gateway.upstream import is_plain_path
+
+AsgiScope = MutableMapping[str, Any]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
+
+_LOG = logging.getLogger("perdure.gateway")
+_LOOPBACK_NAMES = ("localhost",)
+_HOST = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]+))(?::\d{1,5})?\Z")
+_MANAGED = {"/v1/messages": ("anthropic", "turn"), "/v1/chat/completions": ("openai", "turn")}
+_MANAGED |= {"/v1/messages/count_tokens": ("anthropic", "count")}
+
+
+class ClientGone(Exception):
+    """The client went away."""
+
+
+class GatewayApp:
+    """`GatewayApp(gateway)` is an ASGI application; uvicorn, or any other server, runs it."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+        else:
+            raise RuntimeError(f"no {scope['type']} here")
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await self.gateway.open()
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.gateway.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _http(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        gateway = self.gateway
+        path = scope["path"]
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            reason, status, text = refusal
+            gateway.metrics.refused.labels(reason).inc()
+            await _answer(send, status, _side_of(path, scope).error_body(status, text))
+            return
+        if (page := pages.PAGES.get(path)) is not None and scope["method"] in ("GET", "HEAD"):
+            told = await page(gateway, gateway.now.tenants.of(scope["headers"]))
+            await _answer(send, told.status, told.body, told.content_type, told.headers)
+            return
+        try:
+            await self._passed_on(scope, receive, send)
+        except GatewayBusy:
+            gateway.metrics.refused.labels("busy").inc()
+            body = _side_of(path, scope).error_body(503, "too many requests at a time; come back in a second")
+            await _answer(send, 503, body, extra=[(b"retry-after", b"1")])
+
+    def _refusal(self, scope: AsgiScope) -> tuple[str, int, str] | None:
+        """Why a request doesn't come in; None when it does."""
+        headers = dict(scope["headers"])
+        config = self.gateway.now.gateway
+        if not _is_ours(headers.get(b"host", b"").decode("latin-1"), config.allowed_hosts):
+            return "host", 421, "this host name isn't served here; allow it with gateway.allowed_hosts"
+        origin = headers.get(b"origin")
+        if origin is not None and not _is_ours(origin.decode("latin-1").partition("://")[2], config.allowed_hosts):
+            return "origin", 403, "pages of other sites may not ask"
+        if not is_plain_path(scope.get("raw_path") or scope["path"].encode()):
+            return "path", 400, "the path can't be passed on as it is"
+        if scope["path"] not in pages.OPEN and self.gateway.now.tenants.of(scope["headers"]) is None:
+            return "credential", 401, "no tenant has this key"
+        return None
+
+    async def _passed_on(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        side, config = _side_of(scope["path"], scope), self.gateway.now.gateway
+        name, path = self._route_of(scope)
+        route = config.route(name)
+        protocol, kind = _MANAGED.get(path, (side.protocol, "other"))
+        upstream = None if route is None else getattr(route, protocol)
+        if route is None or upstream is None:
+            await _answer(send, 404, side.error_body(404, "no upstream is configured for this path"))
+            return
+        tenant = self.gateway.now.tenants.of(scope["headers"])
+        assert tenant is not None, "strangers were refused"
+        admission = self.gateway.admission
+        body, is_whole = None, False
+        try:
+            with admission.arriving(tenant.id, config.max_waiting, config.body_seconds) as arrival:
+                body = await read_body(_chunks(receive), config.max_body_bytes)
+                is_whole = True
+        except ClientGone:
+            self.gateway.metrics.cancelled.inc()
+            return
+        if arrival.gave_way:
+            raise GatewayBusy
+        if not is_whole:
+            self.gateway.metrics.refused.labels("slow").inc()
+            await _answer(send, 408, side.error_body(408, f"the body took more than {config.body_seconds:g} s"))
+            return
+        if body is None:
+            self.gateway.metrics.refused.labels("too_large").inc()
+            text = f"the body is larger than {config.max_body_bytes:,} bytes"
+            await _answer(send, 413, side.error_body(413, text))
+            return
+        kind = kind if scope["method"] == "POST" and route.is_managed else "other"
+        inquiry = _inquiry(scope, (name, path), body, SIDES[protocol], tenant)
+        exchange = GatewayExchange(self.gateway, inquiry, config.upstreams[upstream], upstream)
+        with admission.answered(tenant.id, config.max_waiting):
+            await self._watched(exchange, kind, receive, send)
+
+    async def _watched(self, exchange: GatewayExchange, kind: str, receive: Receive, send: Send) -> None:
+        """Run an exchange until it ends or the client goes away, which cancels the upstream."""
+        async with anyio.create_task_group() as tasks:
+
+            async def watch() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                if not exchange.is_over:
+                    exchange.is_cancelled = True
+                    self.gateway.metrics.cancelled.inc()
+                    tasks.cancel_scope.cancel()
+
+            tasks.start_soon(watch)
+            await exchange.run(kind, send)
+            tasks.cancel_scope.cancel()
+
+    def _route_of(self, scope: AsgiScope) -> tuple[str, str]:
+        """The route that a path names in front, and the path behind it."""
+        path: str = scope["path"]
+        first, slash, rest = path[1:].partition("/")
+        if slash and first in self.gateway.now.gateway.routes:
+            return first, f"/{rest}"
+        return "default", path
+
+
+def _inquiry(scope: AsgiScope, place: tuple[str, str], body: bytes, side: ClientProtocol, tenant: Tenant) -> Inquiry:
+    name, path = place
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    raw = raw if name == "default" or not raw.startswith(f"/{name}/".encode()) else raw[len(name) + 1 :]
+    return Inquiry(
+        method=scope["method"],
+        path=path,
+        raw_path=raw,
+        query=scope.get("query_string", b""),
+        headers=tuple(scope["headers"]),
+        body=body,
+        side=side,
+        route=name,
+        tenant=tenant,
+    )
+
+
+def _side_of(path: str, scope: AsgiScope) -> ClientProtocol:
+    """Which protocol a client speaks, where the path doesn't say: only Anthropic's SDKs name their version."""
+    if path.endswith("/chat/completions"):
+        return SIDES["openai"]
+    names = {name for name, _ in scope["headers"]}
+    is_anthropic = b"anthropic-version" in names or b"x-api-key" in names or "/v1/messages" in path
+    return SIDES["anthropic" if is_anthropic else "openai"]
+
+
+def _is_ours(host: str, allowed: tuple[str, ...]) -> bool:
+    """Whether a Host header names this machine: a page that a browser was tricked into asking from doesn't (SEC-7)."""
+    found = _HOST.match(host)
+    if found is None:
+        return False
+    name = (found[1] or found[2]).lower()
+    if name in _LOOPBACK_NAMES or name in (one.lower() for one in allowed):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+async def _chunks(receive: Receive) -> AsyncIterator[bytes]:
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        yield message.get("body", b"")
+        if not message.get("more_body"):
+            return
+
+
+async def _answer(
+    send: Send,
+    status: int,
+    body: bytes,
+    content_type: str = "application/json",
+    extra: Iterable[tuple[bytes, bytes]] = (),
+) -> None:
+    headers = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body)), *extra]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,278 @@
+"""The table `[gateway]` of the configuration, and whose request is whose (GW-4, SEC-7)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from perdure.adapters.config import NAMES, Config, UnusableValue, nearest, parse_setting
+from perdure.adapters.journal.disk import DISK, make_private, write_new
+from perdure.errors import BadSetting, JournalError
+from perdure.gateway.events import MOST_BYTES
+from perdure.settings import Settings
+
+WireName = Literal["anthropic", "openai"]
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table in which every name is known."""
+
+
+class UpstreamConfig(_Table, frozen=True):
+    """A model server. With `key_env` its key is that of the environment; without it the client's goes through."""
+
+    url: str
+    key_env: str | None = None
+    connect_seconds: float = 10.0
+    silence_seconds: float = 600.0  # without a byte; longer than any model thinks in silence
+
+    def check(self, name: str) -> None:
+        parts = urlsplit(self.url)
+        is_plain = not (parts.query or parts.fragment or parts.username or parts.password)
+        if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain:
+            raise BadSetting(
+                f"gateway.upstreams.{name}: url = {self.url!r}: write it as https://host or https://host/path"
+            )
+        if parts.scheme == "http" and self.key_env and not _is_near(parts.hostname):
+            raise BadSetting(f"gateway.upstreams.{name}: a key would go over plain http to {parts.hostname}: use https")
+
+
+class RouteConfig(_Table, frozen=True):
+    """Which upstream speaks each protocol, and settings that hold for the sessions of this route."""
+
+    anthropic: str | None = None
+    openai: str | None = None
+    settings: dict[str, Any] = {}
+    is_managed: bool = True  # false: everything passes through untouched
+    project: str | None = None  # the folder whose instruction files and memories its sessions get, if settings say so
+
+
+class TenantConfig(_Table, frozen=True):
+    """A client with a key of its own, which the variable `key_env` holds; `upstream_keys` name what is sent instead."""
+
+    key_env: str
+    upstream_keys: dict[str, str] = {}
+
+
+_OFFICIAL = {
+    "anthropic": UpstreamConfig(url="https://api.anthropic.com"),
+    "openai": UpstreamConfig(url="https://api.openai.com"),
+}
+
+
+class GatewayConfig(_Table, frozen=True):
+    """Everything the gateway can be told. Each limit says what it bounds."""
+
+    host: str = "127.0.0.1"
+    port: int = 8787
+    allowed_hosts: tuple[str, ...] = ()  # names beside the loopback ones that a Host header may say
+    upstreams: dict[str, UpstreamConfig] = msgspec.field(default_factory=lambda: dict(_OFFICIAL))
+    routes: dict[str, RouteConfig] = {}
+    tenants: dict[str, TenantConfig] = {}
+    usage: Literal["capped", "upstream"] = "capped"
+    usage_cap_percent: int = 50  # of the window: below where clients begin to compact by themselves
+    max_body_bytes: int = 32 * 1024 * 1024  # as much as the Messages API takes
+    body_seconds: float = 60.0  # for a request's head to arrive, and for its body
+    max_depth: int = 100  # of JSON in a message; deeper ones are passed through unmanaged
+    max_messages: int = 100_000  # likewise
+    max_blocks: int = 10_000  # of one message, likewise
+    max_event_bytes: int = MOST_BYTES  # of an answer: of an event, or of one that is no stream; larger pass unread
+    max_waiting: int = 512  # requests at a time, and bodies that arrive; the last quarter is for tenants that have few
+    open_sessions: int = 64  # kept in memory while nobody uses them …
+    open_tokens: int = 8_000_000  # … and at most so large together
+    keep_days: int | None = None  # of sessions of clients that aren't configured as tenants; None: for good
+    drain_seconds: int = 30  # at shutdown, for answers under way
+    status: Literal["own", "all"] | None = None  # None: all, unless tenants are configured
+
+    @property
+    def default_route(self) -> RouteConfig:
+        """What holds for paths without the name of a route: the upstreams of these names."""
+        given = self.routes.get("default")
+        if given is not None:
+            return given
+        anthropic, openai = (name if name in self.upstreams else None for name in ("anthropic", "openai"))
+        return RouteConfig(anthropic=anthropic, openai=openai)
+
+    def route(self, name: str) -> RouteConfig | None:
+        return self.default_route if name == "default" else self.routes.get(name)
+
+
+def gateway_config(table: Mapping[str, Any]) -> GatewayConfig:
+    """The table, checked. Raises `BadSetting`, which names the entry."""
+    try:
+        config = msgspec.convert(dict(table), GatewayConfig)
+    except msgspec.ValidationError as e:
+        raise BadSetting(f"gateway: {_place(str(e))}") from None
+    for name, upstream in config.upstreams.items():
+        upstream.check(name)
+    for name, route in config.routes.items():
+        for protocol in ("anthropic", "openai"):
+            target = getattr(route, protocol)
+            if target is not None and target not in config.upstreams:
+                raise BadSetting(
+                    f"gateway.routes.{name}: {protocol} = {target!r} is no upstream; there are "
+                    f"{', '.join(config.upstreams) or 'none'}"
+                )
+        _check_project(name, route, settings_of(route, Settings(), name))
+    for name, tenant in config.tenants.items():
+        _check_tenant(config, name, tenant)
+    if config.keep_days is not None and config.keep_days < 1:
+        raise BadSetting(f"gateway: keep_days = {config.keep_days}: has to be at least 1; leave it out to keep all")
+    if not 1 <= config.usage_cap_percent <= 100:
+        raise BadSetting(f"gateway: usage_cap_percent = {config.usage_cap_percent}: has to be from 1 to 100")
+    return config
+
+
+def _check_tenant(config: GatewayConfig, name: str, tenant: TenantConfig) -> None:
+    if not (name.replace("-", "").replace("_", "").isalnum() and name.isascii() and len(name) <= 64):
+        raise BadSetting(f"gateway.tenants: {name!r}: letters, digits, - and _, up to 64")
+    if unknown := [key for key in tenant.upstream_keys if key not in config.upstreams]:
+        raise BadSetting(f"gateway.tenants.{name}: upstream_keys: {unknown[0]!r} is no upstream")
+
+
+def _check_project(name: str, route: RouteConfig, settings: Settings) -> None:
+    """Whose instruction files and memories: named here, since a request can't say it (SEC-7)."""
+    place = f"gateway.routes.{name}"
+    if route.project is None:
+        for wanted in ("instructions", "memory"):
+            if getattr(settings, wanted):
+                raise BadSetting(f"{place}: settings: {wanted} = true needs a folder: set project")
+    elif not (folder := Path(route.project).expanduser()).is_absolute() or not folder.is_dir():
+        raise BadSetting(f"{place}: project = {route.project!r}: has to be the whole path of a folder that is there")
+
+
+def settings_of(route: RouteConfig, base: Settings, name: str = "default") -> Settings:
+    """The settings of a route: the user's, with its own over them. Raises `BadSetting`.
+
+    Instruction files and memories are a client's own affair unless its route wants ours, and what a client puts into
+    its user's messages stays as it is.
+    """
+    changes: dict[str, Any] = {"instructions": False, "memory": False, "neutralise": "results", "recall_tool": False}
+    for key, given in route.settings.items():
+        place = f"gateway.routes.{name}.settings: {key} = {given!r}"
+        if key not in NAMES:
+            raise BadSetting(f"{place}: unknown setting{nearest(key, NAMES)}; `perdure config` lists all")
+        try:
+            changes[key] = parse_setting(key, given, getattr(base, key))
+        except UnusableValue as e:
+            raise BadSetting(f"{place}: {e}") from None
+    return replace(base, **changes)
+
+
+def from_config(config: Config) -> GatewayConfig:
+    """The gateway's part of a loaded configuration."""
+    return gateway_config(config.gateway)
+
+
+def _is_near(host: str) -> bool:
+    """Whether a host is this machine, or one of a network that isn't the internet."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_private
+
+
+def _place(message: str) -> str:
+    """msgspec's complaint, with the place first: `$.routes[...]` reads `routes`."""
+    text, _, at = message.partition(" - at `$.")
+    return f"{at.rstrip('`')}: {text}" if at else text
+
+
+ANYONE = "local"  # who brings no credential at all
+_SECRET_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Who asks, and the keys that go to each upstream instead of theirs."""
+
+    id: str
+    keys: Mapping[str, str]
+
+    def key(self, name: str) -> str | None:
+        return self.keys.get(name)
+
+
+class Tenants:
+    """Everybody who may ask. Made anew when the configuration is."""
+
+    def __init__(self, config: GatewayConfig, environ: Mapping[str, str], secret: bytes) -> None:
+        self._secret = secret
+        self._shared = {name: key for name, up in config.upstreams.items() if (key := _mapped(name, up, environ))}
+        self._known: list[tuple[bytes, Tenant]] = []
+        for name, tenant in config.tenants.items():
+            own = environ.get(tenant.key_env)
+            if not own:
+                raise BadSetting(f"gateway.tenants.{name}: the variable {tenant.key_env} holds no key")
+            mapped = {up: _named(variable, environ, name) for up, variable in tenant.upstream_keys.items()}
+            self._known.append((self._hash(own), Tenant(name, {**self._shared, **mapped})))
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether only configured tenants may ask."""
+        return bool(self._known)
+
+    def of(self, headers: Iterable[tuple[bytes, bytes]]) -> Tenant | None:
+        """The tenant of a request; None for a stranger where tenants are configured."""
+        credential = credential_of(headers)
+        if self.is_closed:
+            seen = self._hash(credential)
+            found = [tenant for known, tenant in self._known if hmac.compare_digest(known, seen)]
+            return found[0] if found else None
+        name = f"key-{self._hash(credential).hex()[:20]}" if credential else ANYONE
+        return Tenant(name, self._shared)
+
+    def _hash(self, credential: str) -> bytes:
+        return hmac.new(self._secret, credential.encode("utf-8", "surrogateescape"), hashlib.sha256).digest()
+
+
+def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The key that a client presents, in either protocol's header; empty for none."""
+    given = {name.lower(): value for name, value in headers}  # servers may keep their case
+    key = given.get(b"x-api-key", b"").strip()
+    if not key:
+        kind, _, token = given.get(b"authorization", b"").strip().partition(b" ")
+        key = token.strip() if kind.lower() == b"bearer" else b""
+    return key.decode("latin-1")
+
+
+def _mapped(name: str, upstream: UpstreamConfig, environ: Mapping[str, str]) -> str | None:
+    return None if upstream.key_env is None else _named(upstream.key_env, environ, name)
+
+
+def _named(variable: str, environ: Mapping[str, str], name: str) -> str:
+    key = environ.get(variable)
+    if not key:
+        raise BadSetting(f"gateway: {name} needs a key: set {variable}")
+    return key
+
+
+def secret_at(folder: Path) -> bytes:
+    """The secret that hashes credentials, made on first use and private to the user. Raises `JournalError`."""
+    path = folder / "secret"
+    try:
+        make_private(folder)
+        if not path.exists():
+            draft = path.with_name(f"secret.new-{secrets.token_hex(8)}")
+            write_new(DISK, draft, secrets.token_bytes(_SECRET_BYTES))
+            try:
+                os.link(draft, path)  # whoever is first decides
+            except FileExistsError:
+                pass
+            finally:
+                draft.unlink(missing_ok=True)
+            DISK.sync_directory(folder)
+        return path.read_bytes()
+    except OSError as e:
+        raise JournalError(f"{path}: {e.strerror or e}: the gateway's secret can't be kept") from e

@@ -1,0 +1,166 @@
+"""Answers on their way through: whole events leave as the bytes that came, the last one waits (GW-1).
+
+Work is linear in what comes, however it comes in pieces, and one event is read only up to a size (SPD-8): what is
+larger is passed on as it comes, unread, with all that follows it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from perdure.errors import StreamCut
+
+_LOG = logging.getLogger("perdure.gateway")
+_DECODE = msgspec.json.Decoder(dict[str, Any]).decode
+_END = re.compile(rb"\n\r?\n")
+_END_BYTES = 3
+MOST_BYTES = 1024 * 1024  # some milliseconds of reading; a text that a model writes in one piece is far smaller
+
+
+class EventReader:
+    """Parts a stream into events. `look` sees the data of each: it may give other data, or None to leave it as it is.
+
+    What can't be read, or is larger than `most_bytes`, is passed on all the same, and nothing of the stream is looked
+    at any more: `is_lost` (REL-15). `is_end` says which data ends an answer: it is held back until `end`.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[dict[str, Any]], dict[str, Any] | None],
+        is_end: Callable[[bytes], bool],
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._look, self._is_end, self._most_bytes = look, is_end, most_bytes
+        self._waiting = BoundedBuffer(most_bytes)  # of an event whose end hasn't come
+        self._held: list[bytes] = []  # the end of the answer, and what came behind it
+        self.is_lost = False
+
+    def take(self, data: bytes) -> bytes:
+        """The bytes to pass on now."""
+        if self._held:
+            self._held.append(data)
+            return b""
+        out: list[bytes] = []
+        tail = self._waiting.tail  # an end may have begun in what waits
+        window = tail + data if tail else data
+        start = 0
+        while not (self.is_lost or self._held) and (found := _END.search(window, start)):
+            event = self._waiting.whole(window[start or len(tail) : found.end()])
+            start = found.end()
+            out.append(self._event(event))
+        rest = window[start or len(tail) :]
+        if self._held:
+            self._held.append(rest)
+        elif self.is_lost or not self._waiting.add(rest):
+            self._lose("an event is too large")
+            out += (self._waiting.whole(), rest)
+        return b"".join(out)
+
+    def end(self) -> bytes:
+        """What was held back, and what never became an event."""
+        rest, self._held = b"".join(self._held) + self._waiting.whole(), []
+        return rest
+
+    def _event(self, event: bytes) -> bytes:
+        data = _data(event)
+        if not data:
+            return event
+        if self._is_end(data):
+            self._held.append(event)
+            self._seen(data)
+            return b""
+        other = self._seen(data)
+        if other is None:
+            return event
+        head = event[: event.find(b"data:")]
+        return head + b"data: " + msgspec.json.encode(other) + b"\n\n"
+
+    def _seen(self, data: bytes) -> dict[str, Any] | None:
+        if data == b"[DONE]":
+            return None
+        if len(data) > self._most_bytes:
+            self._lose("an event is too large")
+            return None
+        try:
+            return self._look(_DECODE(data))
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError) as e:
+            self._lose(type(e).__name__)
+            return None
+
+    def _lose(self, why: str) -> None:
+        if not self.is_lost:
+            self.is_lost = True
+            _LOG.warning("an answer's stream can't be read along (%s): it is passed on unread", why)
+
+
+class WholeReader:
+    """Holds an answer that is no stream until `end`, so that it can be read; as an event, one that is too large isn't.
+
+    `look` makes another body of it, or gives it back as it is.
+    """
+
+    def __init__(self, look: Callable[[bytes], bytes], most_bytes: int = MOST_BYTES) -> None:
+        self._look = look
+        self._waiting = BoundedBuffer(most_bytes)
+        self.is_lost = False
+
+    def take(self, data: bytes) -> bytes:
+        """The bytes to pass on now."""
+        if self.is_lost or self._waiting.add(data):
+            return data if self.is_lost else b""
+        self.is_lost = True
+        _LOG.warning("an answer is too large to be read: it is passed on unread")
+        return self._waiting.whole(data)
+
+    def read(self) -> bytes:
+        """The body as it came. Raises `StreamCut` for one that was passed on unread."""
+        if self.is_lost:
+            raise StreamCut("the answer is too large to be read")
+        return self._waiting.joined()
+
+    def end(self) -> bytes:
+        """What is to be passed on at the end."""
+        return b"" if self.is_lost else self._look(self._waiting.joined())
+
+
+class BoundedBuffer:
+    """Pieces of something that is read once it is whole, up to a size."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._parts: list[bytes] = []
+        self._bytes = 0
+
+    @property
+    def tail(self) -> bytes:
+        """The last bytes, in which the end of an event may have begun."""
+        return b"".join(self._parts[1 - _END_BYTES :])[1 - _END_BYTES :] if self._parts else b""
+
+    def add(self, data: bytes) -> bool:
+        """Keep a piece; False when that would be too much, and then it isn't kept."""
+        if self._bytes + len(data) > self._most_bytes:
+            return False
+        if data:
+            self._parts.append(data)
+            self._bytes += len(data)
+        return True
+
+    def joined(self) -> bytes:
+        """All pieces; they stay."""
+        self._parts = [b"".join(self._parts)]
+        return self._parts[0]
+
+    def whole(self, data: bytes = b"") -> bytes:
+        """All pieces with this one behind them; none is kept any longer."""
+        parts, self._parts, self._bytes = self._parts, [], 0
+        return b"".join((*parts, data)) if parts else data
+
+
+def _data(event: bytes) -> bytes:
+    lines = [line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")]
+    return lines[0] if len(lines) == 1 else b"\n".join(lines)

@@ -1,0 +1,308 @@
+"""One request, from the client to its upstream and back (GW-1 to GW-3, REL-15).
+
+Whatever goes wrong in context management, the request goes through as it came, and that is counted. What the upstream
+refuses and a smaller request would answer is asked again, before the client has seen a byte.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from perdure.errors import JournalError, ModelDown, ModelError
+from perdure.gateway.config import Tenant, UpstreamConfig
+from perdure.gateway.gateway import Gateway
+from perdure.gateway.requests import AnswerReader, ClientProtocol, Unmanageable
+from perdure.gateway.turns import GatewayTurn, Requester, end_turn, shadow
+from perdure.gateway.upstream import BROKEN, Headers, headers_down, headers_up, target_of
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_LOG = logging.getLogger("perdure.gateway")
+SESSION = b"x-perdure-session"
+_MOST_ERROR_BYTES = 1_000_000
+_RECOVERABLE = (400, 413, 422, 500)  # statuses in which servers say that a prompt is too long
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inquiry:
+    """What a client asks: everything of its request that matters, and whose it is."""
+
+    method: str
+    path: str
+    raw_path: bytes
+    query: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+    side: ClientProtocol
+    route: str
+    tenant: Tenant
+
+    @property
+    def name(self) -> str:
+        """The name that the client gave its session."""
+        return next((v.decode("latin-1")[:200] for n, v in self.headers if n == SESSION), "")
+
+
+class GatewayExchange:
+    """Runs one request. `is_over`: the answer is out, so a client that leaves now leaves nothing behind."""
+
+    def __init__(self, gateway: Gateway, inquiry: Inquiry, upstream: UpstreamConfig, upstream_name: str) -> None:
+        self.is_over = self.is_cancelled = False
+        self._gateway, self._inquiry, self._upstream = gateway, inquiry, upstream
+        self._key = inquiry.tenant.key(upstream_name)
+        self._began = time.perf_counter()
+        self._mode = "untouched"
+        self._instead: bytes | None = None  # what is sent when nothing can be recorded
+        self._kept: bytes | None = None  # the body of an answer that was read as a whole
+
+    async def run(self, kind: str, send: Send) -> None:
+        turn = await self._turn() if kind == "turn" else None
+        metrics = self._gateway.metrics
+        try:
+            body = await self._shadow_body() if kind == "count" else self._instead
+            metrics.overhead.observe(time.perf_counter() - self._began)
+            metrics.requests.labels(self._inquiry.route, kind, self._mode).inc()
+            answer = await self._asked(turn, body)
+            try:
+                await self._passed_back(turn, answer, send, is_count=kind == "count")
+            finally:
+                answer.close()
+        except ModelDown as e:
+            metrics.upstream_errors.labels(e.detail).inc()
+            await self._refused(send, 502, f"the upstream can't be reached ({e.detail})")
+        finally:
+            if turn is not None:
+                end_turn(turn)
+
+    # --- what goes upstream -------------------------------------------------------------------------------------------
+
+    async def _turn(self) -> GatewayTurn | None:
+        """The request as a turn of its session; None when it passes through as it came (REL-15)."""
+        gateway, inquiry = self._gateway, self._inquiry
+        try:
+            who = self._who()
+            incoming = await gateway.now.turns.read(who, inquiry.side, inquiry.body)
+            turn = await gateway.now.turns.begin(who, inquiry.side, incoming, parts=gateway.parts(inquiry.route))
+        except Unmanageable as e:
+            self._passes(e.reason)
+            return None
+        except JournalError:
+            self._passes("journal")
+            self._instead = await self._shadow_body()
+            return None
+        except Exception as e:  # the boundary of context management: it never fails a request (REL-15)
+            self._passes(_reason(e))
+            _warn("a request passes through unmodified", e)
+            return None
+        self._mode = "view" if turn.is_shaped else "untouched"
+        gateway.metrics.saved.inc(turn.spared_tokens)
+        return turn
+
+    def _who(self) -> Requester:
+        inquiry = self._inquiry
+        sessions = self._gateway.sessions(inquiry.tenant.id)
+        return Requester(sessions, inquiry.tenant.id, inquiry.route, inquiry.name)
+
+    def _passes(self, reason: str) -> None:
+        self._mode = "passed"
+        self._gateway.metrics.passed.labels(reason).inc()
+
+    async def _shadow_body(self) -> bytes | None:
+        """What a shaped session shows, with what is new, and nothing recorded; None for the body as it came.
+
+        It is what is counted, and the best that can be sent when the disk takes nothing: what was decided before
+        still holds (REL-10).
+        """
+        inquiry = self._inquiry
+        try:
+            who, turns = self._who(), self._gateway.now.turns
+            incoming = await turns.read(who, inquiry.side, inquiry.body)
+            links = await turns.links(who, inquiry.side, incoming)
+            return await shadow(who, inquiry.side, incoming, links)
+        except Unmanageable:
+            return None
+        except Exception as e:  # the boundary of context management (REL-15)
+            self._passes(_reason(e))
+            return None
+
+    async def _asked(self, turn: GatewayTurn | None, body: bytes | None) -> aiohttp.ClientResponse:
+        """The upstream's answer, or its error when nothing helps. Raises `ModelDown` when there is none."""
+        while True:
+            sent = body if body is not None else self._inquiry.body if turn is None else turn.body
+            answer = await self._sent(sent)
+            if turn is None or answer.status not in _RECOVERABLE:
+                return answer
+            if not await self._recovered(turn, answer):
+                return answer
+            answer.close()
+            self._mode = "view"
+
+    async def _sent(self, body: bytes) -> aiohttp.ClientResponse:
+        inquiry, upstream = self._inquiry, self._upstream
+        self._kept = None
+        headers = headers_up(inquiry.headers, self._key, inquiry.side.protocol)
+        target = target_of(upstream, inquiry.raw_path, inquiry.query)
+        return await self._gateway.client.send(upstream, inquiry.method, target, headers, body)
+
+    async def _recovered(self, turn: GatewayTurn, answer: aiohttp.ClientResponse) -> bool:
+        """Whether an error could be answered by another request. Its body stays readable for the client."""
+        try:
+            error = turn.side.error_of(answer.status, await self._whole(answer), answer.headers)
+            is_helped = await self._gateway.now.turns.recovered(turn, error)
+        except Exception as e:  # the boundary of context management: the client gets the error it would have got
+            self._gateway.metrics.passed.labels(_reason(e)).inc()
+            return False
+        if is_helped:
+            self._gateway.metrics.recovered.labels(error.reason).inc()
+        return is_helped
+
+    # --- what comes back ----------------------------------------------------------------------------------------------
+
+    async def _passed_back(
+        self, turn: GatewayTurn | None, answer: aiohttp.ClientResponse, send: Send, *, is_count: bool
+    ) -> None:
+        headers = headers_down(answer.headers) + _told(turn, self._mode)
+        self._gateway.metrics.answers.labels(f"{answer.status // 100}xx").inc()
+        self._gateway.metrics.first_byte.observe(time.perf_counter() - self._began)
+        reader = self._reader(turn, answer)
+        if reader is None and not is_count and (length := answer.headers.get("content-length")):
+            headers.append((b"content-length", length.encode("latin-1")))
+        whole: bytes | None = None
+        if is_count and answer.status == 200:
+            whole = _capped_count(await self._whole(answer), self._cap())
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        if whole is not None:
+            self.is_over = True
+            await send({"type": "http.response.body", "body": whole})
+            return
+        try:
+            async for chunk in self._chunks(answer):
+                data = chunk if reader is None else reader.take(chunk)
+                if data:
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+        except BROKEN as e:
+            # What has come is passed on; without its end the client knows that the answer broke off.
+            self._gateway.metrics.upstream_errors.labels(type(e).__name__).inc()
+            return
+        last = b""
+        if reader is not None and turn is not None:
+            await self._recorded(turn, reader)
+            last = reader.end()
+        self.is_over = True
+        await send({"type": "http.response.body", "body": last})
+        if turn is not None and answer.status == 200:
+            self._gateway.jobs.start("after", lambda: self._after(turn))
+
+    async def _after(self, turn: GatewayTurn) -> None:
+        try:
+            await self._gateway.now.turns.after(turn)
+        except Exception as e:  # the boundary of context management: nobody waits for this (REL-15)
+            _warn("work after an answer failed", e)
+        await self._gateway.trim()
+
+    def _reader(self, turn: GatewayTurn | None, answer: aiohttp.ClientResponse) -> AnswerReader | None:
+        """Reads the answer along, if it is one that can be read."""
+        if turn is None or answer.status != 200 or answer.headers.get("content-encoding", "identity") != "identity":
+            return None
+        is_stream = answer.content_type == "text/event-stream"
+        most_bytes = self._gateway.now.gateway.max_event_bytes
+        return turn.side.reader(turn.incoming, self._cap(turn), is_stream=is_stream, most_bytes=most_bytes)
+
+    def _cap(self, turn: GatewayTurn | None = None) -> int | None:
+        """The most tokens of prompt that a client's meter may read; None: whatever the upstream says."""
+        config = self._gateway.now.gateway
+        if config.usage != "capped":
+            return None
+        window = turn.cap_window if turn else self._gateway.now.config.settings.window_tokens
+        return None if window is None else window * config.usage_cap_percent // 100
+
+    async def _recorded(self, turn: GatewayTurn, reader: AnswerReader) -> None:
+        """The answer joins its session before the client sees its end, so that the next request finds it there."""
+        metrics = self._gateway.metrics
+        try:
+            reply = reader.reply()
+            why = await self._gateway.now.turns.answered(turn, reply)
+        except ModelError as e:
+            why = e.reason
+        except Exception as e:  # the boundary of context management: the client has its answer all the same (REL-15)
+            why = _reason(e)
+            _warn("an answer was passed on but not recorded", e)
+        else:
+            if usage := reply.billed or reply.usage:
+                metrics.tokens.labels("prompt").inc(usage.input_tokens)
+                metrics.tokens.labels("cache_read").inc(usage.cache_read_input_tokens)
+                metrics.tokens.labels("cache_write").inc(usage.cache_creation_input_tokens)
+                metrics.tokens.labels("output").inc(usage.output_tokens)
+                session, now = turn.held.session, self._gateway.clock.now()
+                ttl = session.facts().held_ttl(session.view)
+                turn.held.spent.answered(usage, turn.spared_tokens, session.model, now, ttl)
+        if why is not None:
+            metrics.unrecorded.labels(why).inc()
+
+    async def _whole(self, answer: aiohttp.ClientResponse) -> bytes:
+        """The whole body; `_chunks` gives it again."""
+        try:
+            self._kept = await answer.read()
+        except BROKEN as e:
+            raise ModelDown(type(e).__name__) from e
+        return self._kept
+
+    async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        if self._kept is not None:
+            yield self._kept
+            return
+        async for data in answer.content.iter_any():  # as much as is there, so that bursts aren't sent in crumbs
+            yield data
+
+    async def _refused(self, send: Send, status: int, text: str) -> None:
+        body = self._inquiry.side.error_body(status, text)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        self._gateway.metrics.answers.labels(f"{status // 100}xx").inc()
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        self.is_over = True
+        await send({"type": "http.response.body", "body": body})
+
+
+def _warn(what: str, error: Exception) -> None:
+    """Say what went wrong and where, but no word of the error's own: it may quote a message (SEC-5)."""
+    _LOG.warning("%s: %s", what, type(error).__name__)
+    _LOG.debug("%s", "".join(traceback.format_tb(error.__traceback__)))
+
+
+def _told(turn: GatewayTurn | None, mode: str) -> Headers:
+    """What was done, for whoever wants to know."""
+    if turn is None:
+        return [(b"x-perdure-mode", mode.encode())]
+    told = {
+        "mode": mode,
+        "session": turn.held.id,
+        "view-tokens": str(turn.tokens),
+        "edits": str(turn.edits),
+        "compacted": turn.compacted,
+        "spared-tokens": str(turn.spared_tokens),
+    }
+    return [(f"x-perdure-{name}".encode(), value.encode("latin-1")) for name, value in told.items() if value]
+
+
+def _capped_count(body: bytes, cap: int | None) -> bytes:
+    """The count of a history as a client's meter may read it."""
+    try:
+        fields = msgspec.json.decode(body)
+        tokens = fields["input_tokens"]
+        is_more = cap is not None and isinstance(tokens, int) and tokens > cap
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return body
+    return msgspec.json.encode({**fields, "input_tokens": cap}) if is_more else body
+
+
+def _reason(error: Exception) -> str:
+    """A bounded label: the type of what went wrong."""
+    return "journal" if isinstance(error, JournalError) else type(error).__name__

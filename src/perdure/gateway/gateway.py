@@ -1,0 +1,346 @@
+"""The gateway as one object: configuration in force, tenants, their sessions, and how much is let in (GW-3, GW-4)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import anyio.to_thread
+
+from perdure.adapters.config import Config
+from perdure.adapters.journal.disk import DISK, discard, make_private, write_new
+from perdure.adapters.journal.store import GATEWAY, JOURNAL, TENANTS, SessionStore
+from perdure.adapters.machine.clock import RandomIds, SystemClock
+from perdure.adapters.machine.jobs import TaskJobs
+from perdure.adapters.machine.trust import folder_trust
+from perdure.adapters.memory.instructions import places_of
+from perdure.adapters.sinks import LoggingSink
+from perdure.context.models import model_spec
+from perdure.engine.session import Services
+from perdure.errors import JournalError, PerdureError
+from perdure.gateway.anthropic import AnthropicProtocol
+from perdure.gateway.config import GatewayConfig, RouteConfig, Tenants, from_config, secret_at, settings_of
+from perdure.gateway.metrics import Metrics, SessionSink
+from perdure.gateway.openai import OpenAIProtocol
+from perdure.gateway.requests import ClientProtocol, DigestLimits
+from perdure.gateway.sessions import CachedSession, PartsOf, TenantSessions
+from perdure.gateway.turns import TurnMaker
+from perdure.gateway.upstream import UpstreamClient
+from perdure.memory.instructions import InstructionPlaces
+from perdure.ports import MemorySearch, Model, Sink
+from perdure.settings import Settings
+from perdure.wiring import SessionOptions as Parts
+from perdure.wiring import connect_models, project_memories
+
+RESERVE = 4  # one place in so many is for tenants that hold few
+FEW = 16  # … which is one place in so many
+
+
+class GatewayBusy(Exception):
+    """There is no place; who comes back in a second may find one."""
+
+
+@dataclass(slots=True, eq=False)
+class IncomingBody:
+    """A body on its way in. `gave_way`: it was cut off for others."""
+
+    scope: anyio.CancelScope
+    gave_way: bool = False
+
+
+@dataclass(slots=True)
+class Admission:
+    """The places of one gateway. `most` is asked for with each request, since the configuration may change."""
+
+    _arriving: dict[str, OrderedDict[IncomingBody, None]] = field(default_factory=dict)
+    _answered: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that arrive or are answered."""
+        return sum(map(len, self._arriving.values())) + self._answered.total()
+
+    @contextmanager
+    def arriving(self, tenant: str, most: int, seconds: float) -> Iterator[IncomingBody]:
+        """The time in which a body arrives: what stands in the block is cancelled after so long, or to give way."""
+        if sum(map(len, self._arriving.values())) >= most:
+            self._give_way()
+        with anyio.move_on_after(seconds) as scope:
+            arrival = IncomingBody(scope)
+            mine = self._arriving.setdefault(tenant, OrderedDict())
+            mine[arrival] = None
+            try:
+                yield arrival
+            finally:
+                mine.pop(arrival, None)
+                if not mine and self._arriving.get(tenant) is mine:
+                    del self._arriving[tenant]
+
+    def _give_way(self) -> None:
+        tenant = max(self._arriving, key=lambda name: len(self._arriving[name]))
+        mine = self._arriving[tenant]
+        oldest, _ = mine.popitem(last=False)
+        if not mine:
+            del self._arriving[tenant]
+        oldest.gave_way = True
+        oldest.scope.cancel()
+
+    @contextmanager
+    def answered(self, tenant: str, most: int) -> Iterator[None]:
+        """A place among those that are answered. Raises `GatewayBusy`; the last quarter of them is for who holds
+        few."""
+        taken = self._answered.total()
+        holds_few = self._answered[tenant] < max(1, most // FEW)
+        if taken >= most or (taken >= most - most // RESERVE and not holds_few):
+            raise GatewayBusy
+        self._answered[tenant] += 1
+        try:
+            yield
+        finally:
+            self._answered[tenant] -= 1
+            if not self._answered[tenant]:
+                del self._answered[tenant]
+
+
+_LOG = logging.getLogger("perdure.gateway")
+MOST_TENANTS = 256  # in memory; those that are left alone go first
+SYNC_SECONDS = 1.0  # what a power cut may take of the journal; clients say it again
+RETENTION_SECONDS = 3_600.0
+SETTLE_SECONDS = 5.0  # for what follows answers, at shutdown
+RETIRE_SECONDS = 600.0  # longer than a model takes for a summary
+SIDES: dict[str, ClientProtocol] = {"anthropic": AnthropicProtocol(), "openai": OpenAIProtocol()}
+
+
+class ProjectContext(NamedTuple):
+    """What the project of a route knows: where its instruction files are, and its memories. None without them."""
+
+    places: InstructionPlaces | None
+    memories: MemorySearch | None
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveConfig:
+    """What a configuration comes to; replaced as a whole when it is read again."""
+
+    config: Config
+    gateway: GatewayConfig
+    tenants: Tenants
+    turns: TurnMaker
+    summarizers: Mapping[str, tuple[Model, ...]]
+    projects: dict[str, ProjectContext] = field(default_factory=dict)
+
+
+class Gateway:
+    """Everything that outlives a request."""
+
+    def __init__(self, config: Config, environ: Mapping[str, str], *, sink: Sink | None = None) -> None:
+        self.home = config.home / GATEWAY
+        self.metrics = Metrics()
+        self.client = UpstreamClient()
+        self.jobs = TaskJobs()
+        self._background = TaskJobs()
+        self.clock = SystemClock()
+        self.admission = Admission()
+        self.started = self.clock.now()
+        self._environ = environ
+        self._sink = sink or LoggingSink(level=logging.DEBUG)
+        self._ids = RandomIds()
+        self._sessions: dict[str, TenantSessions] = {}
+        self._secret = secret_at(self.home)
+        self.now = self._in_force(config)
+
+    def _in_force(self, config: Config) -> ActiveConfig:
+        gateway = from_config(config)
+        limits = DigestLimits(gateway.max_depth, gateway.max_blocks)
+        summarizers = {name: self._summarizers(config, gateway, name) for name in ("default", *gateway.routes)}
+        tenants = Tenants(gateway, self._environ, self._secret)
+        return ActiveConfig(config, gateway, tenants, TurnMaker(limits, gateway.max_messages), summarizers)
+
+    def _summarizers(self, config: Config, gateway: GatewayConfig, name: str) -> tuple[Model, ...]:
+        """The models that write records for a route; without any named, the ledger does (CMP-1)."""
+        route = gateway.route(name) or RouteConfig()
+        settings = settings_of(route, config.settings, name)
+        if not settings.summarizer_models:
+            return ()
+        return connect_models(settings, self._environ, known=config.models).of("summarizer")
+
+    def reload(self, config: Config) -> None:
+        """Use another configuration from the next request on; sessions that are open keep their settings' values new.
+
+        Raises `BadSetting`, and everything stays as it was.
+        """
+        before, self.now = self.now, self._in_force(config)
+        self._background.start("retire", lambda: self._retire(before))
+        for sessions in self._sessions.values():
+            for held in sessions.open.values():
+                held.session.configure(self._settings(held.route), summarizer=self.now.summarizers.get(held.route, ()))
+
+    async def _retire(self, before: ActiveConfig) -> None:
+        """Close the models of a configuration once nobody can be asking them any more."""
+        await anyio.sleep(RETIRE_SECONDS)
+        await _closed(before)
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    def sessions(self, tenant: str) -> TenantSessions:
+        """The sessions of a tenant, in a folder of their own."""
+        found = self._sessions.get(tenant)
+        if found is None:
+            self._forget_idle()
+            found = self._sessions[tenant] = TenantSessions(
+                self.home / TENANTS / tenant,
+                lambda: SessionSink(self.metrics, self.clock, self._sink),
+                is_durable=self.now.config.settings.durability == "commit",
+            )
+        return found
+
+    def _forget_idle(self) -> None:
+        """Strangers come and go: what they leave behind is on disk, and keeps no file open here."""
+        if len(self._sessions) >= MOST_TENANTS:
+            for name, sessions in list(self._sessions.items()):
+                if sessions.is_idle:
+                    del self._sessions[name]
+                    self._background.start("rest", sessions.rest)
+
+    async def trim(self) -> None:
+        """Close what was not used for longest, whoever's it is, until the rest fits (GW-3)."""
+        held = [(one, sessions) for sessions in self._sessions.values() for one in sessions.open.values()]
+        count, tokens = len(held), sum(one.tokens for one, _ in held)
+        config = self.now.gateway
+        for one, sessions in sorted(held, key=lambda pair: pair[0].used):
+            if count <= config.open_sessions and tokens <= config.open_tokens:
+                return
+            if not one.users and not one.lock.locked():
+                count, tokens = count - 1, tokens - one.tokens
+                await sessions.let_go(one)
+
+    def tenants_open(self) -> dict[str, list[CachedSession]]:
+        """The sessions in memory, by tenant."""
+        return {name: list(sessions.open.values()) for name, sessions in self._sessions.items()}
+
+    def parts(self, route: str) -> PartsOf:
+        """What a session of a route is made with. Of files it reads those of the route's project, and no others."""
+        settings, known = self._settings(route), self._known(route)
+        services = Services(
+            facts_of=lambda model: model_spec(model, self.now.config.models),
+            summarizer=self.now.summarizers.get(route, ()),
+        )
+        return lambda sink: Parts(
+            settings=settings,
+            services=services,
+            sink=sink,
+            clock=self.clock,
+            ids=self._ids,
+            is_remote=True,
+            places=known.places,
+            memories=known.memories,
+        )
+
+    def _known(self, name: str) -> ProjectContext:
+        """What a route's project gives to its sessions; looked for once, when the first of them begins."""
+        found = self.now.projects.get(name)
+        if found is None:
+            route, settings, home = (
+                self.now.gateway.route(name) or RouteConfig(),
+                self._settings(name),
+                self.now.config.home,
+            )
+            folder = None if route.project is None else Path(route.project).expanduser()
+            places = memories = None
+            if folder is not None and settings.instructions:
+                is_trusted = folder_trust(home, folder, listed=settings.trusted_folders).is_trusted
+                places = places_of(settings, self._environ, cwd=folder, home=home, is_trusted=is_trusted)
+            if folder is not None and settings.memory:
+                memories = project_memories(home, folder, settings)
+            found = self.now.projects[name] = ProjectContext(places, memories)
+        return found
+
+    def _settings(self, name: str) -> Settings:
+        route = self.now.gateway.route(name) or RouteConfig()
+        # The client's own fields stand in its requests, so nothing asks the provider to drop thinking.
+        return replace(settings_of(route, self.now.config.settings, name), durability="process", thinking="drop")
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        await self.client.open()
+        self._background.start("sync", self._sync)
+        self._background.start("retention", self._retention)
+
+    async def _sync(self) -> None:
+        """Make durable what was said since the last time: one sync for all the exchanges of a second (GW-3)."""
+        while True:
+            await anyio.sleep(SYNC_SECONDS)
+            for sessions in list(self._sessions.values()):
+                await sessions.flush()
+                for held in list(sessions.open.values()):
+                    try:
+                        await held.journal.commit(everything=True)
+                    except JournalError:
+                        self.metrics.unrecorded.labels("sync").inc()  # it is in the file; the next time tries again
+
+    async def _retention(self) -> None:
+        while True:
+            if (days := self.now.gateway.keep_days) is not None:
+                gone = await anyio.to_thread.run_sync(self._expired, self.clock.now() - days * 86_400)
+                _LOG.info("%d sessions were deleted, untouched for %d days", gone, days)
+            await anyio.sleep(RETENTION_SECONDS)
+
+    def _expired(self, before: float) -> int:
+        """Delete what clients that aren't tenants left untouched since a time; how many sessions that were."""
+        gone = 0
+        tenants = self.home / TENANTS
+        for folder in sorted(tenants.iterdir()) if tenants.is_dir() else ():
+            if folder.name in self.now.gateway.tenants:
+                continue
+            store = SessionStore(folder)
+            for directory in list(store.directories()):
+                try:
+                    if (directory / JOURNAL).stat().st_mtime < before:
+                        store.delete(directory)  # what is open here or elsewhere is locked, and stays
+                        gone += 1
+                except (PerdureError, OSError) as e:
+                    _LOG.info("%s stays: %s", directory.name, type(e).__name__)
+        return gone
+
+    async def close(self) -> None:
+        """Let work under way end, and close every session with its metadata."""
+        await self.jobs.settle(SETTLE_SECONDS)
+        await self.jobs.close()
+        await self._background.close()
+        for sessions in self._sessions.values():
+            await sessions.close()
+        await _closed(self.now)
+        await self.client.close()
+
+    async def is_ready(self) -> tuple[bool, float]:
+        """Whether the disk takes an append: really writes and syncs one, and says how many seconds that took."""
+        began = time.perf_counter()
+        try:
+            await anyio.to_thread.run_sync(self._probe)
+        except OSError:
+            return False, time.perf_counter() - began
+        return True, time.perf_counter() - began
+
+    def _probe(self) -> None:
+        make_private(self.home)
+        path = self.home / f".probe-{os.getpid()}-{secrets.token_hex(4)}"
+        try:
+            write_new(DISK, path, b"probe\n")
+        finally:
+            discard(DISK, path)
+
+
+async def _closed(former: ActiveConfig) -> None:
+    for models in former.summarizers.values():
+        for model in models:
+            await model.close()

@@ -1,0 +1,286 @@
+"""What the gateway says of itself: health, metrics, sessions in memory, and the live page (GW-4)."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from perdure.gateway.config import Tenant
+from perdure.gateway.gateway import Gateway
+from perdure.gateway.sessions import CachedSession
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayResponse:
+    """An answer of the gateway's own."""
+
+    status: int
+    content_type: str
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+Page = Callable[[Gateway, "Tenant | None"], Awaitable[GatewayResponse]]
+
+
+def _json(status: int, value: Any) -> GatewayResponse:
+    return GatewayResponse(status, "application/json", msgspec.json.encode(value))
+
+
+async def health(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
+    """The process answers."""
+    return _json(200, {"status": "ok", "seconds": round(gateway.clock.now() - gateway.started, 1)})
+
+
+async def ready(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
+    """The disk took an append just now. Without that the gateway still proxies, and remembers nothing."""
+    is_ready, seconds = await gateway.is_ready()
+    text = "ready" if is_ready else "not ready: the disk takes no append"
+    return _json(200 if is_ready else 503, {"status": text, "append_ms": round(seconds * 1e3, 2)})
+
+
+async def metrics(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
+    """Prometheus' text format."""
+    gateway.metrics.in_flight.set(gateway.admission.in_flight)
+    gateway.metrics.open_sessions.set(sum(map(len, gateway.tenants_open().values())))
+    return GatewayResponse(200, "text/plain; version=0.0.4; charset=utf-8", gateway.metrics.text())
+
+
+async def status(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
+    """The sessions in memory: their own tenant's, or all where nobody else could ask."""
+    return _json(200, seen(gateway, who))
+
+
+async def page(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
+    """The same for people, as a page that looks again by itself; a stranger is asked for a key."""
+    is_stranger = who is None
+    told = None if is_stranger else seen(gateway, who)
+    body = live_page(told, gateway.clock.now(), asks_key=_shown(gateway) == "own").encode()
+    return GatewayResponse(401 if is_stranger else 200, "text/html; charset=utf-8", body, HEADERS)
+
+
+def _shown(gateway: Gateway) -> str:
+    return gateway.now.gateway.status or ("own" if gateway.now.tenants.is_closed else "all")
+
+
+def seen(gateway: Gateway, who: Tenant | None) -> dict[str, Any]:
+    """What a caller may see."""
+    held = gateway.tenants_open()
+    mine = held if _shown(gateway) == "all" else {name: some for name, some in held.items() if who and name == who.id}
+    return {
+        "seconds": round(gateway.clock.now() - gateway.started, 1),
+        "in_flight": gateway.admission.in_flight,
+        "tenants": {name: [_session(one) for one in some] for name, some in sorted(mine.items())},
+    }
+
+
+def _session(held: CachedSession) -> dict[str, Any]:
+    session, limits, spent = held.session, held.session.limits, held.spent
+    state = session.view.state
+    return {
+        "session": held.id,
+        "route": held.route,
+        "model": session.view.front.model if session.view.front else None,
+        "messages": held.head.count,
+        "responses": state.responses,
+        "view_tokens": held.tokens,
+        "window_tokens": limits.window,
+        "trigger_tokens": limits.trigger,
+        "compactions": state.breaker.boundaries,
+        "edits": held.sink.edits,
+        "mode": "view" if held.is_shaped else "untouched",
+        "is_busy": bool(held.users),
+        "spared_tokens": spent.spared_tokens,
+        "paid_usd": _usd(spent.paid_usd),
+        "saved_usd": _usd(spent.saved_usd),
+        "recent": list(held.sink.recent),
+    }
+
+
+def _usd(amount: float | None) -> float | None:
+    return None if amount is None else round(amount, 6)
+
+
+PAGES: dict[str, Page] = {"/healthz": health, "/readyz": ready, "/metrics": metrics, "/perdure/status": status}
+PAGES |= {"/perdure": page, "/perdure/": page}
+# These tell nothing of any tenant, so a probe needs no key; the page asks for one itself.
+OPEN = ("/healthz", "/readyz", "/metrics", "/perdure", "/perdure/")
+
+
+Data = Mapping[str, Any]
+
+_STYLE = "".join((files(where) / name).read_text(encoding="utf-8") for where, name in (
+    ("perdure.lab.report", "page.css"), ("perdure.gateway", "live.css"))
+)  # fmt: skip
+_SCRIPT = (files("perdure.gateway") / "live.js").read_text(encoding="utf-8")
+
+
+def _allowed(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+_POLICY = (
+    f"default-src 'none'; style-src {_allowed(_STYLE)}; script-src {_allowed(_SCRIPT)}; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+)
+
+
+def live_page(told: Data | None, now: float, *, asks_key: bool) -> str:
+    """The whole page; `told` is None for a caller that nothing may be shown to. `now` is the time in seconds."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<noscript><meta http-equiv="refresh" content="5"></noscript>'
+        f"<title>Perdure gateway</title><style>{_STYLE}</style></head><body><h1>Perdure gateway</h1>"
+        f"{_KEY if asks_key else ''}<main>{''.join(_main(told, now))}</main>"
+        '<footer id="state">The figures hold since the gateway was started; dollars are what the providers charge by '
+        "the list. Nothing is loaded from elsewhere.</footer>"
+        f"<script>{_SCRIPT}</script></body></html>\n"
+    )
+
+
+_KEY = (
+    '<form id="key"><label>Key <input type="password" autocomplete="off" required></label> '
+    "<button>Show its sessions</button> "
+    '<span class="soft">It stays in this page, and is forgotten with it.</span></form>'
+)
+
+
+def _main(told: Data | None, now: float) -> Iterator[str]:
+    if told is None:
+        yield "<p>Sessions are shown to their own tenant: enter its key.</p>"
+        return
+    tenants: Mapping[str, Sequence[Data]] = told["tenants"]
+    every = [session for some in tenants.values() for session in some]
+    yield from _facts(told, every)
+    if not every:
+        yield "<p>No session is in memory. One appears with its first request.</p>"
+    for name, sessions in tenants.items():
+        if sessions and len(tenants) > 1:
+            yield f"<h2>{escape(name)}</h2>"
+        for session in sorted(sessions, key=lambda one: -_last(one)):
+            yield from _live_session(session, now)
+
+
+def _facts(told: Data, every: Sequence[Data]) -> Iterator[str]:
+    saved = [one["saved_usd"] for one in every if one["saved_usd"] is not None]
+    facts = [
+        ("up", _span(told["seconds"])),
+        ("requests under way", f"{told['in_flight']:,}"),
+        ("sessions in memory", f"{len(every):,}"),
+        ("compactions", f"{sum(one['compactions'] for one in every):,}"),
+        ("tokens not sent", _k(sum(one["spared_tokens"] for one in every))),
+        ("price saved", _live_usd(sum(saved)) if saved else "no price known"),
+    ]
+    cells = "".join(f'<div class="fact">{escape(name)}<b>{escape(value)}</b></div>' for name, value in facts)
+    yield f'<div class="facts">{cells}</div>'
+
+
+def _live_session(one: Data, now: float) -> Iterator[str]:
+    identity = escape(one["session"])
+    busy = '<span class="busy">answering</span>' if one["is_busy"] else ""
+    yield f'<section id="s-{identity}"><h3><code>{identity}</code> {busy}</h3>'
+    what = [one["model"] or "no model yet", f"route {one['route']}", f"{one['messages']:,} messages"]
+    what.append("goes upstream as its view" if one["mode"] == "view" else "untouched")
+    yield f'<p class="soft">{escape(" · ".join(what))}</p>{_bar(one)}'
+    said = [
+        _count(one["compactions"], "compaction"),
+        _count(one["edits"], "edit"),
+        f"{_k(one['spared_tokens'])} tokens not sent",
+    ]
+    if one["saved_usd"] is not None:
+        said.append(f"{_live_usd(one['paid_usd'])} paid, {_live_usd(one['saved_usd'])} saved")
+    yield f"<p>{escape(' · '.join(said))}</p>"
+    recent = one["recent"]
+    if recent:
+        rows = "".join(_event(event, now) for event in reversed(recent))
+        head = f"what was done lately: {_name(recent[-1])}, {_span(now - recent[-1]['at'])} ago"
+        yield f'<details id="d-{identity}"><summary>{escape(head)}</summary><div class="scroll"><table><thead>'
+        yield f"<tr><th>ago</th><th>what</th><th>how</th></tr></thead><tbody>{rows}</tbody></table></div></details>"
+    yield "</section>"
+
+
+def _bar(one: Data) -> str:
+    """How full the window is, and where compaction is due."""
+    size, window, trigger = one["view_tokens"], max(one["window_tokens"], 1), one["trigger_tokens"]
+    share = min(size / window, 1.0)
+    css = "near" if size >= trigger * 0.8 else "far"
+    text = f"{size:,} of {window:,} tokens, compaction at {trigger:,}"
+    return (
+        f'<svg class="bar" viewBox="0 0 1000 10" preserveAspectRatio="none" role="img" aria-label="{escape(text)}">'
+        f'<rect class="room" width="1000" height="10"/><rect class="{css}" width="{share * 1000:.0f}" height="10"/>'
+        f'<line class="trigger" x1="{trigger / window * 1000:.0f}" x2="{trigger / window * 1000:.0f}" y1="0" y2="10"/>'
+        f'</svg><p class="soft">{share:.0%} · {escape(text)}</p>'
+    )
+
+
+def _event(event: Data, now: float) -> str:
+    how = ", ".join(f"{name.replace('_', ' ')} {_value(v)}" for name, v in event.items() if name not in ("at", "event"))
+    cells = (_span(now - event["at"]), _name(event), how)
+    return f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+
+
+_NAMES = {
+    "CompactionDone": "compacted",
+    "CompactionAttemptFailed": "a compaction failed",
+    "ResultsCleared": "old results cleared",
+    "ResultOffloaded": "large result offloaded",
+    "PrefixMoved": "prefix moved",
+}
+
+
+def _name(event: Data) -> str:
+    return _NAMES.get(event["event"], str(event["event"]))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return f"{len(value):,}"
+    if isinstance(value, float):
+        return f"{value:,.4f}"
+    return f"{value:,}" if isinstance(value, int) else "unknown" if value is None else str(value)
+
+
+def _last(one: Data) -> float:
+    return float(one["recent"][-1]["at"]) if one["recent"] else 0.0
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _live_usd(amount: float) -> str:
+    return f"{'-' if amount < 0 else ''}${abs(amount):,.2f}"
+
+
+def _k(tokens: int) -> str:
+    return (
+        f"{tokens / 1e6:,.2f}M"
+        if tokens >= 1_000_000
+        else f"{tokens / 1e3:,.0f}k"
+        if tokens >= 10_000
+        else f"{tokens:,}"
+    )
+
+
+def _span(seconds: float) -> str:
+    """A time span as people say it."""
+    whole = max(0, round(seconds))
+    if whole < 100:
+        return f"{whole} s"
+    if whole < 6_000:
+        return f"{whole // 60} min"
+    return f"{whole // 3600} h" if whole < 172_800 else f"{whole // 86_400} days"

@@ -1,0 +1,403 @@
+"""A request as a client sent it, taken apart only as far as is needed, and the chain by which its history is known
+(GW-2, GW-3).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, overload
+
+import msgspec
+
+from perdure.context.replies import Reply
+from perdure.context.request import Protocol as WireProtocol
+from perdure.errors import ModelError
+from perdure.transcript.messages import Message
+from perdure.transcript.records import Front
+
+_DIGEST = hashlib.sha256
+_SORTED = msgspec.json.Encoder(order="sorted")
+_THINKING = ("thinking", "redacted_thinking")
+_LEFT_OUT = frozenset({"cache_control", "signature", "encrypted_index"})
+_KEPT_WHOLE = frozenset({"input", "source"})
+
+
+class TooMuch(ValueError):
+    """A message beyond the limits; the argument is a short reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class DigestLimits:
+    """What a message may be to be read (SEC-6). Raises `TooMuch` beyond it."""
+
+    depth: int = 100
+    blocks: int = 10_000
+
+
+def digest(role: str, blocks: Sequence[dict[str, Any]], limits: DigestLimits = DigestLimits()) -> bytes:
+    """The digest of a message, from its role and its content blocks as plain objects."""
+    if len(blocks) > limits.blocks:
+        raise TooMuch("too_many_blocks")
+    max_depth = limits.depth
+    kept = [one for block in blocks if (one := _block(block, role, max_depth)) is not None]
+    return _DIGEST(_SORTED.encode([role, kept])).digest()
+
+
+def _block(block: dict[str, Any], role: str, depth: int) -> dict[str, Any] | None:
+    kind = block.get("type")
+    if kind in _THINKING:
+        return None
+    if kind == "text":
+        text = str(block.get("text") or "")
+        text = text.strip() if role == "assistant" else text
+        return {"type": "text", "text": text} if text.strip() else None
+    if kind == "tool_result":
+        content = block.get("content")
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+        shown = [one for part in parts if isinstance(part, dict) and (one := _block(part, "user", depth - 1))]
+        return {"type": kind, "id": block.get("tool_use_id"), "content": shown, "error": bool(block.get("is_error"))}
+    return {key: _plain(value, depth - 1) for key, value in block.items() if _says(key, value)}
+
+
+def _says(key: str, value: object) -> bool:
+    """Whether a field tells something; clients leave out, or add, those that don't."""
+    if key in _KEPT_WHOLE:
+        return True
+    return key not in _LEFT_OUT and value is not None and value != [] and value != {}
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if depth < 0:
+        raise TooMuch("too_deep")
+    if isinstance(value, dict):
+        return {key: _plain(inner, depth - 1) for key, inner in value.items() if key != "cache_control"}
+    if isinstance(value, list):
+        return [_plain(inner, depth - 1) for inner in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def seed(*parts: str) -> bytes:
+    """Where a chain begins: apart for each tenant, route, protocol and name of a session."""
+    return _DIGEST(_SORTED.encode(list(parts))).digest()
+
+
+def chain(start: bytes, digests: Iterable[bytes]) -> list[bytes]:
+    """The links after 0, 1, 2, … messages; two histories with the same link are the same so far."""
+    links = [start]
+    for one in digests:
+        start = _DIGEST(start + one).digest()
+        links.append(start)
+    return links
+
+
+class LinkCache:
+    """Links that were made before, so that a history costs one hash of its bytes and no reading.
+
+    Two generations bound it: when the younger is full, the older is forgotten.
+    """
+
+    def __init__(self, most: int = 65_536) -> None:
+        self._most = most
+        self._young: dict[bytes, bytes] = {}
+        self._old: dict[bytes, bytes] = {}
+
+    def chain(self, start: bytes, raws: Sequence[msgspec.Raw], read: Callable[[bytes], bytes]) -> list[bytes]:
+        """As `chain`, over raw messages; `read` makes the digest of those that are new behind what stands before."""
+        links, link, young, sha256 = [start], start, self._young, _DIGEST
+        for raw in raws:
+            key = link + sha256(raw).digest()
+            following = young.get(key)
+            if following is None:
+                following = self._old.get(key) or sha256(link + read(bytes(raw))).digest()
+                young = self._keep(key, following)
+            link = following
+            links.append(link)
+        return links
+
+    def _keep(self, key: bytes, value: bytes) -> dict[bytes, bytes]:
+        if len(self._young) >= self._most:
+            self._old, self._young = self._young, {}
+        self._young[key] = value
+        return self._young
+
+
+_ARRAY = re.compile(rb'"messages"[ \t\r\n]*:[ \t\r\n]*(?=\[)')
+_SPACE = b" \t\r\n"
+_SEPARATORS = frozenset(b" \t\r\n,")
+
+
+class MessageSlices(Sequence[msgspec.Raw]):
+    """Messages as places in a body, cut out when they are asked for."""
+
+    def __init__(self, body: bytes, begins: Sequence[int], ends: Sequence[int]) -> None:
+        self.body, self.begins, self.ends = body, begins, ends
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @overload
+    def __getitem__(self, at: int) -> msgspec.Raw: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> MessageSlices: ...
+
+    def __getitem__(self, at: int | slice) -> msgspec.Raw | MessageSlices:
+        if isinstance(at, slice):
+            return MessageSlices(self.body, self.begins[at], self.ends[at])
+        return msgspec.Raw(self.body[self.begins[at] : self.ends[at]])
+
+    def __iter__(self) -> Iterator[msgspec.Raw]:
+        return (msgspec.Raw(self.body[a:b]) for a, b in zip(self.begins, self.ends, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBody:
+    """A body that was read, with the links of its messages from `lead` on."""
+
+    body: bytes
+    start: int
+    begins: list[int]
+    ends: list[int]
+    lead: int
+    links: list[bytes]
+
+    def common(self, body: bytes) -> int:
+        """How many messages the two bodies begin with, to the byte."""
+        low, high, at = 0, len(self.ends), 0
+        trial = high
+        while low < high:
+            end = self.ends[trial - 1]
+            if body.startswith(self.body[at:end], at):
+                low, at = trial, end
+            else:
+                high = trial - 1
+            trial = (low + high + 1) // 2
+        return low
+
+
+def taken_apart(body: bytes, seen: ReadBody | None = None) -> ParsedBody:
+    """A body; what an earlier one began with, to the byte, isn't read again. Raises `Unmanageable`."""
+    if seen is not None and (taken := _behind(seen, body, seen.common(body))) is not None:
+        return taken
+    fields = fields_of(body)
+    raw = fields.get("messages")
+    messages = list_of(raw)
+    return _placed(body, fields, messages, bytes(raw)) if raw is not None and messages else ParsedBody(fields, messages)
+
+
+def _placed(body: bytes, fields: dict[str, msgspec.Raw], messages: list[msgspec.Raw], array: bytes) -> ParsedBody:
+    for found in _ARRAY.finditer(body):
+        start = found.end() + 1
+        if body.startswith(array, start - 1):
+            rest = fields_of(body[:start] + body[start - 2 + len(array) :])
+            if bytes(rest.get("messages", b"")) == b"[]":  # it is this one, and no other of the same text
+                return ParsedBody(fields, MessageSlices(body, *_walked(body, start, messages)), start)
+            break
+    return ParsedBody(fields, messages)
+
+
+def _walked(body: bytes, at: int, raws: Sequence[msgspec.Raw]) -> tuple[list[int], list[int]]:
+    """Where messages begin and end that stand behind each other from a place on."""
+    begins: list[int] = []
+    ends: list[int] = []
+    for raw in raws:
+        while body[at] in _SEPARATORS:
+            at += 1
+        begins.append(at)
+        at += memoryview(raw).nbytes
+        ends.append(at)
+    return begins, ends
+
+
+@dataclass(slots=True)
+class BodyCache:
+    """The last bodies of conversations, by the seed of their chains. Memory is bounded: the longest unused go."""
+
+    most_bytes: int = 64 * 1024 * 1024
+    _seen: OrderedDict[tuple[bytes, bytes], ReadBody] = field(default_factory=OrderedDict)
+    _bytes: int = 0
+
+    def seen(self, seed: bytes, body: bytes) -> ReadBody | None:
+        """The latest body of the same seed that begins with the same message."""
+        for key in reversed(self._seen):
+            seen = self._seen[key]
+            if key[0] == seed and body.startswith(seen.body[: seen.ends[seen.lead]]):
+                return seen
+        return None
+
+    def keep(self, seed: bytes, taken: ParsedBody, lead: int, links: list[bytes]) -> None:
+        """Remember a body by its links, which begin behind its first `lead` messages."""
+        messages = taken.messages
+        if not isinstance(messages, MessageSlices) or taken.start < 0 or len(links) < 2:
+            return
+        ends = list(messages.ends[: lead + len(links) - 1])
+        begins = list(messages.begins[: len(ends)])
+        key = (seed, links[1])
+        self._forget(key)
+        self._seen[key] = ReadBody(messages.body, taken.start, begins, ends, lead, links)
+        self._bytes += len(messages.body)
+        while self._bytes > self.most_bytes:
+            self._forget(next(iter(self._seen)))
+
+    def _forget(self, key: tuple[bytes, bytes]) -> None:
+        gone = self._seen.pop(key, None)
+        self._bytes -= len(gone.body) if gone else 0
+
+
+def _behind(seen: ReadBody, body: bytes, count: int) -> ParsedBody | None:
+    """The body read from behind its first `count` messages on; None when that can't be done."""
+    if count <= seen.lead:
+        return None
+    tail = body[seen.ends[count - 1] :].lstrip(_SPACE)
+    if tail[:1] == b",":
+        tail = tail[1:].lstrip(_SPACE)
+        if tail[:1] == b"]":
+            return None
+    short = body[: seen.start] + tail
+    if short.count(b'"messages"') != 1:
+        return None  # which of them is meant, only reading all of it tells
+    try:
+        fields = fields_of(short)
+        new = list_of(fields.get("messages"))
+    except Unmanageable:
+        return None
+    begins, ends = _walked(short, seen.start, new)
+    shift = len(body) - len(short)
+    places = ([*seen.begins[:count], *(n + shift for n in begins)], [*seen.ends[:count], *(n + shift for n in ends)])
+    known = count - seen.lead
+    return ParsedBody(fields, MessageSlices(body, *places), seen.start, seen.links[: known + 1])
+
+
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class Unmanageable(Exception):
+    """A request that only its own server understands; it passes through as it is. The argument is a short reason."""
+
+    @property
+    def reason(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedBody:
+    """A body taken apart: its fields, its messages, and the links of those that are known already.
+
+    `fields["messages"]` holds what is new only. `start` is the place behind the bracket that opens the messages; -1
+    where it couldn't be told.
+    """
+
+    fields: dict[str, msgspec.Raw]
+    messages: Sequence[msgspec.Raw]
+    start: int = -1
+    links: Sequence[bytes] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """A request. `history` are the messages that make the conversation; `prefill` the beginning of the answer to it.
+
+    `lead` are messages before the history that belong to the front.
+    """
+
+    body: bytes
+    fields: dict[str, msgspec.Raw]
+    history: Sequence[msgspec.Raw]
+    prefill: msgspec.Raw | None = None
+    lead: Sequence[msgspec.Raw] = ()
+    taken: ParsedBody | None = None
+
+    @property
+    def is_stream(self) -> bool:
+        return bytes(self.fields.get("stream", b"")).strip() == b"true"
+
+    @property
+    def model(self) -> str:
+        return str(self.value("model") or "")
+
+    def value(self, name: str) -> Any:
+        """A field's plain value; None when it isn't there."""
+        raw = self.fields.get(name)
+        try:
+            return None if raw is None else msgspec.json.decode(raw)
+        except UNREADABLE:
+            return None
+
+
+class AnswerReader(Protocol):
+    """Reads an answer on its way to the client.
+
+    `take` gives the bytes to pass on; what ends the answer is held back until `end` is asked for. `reply` is the whole
+    answer, or raises a `ModelError` when it isn't whole.
+    """
+
+    def take(self, data: bytes) -> bytes: ...
+
+    def end(self) -> bytes: ...
+
+    def reply(self) -> Reply: ...
+
+
+class ClientProtocol(Protocol):
+    """One protocol, as clients and servers speak it."""
+
+    protocol: WireProtocol
+
+    def read(self, body: bytes, taken: ParsedBody) -> ClientRequest: ...
+
+    def digest(self, raw: bytes, limits: DigestLimits) -> bytes: ...
+
+    def messages(self, raws: Sequence[msgspec.Raw]) -> list[Message]: ...
+
+    def front(self, incoming: ClientRequest) -> Front: ...
+
+    def head(self, incoming: ClientRequest, most_tokens: int | None) -> dict[str, Any]: ...
+
+    def with_prefill(self, body: bytes, prefill: msgspec.Raw) -> bytes: ...
+
+    def reader(self, incoming: ClientRequest, cap: int | None, *, is_stream: bool, most_bytes: int) -> AnswerReader: ...
+
+    def error_of(self, status: int, body: bytes, headers: Mapping[str, str]) -> ModelError: ...
+
+    def error_body(self, status: int, message: str) -> bytes: ...
+
+
+def fields_of(body: bytes) -> dict[str, msgspec.Raw]:
+    """The fields of a body. Raises `Unmanageable` when it isn't an object."""
+    try:
+        return _FIELDS.decode(body)
+    except UNREADABLE:
+        raise Unmanageable("not_json") from None
+
+
+def list_of(raw: msgspec.Raw | None) -> list[msgspec.Raw]:
+    """The items of an array. Raises `Unmanageable` when it is none."""
+    try:
+        return _LIST.decode(raw) if raw is not None else []
+    except UNREADABLE:
+        raise Unmanageable("no_messages") from None
+
+
+def scaled(value: int, share: float) -> int:
+    """A count on a meter that reads `share` of the truth; what isn't nothing stays something."""
+    return max(1, int(value * share)) if value else 0
+
+
+async def read_body(chunks: AsyncIterator[bytes], most_bytes: int) -> bytes | None:
+    """All bytes of a body; None when there are more than allowed."""
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
+        size += len(chunk)
+        if size > most_bytes:
+            return None
+        parts.append(chunk)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,148 @@
+"""Running the gateway: uvicorn, signals, and the configuration read again on SIGHUP."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from perdure.adapters.config import Config
+from perdure.errors import BadSetting
+from perdure.gateway.app import GatewayApp
+from perdure.gateway.config import from_config
+from perdure.gateway.gateway import Gateway
+from perdure.ports import Sink
+
+_LOG = logging.getLogger("perdure.gateway")
+BACKLOG = 1024
+
+
+class _Server(uvicorn.Server):
+    """Tells when it listens, and where."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        log = logging.getLogger("uvicorn.error")
+        log.addFilter(_is_no_bare_error)
+        try:
+            await super().startup(sockets)
+        except SystemExit as e:  # uvicorn's way to say that nothing can listen there
+            why = e.__context__
+            if not isinstance(why, OSError):
+                raise
+            said = os.strerror(why.errno) if why.errno and why.errno > 0 else why.strerror or str(why)
+            where = f"{self.config.host}:{self.config.port}"
+            raise BadSetting(f"{where}: {said}: give another --host or --port") from None
+        finally:
+            log.removeFilter(_is_no_bare_error)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            self._on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+
+
+def _is_no_bare_error(record: logging.LogRecord) -> bool:
+    return not isinstance(record.msg, OSError)
+
+
+async def serve(
+    read: Callable[[], Config],
+    environ: Mapping[str, str],
+    *,
+    on_ready: Callable[[str], None],
+    on_note: Callable[[str], None],
+    sink: Sink | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM; answers under way get `drain_seconds` to end.
+
+    `read` gives the configuration, now and on each SIGHUP. Raises `BadSetting` for one that can't be used at the start;
+    later, `on_note` says so and the one before stays in force.
+    """
+    config = read()
+    told = from_config(config)
+    gateway = Gateway(config, environ, sink=sink)
+    server = _Server(uvicorn_config(GatewayApp(gateway), told.host, told.port, told.drain_seconds), on_ready)
+
+    def reload() -> None:
+        try:
+            gateway.reload(read())
+        except BadSetting as e:
+            on_note(f"the configuration stays as it was: {e}")
+        else:
+            on_note("the configuration was read again")
+
+    gc.collect()
+    gc.freeze()  # what was loaded stays; looking through it again and again would hold up everybody's requests
+    if hasattr(signal, "SIGHUP"):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+    await server.serve()
+
+
+class _Connection(HttpToolsProtocol):
+    """A connection of a client. A head that takes too long ends it, and what follows a body is no header.
+
+    Otherwise a trailer would join the headers that tenants, hosts and upstreams are told by (SEC-7).
+    """
+
+    _is_head = True
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_head = True
+        if self._late is None:
+            self._await_head()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._is_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._is_head = False
+        self._head_came()
+        super().on_headers_complete()
+
+    def _await_head(self) -> None:
+        app = self.config.app
+        assert isinstance(app, GatewayApp)
+        self._late = self.loop.call_later(app.gateway.now.gateway.body_seconds, self.transport.close)
+
+    def _head_came(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
+def uvicorn_config(app: GatewayApp, host: str, port: int, drain_seconds: int) -> uvicorn.Config:
+    """How uvicorn runs the gateway: no access log, since paths and queries are the client's; no headers of its own."""
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=_Connection,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=drain_seconds,
+        proxy_headers=False,
+    )

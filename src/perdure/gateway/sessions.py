@@ -1,0 +1,653 @@
+"""The sessions of one tenant: found by their history, opened, forked, kept warm for a while (GW-2, GW-4)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from perdure import prompts
+from perdure.adapters.journal.disk import DISK, make_private
+from perdure.adapters.journal.journal import FileJournal
+from perdure.adapters.journal.reading import open_journal_reader
+from perdure.adapters.journal.store import JOURNAL, SessionStore, make_session
+from perdure.context.reminders import neutralised_result, prepend_context
+from perdure.engine.background import Keepers
+from perdure.engine.reminders import Moment
+from perdure.engine.session import LiveSession
+from perdure.errors import JournalError, PerdureError, SessionNotFound
+from perdure.gateway.metrics import SessionSink, SessionSpending
+from perdure.ports import Journal, Receipt
+from perdure.ports import LoadedJournal as Loaded
+from perdure.ports import PlacedRecord as Placed
+from perdure.transcript.blocks import ToolUse
+from perdure.transcript.codec import VERSION
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.records import (
+    Calibrated,
+    Compacted,
+    CompactionFailed,
+    Cursor,
+    Edit,
+    Noted,
+    Record,
+    Rewound,
+    Titled,
+)
+from perdure.wiring import SessionOptions as Parts
+from perdure.wiring import background, create_session, open_session
+
+NAME = "whereabouts"
+
+
+class RecallReminder:
+    """A source of reminders: says once how originals are had, when the first of them has left the view.
+
+    It stands in the journal like every reminder, so its bytes stay; a compaction that takes it away makes it due again.
+    """
+
+    name = NAME
+
+    async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]:
+        view = session.view
+        is_shortened = view.frozen or view.cleared or view.snipped or view.collapses or view.boundary
+        if moment != "behind" or not is_shortened or any(item.message.note == NAME for item in view.items):
+            return ()
+        text = prompts.render("gateway_recall", session=session.name)
+        (message,) = prepend_context((), {"What was left out": text})
+        return (Message.of("user", list(message.blocks), origin="reminder", note=NAME),)
+
+
+_MAY_WAIT = (Message, Cursor, Titled, Calibrated, CompactionFailed, Noted)
+
+
+def _is_ours(record: Record) -> bool:
+    """Whether a message is one that no client says again."""
+    return isinstance(record, Message) and record.origin == "reminder"
+
+
+class LateSyncJournal:
+    """`ports.Journal` over one that doesn't sync by itself; `commit` does, when there is reason to."""
+
+    def __init__(self, journal: Journal, *, is_durable: bool) -> None:
+        self._journal, self._is_durable = journal, is_durable
+        self.is_behind = self._is_owed = False  # something isn't durable yet; something has to be before it is sent
+        self.has_edits = False  # the view shows something else than what was said
+
+    async def append(self, records: tuple[Record, ...]) -> Receipt:
+        receipt = await self._journal.append(records)
+        self.is_behind = True
+        self.has_edits = self.has_edits or any(isinstance(record, Edit) or _is_ours(record) for record in records)
+        self._is_owed = self._is_owed or not all(isinstance(r, _MAY_WAIT) and not _is_ours(r) for r in records)
+        return receipt
+
+    async def load(self, *, whole: bool = False) -> Loaded:
+        return await self._journal.load(whole=whole)
+
+    async def close(self) -> None:
+        try:
+            await self.commit(everything=True)
+        finally:
+            await self._journal.close()
+
+    async def commit(self, *, everything: bool = False) -> None:
+        """Before a request goes on: make edits durable, if there are any; afterwards, everything."""
+        is_due = self._is_owed or (everything and self.is_behind)
+        if is_due and self._is_durable and isinstance(self._journal, FileJournal):
+            self.is_behind = self._is_owed = False
+            try:
+                await self._journal.sync()
+            except BaseException:
+                self.is_behind = self._is_owed = True
+                raise
+
+
+T = TypeVar("T")
+_LOG = logging.getLogger("perdure.gateway")
+CLIENT = "client"  # the cursor of the last message that the client knows
+ASKED = "asked"  # the one of the last message before an answer of ours
+_BATCH = 400
+_IS_WHOLE = 1  # the version of a file that all journals were read into; what was begun only has none
+_SCHEMA = """
+PRAGMA journal_mode=WAL;
+PRAGMA synchronous=OFF;
+CREATE TABLE IF NOT EXISTS links (link BLOB PRIMARY KEY, session TEXT NOT NULL, count INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+def mark(count: int, link: bytes) -> str:
+    """How a cursor carries a place in a client's history."""
+    return f"{count}:{link.hex()}"
+
+
+def marked(cursor: Cursor) -> tuple[int, bytes] | None:
+    """What `mark` wrote; None for anything else."""
+    count, _, link = (cursor.digest or "").partition(":")
+    try:
+        return int(count), bytes.fromhex(link)
+    except ValueError:
+        return None
+
+
+class LinkIndex:
+    """The links of one tenant. Nothing here raises for what is wrong with the file: it is made anew.
+
+    All work on the file is done in a thread, one piece at a time: a slow disk, or a tenant whose index is read together
+    again, is nobody else's delay (SPD-8). What is entered waits for the next question or `flush`.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._path = home / "links.sqlite"
+        self._db: sqlite3.Connection | None = None
+        self._entered: list[tuple[bytes, str, int]] = []
+        self._turn = anyio.Lock()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a thread is at work on the file."""
+        return self._turn.locked()
+
+    async def longest(self, links: Sequence[bytes]) -> tuple[str, int] | None:
+        """The session that knows the longest beginning of a history, and how many messages of it."""
+        return await self._aside(lambda: self._longest(links))
+
+    def put(self, session: str, links: Iterable[tuple[int, bytes]]) -> None:
+        """Enter links of a session. The one that was there first keeps a link that several share."""
+        self._entered += [(link, session, count) for count, link in links]
+
+    async def flush(self) -> None:
+        """Write what was entered."""
+        if self._entered:
+            await self._aside(lambda: None)
+
+    async def forget(self, session: str) -> None:
+        """Take out what names a session, as it can't be opened any more."""
+        await self._aside(lambda: self._ask("DELETE FROM links WHERE session = ?", (session,)))
+
+    async def close(self) -> None:
+        """Let go of the file until the next question."""
+        await self._aside(self._closed)
+
+    async def _aside(self, work: Callable[[], T]) -> T:
+        """Write what was entered, and do something with the file then."""
+
+        def done() -> T:
+            self._write(rows)
+            return work()
+
+        async with self._turn:
+            rows, self._entered = self._entered, []
+            with anyio.CancelScope(shield=True):  # what was taken is written
+                result = await anyio.to_thread.run_sync(done)
+            return result
+
+    # --- in a thread
+
+    def _longest(self, links: Sequence[bytes]) -> tuple[str, int] | None:
+        for start in range(len(links), 0, -_BATCH):
+            batch = links[max(0, start - _BATCH) : start]
+            rows = self._ask(f"SELECT session, count FROM links WHERE link IN ({','.join('?' * len(batch))})", batch)
+            if rows:
+                session, count = max(rows, key=lambda row: row[1])
+                return str(session), int(count)
+        return None
+
+    def _closed(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def _ask(self, statement: str, values: Sequence[object]) -> list[tuple[str, int]]:
+        try:
+            db = self._open()
+            with db:
+                return list(db.execute(statement, values))
+        except (sqlite3.Error, OSError) as e:
+            self._broken(e)
+            return []
+
+    def _write(self, rows: list[tuple[bytes, str, int]]) -> None:
+        if not rows:
+            return
+        try:
+            db = self._open()
+            with db:
+                db.executemany("INSERT OR IGNORE INTO links VALUES (?, ?, ?)", rows)
+        except (sqlite3.Error, OSError) as e:
+            self._broken(e)
+
+    def _open(self) -> sqlite3.Connection:
+        if self._db is None:
+            make_private(self._home)
+            db = sqlite3.connect(self._path, timeout=1.0, check_same_thread=False)  # one thread at a time
+            try:
+                self._path.chmod(0o600)
+                db.executescript(_SCHEMA)
+                if db.execute("PRAGMA user_version").fetchone()[0] != _IS_WHOLE:
+                    with db:
+                        db.execute("BEGIN")
+                        db.executemany("INSERT OR IGNORE INTO links VALUES (?, ?, ?)", links_at(self._home))
+                        db.execute(f"PRAGMA user_version = {_IS_WHOLE}")
+            except BaseException:
+                db.close()
+                raise
+            self._db = db
+        return self._db
+
+    def _broken(self, error: Exception) -> None:
+        """A damaged file is put aside, so that the next use begins a new one; a full disk is nobody's damage."""
+        self._closed()
+        _LOG.warning("the index of sessions can't be used: %s", type(error).__name__)
+        is_damaged = isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
+        if is_damaged:
+            for name in ("", "-wal", "-shm"):
+                path = self._path.with_name(self._path.name + name)
+                path.unlink(missing_ok=True)
+
+
+def links_at(home: Path) -> Iterator[tuple[bytes, str, int]]:
+    """All links that the journals of a tenant know, oldest session first (REL-12)."""
+    store = SessionStore(home)
+    for directory in sorted((d for d in store.directories() if (d / JOURNAL).is_file()), key=_written):
+        try:
+            with open_journal_reader(DISK, directory / JOURNAL) as reader:
+                scan = reader.scan(reader.body)
+        except (PerdureError, OSError):
+            continue
+        for placed in scan.placed:
+            if isinstance(placed.record, Cursor) and placed.record.name == CLIENT and (at := marked(placed.record)):
+                yield at[1], directory.name, at[0]
+
+
+def _written(directory: Path) -> float:
+    return (directory / JOURNAL).stat().st_mtime
+
+
+_BATCH_BYTES = 1_000_000  # of one transaction: one line of the journal, one sync
+
+
+def until(placed: Sequence[Placed], link: bytes) -> list[Record] | None:
+    """The records up to where a client's history had this link; None when it never had."""
+    end = next((n for n, p in enumerate(placed) if _is_at(p.record, link)), None)
+    if end is None:
+        return None
+    last, records = placed[end], [p.record for p in placed[: end + 1]]
+    assert isinstance(last.record, Cursor)
+    start = next(n for n, p in enumerate(placed) if p.seq == last.seq)
+    own = records[start:]  # messages that came along with later ones, ahead of all their cursors
+    at = next((n for n, r in enumerate(own) if isinstance(r, Message) and r.id == last.record.message), len(own))
+    return records[:start] + [r for n, r in enumerate(own) if n <= at or not isinstance(r, Message)]
+
+
+def _is_at(record: Record, link: bytes) -> bool:
+    at = marked(record) if isinstance(record, Cursor) and record.name == CLIENT else None
+    return at is not None and at[1] == link
+
+
+async def copied(records: Sequence[Record], journal: Journal) -> None:
+    """Write the records into a fresh journal; boundaries point to where their messages stand there."""
+    offsets: dict[MessageId, int] = {}
+    for batch in _batches(records):
+        whole = tuple(_placed(record, offsets) for record in batch)
+        receipt = await journal.append(whole)
+        offsets.update({record.id: receipt.offset for record in whole if isinstance(record, Message)})
+
+
+def _placed(record: Record, offsets: dict[MessageId, int]) -> Record:
+    if not isinstance(record, Compacted):
+        return record
+    first = min((offsets[identity] for identity in record.kept if identity in offsets), default=0)
+    return msgspec.structs.replace(record, kept_from=first)
+
+
+def _batches(records: Sequence[Record]) -> Iterator[list[Record]]:
+    batch: list[Record] = []
+    size = 0
+    for record in records:
+        if batch and (size >= _BATCH_BYTES or isinstance(record, Compacted)):
+            yield batch
+            batch, size = [], 0
+        batch.append(record)
+        size += sum(map(len, record.content)) if isinstance(record, Message) else 0
+    if batch:
+        yield batch
+
+
+async def share_blobs(parent: Path, child: Path) -> None:
+    """What left the parent's view can be had back in the child, too."""
+    await anyio.to_thread.run_sync(_share_blobs, parent / "blobs", child / "blobs")
+
+
+def _share_blobs(source: Path, target: Path) -> None:
+    try:
+        if not source.is_dir():
+            return
+        make_private(target)
+        for entry in os.scandir(source):
+            if entry.is_file(follow_symlinks=False) and not entry.name.startswith("."):
+                os.link(entry.path, target / entry.name)
+        descriptor = os.open(target, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as e:
+        raise JournalError(f"{target}: {e.strerror or e}: the blobs can't be shared") from e
+
+
+SOURCE = "gateway"
+_TRIES = 3
+_AGAIN = re.compile(r"__hf\d+\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPosition:
+    """A place in a client's history: how many messages, the link there, and the last of them in the journal."""
+
+    count: int
+    link: bytes
+    message: MessageId = MessageId("")  # noqa: RUF009 - a NewType of str, immutable
+
+
+@dataclass(slots=True, eq=False)
+class CachedSession:
+    """A session in memory. `head` is how far the client's history goes in it; `asked` where our last answer began.
+
+    `is_shaped`: the view isn't what the client has any more, so the view is what goes upstream.
+    """
+
+    session: LiveSession
+    journal: LateSyncJournal
+    keepers: Keepers
+    sink: SessionSink
+    head: HistoryPosition
+    asked: HistoryPosition | None = None
+    route: str = "default"
+    is_shaped: bool = False
+    users: int = 0
+    used: float = field(default_factory=time.monotonic)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    is_corrected: bool = False  # answers as long as the client wants are refused: a shorter one is asked for
+    spent: SessionSpending = field(default_factory=SessionSpending)
+    names: dict[str, str] = field(default_factory=dict)  # ids of calls that a client used twice, and ours for the last
+
+    @property
+    def id(self) -> str:
+        return self.session.name
+
+    @property
+    def tokens(self) -> int:
+        return self.session.facts().size(self.session.view)
+
+
+PartsOf = Callable[[SessionSink], Parts]
+
+
+class TenantSessions:
+    """All sessions of one tenant, under a home of their own."""
+
+    def __init__(self, home: Path, sink: Callable[[], SessionSink], *, is_durable: bool = True) -> None:
+        self.home = home
+        self.open: dict[str, CachedSession] = {}
+        self.forks = 0
+        self._sink = sink
+        self._is_durable = is_durable
+        self._index = LinkIndex(home)
+        self._heads: dict[bytes, CachedSession] = {}
+        self._opening: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
+        self._entering = 0
+        self._closing: dict[str, asyncio.Event] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of this tenant's is open or looked for."""
+        return not (self.open or self._entering or self._index.is_busy)
+
+    @asynccontextmanager
+    async def entered(self, links: Sequence[bytes], route: str, parts: PartsOf) -> AsyncIterator[CachedSession]:
+        """The session of a history, locked, with its head at the longest beginning that it knows."""
+        for _ in range(_TRIES):
+            self._entering += 1
+            try:
+                held = await self._found(links, route, parts)
+                held.users += 1
+            finally:
+                self._entering -= 1
+            with _used(held):
+                async with held.lock:
+                    if await self._stands(held, links):
+                        yield held
+                        return
+                    forked = await self._forked(held, links, route, parts)
+                    forked.users += 1
+            with _used(forked):
+                async with forked.lock:
+                    if _is_on(forked.head, links):
+                        yield forked
+                        return
+        raise JournalError("the session kept changing while it was looked for")
+
+    def known(self, links: Sequence[bytes]) -> CachedSession | None:
+        """The session in memory that a history goes on from; nothing is opened or changed."""
+        found = (self._heads.get(links[n]) for n in range(len(links) - 1, 0, -1))
+        return next((held for held in found if held is not None and _is_on(held.head, links)), None)
+
+    async def _found(self, links: Sequence[bytes], route: str, parts: PartsOf) -> CachedSession:
+        """The session that knows the longest beginning, hot or from the index; else a new one.
+
+        Histories that begin with the same message wait for each other, since they may be of one session; no others do.
+        """
+        first = links[1] if len(links) > 1 else links[0]
+        opening = self._opening.get(first)
+        if opening is None:
+            opening = self._opening[first] = asyncio.Lock()
+        async with opening:
+            hot = next((n for n in range(len(links) - 1, 0, -1) if links[n] in self._heads), 0)
+            known = await self._index.longest(links[hot + 1 :]) if hot + 1 < len(links) else None
+            if known is not None:
+                await self._closed(known[0])
+                held = self.open.get(known[0]) or await self._opened(known[0], route, parts)
+                if held is not None:
+                    return held
+            if hot and (held := self._heads.get(links[hot])) is not None:
+                return held
+            return await self._created(links[0], route, parts)
+
+    async def _closed(self, session: str) -> None:
+        """Wait until a session that is being closed can be opened again."""
+        while (closing := self._closing.get(session)) is not None:
+            await closing.wait()
+
+    async def _opened(self, session: str, route: str, parts: PartsOf) -> CachedSession | None:
+        sink = self._sink()
+        try:
+            opened = await open_session(self.home, session, parts=self._parts(parts(sink)))
+        except SessionNotFound:
+            await self._index.forget(session)
+            return None
+        return self._hold(opened, sink, route)
+
+    async def _created(self, start: bytes, route: str, parts: PartsOf) -> CachedSession:
+        sink = self._sink()
+        made = await create_session(self.home, project=self.home, source=SOURCE, parts=self._parts(parts(sink)))
+        return self._hold(made, sink, route, HistoryPosition(0, start))
+
+    def _parts(self, parts: Parts) -> Parts:
+        """What any session here is made with beside what its route gives."""
+        services = replace(parts.services, reminders=(*parts.services.reminders, RecallReminder()))
+        return replace(parts, services=services, journal=partial(LateSyncJournal, is_durable=self._is_durable))
+
+    def _hold(
+        self, session: LiveSession, sink: SessionSink, route: str, head: HistoryPosition | None = None
+    ) -> CachedSession:
+        cursors = session.view.state.cursors
+        head = head or _place(cursors.get(CLIENT)) or HistoryPosition(0, b"")
+        journal = session.world.journal
+        assert isinstance(journal, LateSyncJournal)
+        held = CachedSession(session, journal, background(session), sink, head, _place(cursors.get(ASKED)), route)
+        held.is_shaped = is_shaped(session)
+        held.names = {original(str(call)): str(call) for call in session.view.calls if original(str(call)) != call}
+        self.open[session.name] = held
+        self._heads[head.link] = held
+        return held
+
+    # --- where a history stands in a session ------------------------------------------------------------------------
+
+    async def _stands(self, held: CachedSession, links: Sequence[bytes]) -> bool:
+        """Whether the history goes on at the session's head, if need be once our last answer is rewound."""
+        if _is_on(held.head, links):
+            return True
+        asked = held.asked
+        is_answer = asked is not None and asked.count == held.head.count - 1
+        if asked is None or not is_answer or not _is_on(asked, links) or held.users > 1:
+            return False
+        if asked.message not in held.session.view.positions:
+            return False
+        cursor = Cursor(name=CLIENT, message=asked.message, digest=mark(asked.count, asked.link))
+        await held.session.record(Rewound(to=asked.message, reason="asked again"), cursor)
+        self.moved(held, asked)
+        return True
+
+    async def _forked(self, parent: CachedSession, links: Sequence[bytes], route: str, parts: PartsOf) -> CachedSession:
+        """A session with the past that both share; without any when the parent has no such place after all."""
+        loaded = await parent.session.world.journal.load(whole=True)
+        known = {at[1] for p in loaded.records if isinstance(p.record, Cursor) and (at := marked(p.record))}
+        count = next((n for n in range(len(links) - 1, 0, -1) if links[n] in known), 0)
+        records = until(loaded.records, links[count]) if count else []
+        store, world = SessionStore(self.home), parent.session.world
+        header = msgspec.structs.replace(
+            loaded.header,
+            session=world.ids.new("session"),
+            created=world.clock.now(),
+            source=SOURCE,
+            forked_from=parent.id,
+            version=VERSION,
+        )
+
+        async def fill(journal: FileJournal, draft: Path) -> None:
+            await copied(records or (), journal)
+            await share_blobs(store.locate(parent.id), draft)
+
+        with anyio.CancelScope(shield=True):
+            await make_session(store, header, fill)
+            sink = self._sink()
+            try:
+                opened = await open_session(self.home, header.session, parts=self._parts(parts(sink)))
+            except BaseException:  # nobody was told of it: the client asks again, and forks again
+                with suppress(JournalError, SessionNotFound):
+                    await anyio.to_thread.run_sync(store.delete, header.session)
+                raise
+        self.forks += 1
+        return self._hold(opened, sink, route, None if count else HistoryPosition(0, links[0]))
+
+    def moved(self, held: CachedSession, head: HistoryPosition) -> None:
+        """The head of a session is somewhere else now."""
+        if self._heads.get(held.head.link) is held:
+            del self._heads[held.head.link]
+        held.head = head
+        self._heads[head.link] = held
+
+    def entered_links(self, held: CachedSession, links: Sequence[bytes], start: int) -> None:
+        """The index learns the links from message `start` + 1 on."""
+        self._index.put(held.id, [(count, links[count]) for count in range(start + 1, len(links))])
+
+    def entered_link(self, held: CachedSession, place: HistoryPosition) -> None:
+        self._index.put(held.id, [(place.count, place.link)])
+
+    # --- keeping them in bounds ---------------------------------------------------------------------------------------
+
+    async def let_go(self, held: CachedSession) -> None:
+        """Close a session that nobody uses; a failing disk doesn't keep it in memory (GW-3)."""
+        self.open.pop(held.id, None)
+        if self._heads.get(held.head.link) is held:
+            del self._heads[held.head.link]
+        done = self._closing[held.id] = asyncio.Event()
+        try:
+            async with held.lock:
+                await held.keepers.close(held.session)
+        finally:
+            try:
+                await held.session.close()
+            except JournalError:
+                pass  # what was acknowledged is in the file; only the closing metadata isn't
+            finally:
+                del self._closing[held.id]
+                done.set()
+
+    async def close(self) -> None:
+        for held in list(self.open.values()):
+            await self.let_go(held)
+        await self.rest()
+
+    async def flush(self) -> None:
+        """Write what the index was told, unless it is at work: whoever asks it next does then."""
+        if not self._index.is_busy:
+            await self._index.flush()
+
+    async def rest(self) -> None:
+        """Let go of the index until it is asked again."""
+        await self._index.close()
+
+
+@contextmanager
+def _used(held: CachedSession) -> Iterator[None]:
+    """While a request uses a session, which it counted itself in for already, nobody lets go of it."""
+    try:
+        yield
+    finally:
+        held.users -= 1
+        held.used = time.monotonic()
+
+
+def _place(cursor: Cursor | None) -> HistoryPosition | None:
+    at = marked(cursor) if cursor is not None else None
+    return None if at is None or cursor is None else HistoryPosition(at[0], at[1], cursor.message)
+
+
+def _is_on(place: HistoryPosition, links: Sequence[bytes]) -> bool:
+    return place.count < len(links) and links[place.count] == place.link
+
+
+def is_shaped(session: LiveSession) -> bool:
+    """Whether the view shows anything else than what the client has."""
+    view = session.view
+    if view.boundary is not None or view.collapses:
+        return True
+    return any(item.is_hidden or item.shown != item.message.blocks or not is_plain(item.message) for item in view.items)
+
+
+def is_plain(message: Message) -> bool:
+    """Whether a message goes upstream as it came. Text of tools that imitates a reminder doesn't (SEC-4)."""
+    if message.origin == "reminder":
+        return False
+    for block in message.blocks:
+        if block.kind == "tool_result" and neutralised_result(block.raw) is not block.raw:
+            return False
+        if block.kind == "tool_use" and isinstance(block.value, ToolUse) and original(block.value.id) != block.value.id:
+            return False
+    return True
+
+
+def original(call: str) -> str:
+    """The id that a client knows a call by."""
+    return _AGAIN.sub("", call)
+
+
+def fresh_call_id(call: str, number: int) -> str:
+    """Another id for a call whose own was used before."""
+    return f"{original(call)}__hf{number}"

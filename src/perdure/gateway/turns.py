@@ -1,0 +1,403 @@
+"""A client's request as a turn of its session: what is new is said, and what the model is to see goes upstream (GW-2).
+
+As long as the view shows what the client has, the client's own bytes go upstream; from the first edit on, the view's.
+Frozen edits are durable before they are sent (REL-5), since committing them is what shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import anyio
+import msgspec
+
+from perdure.context.anchor import PROVIDER_EDITED
+from perdure.context.replies import ModelInfo, Reply
+from perdure.context.request import ModelRequest, output_tokens, to_request
+from perdure.context.thinking import RequiredThinking, closing_lines, is_broken, required_thinking
+from perdure.context.view import advance
+from perdure.engine.ask import Compact, Correct, DropMedia, DropThinking, RecoveryLadder, RemedyLimits, apply, step
+from perdure.engine.compact import compact_reactively
+from perdure.engine.reminders import remind
+from perdure.engine.threads import run_aside
+from perdure.engine.turn import make_request, ready_view, rest_aside
+from perdure.errors import ContextBlocked, ModelError
+from perdure.gateway.requests import (
+    BodyCache,
+    ClientProtocol,
+    ClientRequest,
+    DigestLimits,
+    LinkCache,
+    MessageSlices,
+    Unmanageable,
+    chain,
+    digest,
+    seed,
+    taken_apart,
+)
+from perdure.gateway.sessions import (
+    ASKED,
+    CLIENT,
+    CachedSession,
+    HistoryPosition,
+    PartsOf,
+    TenantSessions,
+    fresh_call_id,
+    is_plain,
+    mark,
+)
+from perdure.transcript.blocks import Block, ToolResult, ToolUse, encode
+from perdure.transcript.messages import Message, MessageId, content_of
+from perdure.transcript.records import Cursor
+
+_BATCH_BYTES = 256 * 1024  # of what a client says at once: what one transaction holds, and one step of the loop folds
+
+# What the client does by itself stays the client's: waiting, and asking again after a cut stream.
+_RUNGS = RemedyLimits(retries=0, cuts=0, blanks=0, window_stops=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Whose request it is: the tenant's sessions, the route and the name that the client gave its session, if any."""
+
+    sessions: TenantSessions
+    tenant: str
+    route: str
+    name: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class GatewayTurn:
+    """A request under way. `asked` is where the client's history ends; `body` goes upstream; `tokens` is its size."""
+
+    who: Requester
+    side: ClientProtocol
+    incoming: ClientRequest
+    held: CachedSession
+    asked: HistoryPosition
+    request: ModelRequest | None  # of the view; made when it is needed
+    body: bytes
+    tokens: int
+    edits: int = 0
+    compacted: str = ""
+    is_shaped: bool = False
+    ladder: RecoveryLadder = field(default_factory=lambda: RecoveryLadder(rungs=_RUNGS))
+
+    @property
+    def cap_window(self) -> int:
+        """The window that the client's meter is kept below a part of."""
+        return self.held.session.limits.window
+
+    @property
+    def spared_tokens(self) -> int:
+        """How much of the client's history isn't sent, by what the bodies weigh."""
+        return max(0, (len(self.incoming.body) - len(self.body)) // 4)
+
+
+class TurnMaker:
+    """Makes turns of requests. One for all tenants: what messages are known by is nobody's secret."""
+
+    def __init__(self, limits: DigestLimits, max_messages: int) -> None:
+        self._limits, self._max_messages = limits, max_messages
+        self._known, self._bodies = LinkCache(), BodyCache()
+
+    async def read(self, who: Requester, side: ClientProtocol, body: bytes) -> ClientRequest:
+        """A body as far as it is new. Raises `Unmanageable`."""
+        seen = self._bodies.seen(_seed(who, side), body)
+        new_bytes = len(body) - (seen.ends[-1] if seen else 0)
+        return await run_aside(new_bytes, lambda: side.read(body, taken_apart(body, seen)))
+
+    async def links(self, who: Requester, side: ClientProtocol, incoming: ClientRequest) -> list[bytes]:
+        """The chain of a history. Raises `Unmanageable` beyond the limits."""
+        links = await run_aside(_new_bytes(incoming), lambda: self._links(who, side, incoming))
+        if incoming.taken is not None:
+            self._bodies.keep(_seed(who, side), incoming.taken, len(incoming.lead), links)
+        return links
+
+    def _links(self, who: Requester, side: ClientProtocol, incoming: ClientRequest) -> list[bytes]:
+        if len(incoming.history) > self._max_messages:
+            raise Unmanageable("too_many_messages")
+        start, taken, history = _seed(who, side), incoming.taken, incoming.history
+        known = list(taken.links[: len(history) + 1]) if taken else []
+        known = known or [start]
+        new = history[len(known) - 1 :]
+        return [*known[:-1], *self._known.chain(known[-1], new, lambda raw: side.digest(raw, self._limits))]
+
+    async def begin(
+        self, who: Requester, side: ClientProtocol, incoming: ClientRequest, *, parts: PartsOf
+    ) -> GatewayTurn:
+        """Find the session, say what is new, and bring the view in shape. Nothing in here is cut off in the middle.
+
+        `parts` makes a session where there is none yet.
+        """
+        links = await self.links(who, side, incoming)
+        turn: GatewayTurn | None = None
+        with anyio.CancelScope(shield=True):
+            async with who.sessions.entered(links, who.route, parts) as held:
+                turn = await self._begun(who, side, incoming, held, links)
+                held.users += 1
+        assert turn is not None
+        return turn
+
+    async def _begun(
+        self, who: Requester, side: ClientProtocol, incoming: ClientRequest, held: CachedSession, links: list[bytes]
+    ) -> GatewayTurn:
+        before = held.sink.edits
+        await held.keepers.collect(held.session)
+        await _said(who, side, incoming, held, links)
+        await _fronted(side, incoming, held)
+        tokens = await _ready(held, wanted_of(side, incoming))
+        await held.journal.commit()
+        edits = held.sink.edits - before
+        turn = GatewayTurn(who, side, incoming, held, held.head, None, b"", tokens, edits)
+        await _end_session_use(turn)
+        return turn
+
+    async def recovered(self, turn: GatewayTurn, error: ModelError) -> bool:
+        """Answer an error of the upstream by a smaller or corrected request; False when it is the client's to see."""
+        held, side = turn.held, turn.side
+        turn.ladder, action = step(turn.ladder, error)
+        if not isinstance(action, Correct | Compact | DropMedia | DropThinking):
+            return False
+        if isinstance(action, DropMedia | DropThinking) and not turn.is_shaped:
+            return False  # what the client sent was refused as it was sent
+        about = ModelInfo(id=turn.incoming.model, protocol=side.protocol)
+        with anyio.CancelScope(shield=True):
+            async with held.lock:
+                if held.head != turn.asked:
+                    return False
+                before = held.sink.edits
+                request, shrink = turn.request or await _request(turn), partial(compact_reactively, held.session)
+                if await apply(held.session, about, action, request, "user", shrink=shrink) is not None:
+                    return False
+                held.is_corrected = held.is_corrected or isinstance(action, Correct)
+                held.is_shaped = True
+                turn.request, turn.tokens = None, await _ready(held, wanted_of(side, turn.incoming))
+                await held.journal.commit()
+                turn.edits += held.sink.edits - before
+                await _end_session_use(turn)
+        return True
+
+    async def answered(self, turn: GatewayTurn, reply: Reply) -> str | None:
+        """Record the answer, durably; returns why not, when it can't be the next word of the session."""
+        if not reply.blocks:
+            return "empty"
+        if turn.incoming.prefill is not None:
+            return "prefill"  # the client says the whole answer next time, its own beginning and the model's end
+        link = chain(turn.asked.link, [_reply_digest(reply)])[1]
+        held = turn.held
+        with anyio.CancelScope(shield=True):
+            async with held.lock:
+                if held.head != turn.asked:
+                    return "overtaken"
+                message = _answer(turn, reply)
+                place = HistoryPosition(turn.asked.count + 1, link, message.id)
+                asked = replace(turn.asked, message=_asked_with(held, turn.asked.message))
+                await held.session.append(message, also=(_cursor(ASKED, asked), _cursor(CLIENT, place)))
+                held.asked, held.is_shaped = asked, held.is_shaped or not is_plain(message)
+                turn.who.sessions.moved(held, place)
+                turn.who.sessions.entered_link(held, place)
+        return None
+
+    async def after(self, turn: GatewayTurn) -> None:
+        """Once the client has its answer: read along for the ledger, and start what keeps notes (TURN-12)."""
+        held = turn.held
+        async with held.lock:
+            await rest_aside(held.session)
+            held.keepers.after_reply(held.session)
+
+
+def _seed(who: Requester, side: ClientProtocol) -> bytes:
+    return seed(who.tenant, who.route, side.protocol, who.name)
+
+
+def end_turn(turn: GatewayTurn) -> None:
+    """The request is over, however it ended."""
+    turn.held.users -= 1
+
+
+async def shadow(who: Requester, side: ClientProtocol, incoming: ClientRequest, links: Sequence[bytes]) -> bytes | None:
+    """The body that a shaped session would send if nothing could be recorded, or just to be counted; None without one.
+
+    What was decided before holds; nothing is decided anew. It is made whole, so where that is much, aside (SPD-8).
+    """
+    held = who.sessions.known(links)
+    if held is None or not held.is_shaped:
+        return None
+    view, facts, new = held.session.view.copy(), held.session.facts(), incoming.history[held.head.count :]
+
+    def made() -> bytes:
+        for number, message in enumerate(side.messages(new)):
+            advance(view, msgspec.structs.replace(message, id=MessageId(f"shadow-{number}")))
+        if is_broken(view, wanted_of(side, incoming)):
+            for number, line in enumerate(closing_lines()):
+                advance(view, msgspec.structs.replace(line, id=MessageId(f"shadow-closed-{number}")))
+        return to_request(view, facts, protocol=side.protocol, head=side.head(incoming, None)).body
+
+    return await run_aside(len(incoming.body), made)
+
+
+async def _end_session_use(turn: GatewayTurn) -> None:
+    held = turn.held
+    held.is_shaped = held.is_shaped or held.journal.has_edits
+    turn.is_shaped, turn.compacted = held.is_shaped, held.sink.compacted if turn.edits else ""
+    turn.body = turn.incoming.body
+    if turn.is_shaped:
+        turn.request = await _request(turn)
+        turn.body = turn.request.body
+        if turn.incoming.prefill is not None:
+            turn.body = turn.side.with_prefill(turn.body, turn.incoming.prefill)
+
+
+async def _said(
+    who: Requester, side: ClientProtocol, incoming: ClientRequest, held: CachedSession, links: list[bytes]
+) -> None:
+    """Append what the session doesn't know yet; in front of what is said now, what the session adds to it (TURN-10)."""
+    start, session = held.head.count, held.session
+    if start == len(incoming.history):
+        return
+    messages: list[Message] = []
+    calls: set[str] = set()
+    new = incoming.history[start:]
+    for message in await run_aside(_new_bytes(incoming), lambda: side.messages(new)):
+        identity = MessageId(session.world.ids.new("message"))
+        messages.append(msgspec.structs.replace(_renamed(message, held, calls), id=identity))
+    is_as_it_came = await run_aside(_new_bytes(incoming), lambda: all(map(is_plain, messages)))
+    held.is_shaped = held.is_shaped or not is_as_it_came
+    now = 0
+    if session.view.items:
+        now = next((n for n in range(len(messages), 0, -1) if messages[n - 1].role == "assistant"), 0)
+        await _appended(who, held, messages[:now], links)
+    await remind(session, "before")
+    await _appended(who, held, messages[now:], links)
+    who.sessions.entered_links(held, links, start)
+
+
+async def _appended(who: Requester, held: CachedSession, messages: Sequence[Message], links: list[bytes]) -> None:
+    """Messages of the client and their cursors, in one transaction; the session's head moves with them.
+
+    A long history comes in several, between which others have their turn (GW-3): each of them holds by itself.
+    """
+    for batch in _batches(messages):
+        places = [HistoryPosition(n, links[n], one.id) for n, one in enumerate(batch, held.head.count + 1)]
+        await held.session.append(*batch, also=tuple(_cursor(CLIENT, place) for place in places))
+        who.sessions.moved(held, places[-1])
+
+
+def _batches(messages: Sequence[Message]) -> Iterator[list[Message]]:
+    batch: list[Message] = []
+    size = 0
+    for message in messages:
+        batch.append(message)
+        size += sum(map(len, message.content))
+        if size >= _BATCH_BYTES and not message.tool_uses:  # a call and its result come in together
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _new_bytes(incoming: ClientRequest) -> int:
+    """How much of a history wasn't seen before."""
+    taken = incoming.taken
+    if taken is None or not isinstance(taken.messages, MessageSlices):
+        return len(incoming.body)
+    known = max(0, len(taken.links) - 1 + len(incoming.lead))
+    ends = taken.messages.ends
+    return ends[-1] - (ends[known - 1] if 0 < known <= len(ends) else taken.start)
+
+
+def _asked_with(held: CachedSession, last: MessageId) -> MessageId:
+    """Where a request ended: what was added behind the client's last message stays when it asks again."""
+    items = held.session.view.items
+    return items[-1].message.id if items and items[-1].message.origin == "reminder" else last
+
+
+def _cursor(name: str, place: HistoryPosition) -> Cursor:
+    return Cursor(name=name, message=place.message, digest=mark(place.count, place.link))
+
+
+def _renamed(message: Message, held: CachedSession, calls: set[str]) -> Message:
+    """The message with an id of its own for each call: small servers begin to count anew with every answer."""
+    blocks: list[Block] = []
+    for block in message.blocks:
+        value = block.value
+        if isinstance(value, ToolUse):
+            if value.id in held.session.view.calls or value.id in calls:
+                number = 2
+                while (name := fresh_call_id(value.id, number)) in held.session.view.calls or name in calls:
+                    number += 1
+                held.names[value.id] = name
+                block = _with(block, "id", name)
+                calls.add(name)
+            else:
+                held.names.pop(value.id, None)
+                calls.add(value.id)
+        elif isinstance(value, ToolResult) and value.tool_use_id in held.names:
+            block = _with(block, "tool_use_id", held.names[value.tool_use_id])
+        blocks.append(block)
+    if all(new is old for new, old in zip(blocks, message.blocks, strict=True)):
+        return message
+    return msgspec.structs.replace(message, content=content_of(blocks))
+
+
+def _with(block: Block, field_name: str, value: str) -> Block:
+    fields = msgspec.json.decode(block.raw, type=dict[str, msgspec.Raw])
+    return Block(encode({**fields, field_name: value}))
+
+
+async def _fronted(side: ClientProtocol, incoming: ClientRequest, held: CachedSession) -> None:
+    """System prompt, tools and model, when they aren't those of the request before.
+
+    A system prompt that alone is another one holds and isn't recorded: some clients write the time of day into it, and
+    all say it again with the next request.
+    """
+    front, known = side.front(incoming), held.session.view.front
+    if known is None or (front.model, front.tools) != (known.model, known.tools):
+        await held.session.record(front)
+    elif front.system != known.system:
+        advance(held.session.view, front)
+
+
+def wanted_of(side: ClientProtocol, incoming: ClientRequest) -> RequiredThinking:
+    """What the client's request has to bring back of an open loop's thinking (TURN-15)."""
+    return required_thinking(side.protocol, {"thinking": incoming.value("thinking")})
+
+
+async def _ready(held: CachedSession, wanted: RequiredThinking) -> int:
+    """Bring the view in shape; its size. One that is too large is sent all the same: the upstream has the last word."""
+    try:
+        return (await ready_view(held.session, wanted=wanted)).tokens
+    except ContextBlocked:
+        return held.session.facts().size(held.session.view)
+
+
+async def _request(turn: GatewayTurn) -> ModelRequest:
+    """The view's request, under the client's own fields."""
+    side, held, session = turn.side, turn.held, turn.held.session
+    facts = session.facts()
+    most = output_tokens(session.view, facts, side.protocol) if held.is_corrected else None
+    head: dict[str, Any] = side.head(turn.incoming, most)
+    return await make_request(session, facts, protocol=side.protocol, stream=turn.incoming.is_stream, head=head)
+
+
+def _reply_digest(reply: Reply) -> bytes:
+    return digest("assistant", [msgspec.json.decode(block.raw) for block in reply.blocks])
+
+
+def _answer(turn: GatewayTurn, reply: Reply) -> Message:
+    is_edited = bool(reply.edits) or any(block.kind == "compaction" for block in reply.blocks)
+    message = Message.of(
+        "assistant",
+        reply.blocks,
+        id=MessageId(turn.held.session.world.ids.new("message")),
+        note=PROVIDER_EDITED if is_edited else None,
+        response_id=reply.response or None,
+        model=turn.incoming.model,
+        usage=reply.usage,
+        stop_reason=reply.stop_reason,
+    )
+    return _renamed(message, turn.held, set())

@@ -1,0 +1,1 @@
+"""Measuring and showing: replays, benches, reports and the demonstration."""

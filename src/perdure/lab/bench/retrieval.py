@@ -1,0 +1,579 @@
+"""How well and how fast memories, turns and sessions are found (QLT-4, SPD-4)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from perdure.errors import BadSetting
+from perdure.memory.files import TYPES, Topic
+from perdure.memory.retrieval import SEARCH_FLOOR, MemoryCard, MemoryQuery, counts_of, empty_index, rank_memories
+from perdure.text.scoring import IndexField, TextIndex, widen_terms
+from perdure.text.stems import stem
+from perdure.text.words import COUNT, MAY, MONTHS, WHEN, asked_terms, plain_words, terms
+
+Kind = Literal["turns", "sessions", "memories"]
+
+
+class CorpusItem(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to be found. Only `id` and a text are needed; the rest makes it a turn, a session or a memory."""
+
+    id: str
+    text: str = ""
+    session: str = ""
+    speaker: str = ""
+    time: str = ""
+    order: float | None = None
+    group: str = ""
+    name: str = ""
+    description: str = ""
+    type: str = ""
+    keywords: tuple[str, ...] = ()
+
+    @property
+    def all_text(self) -> str:
+        """All that it says, as a ranker without fields takes it."""
+        parts = (self.speaker, self.name, self.description, " ".join(self.keywords), self.text)
+        return "\n".join(part for part in parts if part)
+
+
+class CorpusQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A question and the ids of the items that answer it. `before`: only items earlier than this one's id or order."""
+
+    text: str = msgspec.field(name="query", default="")
+    evidence: tuple[str, ...] = ()
+    id: str = ""
+    group: str = ""
+    before: str | float | None = None
+
+
+class _CorpusFile(msgspec.Struct, frozen=True, kw_only=True):
+    corpus: tuple[CorpusItem, ...]
+    queries: tuple[CorpusQuestion, ...]
+    kind: Kind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Items and questions. Items with a group are found by questions of that group, those without by all."""
+
+    kind: Kind
+    items: tuple[CorpusItem, ...]
+    questions: tuple[CorpusQuestion, ...]
+
+    def groups(self) -> Iterator[tuple[Sequence[CorpusItem], Sequence[CorpusQuestion]]]:
+        """The items of each group in their order, oldest first, and its questions."""
+        for name in dict.fromkeys(question.group for question in self.questions):
+            items = [item for item in self.items if not item.group or not name or item.group == name]
+            if any(item.order is not None for item in items):
+                first = {item.session: n for n, item in reversed(list(enumerate(items)))}
+                place = first if self.kind == "turns" else {}  # turns may be counted within their session
+                items.sort(key=lambda i: (place.get(i.session, 0), i.order if i.order is not None else float("inf")))
+            elif items and all(item.time for item in items) and self.kind != "turns":
+                items.sort(key=lambda item: item.time)
+            yield items, [question for question in self.questions if question.group == name]
+
+    def end(self, items: Sequence[CorpusItem], question: CorpusQuestion) -> int:
+        """How many of the items a question may find: all, or those before what it names."""
+        before = question.before
+        if before is None:
+            return len(items)
+        if isinstance(before, str):
+            return next((n for n, item in enumerate(items) if item.id == before), len(items))
+        return sum(1 for n, item in enumerate(items) if (item.order if item.order is not None else n) < before)
+
+
+def read(path: Path) -> Corpus:
+    """The corpus in a file. Raises `BadSetting` with one line that says what is wrong where."""
+    try:
+        data = path.read_bytes()
+    except OSError as e:
+        raise BadSetting(f"{path}: {e.strerror or e}: name a file of questions (docs/retrieval.md)") from None
+    try:
+        file = msgspec.json.decode(_plain(data), type=_CorpusFile, strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError) as e:
+        raise BadSetting(f"{path}: {e}: see docs/retrieval.md for the form") from None
+    return checked(file, path)
+
+
+def _plain(data: bytes) -> bytes:
+    """The file with the other names that its fields may have."""
+    value = msgspec.json.decode(data)
+    if not isinstance(value, dict):
+        raise msgspec.DecodeError("not an object with corpus and queries")
+    for item in value.get("corpus") or ():
+        if isinstance(item, dict):
+            for name in ("id", "session", "speaker", "time", "group"):
+                if item.get(name) is None:
+                    item.pop(name, None)
+                elif not isinstance(item[name], str):
+                    item[name] = str(item[name])
+            if not isinstance(item.get("order"), int | float):
+                item.pop("order", None)
+    for query in value.get("queries") or ():
+        if isinstance(query, dict):
+            for ours, theirs in (("query", "text"), ("query", "question"), ("evidence", "evidence_ids")):
+                if ours not in query and theirs in query:
+                    query[ours] = query[theirs]
+            query["evidence"] = [str(one) for one in query.get("evidence") or ()]
+            for name in ("id", "group"):
+                if name in query:
+                    query[name] = str(query[name])
+    return msgspec.json.encode(value)
+
+
+def checked(file: _CorpusFile, path: Path) -> Corpus:
+    """The corpus of a file that says what it has to; questions without any evidence in it are left out."""
+    ids = {item.id for item in file.corpus}
+    if len(ids) != len(file.corpus):
+        twice = next(item.id for n, item in enumerate(file.corpus) if item.id in {i.id for i in file.corpus[:n]})
+        raise BadSetting(f"{path}: two items have the id {twice!r}: ids have to be unique in a file")
+    known = []
+    for number, question in enumerate(file.queries, 1):
+        evidence = tuple(dict.fromkeys(one for one in question.evidence if one in ids))
+        if question.text.strip() and evidence:
+            identity = question.id or str(number)
+            known.append(msgspec.structs.replace(question, evidence=evidence, id=identity))
+    if not known:
+        raise BadSetting(f"{path}: no question has evidence in the corpus: see docs/retrieval.md for the form")
+    return Corpus(file.kind or _kind(file.corpus), file.corpus, tuple(known))
+
+
+def _kind(items: Sequence[CorpusItem]) -> Kind:
+    if any(item.session for item in items):
+        return "turns"
+    return "memories" if any(item.name or item.description or item.type for item in items) else "sessions"
+
+
+# Found on our own questions over another corpus (docs/retrieval.md); none of them is sharp.
+TURN_FIELDS = {
+    "own": IndexField(1.0, 0.4),
+    "before": IndexField(0.5, 0.4),
+    "after": IndexField(0.3, 0.4),
+    "around": IndexField(0.15, 0.4),  # two turns away
+    "speaker": IndexField(2.0, 0.0),
+    "date": IndexField(1.0, 0.0),
+}
+SESSION_FIELDS = {"own": IndexField(1.0, 0.4), "date": IndexField(1.0, 0.0)}
+SESSION_SHARE = 0.25  # of the best turn's score, for turns of the best session
+ONLY_ASKS = 0.85  # a turn that only asks seldom answers
+TASK_RECENCY = 0.5  # of a task's score; a question asks for what was said, whenever that was
+
+_SPEAKER = "\x02"
+_ISO = re.compile(r"(\d{4})-(\d{1,2})(?:-(\d{1,2}))?")
+_YEAR = re.compile(r"\b(?:19|20)\d\d\b")
+_MONTH = r"jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+_DAY = re.compile(
+    rf"\b(?P<first>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<after>(?:{_MONTH})[a-z]*)"
+    rf"|\b(?P<before>(?:{_MONTH})[a-z]*)\.?\s+(?P<second>\d{{1,2}})\b"
+)
+_ASKS = re.compile(
+    r"\s*(?:who|whom|whose|what|which|when|where|why|how|is|are|was|were|do|does|did|has|have|had|can|could|would)\b",
+    re.I,
+)
+_QUESTION_MARKS = ("?", "？")
+_SAYS = re.compile(r"[.!。！;\n]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialogueTurn:
+    """Something that was said. `time` is an ISO date, or any text; `session` says which turns are neighbours."""
+
+    id: str
+    text: str
+    session: str = ""
+    speaker: str = ""
+    time: str = ""
+
+
+@dataclass(slots=True)
+class DialogueIndex:
+    """The turns of conversations, in their order, ready to be asked for."""
+
+    turns: Sequence[DialogueTurn]
+    _turns: TextIndex = field(init=False)
+    _sessions: TextIndex = field(init=False)
+    _factors: list[float] = field(init=False)
+    _session_numbers: list[int] = field(init=False)
+    _speakers: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        own = [terms(turn.text) for turn in self.turns]
+        speakers = [Counter({_SPEAKER + t: n for t, n in terms(turn.speaker).items()}) for turn in self.turns]
+        self._speakers = frozenset(term[1:] for names in speakers for term in names)
+        self._turns = TextIndex(TURN_FIELDS)
+        self._turns.fill(
+            (
+                str(n),
+                {
+                    "own": own[n],
+                    "before": self._near(own, n, -1),
+                    "after": self._near(own, n, 1),
+                    "around": self._near(own, n, -2, 2),
+                    "speaker": speakers[n],
+                    "date": dates(turn.time),
+                },
+            )
+            for n, turn in enumerate(self.turns)
+        )
+        whole: dict[str, Counter[str]] = {}
+        times: dict[str, str] = {}
+        for n, turn in enumerate(self.turns):
+            whole.setdefault(turn.session, Counter()).update(own[n])
+            times.setdefault(turn.session, turn.time)
+        self._sessions = TextIndex(SESSION_FIELDS)
+        self._sessions.fill((name, {"own": said, "date": dates(times[name])}) for name, said in whole.items())
+        self._session_numbers = [self._sessions.numbers[turn.session] for turn in self.turns]
+        self._factors = [ONLY_ASKS if only_asks(turn.text) else 1.0 for turn in self.turns]
+
+    def _near(self, own: Sequence[Counter[str]], number: int, *steps: int) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for at in (number + step for step in steps):
+            if 0 <= at < len(own) and self.turns[at].session == self.turns[number].session:
+                found.update(own[at])
+        found.pop(WHEN, None)  # a time says when the turn was that holds it, not its neighbours
+        found.pop(COUNT, None)
+        return found
+
+    def scores(self, query: str) -> list[float]:
+        """What each turn scores, in their order; 0 for those that share nothing with the question."""
+        wanted = {_SPEAKER + t if t in self._speakers else t: float(n) for t, n in asked_terms(query).items()}
+        alone = [
+            x * f for x, f in zip(self._turns.scores(widen_terms(self._turns, wanted)), self._factors, strict=True)
+        ]
+        sessions = self._sessions.scores(widen_terms(self._sessions, wanted))
+        best, best_session = max(alone, default=0.0) or 1.0, max(sessions, default=0.0) or 1.0
+        share = SESSION_SHARE * best / best_session
+        return [x + share * sessions[n] if x else 0.0 for x, n in zip(alone, self._session_numbers, strict=True)]
+
+
+@dataclass(slots=True)
+class SessionIndex:
+    """Whole sessions, or other long texts, ready to be asked for: each is one item, oldest first."""
+
+    items: Sequence[DialogueTurn]
+    _index: TextIndex = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._index = TextIndex(SESSION_FIELDS)
+        self._index.fill((str(n), {"own": terms(i.text), "date": dates(i.time)}) for n, i in enumerate(self.items))
+
+    def scores(self, query: str, *, at: int | None = None) -> list[float]:
+        """What each item scores. For a task, that it was lately counts as well; `at`: only items before this one."""
+        wanted = {term: float(count) for term, count in asked_terms(query).items()}
+        found = self._index.scores(widen_terms(self._index, wanted))
+        end = len(found) if at is None else min(at, len(found))
+        best = max(found[:end], default=0.0) or 1.0
+        found = [x / best for x in found[:end]] + [0.0] * (len(found) - end)
+        if is_question(query):
+            return found
+        return [x + (TASK_RECENCY * newness_score(end - 1 - n) if n < end else 0.0) for n, x in enumerate(found)]
+
+
+def newness_score(rank: int) -> float:
+    """What being the newest but so many counts, 0 to 1."""
+    return 1 / (1 + rank / 5)
+
+
+def dates(time: str) -> Counter[str]:
+    """The terms by which a question may name the date in a text: month, day and year; none of the time of day."""
+    iso = _ISO.search(time)
+    if iso is not None:
+        month = MONTHS[int(iso[2]) - 1] if 1 <= int(iso[2]) <= 12 else ""
+        words = [iso[1], month, iso[3] or ""]
+    else:
+        low = time.lower()
+        words = [found[0] for found in _YEAR.finditer(low)]
+        for found in _DAY.finditer(low):
+            name = found["after"] or found["before"]
+            words += [found["first"] or found["second"], next(m for m in MONTHS if m.startswith(name[:3]))]
+    return Counter(MAY if word == "may" else stem(word.lstrip("0")) for word in words if word)
+
+
+def only_asks(text: str) -> bool:
+    """Whether a turn is a question and nothing else."""
+    text = text.rstrip()
+    return text.endswith(_QUESTION_MARKS) and not _SAYS.search(text)
+
+
+def is_question(query: str) -> bool:
+    """Whether somebody wants to know something, and not to have something done."""
+    return query.rstrip(" \"'”").endswith(_QUESTION_MARKS) or _ASKS.match(query) is not None
+
+
+def best(scores: Sequence[float], limit: int, *, among: Iterable[int] | None = None) -> list[int]:
+    """The numbers of the best, best first; of equals the earlier. Those that score nothing are none."""
+    numbers = range(len(scores)) if among is None else among
+    return sorted((n for n in numbers if scores[n] > 0), key=lambda n: (-scores[n], n))[:limit]
+
+
+DEPTH: Final = 10
+RANDOM_RUNS: Final = 20  # a single shuffle says little
+PLAIN_FIELDS: Final = {"text": IndexField(1.0, 0.75)}  # as BM25 is usually set
+
+Scores = Callable[[CorpusQuestion, int], Sequence[float]]
+"""What each item of a group scores for a question, of which only the first so many may be found."""
+Made = Callable[[Sequence[CorpusItem]], Scores]
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalRow:
+    """One ranker: shares of 1, means over questions; milliseconds of one question, and of making the index."""
+
+    ranker: str
+    questions: int
+    recall_5: float
+    recall_10: float
+    ndcg_5: float
+    ndcg_10: float
+    hit_5: float
+    mrr: float
+    p50_ms: float
+    p99_ms: float
+    build_ms: float
+
+
+def run(corpus: Corpus, names: Sequence[str] = ()) -> list[RetrievalRow]:
+    """Every ranker (or those named) over all questions. `BadSetting` for a ranker there is none of."""
+    rankers = rankers_of(corpus.kind)
+    unknown = [name for name in names if name not in rankers]
+    if unknown:
+        raise BadSetting(f"ranker {unknown[0]!r}: for {corpus.kind} there are {', '.join(rankers)}")
+    return [_measured(name, rankers[name], corpus) for name in names or rankers]
+
+
+def rankers_of(kind: Kind) -> dict[str, Made]:
+    """The rankers that make sense for a kind of corpus; `full_summary` is what Perdure does."""
+    common: dict[str, Made] = {
+        "random": _random,
+        "recency": _recency,
+        "bm25": _retrieval_plain(lambda text: Counter(plain_words(text))),
+        "stemmed": _retrieval_plain(terms),
+    }
+    if kind == "turns":
+        return {**common, "neighbours": _neighbours, "full": _turns}
+    return {**common, "full": _sessions if kind == "sessions" else _memories}
+
+
+# --- rankers ---------------------------------------------------------------------------------------------------------
+
+
+def _random(items: Sequence[CorpusItem]) -> Scores:
+    def scores(question: CorpusQuestion, end: int) -> Sequence[float]:
+        chance = random.Random(f"{question.id}")
+        return [0.01 + chance.random() for _ in items]
+
+    return scores
+
+
+def _recency(items: Sequence[CorpusItem]) -> Scores:
+    return lambda question, end: [newness_score(end - 1 - n) if n < end else 0.0 for n in range(len(items))]
+
+
+def _retrieval_plain(counted: Callable[[str], Any]) -> Made:
+    def made(items: Sequence[CorpusItem]) -> Scores:
+        index = TextIndex(PLAIN_FIELDS)
+        index.fill((str(n), {"text": counted(item.all_text)}) for n, item in enumerate(items))
+        ask = asked_terms if counted is terms else counted
+        return lambda question, end: index.scores(ask(question.text))
+
+    return made
+
+
+def _neighbours(items: Sequence[CorpusItem]) -> Scores:
+    """BM25 over each turn with the turn before and after it, all alike."""
+    index = TextIndex(PLAIN_FIELDS)
+    near = [
+        [
+            items[at].all_text
+            for at in (n - 1, n, n + 1)
+            if 0 <= at < len(items) and items[at].session == items[n].session
+        ]
+        for n in range(len(items))
+    ]
+    index.fill((str(n), {"text": terms("\n".join(texts))}) for n, texts in enumerate(near))
+    return lambda question, end: index.scores(asked_terms(question.text))
+
+
+def _turns(items: Sequence[CorpusItem]) -> Scores:
+    dialogue = DialogueIndex([_turn(item) for item in items])
+    return lambda question, end: dialogue.scores(question.text)
+
+
+def _sessions(items: Sequence[CorpusItem]) -> Scores:
+    sessions = SessionIndex([_turn(item) for item in items])
+    return lambda question, end: sessions.scores(question.text, at=end)
+
+
+def _turn(item: CorpusItem) -> DialogueTurn:
+    text = item.all_text if item.name or item.description else item.text
+    return DialogueTurn(id=item.id, text=text, session=item.session, speaker=item.speaker, time=item.time)
+
+
+def _memories(items: Sequence[CorpusItem]) -> Scores:
+    index, cards, numbers = empty_index(), {}, {}
+    texts = []
+    for number, item in enumerate(items):
+        kind = next((one for one in TYPES if one == item.type), None)
+        topic = Topic(
+            file=item.id,
+            name=item.name,
+            description=item.description,
+            type=kind,
+            keywords=item.keywords,
+            body=item.text,
+            has_front_matter=True,
+        )
+        texts.append((item.id, counts_of(topic)))
+        cards[item.id] = MemoryCard(file=item.id, name=item.name, description=item.description, type=kind)
+        numbers[item.id] = number
+    index.fill(texts)
+
+    def scores(question: CorpusQuestion, end: int) -> Sequence[float]:
+        found = [0.0] * len(items)
+        for one in rank_memories(index, cards, MemoryQuery(query=question.text, limit=DEPTH, floor=SEARCH_FLOOR)):
+            found[numbers[one.card.file]] = one.score
+        return found
+
+    return scores
+
+
+# --- measures --------------------------------------------------------------------------------------------------------
+
+
+def _measured(name: str, made: Made, corpus: Corpus) -> RetrievalRow:
+    sums = dict.fromkeys(("recall_5", "recall_10", "ndcg_5", "ndcg_10", "hit_5", "mrr"), 0.0)
+    spent: list[float] = []
+    build = 0.0
+    count = 0
+    for items, questions in corpus.groups():
+        began = time.perf_counter()
+        scores = made(items)
+        build += time.perf_counter() - began
+        for question in questions:
+            end = corpus.end(items, question)
+            runs = RANDOM_RUNS if name == "random" else 1
+            for number in range(runs):
+                one = msgspec.structs.replace(question, id=f"{question.id} {number}")
+                began = time.perf_counter()
+                places = best(scores(one, end), DEPTH, among=range(end))
+                spent.append(time.perf_counter() - began)
+                for key, value in measures([items[n].id for n in places], question.evidence).items():
+                    sums[key] += value / runs
+            count += 1
+    spent.sort()
+    means = {key: value / (count or 1) for key, value in sums.items()}
+    return RetrievalRow(
+        ranker=name,
+        questions=count,
+        p50_ms=1000 * quantile(spent, 0.5),
+        p99_ms=1000 * quantile(spent, 0.99),
+        build_ms=1000 * build,
+        **means,
+    )
+
+
+def measures(found: Sequence[str], evidence: Sequence[str]) -> dict[str, float]:
+    """What one answer is worth: recall, nDCG with gains of 1, whether any is among the first five, 1 over the place."""
+    wanted = set(evidence)
+    hits = [one in wanted for one in found]
+    first = next((n for n, hit in enumerate(hits, 1) if hit), None)
+    return {
+        "recall_5": sum(hits[:5]) / len(wanted),
+        "recall_10": sum(hits[:10]) / len(wanted),
+        "ndcg_5": _ndcg(hits[:5], len(wanted), 5),
+        "ndcg_10": _ndcg(hits[:10], len(wanted), 10),
+        "hit_5": float(any(hits[:5])),
+        "mrr": 1 / first if first else 0.0,
+    }
+
+
+def _ndcg(hits: Sequence[bool], wanted: int, depth: int) -> float:
+    gained = sum(1 / math.log2(n + 1) for n, hit in enumerate(hits, 1) if hit)
+    return gained / sum(1 / math.log2(n + 1) for n in range(1, min(wanted, depth) + 1))
+
+
+def quantile(sorted_values: Sequence[float], share: float) -> float:
+    """The value below which a share of the values is; 0 without values."""
+    if not sorted_values:
+        return 0.0
+    return sorted_values[min(len(sorted_values) - 1, int(share * len(sorted_values)))]
+
+
+SIZES = (100, 1_000, 10_000, 100_000)
+QUESTIONS = 60
+_VOCABULARY = 30_000
+_BODY_TERMS, _HEAD_TERMS = 80, 8
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalTiming:
+    """Of one size: milliseconds of a question at the median and at the worst, and seconds to make the index."""
+
+    memories: int
+    p50_ms: float
+    p99_ms: float
+    build_seconds: float
+
+
+def time_retrieval(sizes: Sequence[int] = SIZES, *, seed: int = 7) -> list[RetrievalTiming]:
+    """Measure each size with the same questions."""
+    return [_timed(size, seed) for size in sizes]
+
+
+def _timed(size: int, seed: int) -> RetrievalTiming:
+    chance = random.Random(seed)
+    words = [f"word{_letters(n)}" for n in range(_VOCABULARY)]
+    weights = list(itertools.accumulate(1 / (n + 10) for n in range(_VOCABULARY)))
+
+    def drawn(count: int) -> list[str]:
+        return chance.choices(words, cum_weights=weights, k=count)
+
+    index = empty_index()
+    cards: dict[str, MemoryCard] = {}
+
+    def made() -> list[tuple[str, dict[str, Counter[str]]]]:
+        texts = []
+        for number in range(size):
+            file = f"note_{number}.md"
+            head = drawn(_HEAD_TERMS)
+            cards[file] = MemoryCard(
+                file=file, name=" ".join(head[:3]), description=" ".join(head), modified=float(number)
+            )
+            texts.append(
+                (file, {"name": Counter(head[:3]), "description": Counter(head), "body": Counter(drawn(_BODY_TERMS))})
+            )
+        return texts
+
+    texts = made()
+    began = time.perf_counter()
+    index.fill(texts)
+    build = time.perf_counter() - began
+    spent = []
+    for _ in range(QUESTIONS):
+        query = " ".join(drawn(chance.randrange(3, 14)))
+        began = time.perf_counter()
+        rank_memories(index, cards, MemoryQuery(query=query, now=float(size)))
+        spent.append(1000 * (time.perf_counter() - began))
+    spent.sort()
+    return RetrievalTiming(size, quantile(spent, 0.5), quantile(spent, 0.99), build)
+
+
+def _letters(number: int) -> str:
+    """A number in letters, so that it is a word."""
+    found = ""
+    while True:
+        number, digit = divmod(number, 20)
+        found = "bcdfghjklmnpqrtvwxza"[digit] + found
+        if not number:
+            return found

@@ -1,0 +1,215 @@
+"""What a replayed session costs, beside what the log's own system did (TURN-5, CLI-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from perdure.context.clear import select_by_size
+from perdure.context.cost import usage_usd
+from perdure.context.models import CACHE_SECONDS, CacheTtl, ModelSpec
+from perdure.logs.recording import LoggedCompaction, LoggedMicrocompaction, LoggedRewind, RecordedMessage, Step
+from perdure.settings import Settings
+from perdure.transcript.blocks import ToolResult, ToolUse
+from perdure.transcript.messages import Message, MessageId, ToolUseId, Usage
+from perdure.transcript.tokens import NOTHING, Size, block_size, text_size
+
+
+@dataclass(slots=True)
+class TokenCost:
+    """Tokens by how they are paid for. `usd` is None where the model's price isn't known."""
+
+    model: ModelSpec
+    ttl: CacheTtl = "5m"  # how long the provider keeps what the last call wrote
+    input: int = 0
+    cache_write: int = 0
+    cache_write_1h: int = 0  # of it, what was written for an hour
+    cache_read: int = 0
+    output: int = 0
+
+    def is_cold(self, seconds: float) -> bool:
+        """Whether the cache has expired so long after the last call."""
+        return seconds > CACHE_SECONDS[self.ttl]
+
+    def call(self, prompt_tokens: int, read_tokens: int, output_tokens: int, *, ttl: CacheTtl | None = None) -> None:
+        """One call, of whose prompt `read_tokens` were in the cache; the rest is written, for `ttl` from now on."""
+        self.ttl = ttl or self.ttl
+        read = min(max(read_tokens, 0), prompt_tokens)
+        if prompt_tokens < self.model.cache_minimum_tokens:
+            self.input += prompt_tokens
+        else:
+            self.cache_read += read
+            self.cache_write += prompt_tokens - read
+            self.cache_write_1h += prompt_tokens - read if self.ttl == "1h" else 0
+        self.output += output_tokens
+
+    @property
+    def usd(self) -> float | None:
+        if self.model.input_usd is None:
+            return None
+        usage = Usage(
+            input_tokens=self.input,
+            cache_creation_input_tokens=self.cache_write,
+            cache_creation_1h_tokens=self.cache_write_1h,
+            cache_read_input_tokens=self.cache_read,
+            output_tokens=self.output,
+        )
+        return round(usage_usd(usage, self.model), 6)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "input": self.input,
+            "cache_write": self.cache_write,
+            "cache_read": self.cache_read,
+            "output": self.output,
+            "usd": self.usd,
+        }
+
+
+def logged_cost(usage: Iterable[Usage], model: ModelSpec) -> TokenCost:
+    """What the log says was paid, from its usage, counted once for each response."""
+    cost = TokenCost(model)
+    for one in usage:
+        cost.input += one.input_tokens
+        cost.cache_write += one.cache_creation_input_tokens
+        cost.cache_write_1h += one.cache_creation_1h_tokens
+        cost.cache_read += one.cache_read_input_tokens
+        cost.output += one.output_tokens
+    return cost
+
+
+# A context smaller than this is mostly what the log doesn't show, and teaches no ratio.
+_TEACHES_TOKENS = 5_000
+
+
+@dataclass(slots=True)
+class LogHistory:
+    """The history as the log's system saw it, in running sums. Feed it every step in order."""
+
+    settings: Settings
+    prior_ratio: float = 1.0  # reported tokens for each estimated one, before anything was learned
+    unseen: int = 0  # tokens of the first request that the log doesn't show: system prompt, tools, earlier history
+    compactions: list[dict[str, Any]] = field(default_factory=list)
+    microcompactions: list[dict[str, Any]] = field(default_factory=list)
+    size: Size = NOTHING  # of what the log's context holds
+    usage: list[Usage] = field(default_factory=list)  # one for each API response
+    _messages: dict[MessageId, Size] = field(default_factory=dict)
+    _order: list[MessageId] = field(default_factory=list)
+    _names: dict[ToolUseId, str] = field(default_factory=dict)
+    _results: dict[ToolUseId, int] = field(default_factory=dict)  # base tokens since the last boundary
+    _cleared: set[ToolUseId] = field(default_factory=set)
+    _response: str | None = None
+    _reported: int | None = None  # the last reported total
+    _after: int = 0  # base tokens since then
+    _pair: tuple[int, int] | None = None  # a reported prompt, and the live estimate of what it held
+
+    def take(self, step: Step) -> None:
+        """Go one step on."""
+        if isinstance(step, RecordedMessage):
+            if step.message.agent_id is None:
+                self._said(step.message)
+        elif isinstance(step, LoggedCompaction):
+            self._compacted(step)
+        elif isinstance(step, LoggedMicrocompaction):
+            self._microcompacted(step)
+        elif isinstance(step, LoggedRewind):
+            self._rewound(step)
+
+    @property
+    def tokens(self) -> int:
+        """Our size at this place: the last reported usage and the base estimate of what came after, without margin."""
+        if self._reported is None:
+            return -(-self.size.blind * self.settings.margin_numerator // self.settings.margin_denominator)
+        return self._reported + self._after
+
+    @property
+    def ratio(self) -> float | None:
+        """Reported tokens for each estimated one, over the log's whole context; from before its first compaction.
+
+        Behind a compaction the log holds more than it shows (restored files, reminders), so it teaches nothing.
+        """
+        if self._pair is None:
+            return None
+        prompt, live = self._pair
+        return min(max((prompt - self.unseen) / live, 0.5), 2.0)
+
+    def _said(self, message: Message) -> None:
+        size = NOTHING
+        for block in message.blocks:
+            value, one = block.value, block_size(block)
+            size = size.plus(one)
+            if isinstance(value, ToolUse):
+                self._names[ToolUseId(value.id)] = value.name
+            elif isinstance(value, ToolResult):
+                self._results[ToolUseId(value.tool_use_id)] = one.base
+        self._messages[message.id] = size
+        self._order.append(message.id)
+        self.size = self.size.plus(size)
+        usage = message.usage
+        before = self.size.live - size.live
+        if usage and not self.usage:
+            self.unseen = max(0, usage.prompt_tokens - round(before * self.prior_ratio))
+        if usage and before >= _TEACHES_TOKENS and message.response_id != self._response and not self.compactions:
+            self._pair = (usage.prompt_tokens, before)
+        if message.role != "assistant":
+            self._after += size.base
+        elif usage is None or usage.total_tokens == 0:
+            self._after += 0 if message.response_id == self._response and self._response else size.base
+        elif message.response_id is not None and message.response_id == self._response:
+            self._reported = max(self._reported or 0, usage.total_tokens)
+            self.usage[-1] = usage
+        else:
+            self._response, self._reported, self._after = message.response_id, usage.total_tokens, 0
+            self.usage.append(usage)
+
+    def _compacted(self, step: LoggedCompaction) -> None:
+        entry = {
+            "message_id": step.message_id,
+            "trigger": step.trigger,
+            "pre_tokens": step.pre_tokens,
+            "our_tokens": self.tokens,
+        }
+        self.compactions.append(entry)
+        kept = {i: self._messages[i] for i in step.kept if i in self._messages}
+        self._messages, self._order = kept, list(kept)
+        self.size = NOTHING
+        for size in kept.values():
+            self.size = self.size.plus(size)
+        self._results, self._cleared = {}, set()
+        self._reported, self._after, self._response = None, 0, None
+
+    def _microcompacted(self, step: LoggedMicrocompaction) -> None:
+        settings = self.settings
+        tools = frozenset(settings.microcompact_tools)
+        candidates = [
+            (identity, tokens)
+            for identity, tokens in self._results.items()
+            if identity not in self._cleared and self._names.get(identity) in tools
+        ]
+        chosen, saved = select_by_size(
+            candidates,
+            keep_tokens=settings.microcompact_keep_tokens,
+            keep_last=settings.microcompact_keep_last,
+            min_saved=settings.microcompact_min_saved_tokens,
+        )
+        entry = {
+            "ids": list(step.ids),
+            "our_ids": chosen,
+            "tokens_saved": step.tokens_saved,
+            "our_tokens_saved": saved,
+        }
+        self.microcompactions.append(entry)
+        for identity in step.ids:
+            self._cleared.add(identity)
+            tokens = self._results.get(identity, 0)
+            marker = text_size("[Old tool result content cleared]").base
+            self.size = self.size.minus(Size(max(0, tokens - marker), max(0, tokens - marker), max(0, tokens - marker)))
+
+    def _rewound(self, step: LoggedRewind) -> None:
+        if step.to not in self._messages:
+            return
+        while self._order and self._order[-1] != step.to:
+            self.size = self.size.minus(self._messages.pop(self._order.pop()))
+        self._reported = None
+        self._after = 0

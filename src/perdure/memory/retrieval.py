@@ -1,0 +1,194 @@
+"""Which memories matter now: a ranking by what they say, how new and how used they are (MEM-4)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from perdure.memory.files import Topic
+from perdure.text.scoring import Counts, IndexField, TextIndex, widen_terms
+from perdure.text.synonyms import similar_terms
+from perdure.text.words import SELF, STOP_WORDS, asked_terms, plain_words, terms
+
+MEMORY_FIELDS = {
+    "name": IndexField(2.0, 0.2),
+    "description": IndexField(1.5, 0.2),
+    "keywords": IndexField(2.0, 0.0),
+    "file": IndexField(1.5, 0.0),
+    "type": IndexField(1.0, 0.0),
+    "hook": IndexField(0.5, 0.2),  # its line in MEMORY.md
+    "body": IndexField(0.4, 0.5),
+}
+BACKGROUND = 50  # memories thought beside the real ones, so that a directory of three has telling words, too
+TURN_FLOOR = 0.25  # unasked: rather nothing than noise
+SEARCH_FLOOR = 0.1  # somebody asked for it
+TELLING_TERMS = 6  # of a question, the rarest: what a memory could hold at best is reckoned by them
+LEAST_TERMS = 2.0  # one word alone promises little: `hello` isn't a question about memories that say it
+SCORE_OF_A_TERM = 1.3  # of a term that stands in the name or the description
+RECENCY_SHARE = 0.1  # a memory of today gains so much over an old one
+RECENCY_DAYS = 30.0
+USE_SHARE = 0.03  # for each doubling of how often it was used, up to …
+USE_DOUBLINGS = 5
+TYPE_SHARES: Mapping[str | None, float] = {"feedback": 0.05, "user": 0.05}  # they hold for all work
+DAY_SECONDS = 86_400.0
+MOST_WORDS = 5  # named in a reason
+
+_WARNS = re.compile(
+    r"\b(?:warn\w*|gotchas?|caveats?|caution|careful|beware|pitfalls?|traps?|danger\w*|never|avoid|broken?|breaks?|fails?"
+    r"|failure|bugs?|known issues?|workarounds?|limitations?|don'?t|do not|must not|hangs?|crash\w*|deprecated)\b"
+    r"|⚠|注意|警告",
+    re.IGNORECASE,
+)
+_TOOL_PART = re.compile(r"__|[\s./:]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCard:
+    """What is known of a memory without its body. `modified` is in seconds since the epoch, `uses` counts recalls."""
+
+    file: str
+    name: str
+    description: str = ""
+    type: str | None = None
+    keywords: tuple[str, ...] = ()
+    modified: float = 0.0
+    size: int = 0
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryQuery:
+    """What is asked, and what decides beside the words.
+
+    `shown` holds what this session saw of a memory (`modified` of it then): it isn't shown again unless it changed.
+    `tools` were used in the last turns: notes on how to use them are left out, warnings are not. `now` in seconds.
+    """
+
+    query: str
+    limit: int = 5
+    floor: float = TURN_FLOOR
+    shown: Mapping[str, float] = field(default_factory=dict)
+    tools: Collection[str] = ()
+    uses: Mapping[str, int] = field(default_factory=dict)
+    now: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankedMemory:
+    """A memory that matters; `score` is 0 to 1 and a little more, `why` is a line for people."""
+
+    card: MemoryCard
+    score: float
+    why: str
+
+
+def empty_index() -> TextIndex:
+    """An index for memories, with none in it."""
+    return TextIndex(MEMORY_FIELDS, BACKGROUND)
+
+
+def counts_of(topic: Topic, hook: str = "") -> Counts:
+    """What the index takes of a memory: bodies as well, though only descriptions are shown in lists.
+
+    `hook` is what the line of `MEMORY.md` says of it: other words for the same, more often than not.
+    """
+    file = topic.file.removesuffix(".md")
+    return {
+        "hook": terms(hook),
+        "name": terms(topic.name),
+        "description": terms(topic.description) if topic.has_front_matter else Counter(),  # else it is the first line
+        "keywords": terms(" ".join(topic.keywords)),
+        "file": terms(re.sub(r"[_\-/.]+", " ", file)),
+        "type": Counter({SELF: 1}) if topic.type == "user" else Counter(),
+        "body": terms(topic.body),
+    }
+
+
+def rank_memories(index: TextIndex, cards: Mapping[str, MemoryCard], wanted: MemoryQuery) -> tuple[RankedMemory, ...]:
+    """The memories for a question, best first, at most `limit`; none when nothing is above the floor."""
+    ask = asked_terms(wanted.query)
+    if not ask:
+        return ()
+    scores = index.scores(widen_terms(index, ask))
+    possible = _possible(index, ask)
+    least = max(wanted.floor * possible, 0.2 * max(scores, default=0.0))
+    found: list[tuple[float, str]] = []
+    for number, score in enumerate(scores):
+        if score < least or score <= 0.0:
+            continue
+        key = index.keys[number]
+        card = cards.get(key) if key is not None else None
+        if card is None or is_left_out(card, wanted):
+            continue
+        found.append((-min(1.0, score / possible) * _prior(card, wanted), card.file))
+    found.sort()
+    return tuple(
+        RankedMemory(cards[file], round(-score, 4), _why(index, cards[file], wanted))
+        for score, file in found[: wanted.limit]
+    )
+
+
+def candidates(index: TextIndex, cards: Mapping[str, MemoryCard], wanted: MemoryQuery) -> tuple[MemoryCard, ...]:
+    """What a model may choose from: the best by the ranking, then the newest, at most `limit` together."""
+    best = [one.card for one in rank_memories(index, cards, wanted)]
+    taken = {card.file for card in best}
+    if len(best) < wanted.limit:
+        newest = sorted(cards.values(), key=lambda card: (-card.modified, card.file))
+        best += [card for card in newest if card.file not in taken and not is_left_out(card, wanted)]
+    return tuple(best[: wanted.limit])
+
+
+def is_left_out(card: MemoryCard, wanted: MemoryQuery) -> bool:
+    """Whether a memory isn't to be shown now, however well it fits."""
+    seen = wanted.shown.get(card.file)
+    if seen is not None and int(card.modified) <= seen:
+        return True
+    return card.type in ("reference", None) and any(_is_usage(card, tool) for tool in wanted.tools)
+
+
+def _is_usage(card: MemoryCard, tool: str) -> bool:
+    """Whether a memory is about how to use a tool: it names the tool, and warns of nothing."""
+    about = f"{card.name} {card.description} {' '.join(card.keywords)} {card.file.replace('_', ' ')}"
+    names = {part.lower() for part in _TOOL_PART.split(tool) if len(part) > 2 and part.lower() != "mcp"}
+    words = set(plain_words(about.replace("_", " ")))
+    held = names & words or (tool.lower() in about.lower())
+    return bool(held) and not _WARNS.search(about)
+
+
+def _possible(index: TextIndex, ask: Mapping[str, float]) -> float:
+    """What a memory would score that holds the telling terms of the question; unknown terms count as rare ones."""
+    weights = sorted((index.weight(term) or index.rare for term in ask), reverse=True)[:TELLING_TERMS]
+    return max(sum(weights), LEAST_TERMS * index.rare) * SCORE_OF_A_TERM
+
+
+def _prior(card: MemoryCard, wanted: MemoryQuery) -> float:
+    """What speaks for a memory whatever is asked."""
+    factor = 1.0 + TYPE_SHARES.get(card.type, 0.0)
+    if wanted.now is not None and card.modified:
+        factor += RECENCY_SHARE * 0.5 ** (max(0.0, wanted.now - card.modified) / (RECENCY_DAYS * DAY_SECONDS))
+    return factor + USE_SHARE * min(USE_DOUBLINGS, math.log2(1 + wanted.uses.get(card.file, 0)))
+
+
+def _why(index: TextIndex, card: MemoryCard, wanted: MemoryQuery) -> str:
+    """The words of the question that a memory holds, by where, those that say most first."""
+    ask = asked_terms(wanted.query)
+    written = {other: word for term in ask for other, word in similar_terms(term).items()}
+    for word in plain_words(wanted.query):
+        written |= dict.fromkeys(terms(word), word) if word not in STOP_WORDS else {}
+    head = set(terms(f"{card.name} {card.description} {' '.join(card.keywords)} {card.file.replace('_', ' ')}"))
+    number = index.numbers[card.file]
+    held = [t for t in index.matched(ask, number) if t.isprintable()]
+    held = held or [t for t in index.matched(widen_terms(index, ask), number) if t.isprintable()]
+    about, says = [t for t in held if t in head], [t for t in held if t not in head]
+    parts = [
+        f"{where} {', '.join(written.get(t, t) for t in some[:MOST_WORDS])}"
+        for where, some in (("about", about), ("says", says))
+        if some
+    ]
+    if SELF in ask and card.type == "user":
+        parts.append("about the user")
+    uses = wanted.uses.get(card.file, 0)
+    return "; ".join((*parts, *((f"used {uses:,} times",) if uses > 1 else ()))) or "fits"

@@ -1,0 +1,1 @@
+"""Finding originals: what left the view comes back word for word. Pure."""

@@ -1,0 +1,230 @@
+"""Every constant that decides something, with its reason and clause; users change them by settings, flags or env.
+
+Values are in tokens unless the name says otherwise. Where a value scales with small windows, the field is the value for
+large ones and `context.policy.thresholds` applies the caps (PRS-2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+COMPACTABLE_TOOLS = (
+    # TURN-4: results that can be had again by running the tool again, under their names in common agents.
+    ("Read", "read_file", "view_file", "FileRead", "view", "open_file", "str_replace_based_edit_tool"),
+    ("Bash", "bash", "shell", "exec_command", "run_command", "execute_bash", "local_shell", "run_shell_command"),
+    ("Grep", "grep", "search_files", "grep_search", "codebase_search"),
+    ("Glob", "glob", "list_files", "find_files", "ls", "LS", "list_dir"),
+    ("WebSearch", "web_search"),
+    ("WebFetch", "web_fetch", "fetch"),
+    ("Edit", "edit", "MultiEdit", "str_replace_editor", "replace", "edit_file", "apply_patch"),
+    ("Write", "write", "write_file", "create_file", "write_to_file"),
+)
+
+
+def _family(number: int) -> tuple[str, ...]:
+    return COMPACTABLE_TOOLS[number]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings with their defaults. Immutable; `dataclasses.replace` makes a changed copy."""
+
+    # Pressure (PRS-1 to PRS-8)
+    window_tokens: int | None = None  # PRS-8: the user's word on the window; None: provider, then table
+    max_output_tokens: int | None = None  # PRS-1: None: the model's own
+    reserve_cap_tokens: int = 20_000  # PRS-1; 32,000 reproduces logs before 2.1.25
+    trigger_offset_tokens: int = 13_000  # PRS-1
+    block_offset_tokens: int = 3_000  # PRS-1
+    warning_offset_tokens: int = 20_000  # PRS-1
+    error_offset_tokens: int = 20_000  # PRS-1, its own setting
+    auto_compact: bool = True  # PRS-4
+    compact: bool = True  # PRS-4: false refuses manual compaction too
+    auto_compact_window: int | None = None  # PRS-3
+    auto_compact_percent: float | None = None  # PRS-3
+    breaker_failures: int = 3  # PRS-5
+    min_reduction_percent: int = 10  # PRS-6, CMP-9
+    thrash_refills: int = 3  # PRS-6: this many refills …
+    thrash_turns: int = 3  # PRS-6: … each within this many turns stop auto-compaction
+
+    # Tool results (TURN-2)
+    offload: bool = True
+    result_limit_chars: int = 50_000
+    result_limits_chars: dict[str, int] = field(
+        default_factory=lambda: {
+            **dict.fromkeys(_family(1), 30_000),
+            **dict.fromkeys(_family(2), 20_000),
+        }
+    )
+    message_limit_bytes: int = 64_000
+    preview_chars: int = 2_000
+    offload_exempt_tools: tuple[str, ...] = ("recall",)  # a read of a blob is never offloaded again
+
+    # Snip (TURN-3)
+    snip: bool = True
+    snip_min_saved_tokens: int = 20_000  # alone, below this a rewritten prefix costs more than it frees
+
+    # Microcompaction (TURN-4)
+    microcompact: bool = True
+    microcompact_tools: tuple[str, ...] = tuple(name for family in COMPACTABLE_TOOLS for name in family)
+    microcompact_keep_tokens: int = 40_000
+    microcompact_min_saved_tokens: int = 20_000
+    microcompact_reach_tokens: int = 20_000  # acts from trigger - this
+    microcompact_keep_last: int = 3
+    microcompact_spare_errors: bool = True
+    idle_clear: bool = True
+    idle_keep_last: int = 5
+    provider_clearing: bool = False  # (c): send a context-editing request instead of rewriting
+    provider_compaction: bool = False  # the provider summarises before we do, where it offers that
+    policy: Literal["balanced", "thrifty"] = "balanced"  # TURN-16: thrifty compacts below the trigger where it pays
+    thrifty_least_tokens: int = 40_000  # TURN-16: what a compaction below the trigger has to spare at least
+
+    # Collapse (TURN-6)
+    collapse: bool = False
+    collapse_min_tokens: int = 8_000
+
+    # Thinking (TURN-7)
+    thinking: Literal["drop", "provider"] = "drop"
+
+    # Requests (TURN-9)
+    max_images: int | None = None  # None: the model's own limit
+    max_media_bytes: int = 20_000_000
+    cache_ttl: Literal["auto", "5m", "1h"] = "auto"  # TURN-16: auto: 5m until a pause outlived it, from then on 1h
+
+    # Compaction (CMP-2, CMP-5, CMP-6, CMP-7, CMP-10)
+    compact_timing: Literal["eager", "boundary", "manual"] = "eager"  # CMP-7: boundary waits for a tool loop to end
+    precompute: bool = True  # CMP-6: from warning on, a model that is there anyway writes its summary ahead of time
+    request_floor_percent: int = 60  # CMP-6: of the trigger; a model that asks for a compaction below is put off once
+    pre_compact_hooks: tuple[str, ...] = ()  # CMP-10: shell commands; never from a project's file (SEC-1)
+    post_compact_hooks: tuple[str, ...] = ()
+    hook_timeout_seconds: float = 60.0
+    keep_min_tokens: int = 10_000
+    keep_max_tokens: int = 40_000
+    keep_min_texts: int = 5
+    summary_budget_tokens: int = 12_000  # CMP-5, QLT-2
+    user_words_tokens: int = 20_000  # CMP-3
+    ledger_tools: tuple[str, ...] = ()  # CMP-5: what other tools do, as PATTERN=DEED: read, edit, write, run, todo, …
+
+    # Session notes (SM-2, SM-4, SM-9, CMP-2)
+    notes: bool = True
+    notes_first_tokens: int = 5_000  # SM-2: not before so much was said
+    notes_growth_tokens: int = 5_000  # SM-2
+    notes_calls: int = 10  # SM-2: tool calls since the last update, unless the agent pauses
+    notes_section_tokens: int = 2_000  # SM-4
+    notes_file_tokens: int = 12_000  # SM-4
+    notes_runs_per_hour: int = 60  # SM-9
+    notes_tokens_per_hour: int = 2_000_000  # SM-9: of a model, read and written; behind it code goes on, for nothing
+    notes_turns: int = 4  # SM-3: calls of one fork; one for its edits, the others for those that didn't fit at once
+    notes_rests: int = 7  # SM-9: updates left to code after a model failed, at most: 1, 3, 7
+    notes_wait_seconds: float = 15.0  # CMP-2: a compaction waits so long for a running update …
+    notes_stale_seconds: float = 60.0  # CMP-2: … unless that has run for longer than this already
+
+    # Persistent memory (MEM-1, MEM-2, MEM-4, MEM-5)
+    memory: bool = True  # MEM-1: the switch
+    memory_directory: str | None = None  # MEM-1: of the project; None: in the store, by git root
+    memory_index_lines: int = 200  # MEM-2
+    memory_index_bytes: int = 25_000  # MEM-2
+    memory_results: int = 5  # MEM-4: chosen for a turn
+    memory_floor: float = 0.25  # MEM-4: of what a memory could score; below it is noise
+    memory_candidates: int = 200  # MEM-4: the best ones that a model may choose from
+    memory_select_seconds: float = 1.5  # MEM-4: for a model to choose; then the ranking stands
+    memory_tool_turns: int = 3  # MEM-4: tools used in so many last turns need no usage notes
+    memory_body_tokens: int = 4_096  # MEM-5: of each chosen memory
+    memory_extract: bool = True  # MEM-6: after a turn, what should outlive the session
+    memory_extract_growth_tokens: int = 5_000  # MEM-6: new ones before a model looks, unless a remark asks for it
+    memory_extract_turns: int = 5  # MEM-6: calls of one fork: reads together, then writes together
+    memory_extract_runs_per_hour: int = 30  # MEM-6: of a model
+    memory_extract_tokens_per_hour: int = 1_000_000  # MEM-6: read and written; behind it rules go on, for nothing
+    memory_consolidate: bool = True  # MEM-11: when it is due; `perdure memory consolidate` works in any case
+    memory_consolidate_hours: float = 24.0  # MEM-11: not more often …
+    memory_consolidate_sessions: int = 5  # MEM-11: … and not before so many sessions
+
+    # What comes back behind a boundary (RST-1 to RST-9); all of it shrinks with the window (PRS-2)
+    restore: bool = True
+    restore_files: int = 5  # RST-1
+    restore_file_tokens: int = 5_000  # RST-1
+    restore_files_tokens: int = 50_000  # RST-1
+    restore_plan_tokens: int = 10_000  # RST-2: a plan is read whole by those who go on with it
+    restore_todos_tokens: int = 5_000  # RST-3: a list longer than this is no list any more
+    restore_skill_tokens: int = 5_000  # RST-4
+    restore_skills_tokens: int = 25_000  # RST-4
+    restore_background_tokens: int = 2_000  # RST-5: a line for each job
+    restore_tools_tokens: int = 8_000  # RST-6
+    restore_start_tokens: int = 10_000  # RST-7
+    restore_memory_tokens: int = 6_000  # RST-9: the 25 KB of an index
+    restore_file_max_bytes: int = 1_000_000  # a larger file isn't one that was read whole
+    recall_tool: bool = True  # RCL-1: whether the model has it; without, records say how a person gets what left
+    pins_tokens: int = 4_000  # RST-8: pins are paid in every request
+
+    # Instruction files (INS-1 to INS-6, docs/instructions.md)
+    instructions: bool = False  # off: a library reads nobody's files unasked; a program for people switches it on
+    instructions_local: bool = True  # INS-1: CLAUDE.local.md
+    instructions_agents_md: bool = False  # INS-1: AGENTS.md beside CLAUDE.md
+    instructions_excludes: tuple[str, ...] = ()  # INS-5: globs on absolute paths; the lists of all scopes together
+    instructions_tokens: int = 40_000  # INS-5: together; shrinks with the window
+    instructions_diff_tokens: int = 2_000  # INS-6: a change that takes more is only told, to be read again
+
+    # What comes in (SEC-4, SEC-6)
+    neutralise: Literal["all", "results", "off"] = "all"  # control tags that others write; results: not the user's
+    max_message_bytes: int = 64_000_000  # twice what the largest API takes
+    max_message_blocks: int = 10_000
+    max_json_depth: int = 100
+    # Memory and secrets (MEM-8, SEC-5)
+    memory_mode: Literal["off", "read-only", "ask", "auto"] = "auto"  # MEM-8: of what agents write
+    redact_at_ingest: bool = False  # SEC-5: also the journal gets `{{secret:…}}`, from the first use on
+
+    # Tokens (TOK-1, TOK-3, TOK-4)
+    estimator: Literal["live", "base"] = "live"  # of what came after the last report; base: characters over four
+    margin_numerator: int = 4  # TOK-3: only when nothing was ever reported
+    margin_denominator: int = 3
+
+    # Models: names for each job, the first is asked first, the others are fall-backs (docs/models.md)
+    main_models: tuple[str, ...] = ()
+    summarizer_models: tuple[str, ...] = ()
+    notes_models: tuple[str, ...] = ()
+    selector_models: tuple[str, ...] = ()
+    extractor_models: tuple[str, ...] = ()
+
+    # The ladder of a call (TURN-11)
+    retry_attempts: int = 8
+    retry_budget_seconds: float = 300.0  # all waiting of one turn together
+    cut_retries: int = 2
+
+    # Events (OBS-1): log, jsonl:PATH, otel; nothing leaves the machine unless the host's OpenTelemetry does that
+    events: tuple[str, ...] = ()
+    # The agent (LIB-1)
+    agent_turns: int = 200  # calls of the model for one prompt
+    agent_parallel: int = 8  # tools that only read, at a time
+    agent_background: int = 16  # commands and sub-agents in the background, at a time
+    read_lines: int = 2_000
+    read_line_chars: int = 2_000  # what a longer line shows
+    read_max_bytes: int = 10_000_000  # of a text file; a larger one is read in parts by a command
+    image_max_bytes: int = 5_000_000
+    find_limit: int = 250  # paths of Glob, lines of Grep
+    command_seconds: float = 120.0
+    command_most_seconds: float = 600.0
+    command_output_bytes: int = 64_000_000  # a command that writes more is stopped
+    command_shown_bytes: int = 1_000_000  # of its output in a result; the rest stays in its file
+    permission_mode: Literal["default", "accept_edits", "plan", "bypass"] = "default"
+    permission_allow: tuple[str, ...] = ()
+    permission_ask: tuple[str, ...] = ()
+    permission_deny: tuple[str, ...] = ()
+    sandbox: Literal["auto", "on", "off"] = "auto"  # SEC-10: of commands that nobody is asked about
+    sandbox_network: bool = False  # SEC-10: whether they reach the network in it
+
+    # Trust in folders (SEC-8): beside those that a person was asked about; FOLDER/** is all that lies in one
+    trusted_folders: tuple[str, ...] = ()
+
+    # Checkpoints of files (CKP-1, CKP-2, CKP-6)
+    checkpoints: bool = True  # CKP-1
+    checkpoint_commands: bool = True  # CKP-2: compare the tree around commands
+    checkpoint_file_bytes: int = 10_000_000  # CKP-2: a larger file is named, and not kept
+    checkpoint_files: int = 50_000  # CKP-2: a larger tree isn't compared
+    checkpoint_excludes: tuple[str, ...] = (  # CKP-2: beside what git ignores; a project's own rules are stronger
+        "node_modules/", ".venv/", "venv/", "__pycache__/", ".tox/", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/",
+    )  # fmt: skip
+    checkpoint_snapshots: int = 100  # CKP-6: prompts of a session that can be gone back to
+    checkpoint_disk_bytes: int = 1_000_000_000  # CKP-6: of a session's store
+
+    # Journal
+    durability: Literal["commit", "process"] = "commit"  # REL-1

@@ -1,0 +1,75 @@
+"""Doubles for programs that talk to language models: a fake model server and validators, without a network.
+
+`check_anthropic` and `check_openai` say what is wrong with a request. `FakeUpstream` answers requests as the real
+server would, with its window, its prompt cache and its signed thinking. docs/testing.md shows them at work.
+"""
+
+from perdure.testing.block_rules import ModelRules, Violation
+from perdure.testing.models import ChaosModel, CountingIds, Fault, FixedClock, ReplayingModel, ScriptedModel
+from perdure.testing.openai_rules import check_openai
+from perdure.testing.request import count_tokens
+from perdure.testing.request_rules import check_anthropic
+from perdure.testing.server import (
+    CutStream,
+    ErrorInStream,
+    EventStream,
+    FakeServer,
+    RawAnswer,
+    error_event,
+    openai_completion,
+)
+from perdure.testing.upstream import (
+    FakeUpstream,
+    PrefixMove,
+    Scripted,
+    ScriptedAnswer,
+    Statistics,
+    UpstreamError,
+    UpstreamReply,
+    UpstreamUsage,
+    overloaded,
+    prompt_too_long,
+    rate_limited,
+    say,
+    server_error,
+    text,
+    thinking,
+    tool_use,
+)
+
+__all__ = [
+    "ChaosModel",
+    "CountingIds",
+    "CutStream",
+    "ErrorInStream",
+    "EventStream",
+    "FakeServer",
+    "FakeUpstream",
+    "Fault",
+    "FixedClock",
+    "ModelRules",
+    "PrefixMove",
+    "RawAnswer",
+    "ReplayingModel",
+    "Scripted",
+    "ScriptedAnswer",
+    "ScriptedModel",
+    "Statistics",
+    "UpstreamError",
+    "UpstreamReply",
+    "UpstreamUsage",
+    "Violation",
+    "check_anthropic",
+    "check_openai",
+    "count_tokens",
+    "error_event",
+    "openai_completion",
+    "overloaded",
+    "prompt_too_long",
+    "rate_limited",
+    "say",
+    "server_error",
+    "text",
+    "thinking",
+    "tool_use",
+]

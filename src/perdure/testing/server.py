@@ -1,0 +1,399 @@
+"""A model server on a local port that speaks the real wire, server-sent events included (LIB-3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal
+
+import msgspec
+
+from perdure.testing.openai_rules import as_messages, check_openai, openai_error
+from perdure.testing.upstream import Block, FakeUpstream, UpstreamError, UpstreamReply
+
+__all__ = [
+    "CutStream",
+    "ErrorInStream",
+    "FakeServer",
+    "RawAnswer",
+    "ReceivedRequest",
+    "StreamFault",
+    "serve",
+]
+
+
+_FINISH = {
+    "end_turn": "stop", "stop_sequence": "stop", "pause_turn": "stop", "tool_use": "tool_calls",
+    "max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter",
+    "compaction": "stop",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class EventStream:
+    """Iterate to get the events of a reply as bytes, one event at a time.
+
+    `dialect` chooses Anthropic events or OpenAI chunks; `chars` is the size of a delta.
+    """
+
+    reply: UpstreamReply
+    dialect: Literal["anthropic", "openai"] = "anthropic"
+    chars: int = 40
+    include_usage: bool = False  # openai: stream_options.include_usage
+
+    def __iter__(self) -> Iterator[bytes]:
+        if self.dialect == "openai":
+            for chunk in _openai_chunks(self.reply, self.chars, self.include_usage):
+                yield b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+            yield b"data: [DONE]\n\n"
+            return
+        for payload in _anthropic_events(self.reply, self.chars):
+            yield encode_event(payload)
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self)
+
+
+def encode_event(payload: Mapping[str, Any]) -> bytes:
+    return b"event: " + str(payload["type"]).encode() + b"\ndata: " + msgspec.json.encode(payload) + b"\n\n"
+
+
+def error_event(error: UpstreamError) -> bytes:
+    """An error that arrives after the stream has begun."""
+    return encode_event({"type": "error", "error": error.payload["error"]})
+
+
+def _anthropic_events(reply: UpstreamReply, chars: int) -> Iterator[dict[str, Any]]:
+    usage = reply.usage.as_json()
+    start = {**reply.message, "content": [], "stop_reason": None, "stop_sequence": None}
+    start.pop("stop_details", None)
+    yield {"type": "message_start", "message": {**start, "usage": {**usage, "output_tokens": 1}}}
+    yield {"type": "ping"}
+    for index, block in enumerate(reply.content):
+        opened, deltas = _opened(block, chars)
+        yield {"type": "content_block_start", "index": index, "content_block": opened}
+        for delta in deltas:
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    delta = {"stop_reason": reply.stop_reason, "stop_sequence": reply.stop_sequence}
+    if reply.stop_details is not None:
+        delta["stop_details"] = reply.stop_details
+    yield {"type": "message_delta", "delta": delta, "usage": usage}
+    yield {"type": "message_stop"}
+
+
+def _opened(block: Block, chars: int) -> tuple[Block, list[dict[str, Any]]]:
+    """The block as it is announced, and the deltas that fill it."""
+    kind = block["type"]
+    if kind == "text":
+        deltas = [{"type": "text_delta", "text": part} for part in _slices(block["text"], chars)]
+        return {**block, "text": ""}, deltas
+    if kind == "thinking":
+        deltas = [{"type": "thinking_delta", "thinking": part} for part in _slices(block["thinking"], chars)]
+        deltas.append({"type": "signature_delta", "signature": block["signature"]})
+        return {**block, "thinking": "", "signature": ""}, deltas
+    if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
+        parts = ["", *_slices(msgspec.json.encode(block["input"]).decode(), chars)] if block["input"] else [""]
+        return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": part} for part in parts]
+    if kind == "compaction":
+        fields: Block = {name: block[name] for name in ("content", "encrypted_content") if name in block}
+        return {**block, "content": None}, [{"type": "compaction_delta", **fields}]
+    return block, []
+
+
+def _slices(words: str, chars: int) -> list[str]:
+    return [words[at : at + chars] for at in range(0, len(words), chars)]
+
+
+def openai_completion(reply: UpstreamReply) -> dict[str, Any]:
+    """The same answer as a `chat.completion` object (thinking has no place there and is left out)."""
+    words = "".join(block["text"] for block in reply.content if block["type"] == "text")
+    message: dict[str, Any] = {"role": "assistant", "content": words or None, "refusal": None}
+    if calls := _openai_calls(reply):
+        message["tool_calls"] = calls
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _FINISH[reply.stop_reason]}
+    base = {"id": f"chatcmpl-{reply.id}", "object": "chat.completion", "created": 0, "model": reply.model}
+    return {**base, "choices": [choice], "usage": _openai_usage(reply)}
+
+
+def _openai_calls(reply: UpstreamReply) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": block["id"],
+            "type": "function",
+            "function": {"name": block["name"], "arguments": msgspec.json.encode(block["input"]).decode()},
+        }
+        for block in reply.content
+        if block["type"] == "tool_use"
+    ]
+
+
+def _openai_usage(reply: UpstreamReply) -> dict[str, Any]:
+    usage = reply.usage
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.prompt_tokens + usage.output_tokens,
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cache_read_input_tokens,
+            "cache_write_tokens": usage.cache_creation_input_tokens,
+        },
+    }
+
+
+def _openai_chunks(reply: UpstreamReply, chars: int, include_usage: bool) -> Iterator[dict[str, Any]]:
+    base = {"id": f"chatcmpl-{reply.id}", "object": "chat.completion.chunk", "created": 0, "model": reply.model}
+    if include_usage:
+        base["usage"] = None
+    for delta in _openai_deltas(reply, chars):
+        yield {**base, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]}
+    end = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": _FINISH[reply.stop_reason]}
+    yield {**base, "choices": [end]}
+    if include_usage:
+        yield {**base, "choices": [], "usage": _openai_usage(reply)}
+
+
+def _openai_deltas(reply: UpstreamReply, chars: int) -> Iterator[dict[str, Any]]:
+    yield {"role": "assistant", "content": ""}
+    for block in reply.content:
+        if block["type"] == "text":
+            for part in _slices(block["text"], chars):
+                yield {"content": part}
+    for index, call in enumerate(_openai_calls(reply)):
+        function = {"name": call["function"]["name"], "arguments": ""}
+        yield {"tool_calls": [{"index": index, "id": call["id"], "type": "function", "function": function}]}
+        for part in _slices(call["function"]["arguments"], chars):
+            yield {"tool_calls": [{"index": index, "function": {"arguments": part}}]}
+
+
+Chunk = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CutStream:
+    """The connection ends after so many events."""
+
+    after_events: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorInStream:
+    """An error arrives after so many events, behind a status of 200."""
+
+    error: UpstreamError
+    after_events: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RawAnswer:
+    """These bytes are the whole body."""
+
+    body: bytes
+    status: int = 200
+    content_type: str = "application/json"
+
+
+StreamFault = CutStream | ErrorInStream | RawAnswer | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedRequest:
+    """A request as it came."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(slots=True)
+class FakeServer:
+    """`async with FakeServer(upstream) as server:` serves at `server.url` (for the OpenAI SDK: `server.url + "/v1"`).
+
+    faults        what goes wrong with the stream of each answer, in order; None: nothing
+    routes        further answers by (method, path): plain data, or a `RawAnswer`
+    cuts_at       as Ollama does: a longer prompt is read from its end only, and nothing is said
+    mangle        changes each chunk of a Chat Completions stream, as imperfect servers do
+    model         what /v1/models says of every model
+    """
+
+    upstream: FakeUpstream = field(default_factory=FakeUpstream)
+    faults: deque[StreamFault] = field(default_factory=deque)
+    routes: dict[tuple[str, str], Any] = field(default_factory=dict)
+    cuts_at: int | None = None
+    mangle: Callable[[Chunk], Chunk] = lambda chunk: chunk
+    model: dict[str, Any] = field(default_factory=dict)
+    received: list[ReceivedRequest] = field(default_factory=list)
+    delay_seconds: float = 0.0  # between two events
+    port: int = 0  # 0: a free one
+    keeps_requests: bool = True  # in `received`
+    _server: asyncio.Server | None = None
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def url(self) -> str:
+        assert self._server is not None
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return f"http://{host}:{port}"
+
+    async def __aenter__(self) -> FakeServer:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- the wire -------------------------------------------------------------------------------------------------
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            while (request := await _read(reader)) is not None:
+                if self.keeps_requests:
+                    self.received.append(request)
+                if not await self._answer(request, writer):
+                    break
+        except (ConnectionError, asyncio.CancelledError, asyncio.IncompleteReadError):
+            pass  # the client went away, or the test is over
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _answer(self, request: ReceivedRequest, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; False when the connection has to end."""
+        answer = self._respond(request)
+        if isinstance(answer, RawAnswer):
+            await _send(writer, answer)
+            return True
+        events, fault = answer
+        writer.write(_head(200, "text/event-stream") + b"transfer-encoding: chunked\r\n\r\n")
+        for number, event in enumerate(events):
+            if isinstance(fault, CutStream | ErrorInStream) and number == fault.after_events:
+                if isinstance(fault, CutStream):
+                    await writer.drain()
+                    return False
+                event = _error_event(request, fault.error)
+            writer.write(b"%x\r\n%b\r\n" % (len(event), event))
+            await writer.drain()
+            if isinstance(fault, ErrorInStream) and number == fault.after_events:
+                break
+            if self.delay_seconds:
+                await asyncio.sleep(self.delay_seconds)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        return True
+
+    # --- the answers ----------------------------------------------------------------------------------------------
+
+    def _respond(self, request: ReceivedRequest) -> RawAnswer | tuple[Iterator[bytes], StreamFault]:
+        given = self.routes.get((request.method, request.path))
+        if given is not None:
+            return given if isinstance(given, RawAnswer) else _json(given)
+        try:
+            match request.method, request.path:
+                case "POST", "/v1/messages":
+                    return self._messages(request.body)
+                case "POST", "/v1/messages/count_tokens":
+                    return _json(self.upstream.count_tokens(request.body))
+                case "POST", "/v1/chat/completions":
+                    return self._chat(request.body)
+                case "GET", path if path.startswith("/v1/models"):
+                    return self._models(path)
+                case _:
+                    raise UpstreamError(404, "not_found_error", f"no such path: {request.path}")
+        except UpstreamError as e:
+            is_chat = request.path == "/v1/chat/completions"
+            return _json(openai_error(e) if is_chat else e.payload, e.status, e.headers)
+
+    def _messages(self, body: bytes) -> RawAnswer | tuple[Iterator[bytes], StreamFault]:
+        reply = self.upstream.respond(body)
+        fault = self.faults.popleft() if self.faults else None
+        if isinstance(fault, RawAnswer):
+            return fault
+        if not msgspec.json.decode(body).get("stream"):
+            return _json(reply.message)
+        return iter(EventStream(reply)), fault
+
+    def _chat(self, body: bytes) -> RawAnswer | tuple[Iterator[bytes], StreamFault]:
+        for violation in check_openai(body):
+            raise UpstreamError(400, "invalid_request_error", f"{violation.path}: {violation.text}")
+        fields = msgspec.json.decode(body)
+        reply = self.upstream.respond(msgspec.json.encode(as_messages(fields)))
+        fault = self.faults.popleft() if self.faults else None
+        if isinstance(fault, RawAnswer):
+            return fault
+        if not fields.get("stream"):
+            return _json(openai_completion(reply))
+        with_usage = bool((fields.get("stream_options") or {}).get("include_usage"))
+        return self._chunks(reply, with_usage), fault
+
+    def _chunks(self, reply: UpstreamReply, with_usage: bool) -> Iterator[bytes]:
+        for event in EventStream(reply, dialect="openai", include_usage=with_usage):
+            data = event.removeprefix(b"data: ").strip()
+            if data == b"[DONE]":
+                yield event
+                continue
+            chunk = msgspec.json.decode(data)
+            if self.cuts_at is not None and chunk.get("usage"):
+                chunk["usage"]["prompt_tokens"] = min(chunk["usage"]["prompt_tokens"], self.cuts_at)
+                chunk["usage"].pop("prompt_tokens_details", None)
+            yield b"data: " + msgspec.json.encode(self.mangle(chunk)) + b"\n\n"
+
+    def _models(self, path: str) -> RawAnswer:
+        name = path.removeprefix("/v1/models").strip("/")
+        entry = {"id": name or "fake", "type": "model", "object": "model", "display_name": name, "created": 0}
+        entry |= {"created_at": "2026-01-01T00:00:00Z", "owned_by": "fake", **self.model}
+        return _json(entry if name else {"object": "list", "data": [entry], "has_more": False})
+
+
+async def _read(reader: asyncio.StreamReader) -> ReceivedRequest | None:
+    """The next request of a connection; None when there is none."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return None
+    first, *lines = head.decode("latin-1").split("\r\n")
+    method, target, _ = first.split(" ", 2)
+    headers = {
+        name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines) if name
+    }
+    body = await reader.readexactly(int(headers.get("content-length") or 0))
+    return ReceivedRequest(method, target.partition("?")[0], headers, body)
+
+
+def _head(status: int, content_type: str) -> bytes:
+    return f"HTTP/1.1 {status} Fake\r\ncontent-type: {content_type}\r\n".encode()
+
+
+async def _send(writer: asyncio.StreamWriter, answer: RawAnswer) -> None:
+    writer.write(_head(answer.status, answer.content_type) + b"content-length: %d\r\n\r\n" % len(answer.body))
+    writer.write(answer.body)
+    await writer.drain()
+
+
+def _json(data: object, status: int = 200, headers: Mapping[str, str] | None = None) -> RawAnswer:
+    extra = "".join(f"\r\n{name}: {value}" for name, value in (headers or {}).items())
+    return RawAnswer(msgspec.json.encode(data), status, f"application/json{extra}")
+
+
+def _error_event(request: ReceivedRequest, error: UpstreamError) -> bytes:
+    if request.path == "/v1/chat/completions":
+        return b"data: " + msgspec.json.encode(openai_error(error)) + b"\n\n"
+    return error_event(error)
+
+
+def serve(script: Iterable[Any] = (), **more: Any) -> FakeServer:
+    """A server over a fresh upstream with a script."""
+    return FakeServer(FakeUpstream(script=script), **more)

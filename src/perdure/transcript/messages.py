@@ -1,0 +1,154 @@
+"""A message: who said what, when, in which API response, and what it cost (ENG-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Literal, NewType
+
+import msgspec
+
+from perdure.errors import MalformedBlock, RecordRefused
+from perdure.transcript.blocks import Block, ToolResult, ToolUse, one_line, text_block
+from perdure.transcript.sendable import check_sendable, raw_of
+from perdure.transcript.tokens import Size, block_size
+
+MessageId = NewType("MessageId", str)
+ToolUseId = NewType("ToolUseId", str)
+ResponseId = NewType("ResponseId", str)
+BlobId = NewType("BlobId", str)
+
+MOST_TOKENS = 10**12  # that one response can have used, whatever is reported
+
+Role = Literal["user", "assistant", "system"]
+Origin = Literal["user", "model", "tool", "reminder", "restored", "summary", "system"]
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens that the provider reported for one API response. Cached and uncached input add up to the prompt.
+
+    `cache_creation_1h_tokens` is the part of `cache_creation_input_tokens` that was written to live for an hour.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_input_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+    cache_creation_1h_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        """No count is negative or beyond `MOST_TOKENS`: a log can say anything, and sums go on from it (TOK-3)."""
+        for name in _COUNTS:
+            count = getattr(self, name)
+            if isinstance(count, int) and not 0 <= count <= MOST_TOKENS:
+                msgspec.structs.force_setattr(self, name, 0 if count < 0 else MOST_TOKENS)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The size of the request."""
+        return self.input_tokens + self.cache_read_input_tokens + self.cache_creation_input_tokens
+
+    @property
+    def total_tokens(self) -> int:
+        """What the context holds after the answer (TOK-3)."""
+        return self.prompt_tokens + self.output_tokens
+
+
+_COUNTS = Usage.__struct_fields__
+
+
+class Message(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True, tag_field="type", tag="message"
+):
+    """One message of the conversation; as a journal record, the statement that it was said.
+
+    `content` holds the raw JSON of each block. `at` is in seconds since the epoch. `response_id` is the API response
+    that the message came from: several messages may share it, and repeat its usage. `agent_id` is set for sub-agents,
+    whose messages are kept but are not part of the main view.
+    """
+
+    id: MessageId
+    role: Role
+    content: tuple[msgspec.Raw, ...]
+    origin: Origin
+    at: float | None = None
+    response_id: ResponseId | None = None
+    model: str | None = None
+    usage: Usage | None = None
+    stop_reason: str | None = None
+    agent_id: str | None = None
+    note: str | None = None
+
+    @classmethod
+    def of(cls, role: Role, content: str | Sequence[Block | Mapping[str, Any] | str], **fields: Any) -> Message:
+        """A message from a text, or from blocks and plain objects; `fields` are any others of a message.
+
+        Without an origin, the user's tool results come from tools, other words of the user from a person, and the
+        assistant's from the model. Without an id or a time, the session gives them when it is appended. A `usage` may
+        be a plain object as the API reports it. A message of the role system is kept but not sent: the system prompt
+        is part of the `Front`. Raises `MalformedBlock` for content that is no block, or no valid text.
+
+        >>> Message.of("user", "Hello").blocks[0].value.text
+        'Hello'
+        """
+        try:
+            blocks = [text_block(content)] if isinstance(content, str) else _blocks(content)
+        except UnicodeEncodeError as e:
+            raise MalformedBlock("text", f"half a surrogate pair at character {e.start}; replace it") from None
+        if isinstance(fields.get("usage"), Mapping):
+            fields["usage"] = msgspec.convert(fields["usage"], Usage, strict=False)
+        if "origin" not in fields:
+            answers = any(block.kind == "tool_result" for block in blocks)
+            fields["origin"] = {"assistant": "model", "system": "system"}.get(role, "tool" if answers else "user")
+        return cls(role=role, content=content_of(blocks), **{"id": MessageId(""), **fields})
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The content as blocks; each keeps its bytes."""
+        return tuple(Block(bytes(raw)) for raw in self.content)
+
+    @cached_property
+    def sizes(self) -> tuple[Size, ...]:
+        """What each block weighs; taken once (TOK-5)."""
+        return tuple(map(block_size, self.blocks))
+
+    @property
+    def tool_uses(self) -> tuple[ToolUse, ...]:
+        return tuple(b.value for b in self.blocks if b.kind == "tool_use" and isinstance(b.value, ToolUse))
+
+    @property
+    def tool_results(self) -> tuple[ToolResult, ...]:
+        return tuple(b.value for b in self.blocks if b.kind == "tool_result" and isinstance(b.value, ToolResult))
+
+    def check(self) -> Message:
+        """Raise `MalformedBlock` if an API would refuse a block where it stands (ENG-7); returns itself."""
+        for number, block in enumerate(self.blocks):
+            try:
+                check_sendable(block, self.role)
+            except MalformedBlock as e:
+                if len(self.content) == 1:
+                    raise
+                raise MalformedBlock(e.kind, f"content[{number}]: {e.detail}") from None
+        return self
+
+
+def _blocks(content: Any) -> list[Block]:
+    if not isinstance(content, Sequence) or isinstance(content, bytes | bytearray):
+        raise MalformedBlock("content", f"it must be a text or a list of blocks, not {type(content).__name__}")
+    return [one if isinstance(one, Block) else _block(one, f"content[{n}]") for n, one in enumerate(content)]
+
+
+def _block(given: Any, at: str) -> Block:
+    if isinstance(given, str):
+        return text_block(given)
+    if not isinstance(given, Mapping):
+        raise MalformedBlock("content", f"{at} must be a block, not {type(given).__name__}")
+    try:
+        return Block(raw_of(given, at))
+    except RecordRefused as e:
+        raise MalformedBlock("content", str(e)) from None
+
+
+def content_of(blocks: Sequence[Block]) -> tuple[msgspec.Raw, ...]:
+    """Blocks as message content."""
+    return tuple(msgspec.Raw(one_line(block.raw)) for block in blocks)

@@ -1,0 +1,188 @@
+"""A coding agent for a folder: its session, its machine, its sub-agents, its checkpoints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from perdure.adapters.config import home_of
+from perdure.adapters.journal import SessionFiles, SessionStore
+from perdure.adapters.journal.store import AGENTS, COMMANDS, JOURNAL
+from perdure.adapters.machine.jobs import TaskJobs
+from perdure.adapters.machine.trust import CLAUDE
+from perdure.engine.session import LiveSession
+from perdure.memory.changes import Origin
+from perdure.memory.places import MemoryRights
+from perdure.ports import Journal, Model
+from perdure.wiring.sessions import (
+    SessionOptions,
+    background,
+    memory_session,
+    offered_session,
+    session_of,
+    sink_for,
+    subagent_session,
+    trusts,
+)
+
+if TYPE_CHECKING:
+    from perdure.adapters.checkpoints.checkpoints import FileCheckpoints
+    from perdure.adapters.machine.sandbox import SandboxSupport
+    from perdure.agent.loop import Agent, AgentOptions, OpenChild
+    from perdure.agent.tool_context import Machine
+
+
+async def agent(
+    project: str | Path = ".",
+    *,
+    model: Model,
+    home: Path | None = None,
+    resume: str | Path | None = None,
+    offers_notes: bool = False,
+    options: AgentOptions | None = None,
+    parts: SessionOptions | None = None,
+) -> Agent:
+    """A coding agent for a folder: its session under `home`, a new one or (`resume`) an earlier one taken up again.
+
+    Without a home the session lives in this process only. `offers_notes` is as for `open_session`. Close the agent when
+    it is done; the model is yours to close. Raises what `open_session` raises.
+    """
+    from perdure.adapters.machine.sandbox import choose_sandbox
+    from perdure.agent.loop import Agent, AgentOptions, AgentServices
+    from perdure.agent.progress import MemoryUpdated
+    from perdure.agent.tool_context import CheckpointObserver
+
+    parts = parts or SessionOptions()
+    if options is not None and (heard := options.on_progress) is not None:
+        told = (*parts.services.on_remembered, lambda line: heard(MemoryUpdated(line)))
+        parts = replace(parts, services=replace(parts.services, on_remembered=told))
+    box = await to_thread.run_sync(choose_sandbox, parts.settings.sandbox)  # before anything is made
+    cleanup: Callable[[], object] = _nothing
+    if home is None:
+        folder = Path(mkdtemp(prefix="perdure-"))
+        cleanup = partial(rmtree, folder, ignore_errors=True)
+        session, children = await memory_session(parts=parts), _memory_children(parts)
+    else:
+        store, settings = SessionStore(home), parts.settings
+        if resume is None:
+            identity, now = parts.ids.new("session"), parts.clock.now()
+            files = await store.create(identity, project=project, created=now, durability=settings.durability)
+        else:
+            files = await store.open(resume, durability=settings.durability)
+        session, folder, children = await session_of(files, parts), files.directory, _file_children(files, parts)
+        if resume is not None and offers_notes:
+            await offered_session(session)
+    where = partial(_journal_of, folder)
+    saved = file_checkpoints(folder, project, parts) if parts.settings.checkpoints else None
+    if saved is not None:
+        options = options or AgentOptions()
+        options = replace(options, observers=(CheckpointObserver(saved), *options.observers))
+        cleanup = partial(_both, saved.close, cleanup)
+    crew = AgentServices(jobs=TaskJobs, open_session=children, where=where, files=saved, cleanup=cleanup)
+    is_trusted = trusts(parts, home or home_of(os.environ), project)
+    machine = await to_thread.run_sync(_machine, project, folder, parts, home, is_trusted, box)
+    return Agent(session, model, machine, crew, options=options, keepers=background(session))
+
+
+def file_checkpoints(
+    folder: Path, project: str | Path, parts: SessionOptions, *, is_looking: bool = False
+) -> FileCheckpoints:
+    """The checkpoints of files of the session in this folder (CKP-1 to CKP-6); close them when done.
+
+    `is_looking`: what a killed rewind left is left alone, for those who don't hold the session's lock.
+    """
+    from perdure.adapters.checkpoints.checkpoints import FileCheckpoints, SessionCheckpoints
+    from perdure.adapters.checkpoints.log import FOLDER
+
+    sink = sink_for(parts, folder.name)
+    make = partial(
+        SessionCheckpoints, str(project), folder / FOLDER, parts.settings, parts.clock, sink, is_looking=is_looking
+    )
+    return FileCheckpoints(make)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _both(first: Callable[[], object], second: Callable[[], object]) -> None:
+    try:
+        first()
+    finally:
+        second()
+
+
+def _journal_of(folder: Path, name: str) -> str:
+    return str(folder / AGENTS / name / JOURNAL)
+
+
+def _machine(
+    project: str | Path,
+    folder: Path,
+    parts: SessionOptions,
+    home: Path | None,
+    is_trusted: bool,
+    box: SandboxSupport | None,
+) -> Machine:
+    """This machine, as an agent in a project sees it; `folder` is where its session keeps its own.
+
+    Skills and kinds of agents of a project give orders, so they wait until its folder is trusted (SEC-8).
+    """
+    from perdure.adapters.machine.sandbox import Sandbox
+    from perdure.adapters.machine.shell import LocalShell
+    from perdure.adapters.machine.workspace import LocalFinder, LocalWorkspace, documents, surroundings
+    from perdure.agent.tool_context import Machine
+
+    workspace, user = LocalWorkspace(project), Path.home()
+    root = Path(workspace.root)
+    today = datetime.fromtimestamp(parts.clock.now(), UTC).date().isoformat()
+
+    commands, settings = folder.resolve() / COMMANDS, parts.settings
+    sandbox = None
+    if box is not None:
+        own = tuple({str(one.resolve()) for one in (home or folder, home_of(os.environ))})
+        network, shown = settings.sandbox_network, (str(commands),)
+        sandbox = Sandbox(box, root=workspace.root, user=str(user.resolve()), own=own, network=network, shown=shown)
+
+    def files(name: str, pattern: str) -> Mapping[str, str]:
+        theirs = documents(root / CLAUDE / name, pattern, within=root) if is_trusted else {}
+        return {**documents(user / CLAUDE / name, pattern), **theirs}
+
+    return Machine(
+        workspace=workspace,
+        finder=LocalFinder(root=workspace.root),
+        shell=LocalShell(commands, workspace.root, sandbox),
+        plan_file=str(folder.resolve() / "plan.md"),
+        home=str(user.resolve()),
+        facts={**surroundings(root), "Today": today},
+        skill_files=files("skills", "*/SKILL.md"),
+        agent_files=files("agents", "*.md"),
+    )
+
+
+def _memory_children(parts: SessionOptions) -> OpenChild:
+    journals: dict[str, Journal] = {}
+
+    async def child(name: str, resumes: bool, rights: MemoryRights | None, origin: Origin | None) -> LiveSession:
+        own = replace(parts, services=replace(parts.services, agent=name))
+        session = await memory_session(name, journal=journals.get(name) if resumes else None, parts=own)
+        journals[name] = session.world.journal
+        return session
+
+    return child
+
+
+def _file_children(parent: SessionFiles, parts: SessionOptions) -> OpenChild:
+    async def child(name: str, resumes: bool, rights: MemoryRights | None, origin: Origin | None) -> LiveSession:
+        return await subagent_session(parent, parts, name, is_new=not resumes, rights=rights, origin=origin)
+
+    return child

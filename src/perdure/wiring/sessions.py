@@ -1,0 +1,369 @@
+"""The only place where adapters meet the engine: sessions on the files of this machine, or in memory.
+
+session = await create_session(home, project=".")
+session = await open_session(home, "3f2a")          # an id, the beginning of one, or a path
+session = await memory_session()                    # nothing survives the process
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from perdure.adapters.config import home_of
+from perdure.adapters.journal import SessionFiles, SessionStore, fork
+from perdure.adapters.journal.home import FileCalibrations, secret_key
+from perdure.adapters.journal.in_memory import MemoryBlobs, MemoryJournal
+from perdure.adapters.journal.search import JournalArchive, StoreArchive
+from perdure.adapters.journal.store import PROJECTS, open_beside
+from perdure.adapters.machine.clock import RandomIds, SystemClock
+from perdure.adapters.machine.hooks import hooks_of
+from perdure.adapters.machine.jobs import TaskJobs
+from perdure.adapters.machine.repositories import memory_roots
+from perdure.adapters.machine.trust import folder_trust
+from perdure.adapters.machine.workspace import ProjectFiles
+from perdure.adapters.memory.directory import FileMemories, cache_of, file_memories, file_upkeep
+from perdure.adapters.memory.instructions import DiskInstructions, places_of
+from perdure.adapters.memory.notes import FileNotes
+from perdure.adapters.sinks import TeeSink, sink_of
+from perdure.context.models import ModelSpec
+from perdure.engine.background import Keepers, VerificationKeeper
+from perdure.engine.consolidate import ConsolidationKeeper
+from perdure.engine.extraction import ExtractionKeeper
+from perdure.engine.memory_recall import with_memory
+from perdure.engine.notes import SessionNotes, offer_notes
+from perdure.engine.remember import GuardedMemory, UserMemoryRequests, memory_access
+from perdure.engine.reminders import with_instructions
+from perdure.engine.session import LiveSession, ModelWindow, Services, SessionPorts
+from perdure.engine.strategies import PrecomputedSummaryKeeper, from_notes
+from perdure.events import JournalRepaired
+from perdure.memory.changes import Origin
+from perdure.memory.instructions import InstructionPlaces
+from perdure.memory.places import MAIN_RIGHTS, MemoryRights, allowed_directories, project_directory
+from perdure.ports import Archive, Clock, Files, Ids, Journal, MemorySearch, NotesFile, Sink
+from perdure.settings import Settings
+from perdure.transcript.codec import FORMAT, VERSION
+from perdure.transcript.records import Header, Repaired
+from perdure.wiring.restoring import with_lines_of_source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """What a session is made with; each has a default that fits a person at a terminal.
+
+    `model` and `window` are what is known for certain; without them the journal's own front decides.
+    """
+
+    settings: Settings = field(default_factory=Settings)
+    model: ModelSpec | None = None
+    window: ModelWindow | None = None
+    sink: Sink | None = None  # None: as the setting `events` says
+    also: Sink | None = None  # told as well, such as a screen
+    clock: Clock = field(default_factory=SystemClock)
+    ids: Ids = field(default_factory=RandomIds)
+    files: Files | None = None  # None: the project's folder on this disk; in memory, no files at all
+    is_remote: bool = False  # whoever speaks works on another machine: no file is read here (SEC-7)
+    services: Services = field(default_factory=Services)  # the host's own; what the settings want is added
+    journal: Callable[[Journal], Journal] | None = None  # what stands before the session's journal
+    places: InstructionPlaces | None = (
+        None  # of instruction files; None: those of this machine, if the settings want any
+    )
+    memories: MemorySearch | None = None  # likewise of the project's memories
+    is_trusted: bool | None = None  # SEC-8: whether the project's folder is; None: as its user said earlier
+
+
+async def create_session(
+    home: Path,
+    *,
+    project: str | Path,
+    session: str | None = None,
+    source: str | None = None,
+    forked_from: str | None = None,
+    parts: SessionOptions | None = None,
+) -> LiveSession:
+    """A new session of a project, locked for writing until it is closed."""
+    parts = parts or SessionOptions()
+    files = await SessionStore(home).create(
+        session or parts.ids.new("session"),
+        project=project,
+        created=parts.clock.now(),
+        source=source,
+        forked_from=forked_from,
+        durability=parts.settings.durability,
+    )
+    return await session_of(files, parts)
+
+
+async def open_session(
+    home: Path,
+    reference: str | Path,
+    *,
+    read_only: bool = False,
+    whole: bool = False,
+    offers_notes: bool = False,
+    parts: SessionOptions | None = None,
+) -> LiveSession:
+    """A session by id, unique beginning of one, or path. Raises `SessionBusy` when someone else writes it.
+
+    With `read_only` nothing is locked or repaired, and committing anything raises `JournalError`. `whole` reads back
+    behind the last boundary, too. `offers_notes`: the notes kept of it are said, where they hold what the view doesn't
+    (SM-10); a person who goes on with a session wants that, a tool that looks at one doesn't.
+    """
+    parts = parts or SessionOptions()
+    store = SessionStore(home)
+    files = await store.open(reference, durability=parts.settings.durability, read_only=read_only)
+    told: tuple[Repaired, ...] = ()
+    if files.journal.repairs:
+        files, told = await with_lines_of_source(store, files, parts.settings)
+    session = await session_of(files, parts, whole=whole, read_only=read_only)
+    for repair in told:
+        session.world.sink.emit(JournalRepaired(repair.line, repair.what))
+    return await offered_session(session) if offers_notes else session
+
+
+async def offered_session(session: LiveSession) -> LiveSession:
+    try:
+        await offer_notes(session)
+    except BaseException:
+        await session.close()
+        raise
+    return session
+
+
+async def fork_session(home: Path, reference: str | Path, *, parts: SessionOptions | None = None) -> LiveSession:
+    """A new session that goes on from another, which stays as it is; open for writing (SES-1)."""
+    parts = parts or SessionOptions()
+    identity = parts.ids.new("session")
+    directory = await fork(SessionStore(home), reference, identity, created=parts.clock.now())
+    return await open_session(home, directory, parts=parts)
+
+
+async def session_of(
+    files: SessionFiles, parts: SessionOptions, *, whole: bool = False, read_only: bool = False
+) -> LiveSession:
+    """A session of its own, with its notes and memories; one that is only read has no memories."""
+
+    def services(session: LiveSession) -> Services:
+        given, search = _services_of(session, files, parts), None
+        if read_only:
+            return with_notes(session, given, FileNotes(files.directory, home_beside(files)))
+        if parts.settings.memory and parts.memories is not None:
+            given = with_memory(session, given, parts.memories)
+        elif parts.settings.memory:
+            place = home_beside(files) or home_of(os.environ), files.journal.header.project
+            given, search = _remembering(session, given, parts, *place)
+            given = replace(given, reminders=(*given.reminders, UserMemoryRequests()))
+        if files.journal.has_past:
+            given = replace(given, keepers=(*given.keepers, VerificationKeeper(files.journal, session.world.sink)))
+        given = with_notes(session, given, FileNotes(files.directory, home_beside(files)))
+        return given if search is None else _with_upkeep(session, given, search)
+
+    return await _opened(files, parts, services, whole=whole, read_only=read_only)
+
+
+async def subagent_session(
+    parent: SessionFiles,
+    parts: SessionOptions,
+    name: str,
+    *,
+    is_new: bool,
+    rights: MemoryRights | None,
+    origin: Origin | None,
+) -> LiveSession:
+    """The session of a sub-agent, in the folder of the one that it belongs to; its notes are kept apart (SES-3).
+
+    `rights` are what it may do with memories, None for nothing, and `origin` whose word its task is (MEM-13).
+    """
+    files = await open_beside(parent, name, parts.clock.now(), is_new=is_new)
+
+    def services(session: LiveSession) -> Services:
+        given = replace(_services_of(session, files, parts), agent=name)
+        if not parts.settings.memory or rights is None:
+            return given
+        place = home_beside(parent) or home_of(os.environ), parent.journal.header.project
+        return _remembering(session, given, parts, *place, rights=rights, origin=origin)[0]
+
+    return await _opened(files, parts, services)
+
+
+async def _opened(
+    files: SessionFiles,
+    parts: SessionOptions,
+    services: Callable[[LiveSession], Services],
+    *,
+    whole: bool = False,
+    read_only: bool = False,
+) -> LiveSession:
+    world = SessionPorts(
+        journal=files.journal if parts.journal is None else parts.journal(files.journal),
+        blobs=files.blobs,
+        clock=parts.clock,
+        ids=parts.ids,
+        sink=sink_for(parts, files.id),
+        files=None if parts.is_remote else parts.files or ProjectFiles(files.journal.header.project or "."),
+        archive=_archive(files),
+        calibrations=_calibrations(files),
+        secret_key=_secret_key(files),
+    )
+    try:
+        return await LiveSession.open(
+            world,
+            parts.settings,
+            model=parts.model,
+            window=parts.window,
+            services=services,
+            whole=whole,
+            is_read_only=read_only,
+        )
+    except BaseException:
+        await files.journal.close()
+        raise
+
+
+def _services_of(session: LiveSession, files: SessionFiles, parts: SessionOptions) -> Services:
+    """The host's services, with the hooks of the settings before the host's, and the instruction files."""
+    given = parts.services
+    given = replace(given, hooks=(*hooks_of(parts.settings, cwd=files.journal.header.project), *given.hooks))
+    if not parts.settings.instructions or session.is_read_only:
+        return given
+    return with_instructions(session, given, DiskInstructions(parts.places or _places(files, parts)))
+
+
+def _remembering(
+    session: LiveSession,
+    given: Services,
+    parts: SessionOptions,
+    home: Path,
+    project: str | None,
+    *,
+    rights: MemoryRights = MAIN_RIGHTS,
+    origin: Origin | None = None,
+) -> tuple[Services, FileMemories | None]:
+    """The services with the memories of a project, and as far as `rights` go with those of others (MEM-1, MEM-13).
+
+    Beside them those of the project; None when they aren't open to the session.
+    """
+    settings, sink = parts.settings, session.world.sink
+    if not trusts(parts, home, project):  # memories in the project's folder came with it
+        rights = replace(rights, scopes=tuple(scope for scope in rights.scopes if scope == "user"))
+    open_to = allowed_directories(memory_roots(home, Path(project or "."), directory=settings.memory_directory), rights)
+    mounted = memory_access(
+        open_to, rights, lambda one: GuardedMemory(file_memories(Path(one.path), settings), sink, settings.memory_mode)
+    )
+    path = next((Path(one.path) for one in open_to if one.what == "project"), None)
+    search = FileMemories(path, cache=cache_of(home, path)) if path is not None else None
+    given = replace(given, memories=replace(mounted, inherited=origin))
+    return with_memory(session, given, search), search
+
+
+def project_memories(home: Path, cwd: Path, settings: Settings) -> FileMemories:
+    """The memories of a project's folder, wherever its sessions are kept."""
+    path = Path(project_directory(memory_roots(home, cwd, directory=settings.memory_directory)))
+    return FileMemories(path, cache=cache_of(home, path))
+
+
+def _with_upkeep(session: LiveSession, given: Services, memories: FileMemories) -> Services:
+    """The services with keepers of the memories; none where agents may not write them (MEM-6, MEM-11)."""
+    settings, path = session.settings, Path(memories.where)
+    if settings.memory_mode in ("off", "read-only"):
+        return given
+    store = file_memories(path, settings)
+    memory = GuardedMemory(store, session.world.sink, settings.memory_mode)
+    keepers = list(given.keepers)
+    if settings.memory_extract:
+        keepers.append(ExtractionKeeper(session, memory, memories))
+    if settings.memory_consolidate:
+        keepers.append(ConsolidationKeeper(session, memory, store, file_upkeep(path)))
+    return replace(given, keepers=tuple(keepers))
+
+
+def _places(files: SessionFiles, parts: SessionOptions) -> InstructionPlaces:
+    """Where this machine keeps instruction files for the project of a session."""
+    project = files.journal.header.project or "."
+    home = home_beside(files) or home_of(os.environ)
+    is_trusted = trusts(parts, home, project)
+    return places_of(parts.settings, os.environ, cwd=Path(project), home=home, is_trusted=is_trusted)
+
+
+def trusts(parts: SessionOptions, home: Path, project: str | Path | None) -> bool:
+    """Whether the folder of a project is trusted (SEC-8): as the host says, else as the user said earlier."""
+    if parts.is_trusted is not None:
+        return parts.is_trusted
+    return folder_trust(home, Path(project or "."), listed=parts.settings.trusted_folders).is_trusted
+
+
+def with_notes(session: LiveSession, given: Services, file: NotesFile) -> Services:
+    """The services with notes in this file: a keeper that writes them, and a way to compact from them (CMP-1, SM-2)."""
+    notes = SessionNotes(session, file)
+    return replace(given, keepers=(*given.keepers, notes), strategies=(*given.strategies, from_notes(notes)))
+
+
+def background(session: LiveSession) -> Keepers:
+    """The session's keepers as tasks of this process, for `run_turn`; close them before the session."""
+    return Keepers(TaskJobs(), (*session.services.keepers, PrecomputedSummaryKeeper(session)))
+
+
+def home_beside(files: SessionFiles) -> Path | None:
+    """The home of the store that a session stands in; None for one that stands outside."""
+    folder = files.directory.parent
+    return folder.parent.parent if folder.parent.name == PROJECTS else None
+
+
+def _calibrations(files: SessionFiles) -> FileCalibrations | None:
+    """What sessions of the same home learned; a session that stands outside a store starts from the table."""
+    home = home_beside(files)
+    return None if home is None else FileCalibrations(home)
+
+
+def _secret_key(files: SessionFiles) -> bytes:
+    """The home's key for the ids of secrets; a session that stands outside a store numbers them (SEC-5)."""
+    home = home_beside(files)
+    return b"" if home is None else secret_key(home)
+
+
+def _archive(files: SessionFiles) -> Archive:
+    """What was said in the session's project; of a session that stands outside a store, only its own."""
+    folder = files.directory.parent
+    if folder.parent.name == PROJECTS:
+        return StoreArchive(folder.parent.parent, folder.name)
+    return JournalArchive(files.journal, files.blobs)
+
+
+def sink_for(parts: SessionOptions, session: str) -> Sink:
+    sink = parts.sink or sink_of(parts.settings.events, session=session, now=parts.clock.now)
+    return sink if parts.also is None else TeeSink(sink, parts.also)
+
+
+async def memory_session(
+    session: str = "memory",
+    *,
+    journal: Journal | None = None,
+    notes: NotesFile | None = None,
+    parts: SessionOptions | None = None,
+) -> LiveSession:
+    """A session that lives in this process only, for replays, tests and tries.
+
+    `journal` goes on with an older one. Notes are kept where there is a file for them.
+    """
+    parts = parts or SessionOptions()
+    header = Header(format=FORMAT, version=VERSION, session=session, created=parts.clock.now())
+    journal, blobs = journal or MemoryJournal(header), MemoryBlobs()
+    world = SessionPorts(
+        journal=journal,
+        blobs=blobs,
+        archive=JournalArchive(journal, blobs),
+        clock=parts.clock,
+        ids=parts.ids,
+        sink=sink_for(parts, session),
+        files=parts.files,
+    )
+
+    def services(session: LiveSession) -> Services:
+        given = replace(parts.services, hooks=(*hooks_of(parts.settings), *parts.services.hooks))
+        if parts.settings.instructions and parts.places is not None:
+            given = with_instructions(session, given, DiskInstructions(parts.places))
+        return given if notes is None else with_notes(session, given, notes)
+
+    return await LiveSession.open(world, parts.settings, model=parts.model, window=parts.window, services=services)
