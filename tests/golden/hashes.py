@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perdure.context.replies import Delta, ModelInfo, Reply, ReplyStarted
@@ -122,7 +122,7 @@ async def hashed(recording: Recording, variant: str, window: int, keep: Path | N
 
     drive.watch = watch
     if asked:
-        drive.session.helpers = JobModels(notes=(model,))
+        drive.session.services = replace(drive.session.services, helpers=JobModels(notes=(model,)))
     await drive.run()
     loaded = await drive.session.world.journal.load(whole=True)
     for number, placed in enumerate(loaded.records):

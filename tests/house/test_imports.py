@@ -17,7 +17,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "perdure"
 
 # Rooms without a clock, disk, network, environment, chance, logging or async.
-PURE_ROOMS = ("transcript", "context", "memory", "settings", "errors", "events", "prompts")
+PURE_ROOMS = (
+    *("text", "transcript", "logs", "memory", "context", "recall", "compaction"),
+    *("settings", "errors", "events", "prompts"),
+)
 # The shell awaits, but sees the machine only through ports.
 SHELL_ROOMS = ("engine",)
 

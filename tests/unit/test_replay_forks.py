@@ -7,7 +7,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.golden.test_replay import WINDOW, made_session
+from tests.golden.made import reading
+from tests.golden.test_replay import WINDOW
 
 from perdure.compaction.side_requests import fork_request
 from perdure.context.request import ModelRequest
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.unit
 
 
 def replayed(**options: Any) -> dict[str, Any]:
-    (recording,) = read_recordings(made_session(), "made.jsonl")
+    (recording,) = read_recordings(reading(), "made.jsonl")
     result = anyio.run(replay_recording, recording, "made.jsonl", ReplayOptions(window_tokens=WINDOW, **options))
     result.pop("cpu_ms_per_turn")
     return result

@@ -183,9 +183,15 @@ class Agent:
     """
 
     def __init__(
-        self, session: LiveSession, model: Model, machine: Machine, crew: AgentServices, *, options: AgentOptions | None = None,
+        self,
+        session: LiveSession,
+        model: Model,
+        machine: Machine,
+        crew: AgentServices,
+        *,
+        options: AgentOptions | None = None,
         keepers: Keepers | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.session, self.model, self.options = session, model, options or AgentOptions()
         self._crew, self._keepers = crew, keepers
         settings = session.settings

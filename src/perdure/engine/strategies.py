@@ -209,8 +209,8 @@ def full_summary(models: Sequence[Model]) -> CompactionStrategy:
             if isinstance(said, str):
                 yield said
                 continue
-            for keep_from in starts:
-                yield await run_aside_of(session.view, partial(_plan, facts, keep_from, said))
+            for start in starts:
+                yield await run_aside_of(session.view, partial(_plan, facts, start, said))
 
     return CompactionStrategy("full", propose)
 

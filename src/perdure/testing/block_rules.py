@@ -248,8 +248,9 @@ SERVER_RESULTS = frozenset(
 )
 THINKING = frozenset({"thinking", "redacted_thinking"})
 _TYPES: dict[str, type[msgspec.Struct] | None] = {
-    "text": TextShape, "image": ImageShape, "document": DocumentShape, "search_result": SearchResult, "thinking": ThinkingShape,
-    "redacted_thinking": RedactedThinkingShape, "tool_use": ToolUseShape, "tool_result": ToolResultShape, "compaction": CompactionShape,
+    "text": TextShape, "image": ImageShape, "document": DocumentShape, "search_result": SearchResult,
+    "thinking": ThinkingShape, "redacted_thinking": RedactedThinkingShape, "compaction": CompactionShape,
+    "tool_use": ToolUseShape, "tool_result": ToolResultShape,
     "container_upload": ContainerUpload, "tool_reference": ToolReference,
     **dict.fromkeys(SERVER_CALLS, ServerToolUseShape), **dict.fromkeys(SERVER_RESULTS, ServerToolResultShape),
     # beta blocks whose fields are not checked

@@ -321,11 +321,11 @@ def test_the_same_bytes_under_any_hash_seed(tmp_path: Path) -> None:
     """QLT-1: deterministic in any process."""
     log = log_of(talk(), tmp_path / "one.jsonl")
     code = (
-        "import sys, json; from pathlib import Path; from perdure.lab.bench import fidelity, report, tables\n"
-        "options = fidelity.Options(least_tokens=5000, budgets=('2k', '3k+1k', 'default'),\n"
+        "import sys, json; from pathlib import Path; from perdure.lab.bench import fidelity, report\n"
+        "options = fidelity.FidelityOptions(least_tokens=5000, budgets=('2k', '3k+1k', 'default'),\n"
         "    chain_budgets=('3k',), lengths=(2,), cpu_seconds=lambda: 0.0)\n"
         "found = fidelity.run([Path(sys.argv[1])], options)\n"
-        "print(json.dumps(report.as_plain(found)), tables.as_markdown(found, lost=50))"
+        "print(json.dumps(report.as_plain(found)), report.as_markdown(found, lost=50))"
     )
     outputs = {
         subprocess.run(

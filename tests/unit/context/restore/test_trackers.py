@@ -187,7 +187,18 @@ def test_words_of_the_model_are_nobodys_announcement() -> None:
     assert not tracked(kinds.SKILLS_TRACKER, words("Base directory for this skill: /s/x\n", "model")).invoked
 
 
-@pytest.mark.parametrize("module", [files, kinds, kinds, kinds, kinds, kinds])
+@pytest.mark.parametrize(
+    "tracker",
+    [
+        files.TRACKER,
+        kinds.PLAN_TRACKER,
+        kinds.SKILLS_TRACKER,
+        kinds.TODOS_TRACKER,
+        kinds.TOOLS_TRACKER,
+        kinds.BACKGROUND_TRACKER,
+    ],
+    ids=lambda tracker: tracker.name if hasattr(tracker, "name") else None,
+)
 @pytest.mark.parametrize(
     "arguments", [{}, {"todos": 7, "plan": None, "command": [1], "path": 3, "id": {}}, {"todos": [None, 3, {}]}]
 )
@@ -206,6 +217,6 @@ def test_words_of_the_model_are_nobodys_announcement() -> None:
         "apply_patch",
     ],
 )
-def test_odd_calls_do_no_harm(module: Any, arguments: dict[str, Any], name: str) -> None:
+def test_odd_calls_do_no_harm(tracker: Any, arguments: dict[str, Any], name: str) -> None:
     """A model can send anything."""
-    tracked(module.TRACKER, used(name, arguments, ""), used(name, arguments, [{"type": "tool_reference"}]))
+    tracked(tracker, used(name, arguments, ""), used(name, arguments, [{"type": "tool_reference"}]))
