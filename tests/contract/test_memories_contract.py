@@ -24,7 +24,7 @@ from perdure.memory.changes import (
     diff,
     digest_of,
 )
-from perdure.ports import Memories, MemoryInbox, MemoryLog
+from perdure.ports import MemoryStore
 
 pytestmark = pytest.mark.contract
 
@@ -62,10 +62,10 @@ def undo(store: StoredMemories, entry: str | None = None) -> WriteResult:
     return anyio.run(store.undo, entry, by(at=9.0))
 
 
-def test_it_is_all_three_ports(store: StoredMemories) -> None:
-    """MEM-8: one directory behind three small faces."""
-    faces: tuple[Memories, MemoryLog, MemoryInbox] = (store, store, store)
-    assert faces
+def test_an_empty_directory(store: StoredMemories) -> None:
+    """MEM-8: it is the port, and holds nothing yet."""
+    port: MemoryStore = store
+    assert port
     assert anyio.run(store.listing).files == ()
     assert anyio.run(store.entries) == () and anyio.run(store.pending) == ()
     assert text(store, "no.md") is None

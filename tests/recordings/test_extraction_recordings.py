@@ -51,7 +51,7 @@ def test_order_loses_no_line_of_real_directories(head: Path, tmp_path: Path) -> 
 
     async def run(*, dry_run: bool) -> ConsolidationResult:
         store = file_memories(folder)
-        one = Consolidator(GuardedMemory(store, NullSink(), "auto"), store, IndexLimits())
+        one = Consolidator(GuardedMemory(store, NullSink(), "auto"), IndexLimits())
         return await one.run(Stamp(origin="user", by="user", at=1.0), dry_run=dry_run)
 
     done = anyio.run(lambda: run(dry_run=False))

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from perdure import Message, Settings, create_session, memory_session
-from perdure.adapters.memory.directory import file_memories, file_upkeep
+from perdure.adapters.memory.directory import file_memories
 from perdure.adapters.memory.store import InMemoryFolder, StoredMemories
 from perdure.adapters.sinks import ListSink, NullSink
 from perdure.engine.consolidate import ConsolidationResult, Consolidator
@@ -57,7 +57,7 @@ def consolidated(
         session = await memory_session()
         models = (ScriptedModel(answers),) if answers else ()
         one = Consolidator(
-            GuardedMemory(store, NullSink(), "auto"), store, limits or IndexLimits(), session=session, models=models
+            GuardedMemory(store, NullSink(), "auto"), limits or IndexLimits(), session=session, models=models
         )
         return await one.run(USER, dry_run=dry_run)
 
@@ -178,9 +178,7 @@ def test_the_model_that_answered_is_named(tmp_path: Path) -> None:
         first = ScriptedModel(id="first")
         second = ScriptedModel([json.dumps(RESULT)], id="second")
         models = (ChaosModel(first, ["server_error"] * 9), second)
-        one = Consolidator(
-            GuardedMemory(store, NullSink(), "auto"), store, IndexLimits(), session=session, models=models
-        )
+        one = Consolidator(GuardedMemory(store, NullSink(), "auto"), IndexLimits(), session=session, models=models)
         return await one.run(USER)
 
     assert anyio.run(go).model == "second"
@@ -226,7 +224,7 @@ def test_what_derives_from_outside_waits(tmp_path: Path) -> None:
             SaveMemory(name="b.md", text=f"{body}It is 3 times as fast.\n"), Stamp(origin="web", at=AT), mode="approved"
         )
         sink = ListSink()
-        one = Consolidator(GuardedMemory(store, sink, "auto"), store, IndexLimits())
+        one = Consolidator(GuardedMemory(store, sink, "auto"), IndexLimits())
         done = await one.run(Stamp(origin="assistant", at=AT))
         assert done.outcome == "waits" and len((await store.listing()).files) == 2
         await store.approve(done.change)
@@ -270,7 +268,10 @@ def test_a_batch_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_due_after_a_day_and_five_sessions_and_one_at_a_time(tmp_path: Path) -> None:
     async def go() -> None:
-        upkeep, other = file_upkeep(tmp_path / "mem"), file_upkeep(tmp_path / "mem")
+        upkeep, other = file_memories(tmp_path / "mem"), file_memories(tmp_path / "mem")
+        assert not await upkeep.is_due("s0", AT, seconds=0.0, sessions=0)
+        assert not (tmp_path / "mem").exists()  # a look at a directory that isn't there doesn't make it
+        (tmp_path / "mem").mkdir()
         for number in range(5):
             assert not await upkeep.is_due(f"s{number}", AT + number, seconds=DAY, sessions=5)
         assert not await upkeep.is_due("s4", AT + DAY - 1, seconds=DAY, sessions=5)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 import anyio
 import pytest
 from tests.services import serve
 
-from perdure import Message, Session, Settings, compact, memory_session
+from perdure import Message, Session, Settings, compact, create_session, memory_session
 from perdure.adapters.memory.directory import FileMemories
 from perdure.adapters.sinks import ListSink
 from perdure.context.replies import Delta, Reply
@@ -26,7 +29,7 @@ from perdure.ports import Model
 from perdure.testing import ScriptedModel
 from perdure.transcript.blocks import Text
 from perdure.transcript.records import Rewound
-from perdure.wiring import SessionOptions
+from perdure.wiring import SessionOptions, background
 
 pytestmark = pytest.mark.unit
 T = TypeVar("T")
@@ -106,6 +109,38 @@ def reminders(session: Session, note: str) -> list[str]:
         for item in session.view.items
         if item.message.note == note
     ]
+
+
+def test_without_memories_nothing_is_asked(tmp_path: Path) -> None:
+    """MEM-4, SPD-2: what was said isn't stemmed and widened for nothing, and nobody makes the directory by looking."""
+    ran: set[str] = set()
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call":
+            ran.add(frame.f_globals.get("__name__", ""))
+
+    async def go() -> None:
+        chosen = Settings(memory_directory=str(tmp_path / "memory"), notes=False, memory_consolidate_sessions=1)
+        parts = SessionOptions(settings=chosen, sink=(sink := ListSink()))
+        session = await create_session(tmp_path / "home", project=tmp_path, session="s1", parts=parts)
+        keepers = background(session)
+        threading.setprofile(note)
+        sys.setprofile(note)
+        try:
+            await run_turn(session, "When do we deploy to staging?", ScriptedModel(["On Friday."]), keepers)
+            await keepers.settle(session, 10)
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)  # type: ignore[arg-type]
+        await keepers.close(session)
+        await session.close()
+        assert not events(sink, MemoriesRecalled)
+
+    anyio.run(go)
+    assert "perdure.engine.memory_recall" in ran
+    assert not ran & {f"perdure.text.{name}" for name in ("words", "stems", "synonyms", "scoring")}
+    assert not ran & {"perdure.memory.retrieval", "perdure.text.frontmatter"}
+    assert not (tmp_path / "memory").exists()
 
 
 async def say(session: Session, text: str, answer: str | None = "Well.") -> None:

@@ -733,7 +733,7 @@ def consolidate(
 
 
 async def _consolidated(config: Config, path: Path, dry_run: bool) -> ConsolidationResult:
-    from perdure.adapters.memory.directory import file_memories, file_upkeep
+    from perdure.adapters.memory.directory import file_memories
     from perdure.adapters.sinks import NullSink
     from perdure.engine.consolidate import Consolidator
     from perdure.engine.remember import GuardedMemory
@@ -742,19 +742,19 @@ async def _consolidated(config: Config, path: Path, dry_run: bool) -> Consolidat
     from perdure.wiring import connect_models, memory_session
 
     settings = config.settings
-    store, upkeep = file_memories(path, settings), file_upkeep(path)
+    store = file_memories(path, settings)
     memory = GuardedMemory(store, NullSink(), settings.memory_mode)
     models = connect_models(settings, os.environ)
     session = await memory_session()
     limits = IndexLimits(settings.memory_index_lines, settings.memory_index_bytes)
-    consolidator = Consolidator(memory, store, limits, session=session, models=models.extractor)
+    consolidator = Consolidator(memory, limits, session=session, models=models.extractor)
     stamp = Stamp(origin="user", by="user", at=time.time())
     try:
         if dry_run:
             return await consolidator.run(stamp, dry_run=True)
-        async with upkeep.alone():
+        async with store.alone():
             done = await consolidator.run(stamp)
-            await upkeep.done(stamp.at)
+            await store.done(stamp.at)
             return done
     finally:
         await models.close()

@@ -34,7 +34,7 @@ from perdure.memory.consolidation import (
 )
 from perdure.memory.index_file import IndexLimits
 from perdure.memory.trust.gate import new_violation
-from perdure.ports import MemoryLog, MemoryUpkeep, Model
+from perdure.ports import Model
 from perdure.text.frontmatter import front_matter
 from perdure.transcript.records import Record
 
@@ -62,10 +62,9 @@ class ConsolidationResult:
 
 @dataclass(frozen=True, slots=True)
 class Consolidator:
-    """Puts one directory in order. `log` tells where its files come from; `session` is for asking `models` only."""
+    """Puts one directory in order. `session` is for asking `models` only."""
 
     memory: GuardedMemory
-    log: MemoryLog
     limits: IndexLimits
     session: LiveSession | None = None
     models: Sequence[Model] = ()
@@ -102,7 +101,7 @@ class Consolidator:
 
     async def _files(self) -> dict[str, DatedMemory]:
         """All files, as of when they were last written: what the file says of that, else the log, else the disk."""
-        known = await self.log.provenance()
+        known = await self.memory.store.provenance()
         found: dict[str, DatedMemory] = {}
         stats = (await self.memory.store.listing()).files[:MOST_FILES]
         times = Counter(int(stat.mtime) for stat in stats)
@@ -192,8 +191,6 @@ class ConsolidationKeeper:
 
     session: LiveSession
     memory: GuardedMemory
-    log: MemoryLog
-    upkeep: MemoryUpkeep
     name: str = NAME
     _looked: float | None = None
 
@@ -209,19 +206,19 @@ class ConsolidationKeeper:
         return True
 
     async def keep(self, view: ContextView, facts: Facts) -> Sequence[Record]:
-        settings, clock = facts.settings, self.session.world.clock
+        settings, clock, store = facts.settings, self.session.world.clock, self.memory.store
         seconds = settings.memory_consolidate_hours * HOUR_SECONDS
         wanted = settings.memory_consolidate_sessions
-        if not await self.upkeep.is_due(self.session.name, clock.now(), seconds=seconds, sessions=wanted):
+        if not await store.is_due(self.session.name, clock.now(), seconds=seconds, sessions=wanted):
             return ()
         helpers = background_models(self.session).helpers
         limits = IndexLimits(settings.memory_index_lines, settings.memory_index_bytes)
-        consolidator = Consolidator(self.memory, self.log, limits, session=self.session, models=helpers.extractor)
+        consolidator = Consolidator(self.memory, limits, session=self.session, models=helpers.extractor)
         try:
-            async with self.upkeep.alone():
+            async with store.alone():
                 stamp = Stamp(origin="assistant", at=clock.now(), session=self.session.name)
                 if (await consolidator.run(stamp)).outcome != "changed":
-                    await self.upkeep.done(clock.now())
+                    await store.done(clock.now())
         except FolderBusy:
             return ()  # somebody else is at it
         return ()

@@ -32,7 +32,7 @@ from perdure.memory.permits import BASH, GLOB, GREP, PERMIT_EDIT, WRITE, WRITES,
 from perdure.memory.remarks import Remark, remarks
 from perdure.memory.retrieval import TURN_FLOOR, MemoryCard, MemoryQuery
 from perdure.memory.save import free_name, is_known, memory_text, with_line
-from perdure.ports import Memories, MemorySearch, Model
+from perdure.ports import MemorySearch, MemoryStore, Model
 from perdure.transcript.messages import Usage
 from perdure.transcript.records import Cursor, Record
 from perdure.transcript.spoken import spoken
@@ -47,7 +47,7 @@ _MEMORY = re.compile(r'^<memory file="([^"\n]+)">\n(.*?)^</memory>\s*$', re.MULT
 class MemoryDraft:
     """The texts of a directory as the fork sees them: read when first wanted, and edited here only."""
 
-    store: Memories
+    store: MemoryStore
     permit: MemoryPermit
     bases: dict[str, str | None] = field(default_factory=dict)  # as they were read
     texts: dict[str, str] = field(default_factory=dict)  # as they are now
@@ -126,7 +126,7 @@ async def extract_by_model(
     session: LiveSession,
     seen: tuple[ContextView, Facts],
     models: Sequence[Model],
-    store: Memories,
+    store: MemoryStore,
     about: tuple[str, str, str],
 ) -> tuple[ForkResult, tuple[SaveMemory, ...]]:
     """Let a model say what is worth saving. `about`: the directory, its memories as a list, and since when to look.

@@ -58,6 +58,8 @@ class MemoryRecall:
         if said is None or said.message.id == self._asked:
             return ()
         self._asked = said.message.id
+        if await self._memories.is_empty():
+            return ()
         began = session.world.clock.now()
         wanted = self._wanted(session, began)
         chosen, engine, scanned = await self._chosen(session, wanted)
@@ -180,8 +182,9 @@ class MemoryIndexReminder:
         notes = [
             _texts_of(item) for item in session.view.items if item.message.note == INDEX_NAME and not item.is_hidden
         ]
-        is_left_out = not notes and session.view.boundary is not None
-        return self._put_back if is_left_out else index_told(map(restored, notes), self._put_back)
+        if not notes:
+            return self._put_back if session.view.boundary is not None else None
+        return index_told(map(restored, notes), self._put_back)
 
     def _said(self, why: str, told: str, **filled: str) -> Message:
         self._session.world.sink.emit(MemoryIndexShown(why, told.count("\n") + 1, base_tokens(told)))
@@ -202,9 +205,9 @@ class MemoryIndexReminder:
         main = ""
         if self._memories is not None:
             text, modified = await self._memories.index()
-            if self._uses is None:
+            if text and self._uses is None:
                 self._uses = await self._memories.used()
-            main = index_excerpt(text or "", limits, modified=modified, uses=self._uses).text
+            main = index_excerpt(text, limits, modified=modified, uses=self._uses or {}).text if text else ""
         others = [f"# {at}\n{kept}" for at, text in await self._others() if (kept := _kept(text, limits))]
         return "\n\n".join(part for part in (main, *others) if part) or None
 
@@ -214,7 +217,7 @@ class MemoryIndexReminder:
         found = []
         for mount in mounts:
             name = f"{TEAM}/{INDEX}" if mount.at == ROOT else INDEX
-            read = await mount.memory.store.read(name)
+            read = await mount.memory.store.read(name) if await mount.memory.store.is_there() else None
             if read is not None:
                 found.append((mount.path(name), read.text))
         return found

@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
@@ -39,7 +38,7 @@ from perdure.memory.remarks import MemoryRequest, forget_matches, kind_of, memor
 from perdure.memory.save import file_name, title_of, topic_text, with_entry, without_entry
 from perdure.memory.tool_texts import MemoryToolError
 from perdure.memory.trust.gate import decide_change
-from perdure.ports import Memories, MemoryInbox, MemoryLog, Sink
+from perdure.ports import MemoryStore, Sink
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.spoken import spoken
 
@@ -136,15 +135,11 @@ def memory_access(
     )
 
 
-class WritableMemory(Memories, MemoryLog, MemoryInbox, Protocol):
-    """A memory directory that can be written, and holds what was done and what waits."""
-
-
 @dataclass(frozen=True, slots=True)
 class GuardedMemory:
     """A memory directory with the gate before it. `mode` is the setting `memory_mode`."""
 
-    store: WritableMemory
+    store: MemoryStore
     sink: Sink
     mode: Mode
 
@@ -310,17 +305,17 @@ async def _forget(session: LiveSession, mount: MemoryMount, stamp: Stamp, about:
 _LOOKED_AT = 1_000  # of the last changes
 
 
-async def undo_memory_change(log: MemoryLog, entry: str | None, stamp: Stamp) -> tuple[WriteResult, ...]:
+async def undo_memory_change(store: MemoryStore, entry: str | None, stamp: Stamp) -> tuple[WriteResult, ...]:
     """Take back the change named, or all of the last thing that wasn't taken back, the newest first.
 
     Raises `MemoryChanged` when a file says something else by now; what was taken back until then stays so.
     """
     if entry is not None:
-        return (await log.undo(entry, stamp),)
-    last = _last(await log.entries(limit=_LOOKED_AT))
+        return (await store.undo(entry, stamp),)
+    last = _last(await store.entries(limit=_LOOKED_AT))
     if not last:
         raise FileMissing("there is nothing to undo")
-    return tuple([await log.undo(one.id, stamp) for one in last])
+    return tuple([await store.undo(one.id, stamp) for one in last])
 
 
 def _last(entries: tuple[MemoryLogEntry, ...]) -> list[MemoryLogEntry]:

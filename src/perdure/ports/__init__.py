@@ -23,15 +23,12 @@ from perdure.ports.machine import (
 )
 from perdure.ports.memory import (
     InstructionFiles,
-    Memories,
     MemoryFile,
-    MemoryInbox,
     MemoryListing,
-    MemoryLog,
     MemorySearch,
     MemorySearchResult,
     MemoryStat,
-    MemoryUpkeep,
+    MemoryStore,
 )
 from perdure.ports.session import (
     Archive,
@@ -73,15 +70,12 @@ __all__ = [
     "Journal",
     "LoadedJournal",
     "MatchedLine",
-    "Memories",
     "MemoryFile",
-    "MemoryInbox",
     "MemoryListing",
-    "MemoryLog",
     "MemorySearch",
     "MemorySearchResult",
     "MemoryStat",
-    "MemoryUpkeep",
+    "MemoryStore",
     "Model",
     "NotesFile",
     "PermissionSource",

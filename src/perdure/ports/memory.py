@@ -43,9 +43,12 @@ class MemorySearch(Protocol):
     newest, up to the limit. `read` gives the memories that can be read, whole. `index` is the text of `MEMORY.md`,
     None without one, and when each file changed (seconds). `used` counts these memories as shown once more, beside the
     directory and never in it, and gives the counts of all. `where` names the directory, for people and models.
+    `is_empty` says that there is no memory to find, so that nobody has to make a question of what was said.
     """
 
     where: str
+
+    async def is_empty(self) -> bool: ...
 
     async def find(self, wanted: MemoryQuery, *, fill: bool = False) -> MemorySearchResult: ...
 
@@ -84,15 +87,31 @@ class MemoryListing:
     is_cut: bool = False
 
 
-class Memories(Protocol):
-    """The files of one memory directory (MEM-1, MEM-9, REL-7). Failures are `FileRefused`, one line each.
+class MemoryStore(Protocol):
+    """One memory directory: its files, the log of what was done to them, what waits for a person, and its upkeep.
 
-    Names are relative, as `memory.names` has them. Readers see whole files, old or new, at any moment. `write` makes a
-    change that carries the text it started from: when the file still says that, it is replaced in one step; when it
-    says something else, both are merged by lines, or the new text is kept under a name beside it and `Written` says
-    so; a delete or rename of a file that changed is refused (`MemoryChanged`). Nothing acknowledged is ever lost. What
-    may be written is for `memory.trust.gate` to say, before; `engine.remembering` asks it.
+    Failures are `FileRefused`, one line each. A directory that isn't there (`is_there`) holds nothing; it is made by
+    the first change.
+
+    Files (MEM-1, MEM-9, REL-7): names are relative, as `memory.places` has them. Readers see whole files, old or new,
+    at any moment. `write` makes a change that carries the text it started from: when the file still says that, it is
+    replaced in one step; when it says something else, both are merged by lines, or the new text is kept under a name
+    beside it and `WriteResult` says so; a delete or rename of a file that changed is refused (`MemoryChanged`). Nothing
+    acknowledged is ever lost. What may be written is for `memory.trust.gate` to say, before: `engine.remember` asks it.
+
+    Log (MEM-8, MEM-10): written before what it tells. `entries` gives the last ones, newest first, of all files or one.
+    `provenance` tells where files come from; one that was written around us isn't in it, or has another digest. `undo`
+    takes back the entry named, or the last one that was not; `MemoryChanged` when the file says something else by now.
+    An undo is an entry, and can be taken back.
+
+    Inbox (MEM-8): `approve` makes a change that waited as `write` does, with its own stamp.
+
+    Upkeep (MEM-11): `is_due` counts a session, and says whether so many seconds and sessions went by since the
+    directory was last put in order; the first look at one that is there begins the count, `done` begins it anew.
+    `alone` is held while somebody is at it: `FolderBusy` at once for anybody else, in any process.
     """
+
+    async def is_there(self) -> bool: ...
 
     async def listing(self) -> MemoryListing: ...
 
@@ -100,24 +119,11 @@ class Memories(Protocol):
 
     async def write(self, change: Change, stamp: Stamp, *, mode: str) -> WriteResult: ...
 
-
-class MemoryLog(Protocol):
-    """What was done to a memory directory, in order (MEM-8, MEM-10): written before what it tells.
-
-    `entries` gives the last ones, newest first, of all files or one. `provenance` tells where files come from; one that
-    was written around us isn't in it, or has another digest. `undo` takes back the entry named, or the last one that
-    was not; `MemoryChanged` when the file says something else by now. An undo is an entry, and can be taken back.
-    """
-
     async def entries(self, *, limit: int = 50, name: str | None = None) -> tuple[MemoryLogEntry, ...]: ...
 
     async def provenance(self) -> Mapping[str, Provenance]: ...
 
     async def undo(self, entry: str | None, stamp: Stamp) -> WriteResult: ...
-
-
-class MemoryInbox(Protocol):
-    """Changes that wait for a person (MEM-8). `approve` makes one as `Memories.write` does, with its own stamp."""
 
     async def pending(self) -> tuple[MemoryProposal, ...]: ...
 
@@ -126,15 +132,6 @@ class MemoryInbox(Protocol):
     async def approve(self, proposal: str) -> WriteResult: ...
 
     async def reject(self, proposal: str) -> None: ...
-
-
-class MemoryUpkeep(Protocol):
-    """When a memory directory was last put in order (MEM-11). Failures are `FileRefused`.
-
-    `is_due` counts a session, and says whether so many seconds and sessions went by since the last time; the first look
-    at a directory begins the count. `done` begins it anew. `alone` is held while somebody is at it: `FolderBusy` at
-    once for anybody else, in any process.
-    """
 
     async def is_due(self, session: str, now: float, *, seconds: float, sessions: int) -> bool: ...
 

@@ -24,7 +24,7 @@ from perdure.adapters.machine.jobs import TaskJobs
 from perdure.adapters.machine.repositories import memory_roots
 from perdure.adapters.machine.trust import folder_trust
 from perdure.adapters.machine.workspace import ProjectFiles
-from perdure.adapters.memory.directory import FileMemories, cache_of, file_memories, file_upkeep
+from perdure.adapters.memory.directory import FileMemories, cache_of, file_memories
 from perdure.adapters.memory.instructions import DiskInstructions, places_of
 from perdure.adapters.memory.notes import FileNotes
 from perdure.adapters.sinks import TeeSink, sink_of
@@ -269,13 +269,12 @@ def _with_upkeep(session: LiveSession, given: Services, memories: FileMemories) 
     settings, path = session.settings, Path(memories.where)
     if settings.memory_mode in ("off", "read-only"):
         return given
-    store = file_memories(path, settings)
-    memory = GuardedMemory(store, session.world.sink, settings.memory_mode)
+    memory = GuardedMemory(file_memories(path, settings), session.world.sink, settings.memory_mode)
     keepers = list(given.keepers)
     if settings.memory_extract:
         keepers.append(ExtractionKeeper(session, memory, memories))
     if settings.memory_consolidate:
-        keepers.append(ConsolidationKeeper(session, memory, store, file_upkeep(path)))
+        keepers.append(ConsolidationKeeper(session, memory))
     return replace(given, keepers=tuple(keepers))
 
 

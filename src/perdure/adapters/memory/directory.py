@@ -18,7 +18,7 @@ import msgspec
 
 from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
 from perdure.adapters.machine.rooted import CALLS, OsCalls, RootedFolder
-from perdure.adapters.memory.store import StoredMemories, StoredUpkeep
+from perdure.adapters.memory.store import StoredMemories
 from perdure.errors import FileMissing, FileRefused
 from perdure.memory.files import INDEX, Topic, topic
 from perdure.memory.index_file import hooks, normalised
@@ -329,12 +329,9 @@ def file_memories(directory: Path, settings: Settings | None = None, *, calls: O
     return StoredMemories(partial(_opened, directory, calls), is_durable=is_durable)
 
 
-def file_upkeep(directory: Path, *, calls: OsCalls = CALLS) -> StoredUpkeep:
-    """When the memories in a directory were last put in order."""
-    return StoredUpkeep(partial(_opened, directory, calls))
-
-
 def _opened(directory: Path, calls: OsCalls, create: bool) -> RootedFolder:
+    if not create and not directory.is_dir():  # most projects have no memories: the fastest no there is
+        raise FileMissing(f"{shown(str(directory))}: there is no such directory")
     return RootedFolder.open(directory, create=create, rules=OWN, calls=calls)
 
 
@@ -353,6 +350,9 @@ class FileMemories:
         self._rescanned = 0.0
         self._scanner: threading.Thread | None = None
 
+    async def is_empty(self) -> bool:
+        return await anyio.to_thread.run_sync(self._is_empty)
+
     async def find(self, wanted: MemoryQuery, *, fill: bool = False) -> Memorable:
         return await anyio.to_thread.run_sync(self._find, wanted, fill)
 
@@ -369,6 +369,10 @@ class FileMemories:
         """Wait for a rescan that runs."""
         if self._scanner is not None:
             self._scanner.join()
+
+    def _is_empty(self) -> bool:
+        with self._lock:
+            return not self._fresh() or not len(self._directory)
 
     def _find(self, wanted: MemoryQuery, fill: bool) -> Memorable:
         with self._lock:
@@ -420,9 +424,9 @@ class FileMemories:
 
     def _index(self) -> tuple[str | None, Mapping[str, float]]:
         with self._lock:
+            if not self._fresh():
+                return None, {}
             text = self._directory.index_text()
-            if text is None or not self._fresh():
-                return text, {}
             return text, {file: card.modified for file, card in self._directory.cards.items()}
 
     # --- how often memories were shown: kept with the index, a hint that may be lost

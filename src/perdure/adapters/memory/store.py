@@ -176,7 +176,14 @@ MOST_AUDIT_BYTES = 256 << 20
 MOST_PENDING = 200
 LOCK_SECONDS = 30.0
 _TAIL_BYTES = 16 << 10
+UPKEEP, ALONE = f"{STATE}/upkeep.json", f"{STATE}/upkeep.lock"  # when it was last put in order, and who is at it
+MOST_SESSIONS = 200  # more than any setting asks for needn't be remembered
 T = TypeVar("T")
+
+
+class _UpkeepRecord(msgspec.Struct, frozen=True):
+    at: float
+    sessions: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +225,10 @@ class StoredMemories:
         self._read_to = self._inode = 0
         self._guard = threading.Lock()
 
-    # --- the ports --------------------------------------------------------------------------------------------------
+    # --- the port ---------------------------------------------------------------------------------------------------
+
+    async def is_there(self) -> bool:
+        return await self._in_thread(lambda box: box is not NOTHING)
 
     async def listing(self) -> MemoryListing:
         return await self._in_thread(self._list)
@@ -254,6 +264,38 @@ class StoredMemories:
 
     async def reject(self, proposal: str) -> None:
         await self._locked(lambda box: self._settled(box, proposal))
+
+    async def is_due(self, session: str, now: float, *, seconds: float, sessions: int) -> bool:
+        def look() -> bool:
+            try:
+                with self._opened(False) as box, box.lock(LOCK, seconds=LOCK_SECONDS):
+                    last = _last_upkeep(box) or _UpkeepRecord(now)
+                    if session not in last.sessions and len(last.sessions) < MOST_SESSIONS:
+                        last = _UpkeepRecord(last.at, [*last.sessions, session])
+                        box.write(UPKEEP, msgspec.json.encode(last), is_durable=False)
+                    return now - last.at >= seconds and len(last.sessions) >= sessions
+            except FileMissing:
+                return False  # nothing to put in order: a look makes no directory
+
+        return await anyio.to_thread.run_sync(look)
+
+    async def done(self, now: float) -> None:
+        def write(box: MemoryFolder) -> None:
+            box.write(UPKEEP, msgspec.json.encode(_UpkeepRecord(now)), is_durable=False)
+
+        await self._locked(write)
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        held = ExitStack()
+
+        def enter() -> None:
+            box = held.enter_context(self._opened(True))
+            held.enter_context(box.lock(ALONE, seconds=0.0))
+
+        with held:
+            await anyio.to_thread.run_sync(enter)
+            yield
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -585,6 +627,15 @@ def _entry(line: bytes) -> MemoryLogEntry | None:
         return None
 
 
+def _last_upkeep(box: MemoryFolder) -> _UpkeepRecord | None:
+    """A record that is damaged counts as none."""
+    data = bytes_of(box, UPKEEP, MOST_FILE_BYTES)
+    try:
+        return None if data is None else msgspec.json.decode(data, type=_UpkeepRecord)
+    except msgspec.MsgspecError:
+        return None
+
+
 def _digest(data: bytes | None) -> str | None:
     return None if data is None else digest_of(data)
 
@@ -614,62 +665,3 @@ def _plain(change: Change) -> Change:
 
 def _new_id() -> str:
     return secrets.token_hex(6)
-
-
-UPKEEP, ALONE = f"{STATE}/upkeep.json", f"{STATE}/upkeep.lock"
-MOST_BYTES = 64 << 10
-MOST_SESSIONS = 200  # more than any setting asks for needn't be remembered
-
-
-class _UpkeepRecord(msgspec.Struct, frozen=True):
-    at: float
-    sessions: list[str] = []
-
-
-class StoredUpkeep:
-    """The upkeep of one directory; a file that is damaged counts as none."""
-
-    def __init__(self, opened: OpenFolder) -> None:
-        self._opened = opened
-
-    async def is_due(self, session: str, now: float, *, seconds: float, sessions: int) -> bool:
-        def look() -> bool:
-            with self._opened(True) as box, box.lock(LOCK, seconds=LOCK_SECONDS):
-                done = _read(box) or _UpkeepRecord(now)
-                if session not in done.sessions and len(done.sessions) < MOST_SESSIONS:
-                    done = _UpkeepRecord(done.at, [*done.sessions, session])
-                    _write(box, done)
-                return now - done.at >= seconds and len(done.sessions) >= sessions
-
-        return await anyio.to_thread.run_sync(look)
-
-    async def done(self, now: float) -> None:
-        def write() -> None:
-            with self._opened(True) as box, box.lock(LOCK, seconds=LOCK_SECONDS):
-                _write(box, _UpkeepRecord(now))
-
-        await anyio.to_thread.run_sync(write)
-
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        held = ExitStack()
-
-        def enter() -> None:
-            box = held.enter_context(self._opened(True))
-            held.enter_context(box.lock(ALONE, seconds=0.0))
-
-        with held:
-            await anyio.to_thread.run_sync(enter)
-            yield
-
-
-def _read(box: MemoryFolder) -> _UpkeepRecord | None:
-    data = bytes_of(box, UPKEEP, MOST_BYTES)
-    try:
-        return None if data is None else msgspec.json.decode(data, type=_UpkeepRecord)
-    except msgspec.MsgspecError:
-        return None
-
-
-def _write(box: MemoryFolder, done: _UpkeepRecord) -> None:
-    box.write(UPKEEP, msgspec.json.encode(done), is_durable=False)
