@@ -8,14 +8,24 @@ rewind, a restart). A step holds no ids and no token counts: the driver gives th
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from perdure.transcript.messages import Message, MessageId, Role
+
+THOROUGH = os.environ.get("PERDURE_HYPOTHESIS") == "thorough"  # `make laws`
+
+
+def examples(count: int) -> settings:
+    """How often a law is tried: `count` in CI, as many as it has time for; `make laws` tries it on 20 times as many."""
+    return settings(max_examples=count * (20 if THOROUGH else 1))
+
 
 Json = dict[str, Any]
 Usage = Literal["reported", "absent", "placeholder", "none yet"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from tests import plans
 from tests.worlds import World, done, front
@@ -73,7 +72,7 @@ def test_three_failures_open_the_breaker_and_a_manual_success_closes_it() -> Non
     assert isinstance(done(compact(world.session, trigger="manual")), CompactionSuccess | CompactionFailure)
 
 
-@hypothesis(max_examples=25)
+@plans.examples(25)
 @given(plans.sessions(), st.sampled_from(WINDOWS[:3]))
 def test_an_automatic_compaction_always_makes_room(steps: list[plans.Step], window: int) -> None:
     """CMP-9, PRS-6: whatever was said, one that is done takes at least a tenth away and lands under the trigger."""

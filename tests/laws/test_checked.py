@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from tests import plans
 from tests.worlds import World, done
@@ -165,7 +164,7 @@ async def _act(world: World, kind: str, what: Any) -> None:
         await session.commit((Neutralised(changes=(change,)),), session.facts())
 
 
-@hypothesis(max_examples=200)
+@plans.examples(150)
 @given(st.lists(ACTS, min_size=1, max_size=6))
 def test_what_comes_in_is_refused_whole_or_can_be_sent(acts: list[tuple[str, Any]]) -> None:
     """ENG-7: a package error with journal and view unchanged, or a request that both protocols' rules take."""

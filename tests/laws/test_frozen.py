@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis
 from tests import plans
 from tests.worlds import World, done
 
@@ -48,7 +47,7 @@ def shown(world: World) -> dict[tuple[MessageId, int], bytes | None]:
     return found
 
 
-@hypothesis(max_examples=60)
+@plans.examples(60)
 @given(plans.sessions())
 def test_a_replacement_changes_only_by_another_edit(steps: list[plans.Step]) -> None:
     """REL-5: once offloaded, cleared or snipped, a block is the same bytes until a recorded edit names it again."""
@@ -70,7 +69,7 @@ def test_a_replacement_changes_only_by_another_edit(steps: list[plans.Step]) -> 
                 assert after.get(place) == raw or thinking
 
 
-@hypothesis(max_examples=60)
+@plans.examples(30)
 @given(plans.sessions())
 def test_an_offload_is_decided_once(steps: list[plans.Step]) -> None:
     """TURN-2: a result is offloaded at most once, before it was ever sent, and its original can be had again."""
@@ -90,7 +89,7 @@ def test_an_offload_is_decided_once(steps: list[plans.Step]) -> None:
                 assert len(original) == stored.bytes
 
 
-@hypothesis(max_examples=30)
+@plans.examples(30)
 @given(plans.sessions())
 def test_untouched_blocks_are_sent_as_they_came(steps: list[plans.Step]) -> None:
     """REL-5, ENG-1: a block that no edit names is in the request with the bytes it was said with."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis
 from tests import plans
 from tests.worlds import BOUND, World
 
@@ -24,7 +23,7 @@ OWN, OTHER = ModelInfo(id="fake", protocol="anthropic"), ModelInfo(id="other", p
 OPENAI = ModelInfo(id="other", protocol="openai")
 
 
-@hypothesis(max_examples=60)
+@plans.examples(30)
 @given(plans.sessions())
 def test_every_request_for_a_summary_is_taken(steps: list[plans.Step]) -> None:
     """REL-4, TURN-7: for the own model and for others, with any number of rounds left out, bound thinking or not."""
@@ -47,7 +46,7 @@ def test_every_request_for_a_summary_is_taken(steps: list[plans.Step]) -> None:
     assert to_request(view, facts, stream=True).parts() == whole, "asking changes nothing"
 
 
-@hypothesis(max_examples=60)
+@plans.examples(40)
 @given(plans.sessions())
 def test_a_record_holds_what_it_promises(steps: list[plans.Step]) -> None:
     """CMP-3, CMP-9: each promised word stands in it byte for byte, whatever the summary says."""

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from tests import plans
 from tests.folders import PLACES, Table, TableFiles
@@ -61,7 +60,7 @@ def changes() -> st.SearchStrategy[tuple[str, str]]:
     return st.tuples(st.sampled_from(FILES), st.sampled_from(TEXTS))
 
 
-@hypothesis(max_examples=80)
+@plans.examples(20)
 @given(plans.sessions(), st.lists(changes(), max_size=30))
 def test_loads_and_changes_move_no_prefix(steps: list[plans.Step], edits: list[tuple[str, str]]) -> None:
     """INS-4, INS-6, TURN-9b: what is touched or changed on disk arrives at the end; a restart sends the same."""
@@ -75,7 +74,7 @@ def test_loads_and_changes_move_no_prefix(steps: list[plans.Step], edits: list[t
     same_again(world)
 
 
-@hypothesis(max_examples=60)
+@plans.examples(20)
 @given(plans.sessions(), st.lists(changes(), min_size=1, max_size=12))
 def test_what_was_told_is_what_is_on_disk(steps: list[plans.Step], edits: list[tuple[str, str]]) -> None:
     """INS-6: after a reminder the view knows the state of every file that loads at the start; said once, not twice."""

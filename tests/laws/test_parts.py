@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given
-from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from tests import plans
 from tests.laws.recount import carried, recounted
@@ -78,7 +77,7 @@ def compacted_part(world: World, chance: random.Random) -> CompactionSuccess | N
     return outcome
 
 
-@hypothesis(max_examples=20)
+@plans.examples(15)
 @given(plans.sessions(max_steps=14, without=(plans.Compact, plans.Configure)), plans.sessions(max_steps=8), CHANCES)
 def test_a_part_leaves_and_all_laws_hold(
     first: list[plans.Step], then: list[plans.Step], chance: random.Random
@@ -113,7 +112,7 @@ def holds(world: World) -> None:
     assert not check_openai(to_request(view, facts, protocol="openai").body)
 
 
-@hypothesis(max_examples=15)
+@plans.examples(15)
 @given(plans.sessions(max_steps=14, without=(plans.Compact, plans.Rewind, plans.Undo)), CHANCES)
 def test_a_part_is_undone_whole(first: list[plans.Step], chance: random.Random) -> None:
     """CMP-11"""
@@ -128,7 +127,7 @@ def test_a_part_is_undone_whole(first: list[plans.Step], chance: random.Random) 
     holds(world)
 
 
-@hypothesis(max_examples=15)
+@plans.examples(15)
 @given(plans.sessions(max_steps=14, without=(plans.Compact, plans.Rewind, plans.Undo)), CHANCES)
 def test_the_ledger_reads_everything_once(first: list[plans.Step], chance: random.Random) -> None:
     """CMP-14: after parts in any order, checkpoint and later messages together know what was said, in its order."""

@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis
 from tests import plans
 from tests.worlds import BOUND, UNBOUND, Sent, World, done
 
@@ -63,7 +62,7 @@ def same_again(world: World) -> None:
         assert done(prepare(again)).request.body == mine
 
 
-@hypothesis(max_examples=200)
+@plans.examples(50)
 @given(plans.sessions())
 def test_requests_grow_or_say_why_not(steps: list[plans.Step]) -> None:
     """TURN-9b: with no edit committed, request n is a prefix of request n + 1; else a PrefixMoved says so."""
@@ -73,7 +72,7 @@ def test_requests_grow_or_say_why_not(steps: list[plans.Step]) -> None:
     moves_are_told(world)
 
 
-@hypothesis(max_examples=120)
+@plans.examples(40)
 @given(plans.sessions())
 def test_requests_with_bound_thinking_grow_or_say_why_not(steps: list[plans.Step]) -> None:
     """TURN-7, TURN-9b: thinking that goes with an edit goes behind the announced place."""
@@ -83,7 +82,7 @@ def test_requests_with_bound_thinking_grow_or_say_why_not(steps: list[plans.Step
     moves_are_told(world)
 
 
-@hypothesis(max_examples=120)
+@plans.examples(40)
 @given(plans.sessions(max_steps=12))
 def test_a_restart_prepares_the_same_bytes(steps: list[plans.Step]) -> None:
     """REL-5: preparing a request again after a restart gives the same body, and needs no further edit."""

@@ -87,7 +87,7 @@ def test_budgets_hold_and_nothing_comes_back_twice(
     assert all(len(bytes(raw)) <= STATE_BYTES for raw in back.in_play.states.values())
 
 
-@hypothesis(max_examples=40)
+@plans.examples(40)
 @given(st.lists(calls(), max_size=10), st.integers(0, 20))
 def test_tracking_in_two_parts_is_tracking_at_once(said: list[list[Message]], cut: int) -> None:
     """CMP-14: the state after what left, gone on by what is kept, is the state of it all."""
@@ -162,7 +162,7 @@ def test_a_cut_text_fits(text: str, tokens: int) -> None:
     assert cut is None or base_tokens(cut) <= tokens
 
 
-@hypothesis(max_examples=25)
+@plans.examples(25)
 @given(plans.sessions(), st.sampled_from((8_000, 16_000, 32_000)))
 def test_any_session_restores_within_half_of_the_trigger_where_that_is_possible(
     steps: list[plans.Step], window: int

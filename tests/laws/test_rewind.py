@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import assume, given
-from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from tests import plans
 from tests.laws.recount import carried, recounted
@@ -45,7 +44,7 @@ def last_said(world: World) -> str:
     return last.id
 
 
-@hypothesis(max_examples=20)
+@plans.examples(15)
 @given(plans.sessions(), plans.sessions())
 def test_back_to_any_prompt_and_forth_again(first: list[plans.Step], then: list[plans.Step]) -> None:
     """The view is what it was before the prompt; opened anew it is the same; the last message brings the rest back."""
@@ -67,7 +66,7 @@ def test_back_to_any_prompt_and_forth_again(first: list[plans.Step], then: list[
     }
 
 
-@hypothesis(max_examples=15)
+@plans.examples(15)
 @given(plans.sessions(), plans.sessions())
 def test_the_next_request_is_taken_wherever_one_goes(first: list[plans.Step], then: list[plans.Step]) -> None:
     """REL-4, TURN-7: also where thinking is bound to its prefix."""
@@ -82,7 +81,7 @@ def test_the_next_request_is_taken_wherever_one_goes(first: list[plans.Step], th
         world.answer(plans.Answer(text="on"))
 
 
-@hypothesis(max_examples=10)
+@plans.examples(10)
 @given(plans.sessions())
 def test_what_was_never_said_is_refused_and_changes_nothing(first: list[plans.Step]) -> None:
     world = played(first, [])
@@ -104,7 +103,7 @@ def body(world: World) -> bytes:
     return to_request(world.session.view, world.session.facts()).body.replace(b',"ttl":"1h"', b"")
 
 
-@hypothesis(max_examples=25)
+@plans.examples(15)
 @given(plans.sessions(), plans.sessions(), st.booleans(), st.data())
 def test_undoing_a_rewind_gives_the_bytes_of_before(
     first: list[plans.Step], then: list[plans.Step], bound: bool, data: st.DataObject
@@ -146,7 +145,7 @@ def folded(world: World) -> ContextView:
     return project(records[half:], onto=project(records[:half]))
 
 
-@hypothesis(max_examples=15)
+@plans.examples(15)
 @given(plans.sessions(), plans.sessions())
 def test_what_was_said_since_leaves_with_a_forced_undo(first: list[plans.Step], then: list[plans.Step]) -> None:
     """CKP-8: answers, edits and compactions of the other way are gone; what no view shows stays known."""

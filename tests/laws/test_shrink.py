@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis
 from tests import plans
 from tests.worlds import BOUND, World
 
@@ -20,7 +19,7 @@ ONE_AT_A_TIME = {"collapse"}  # it folds one range each time it is asked
 
 
 @pytest.mark.parametrize("shrink", CHEAP_PASSES + CLOSING_PASSES, ids=lambda shrink: shrink.__name__)
-@hypothesis(max_examples=50)
+@plans.examples(15)
 @given(steps=plans.sessions(without=(plans.Compact,)))
 def test_a_pass_shrinks_the_view_and_rests(shrink: Pass, steps: list[plans.Step]) -> None:
     """DESIGN, shrink: at every moment of a session, for each pass alone."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import assume, given
-from hypothesis import settings as hypothesis
 from tests import plans
 from tests.laws.recount import carried, recounted
 from tests.worlds import BOUND, UNBOUND, World, done
@@ -19,6 +18,7 @@ from perdure.transcript.records import Compacted, Edit, Front, Rewound, Undone
 
 pytestmark = pytest.mark.laws
 
+THEN = plans.sessions(max_steps=8, without=(plans.Rewind, plans.Compact))  # what leaves the boundary where it is
 SMALL = Settings(window_tokens=8_000, collapse=True, collapse_min_tokens=300)
 
 
@@ -43,8 +43,8 @@ def compacted_world(first: list[plans.Step], then: list[plans.Step], *, bound: b
     return world, boundary
 
 
-@hypothesis(max_examples=40)
-@given(plans.sessions(), plans.sessions())
+@plans.examples(15)
+@given(plans.sessions(), THEN)
 def test_uncompact_gives_back_exactly_the_earlier_view(first: list[plans.Step], then: list[plans.Step]) -> None:
     """The view is that of the records without the boundary: the past as shown before, later messages behind it."""
     world, boundary = compacted_world(first, then, bound=False)
@@ -61,8 +61,8 @@ def test_uncompact_gives_back_exactly_the_earlier_view(first: list[plans.Step], 
     assert world.reopened().view == world.reopened(whole=True).view == project(world.records) == view
 
 
-@hypothesis(max_examples=30)
-@given(plans.sessions(), plans.sessions())
+@plans.examples(15)
+@given(plans.sessions(), THEN)
 def test_bound_thinking_from_before_is_back_and_later_thinking_is_gone(
     first: list[plans.Step], then: list[plans.Step]
 ) -> None:
@@ -80,7 +80,7 @@ def test_bound_thinking_from_before_is_back_and_later_thinking_is_gone(
         assert not kinds & {"thinking", "redacted_thinking"}
 
 
-@hypothesis(max_examples=30)
+@plans.examples(15)
 @given(plans.sessions())
 def test_the_next_request_after_an_undo_is_taken(first: list[plans.Step]) -> None:
     """TURN-9: and automatic compaction waits for the block threshold."""
@@ -93,7 +93,7 @@ def test_the_next_request_after_an_undo_is_taken(first: list[plans.Step]) -> Non
     world.answer(plans.Answer(text="on"))  # the fake upstream refuses what a real one would
 
 
-@hypothesis(max_examples=30)
+@plans.examples(15)
 @given(plans.sessions())
 def test_a_preview_changes_nothing_and_tells_what_happens(first: list[plans.Step]) -> None:
     world = World(SMALL)

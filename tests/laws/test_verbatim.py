@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis
 from tests import plans
 from tests.worlds import World
 
@@ -24,7 +23,7 @@ def texts_of_request(world: World) -> str:
     return "\n".join(part.raw.decode() for _, part in parts)
 
 
-@hypothesis(max_examples=60)
+@plans.examples(60)
 @given(plans.sessions(without=(plans.Rewind,)))
 def test_what_people_say_stays(steps: list[plans.Step]) -> None:
     """Every user message is in the request as said, or it left through a boundary, and then the ledger has it."""
@@ -47,7 +46,7 @@ def test_what_people_say_stays(steps: list[plans.Step]) -> None:
             assert item.visible[0].raw.decode() in sent
 
 
-@hypothesis(max_examples=40)
+@plans.examples(40)
 @given(plans.sessions(max_steps=12), plans.texts())
 def test_pins_are_in_every_request_after_a_compaction(steps: list[plans.Step], pin: str) -> None:
     """REL-14, CMP-9: a pin stands in the summary word for word, however often it is compacted."""

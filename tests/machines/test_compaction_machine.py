@@ -232,4 +232,4 @@ class CompactionMachine(SessionMachine):
 
 
 TestCompactions = CompactionMachine.TestCase
-TestCompactions.settings = hypothesis(max_examples=30, stateful_step_count=20, deadline=None)
+TestCompactions.settings = hypothesis(plans.examples(20), stateful_step_count=20, deadline=None)

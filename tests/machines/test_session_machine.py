@@ -179,4 +179,4 @@ class _Dying:
 
 
 TestSession = SessionMachine.TestCase
-TestSession.settings = hypothesis(max_examples=50, stateful_step_count=25, deadline=None)
+TestSession.settings = hypothesis(plans.examples(30), stateful_step_count=25, deadline=None)
