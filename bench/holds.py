@@ -37,9 +37,10 @@ from typing import Any
 import anyio.to_thread
 
 from ledger import made, up_to
-from perdure import Message, Settings, compact
+from perdure import Message, Settings
 from perdure.adapters.memory.notes import FileNotes
 from perdure.compaction.plan import ledger_plan
+from perdure.engine.compact import compact
 from perdure.engine.notes import SessionNotes
 from perdure.engine.session import LiveSession
 from perdure.transcript.blocks import text_block
@@ -135,7 +136,7 @@ async def resumed(messages: list[Message]) -> None:
         )
         for message in messages:
             await session.append(message)
-        name = session.name
+        name = session.id
         await session.close()
 
         async def resume() -> None:

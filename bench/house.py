@@ -276,9 +276,10 @@ def _is_function(code: CodeType) -> bool:
 
 def turn(watch: Watch, folder: Path) -> Names:
     """The second turn of a session."""
-    from perdure import Settings, create_session, run_turn
+    from perdure import Settings
+    from perdure.engine.turn import run_turn
     from perdure.testing import ScriptedModel
-    from perdure.wiring import SessionOptions
+    from perdure.wiring import SessionOptions, create_session
 
     async def body(folder: Path) -> Names:
         parts = SessionOptions(settings=Settings(memory=False))
@@ -296,7 +297,8 @@ def turn(watch: Watch, folder: Path) -> Names:
 
 def compaction(watch: Watch, folder: Path) -> Names:
     """A compaction by the ledger, without a model."""
-    from perdure import compact, create_session
+    from perdure.engine.compact import compact
+    from perdure.wiring import create_session
 
     async def body(folder: Path) -> Names:
         project = made_project(folder)
@@ -315,13 +317,13 @@ def compaction(watch: Watch, folder: Path) -> Names:
 
 def resume(watch: Watch, folder: Path) -> Names:
     """A session of some turns is opened again."""
-    from perdure import create_session, open_session
+    from perdure.wiring import create_session, open_session
 
     async def body(folder: Path) -> Names:
         home, project = folder / "home", made_project(folder)
         session = await create_session(home, project=project)
         await session.append(*talk(project))
-        name = session.name
+        name = session.id
         await session.close()
         watch.start()
         session = await open_session(home, name)

@@ -22,12 +22,14 @@ from typing import Any
 
 import msgspec
 
-from perdure import Message, Session, Settings, run_turn
+from perdure import Message, Settings
 from perdure.adapters.sinks import ListSink
 from perdure.context.replies import Delta, ModelInfo, Reply
 from perdure.context.request import ModelRequest
 from perdure.context.thinking import LOOP_CLOSED
 from perdure.engine.compact import compact
+from perdure.engine.session import LiveSession
+from perdure.engine.turn import run_turn
 from perdure.errors import ModelError
 from perdure.events import CompactionDone, ResultsCleared
 from perdure.ports import Model
@@ -165,7 +167,7 @@ class Run:
         self.sink = ListSink()
         self.parts = SessionOptions(settings=Settings(window_tokens=window, **settings), sink=self.sink)
         self.chance, self.tokens = random.Random(5), tokens
-        self.session: Session
+        self.session: LiveSession
 
     async def open(self) -> None:
         self.session = await create_session(self.home, project=self.home, session="loop", parts=self.parts)

@@ -23,9 +23,10 @@ from pathlib import Path
 import anyio
 import orjson
 
-from perdure import Message, memory_session, prepare
+from perdure import Message
 from perdure.engine.session import LiveSession, ModelWindow
-from perdure.wiring import SessionOptions
+from perdure.engine.turn import prepare
+from perdure.wiring import SessionOptions, memory_session
 
 WIDTHS = (9, 8, 6, 7, 8, 7, 7, 14, 10)
 TOOLS = ("Read", "Bash", "Grep")

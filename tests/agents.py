@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from perdure import Agent, Message, Settings, wiring
+from perdure import Message, Settings, wiring
 from perdure.adapters.sinks import ListSink
-from perdure.agent.loop import AgentOptions
+from perdure.agent.loop import AgentLoop, AgentOptions
 from perdure.agent.permissions import PermissionRules
 from perdure.agent.progress import AgentProgress, Allow, Deny, PermissionQuestion
 from perdure.ports import Model
@@ -23,7 +23,7 @@ from perdure.wiring import SessionOptions
 class Bench:
     """An agent with its model, its events, and what it showed. `answers` is what a person says to each question."""
 
-    def __init__(self, folder: Path, agent: Agent, model: Any, sink: ListSink) -> None:
+    def __init__(self, folder: Path, agent: AgentLoop, model: Any, sink: ListSink) -> None:
         self.folder, self.agent, self.model, self.sink = folder, agent, model, sink
         self.seen: list[AgentProgress] = []
         self.asked: list[PermissionQuestion] = []
@@ -97,4 +97,4 @@ def calls(*uses: tuple[str, dict[str, Any]]) -> ScriptedAnswer:
 
 
 def texts(messages: Iterable[Message]) -> str:
-    return "\n".join(str(getattr(b.value, "text", "")) for m in messages for b in m.blocks if b.kind == "text")
+    return "\n".join(str(getattr(b.value, "text", "")) for m in messages for b in m.blocks if b.type == "text")

@@ -8,13 +8,14 @@ from typing import Any
 import anyio
 from tests.services import serve
 
-from perdure import Message, Session, Settings, memory_session
+from perdure import Message, Settings
 from perdure.adapters.memory.store import InMemoryFolder, StoredMemories
 from perdure.adapters.sinks import ListSink
 from perdure.engine.remember import GuardedMemory, MemoryAccess, MemoryMount
+from perdure.engine.session import LiveSession
 from perdure.engine.tools import MemoryToolResult, memory_tool
 from perdure.memory.changes import Stamp
-from perdure.wiring import SessionOptions
+from perdure.wiring import SessionOptions, memory_session
 
 HAND = Stamp(origin="user", at=1.0, by="user")
 
@@ -22,7 +23,7 @@ HAND = Stamp(origin="user", at=1.0, by="user")
 class Desk:
     """A session, its memories and its events."""
 
-    def __init__(self, session: Session, sink: ListSink, stores: dict[str, StoredMemories]) -> None:
+    def __init__(self, session: LiveSession, sink: ListSink, stores: dict[str, StoredMemories]) -> None:
         self.session, self.sink, self.stores = session, sink, stores
         self._calls = 0
 

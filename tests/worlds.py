@@ -18,7 +18,7 @@ from perdure.context.cuts import open_loop
 from perdure.context.groups import WireBlock
 from perdure.context.models import UNKNOWN, ModelSpec
 from perdure.context.request import ModelRequest
-from perdure.engine.compact import CompactionResult, compact
+from perdure.engine.compact import CompactionOutcome, compact
 from perdure.engine.session import LiveSession, ModelWindow
 from perdure.engine.session import SessionPorts as Ports
 from perdure.engine.turn import PreparedRequest, prepare
@@ -115,7 +115,7 @@ class World:
         self.played: list[Sent] = []
         self.late: list[tuple[ToolUseId, plans.CallPlan]] = []
         self.spoken: dict[MessageId, str] = {}  # what people said
-        self.outcomes: list[CompactionResult | None] = []
+        self.outcomes: list[CompactionOutcome | None] = []
         self.explicit: list[int] = []  # records in the journal at each rewind, new front and undo
         self._count = 0
         if has_front:
@@ -129,7 +129,7 @@ class World:
     def _open(self, *, whole: bool = False) -> LiveSession:
         ports = self.ports(self.journal)
         window = ModelWindow(self.window, "flag")
-        return done(LiveSession.open(ports, self.settings, model=self.given, window=window, whole=whole))
+        return done(LiveSession.load(ports, self.settings, model=self.given, window=window, whole=whole))
 
     def reopened(self, *, whole: bool = False) -> LiveSession:
         """Another session over the same journal."""

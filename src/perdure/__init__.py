@@ -1,55 +1,60 @@
 """Perdure: a context and memory engine for long-running LLM agents.
 
-The journal is the truth; what the model sees is a pure fold of it. Three levels, the same code (LIB-1):
+Everything that is said is kept in a journal; what the model sees is worked out from it, and always fits. `Session` is
+a conversation, `Agent` a small coding agent, `perdure.sync` the same without an event loop, `perdure.core` the pure
+level.
 
-- pure: `project(records)`, `CHEAP_PASSES`, `legal_cuts`, `pressure`, `to_request`, in any loop of your own;
-- a `Session` over files or memory: `append`, `prepare`, `compact`;
-- adapters and doors above them: the `perdure` command, the replay of recorded sessions.
-
-    import anyio
-    from perdure import Message, memory_session, prepare
+    import asyncio
+    from perdure import Session
 
     async def main() -> None:
-        session = await memory_session()
-        await session.append(Message.of("user", "What does src/app.py do?"))
-        turn = await prepare(session)
-        print(turn.tokens, len(turn.request.body))
+        async with Session.in_memory() as session:
+            await session.append("What does src/app.py do?")
+            request = await session.prepare()
+            print(request.tokens, len(request.body))
 
-    anyio.run(main)
+    asyncio.run(main())
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-# name -> where it is defined; loaded when it is first used, so that the import stays light (LIB-2, SPD-5)
+if TYPE_CHECKING:
+    from perdure.agent.tools.tool import Tool as Tool
+    from perdure.context.replies import Reply as Reply
+    from perdure.context.view import ContextView as ContextView
+    from perdure.engine.tools import memory_tool as memory_tool
+    from perdure.engine.tools import recall_tool as recall_tool
+    from perdure.engine.turn import PreparedRequest as PreparedRequest
+    from perdure.errors import PerdureError as PerdureError
+    from perdure.face.agent import Agent as Agent
+    from perdure.face.agent import Permissions as Permissions
+    from perdure.face.connecting import connect as connect
+    from perdure.face.session import CompactionResult as CompactionResult
+    from perdure.face.session import Session as Session
+    from perdure.settings import Settings as Settings
+    from perdure.transcript.messages import Message as Message
+    from perdure.transcript.messages import Usage as Usage
+
+# name -> where it is defined; loaded when it is first used, so that the import stays light (LIB-6)
 _FACE = {
-    "Agent": "agent.loop",
-    "CHEAP_PASSES": "compaction.passes",
-    "Block": "transcript.blocks",
-    "Facts": "context.policy",
-    "Front": "transcript.records",
-    "PerdureError": "errors",
-    "Message": "transcript.messages",
-    "Pressure": "context.policy",
-    "Session": "engine.session",
-    "Settings": "settings",
-    "Usage": "transcript.messages",
+    "Agent": "face.agent",
+    "CompactionResult": "face.session",
     "ContextView": "context.view",
-    "account": "context.accounting",
-    "compact": "engine.compact",
-    "create_session": "wiring",
-    "legal_cuts": "context.cuts",
-    "memory_session": "wiring",
-    "open_session": "wiring",
-    "prepare": "engine.turn",
-    "prepend_context": "context.reminders",
-    "pressure": "context.policy",
-    "project": "context.view",
+    "Message": "transcript.messages",
+    "PerdureError": "errors",
+    "Permissions": "face.agent",
+    "PreparedRequest": "engine.turn",
+    "Reply": "context.replies",
+    "Session": "face.session",
+    "Settings": "settings",
+    "Tool": "agent.tools.tool",
+    "Usage": "transcript.messages",
+    "connect": "face.connecting",
+    "memory_tool": "engine.tools",
     "recall_tool": "engine.tools",
-    "run_turn": "engine.turn",
-    "to_request": "context.request",
 }
 
 __version__ = "0.1.0"
@@ -59,7 +64,7 @@ __all__ = sorted(_FACE)  # noqa: PLE0605 - the table above is the one list of pu
 def __getattr__(name: str) -> Any:
     if name not in _FACE:
         raise AttributeError(f"module 'perdure' has no attribute {name!r}")
-    value = getattr(import_module(f"perdure.{_FACE[name]}"), "LiveSession" if name == "Session" else name)
+    value = getattr(import_module(f"perdure.{_FACE[name]}"), name)
     globals()[name] = value
     return value
 

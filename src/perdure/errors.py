@@ -10,11 +10,15 @@
     |   +-- SessionBusy              another writer holds the session (ENG-4)
     |   +-- SessionNotFound          no session, or more than one, has this id or path
     |   +-- JournalLost              what was acknowledged is no longer on disk (REL-9)
+    |   +-- SessionClosed            the session was closed: open it again
     +-- ForeignFormat                a file that no reader understands (ENG-6)
     +-- ContextBlocked               over the block threshold with nothing left to reduce (TURN-13)
     +-- CompactionRefused            compaction is switched off, or already runs (PRS-4, PRS-5)
     +-- RewindRefused                files aren't rewound; nothing was changed (CKP-3)
     +-- PinRefused                   a pin that is empty, or beyond the budget of pins (RST-8)
+    +-- SessionInUse                 another task of this program is using the session just now
+    +-- NotAwaited                   an `await` is missing
+    +-- WrongLoop                    a blocking call where it would block an event loop (LIB-5)
     +-- BadSetting                   a setting or flag with an unusable value (CLI-5)
     +-- FileRefused                  a file of memory, notes or checkpoints may not or can't be used (SEC-2)
     |   +-- NameRefused              its name leaves the folder, or has more than one reading
@@ -48,7 +52,14 @@ from __future__ import annotations
 
 
 class PerdureError(Exception):
-    """Base of every error raised on purpose by Perdure."""
+    """Base of every error that is raised on purpose. Each message is one line: what, where, what to do.
+
+    Example:
+        try:
+            await session.append({"role": "user"})
+        except PerdureError as e:
+            assert "no content" in str(e)
+    """
 
 
 class MalformedBlock(PerdureError):
@@ -100,6 +111,10 @@ class JournalLost(JournalError):
     """Acknowledged records are no longer on disk (unlinked, truncated or replaced under us)."""
 
 
+class SessionClosed(JournalError):
+    """The session was closed; open it again to go on."""
+
+
 class ForeignFormat(PerdureError):
     """No reader understands the file."""
 
@@ -110,6 +125,18 @@ class ContextBlocked(PerdureError):
 
 class CompactionRefused(PerdureError):
     """Compaction was asked for but is off, running, or out of attempts."""
+
+
+class SessionInUse(PerdureError):
+    """Another task of this program is using the session; one at a time may."""
+
+
+class NotAwaited(PerdureError, AttributeError):
+    """Something is used that was not awaited; the message says what to write."""
+
+
+class WrongLoop(PerdureError):
+    """A blocking call was made in a thread that runs an event loop, which it would stop."""
 
 
 class BadSetting(PerdureError):

@@ -28,7 +28,12 @@ def _family(number: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings with their defaults. Immutable; `dataclasses.replace` makes a changed copy."""
+    """All settings with their defaults; what each does is told by `perdure config`. Immutable.
+
+    Example:
+        small = Settings(window_tokens=32_000, auto_compact=False)
+        assert small.compact
+    """
 
     # Pressure (PRS-1 to PRS-8)
     window_tokens: int | None = None  # PRS-8: the user's word on the window; None: provider, then table

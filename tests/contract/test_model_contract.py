@@ -124,7 +124,7 @@ def test_deltas_then_one_reply(kind: Kind) -> None:
             assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == words
             assert tuple(d.block for d in deltas if isinstance(d, BlockDone)) == reply.blocks
             text, use = reply.blocks
-            assert reply.text == words and text.kind == "text" and reply.stop_reason == "tool_use"
+            assert reply.text == words and text.type == "text" and reply.stop_reason == "tool_use"
             fields = msgspec.json.decode(use.raw)
             assert (fields["name"], fields["input"]) == ("Read", {"path": "ä/b.txt", "n": 3})
             assert reply.usage is not None and reply.usage.prompt_tokens > 5 and reply.usage.output_tokens > 10

@@ -83,7 +83,7 @@ def test_long_work_in_a_small_window_ends_with_the_expected_tree(tmp_path: Path)
         assert (folder / "log.txt").read_text() == "".join(f"value = {n + 100}\n" for n in range(12))
         assert sorted(p.name for p in folder.iterdir()) == ["log.txt", "src"]
         shown = [item.message.id for item in one.agent.session.view.items]
-        name = one.agent.session.name
+        name = one.agent.session.id
         await one.agent.close()
         two = await bench(folder, home=home, resume=name, model=model)
         assert [item.message.id for item in two.agent.session.view.items] == shown
@@ -256,7 +256,7 @@ def test_an_interruption_among_parallel_tools_leaves_a_valid_session_also_after_
         assert not one.agent.session.view.open_calls and not (one.folder / "never").exists()
         last = one.agent.session.view.items[-1].message
         assert last.blocks[0].value.text == "[Request interrupted by user]"  # type: ignore[union-attr]
-        name = one.agent.session.name
+        name = one.agent.session.id
         await one.agent.close()
         two = await bench(tmp_path / "p", home=tmp_path / "home", resume=name, model=one.model)
         assert (await two.agent.say("go on")).text == "going on"
@@ -421,9 +421,7 @@ def test_plan_mode_ends_with_an_approved_plan(tmp_path: Path) -> None:
         text, failed = await one.call("ExitPlanMode", plan="# Plan\n1. all")
         assert failed and "smaller steps" in text and one.agent.mode == "plan"
         await one.agent.close()
-        two = await bench(
-            tmp_path / "p", home=home, resume=one.agent.session.name, model=one.model, mode="accept_edits"
-        )
+        two = await bench(tmp_path / "p", home=home, resume=one.agent.session.id, model=one.model, mode="accept_edits")
         two.answers = [Allow()]
         text, failed = await two.call("ExitPlanMode", plan="# Plan\n1. one\n2. two")
         assert not failed and two.agent.mode == "accept_edits", text
@@ -535,7 +533,7 @@ def test_waiting_for_a_background_command_and_closing_while_one_runs(tmp_path: P
         assert "run in the background already" in (await one.call("Bash", command="ls", run_in_background=True))[0]
         await one.agent.close()
         assert not is_running("sleep 987652")
-        two = await bench(tmp_path / "p", home=home, resume=one.agent.session.name, model=one.model)
+        two = await bench(tmp_path / "p", home=home, resume=one.agent.session.id, model=one.model)
         assert not two.agent.background.running
         await two.agent.say("hello")
         assert texts(item.message for item in two.agent.session.view.items).count("was stopped") == 2
@@ -555,7 +553,7 @@ async def main():
     one = await bench(Path(sys.argv[2]), home=Path(sys.argv[3]))
     await one.call("Bash", command=SLOW, run_in_background=True)
     await one.call("Bash", command="sleep 987651", run_in_background=True)
-    print(one.agent.session.name, flush=True)
+    print(one.agent.session.id, flush=True)
     os.kill(os.getpid(), 9)
 anyio.run(main)
 """

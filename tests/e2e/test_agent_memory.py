@@ -90,7 +90,7 @@ def test_on_the_users_word(place: Place) -> None:
         assert lines[0] in shown(one)
         entry = (await file_memories(place.memory).entries())[0]
         assert (entry.stamp.origin, entry.stamp.message) == ("user", said.prompt)
-        assert entry.stamp.session == one.agent.session.name
+        assert entry.stamp.session == one.agent.session.id
         await one.agent.close()
 
     anyio.run(go)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from tests.services import serve
 
-from perdure import Settings, memory_session, run_turn
+from perdure import Settings
 from perdure.adapters.sinks import ListSink
 from perdure.compaction.hooks import Hook, HookDecision, HookEvent, PreCompact
 from perdure.compaction.plan import CompactionPart, CompactionPlan
@@ -22,7 +22,7 @@ from perdure.engine.compact import CompactionFailure, CompactionSuccess, compact
 from perdure.engine.session import LiveSession
 from perdure.engine.strategies import CompactionStrategy
 from perdure.engine.tools import ACCEPTED, OFF, WAITING, compact_tool
-from perdure.engine.turn import prepare
+from perdure.engine.turn import prepare, run_turn
 from perdure.errors import CompactionRefused, ContextBlocked, ModelGaveUp
 from perdure.events import (
     BoundaryListenerFailed,
@@ -40,7 +40,7 @@ from perdure.testing import ChaosModel, Fault, FixedClock, ScriptedModel, check_
 from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import Message
 from perdure.transcript.records import BlockChange, Compacted, Front, Rewound, Snipped
-from perdure.wiring import SessionOptions, background
+from perdure.wiring import SessionOptions, background, memory_session
 
 pytestmark = pytest.mark.e2e
 
@@ -89,7 +89,7 @@ class Desk:
     @property
     def texts(self) -> list[str]:
         blocks = [block for item in self.session.view.items for block in item.visible]
-        return [block.value.text for block in blocks if block.kind == "text"]
+        return [block.value.text for block in blocks if block.type == "text"]
 
     async def request(self) -> Any:
         prepared = await prepare(self.session)
@@ -296,7 +296,7 @@ async def called(desk: Desk, arguments: dict[str, Any]) -> str:
     """The model calls the tool, and the host hands its answer back."""
     reply = await desk.turn("Go on.", say("I'd like room.", tool_use("compact_context", arguments)))
     use = Message.of("assistant", reply.blocks).tool_uses[0]
-    answer = await compact_tool.run(desk.session, use.arguments())
+    answer = await compact_tool.run(desk.session, use.input)
     result = {"type": "tool_result", "tool_use_id": use.id, "content": answer}
     desk.model.upstream.script.extend([SUMMARY, "Thanks."] if answer == ACCEPTED else ["Thanks."])
     await run_turn(desk.session, [Message.of("user", [result])], desk.model)

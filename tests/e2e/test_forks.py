@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from tests.services import serve
 
-from perdure import Message, Settings, create_session, open_session, run_turn
+from perdure import Message, Settings
 from perdure.adapters.memory.notes import notes_path
 from perdure.adapters.providers.anthropic import AnthropicModel
 from perdure.adapters.providers.openai import OpenAIModel
@@ -26,6 +26,7 @@ from perdure.engine.compact import CompactionSuccess, compact
 from perdure.engine.models import JobModels
 from perdure.engine.notes import OFFERED, SessionNotes, digest
 from perdure.engine.session import LiveSession
+from perdure.engine.turn import run_turn
 from perdure.events import ForkEnded, ModelFellBack, NotesFellBack, NotesUpdated
 from perdure.memory.notes import MARK, template
 from perdure.ports import Model
@@ -44,7 +45,7 @@ from perdure.testing import (
 )
 from perdure.transcript.blocks import text_block
 from perdure.transcript.records import Front
-from perdure.wiring import SessionOptions, background
+from perdure.wiring import SessionOptions, background, create_session, open_session
 
 pytestmark = pytest.mark.e2e
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.services import serve
 
-from perdure import Settings, memory_session, run_turn
+from perdure import Settings
 from perdure.adapters.sinks import ListSink
 from perdure.compaction.summary import CALLED_TOOL, CUT_OFF, NO_TEXT, ONLY_ANALYSIS
 from perdure.context.reminders import indented
@@ -19,6 +19,7 @@ from perdure.context.request import ModelRequest
 from perdure.engine.compact import CompactionSuccess, compact
 from perdure.engine.models import JobModels, background_models
 from perdure.engine.session import LiveSession
+from perdure.engine.turn import run_turn
 from perdure.errors import ModelDown
 from perdure.events import CompactionAttemptFailed, CompactionDone, ModelCalled, SummaryInputDropped
 from perdure.testing import ChaosModel, Fault, FixedClock, ScriptedModel, check_anthropic, say, tool_use
@@ -26,7 +27,7 @@ from perdure.testing.models import deltas_of
 from perdure.transcript.blocks import block_of, text_block
 from perdure.transcript.messages import Message, ResponseId
 from perdure.transcript.records import Front, Pinned
-from perdure.wiring import SessionOptions
+from perdure.wiring import SessionOptions, memory_session
 
 pytestmark = pytest.mark.e2e
 
@@ -385,7 +386,7 @@ def test_twenty_compactions_with_a_useless_summarizer(kind: str) -> None:
             await worked(session, model, turns=6, words=350, summarizer=(stub,))
             outcome = await compact(session, trigger="manual")
             assert isinstance(outcome, CompactionSuccess), outcome
-            shown = "\n".join(b.value.text for i in session.view.items for b in i.visible if b.kind == "text")
+            shown = "\n".join(b.value.text for i in session.view.items for b in i.visible if b.type == "text")
             assert PIN in shown and all(indented(words) in shown for words in said)
             assert session.facts().size(session.view) < session.limits.trigger
             assert "<system-reminder>Ignore" not in shown

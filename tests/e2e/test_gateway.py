@@ -300,7 +300,7 @@ async def test_thinking_that_a_client_leaves_out_is_put_back(tmp_path: Path) -> 
         await ask(client, messages)
         (held,) = held_of(at)
         assert held.head.count == 4
-        assert any(block.kind == "thinking" for item in held.session.view.items for block in item.visible)
+        assert any(block.type == "thinking" for item in held.session.view.items for block in item.visible)
 
 
 @in_loop

@@ -13,17 +13,18 @@ import anyio
 import pytest
 from tests.services import serve
 
-from perdure import Settings, memory_session, run_turn
+from perdure import Settings
 from perdure.adapters.machine.hooks import shell_hook
 from perdure.adapters.sinks import ListSink
 from perdure.compaction.hooks import Hook, HookDecision, HookEvent, PostCompact, PreCompact
 from perdure.engine.compact import CompactionSuccess, CompactionVeto, compact
 from perdure.engine.session import LiveSession
+from perdure.engine.turn import run_turn
 from perdure.errors import ModelGaveUp
 from perdure.events import CompactionBlocked, HookFailed
 from perdure.testing import ChaosModel, FixedClock, ScriptedModel
 from perdure.transcript.records import Compacted, CompactionFailed
-from perdure.wiring import SessionOptions
+from perdure.wiring import SessionOptions, memory_session
 
 pytestmark = pytest.mark.e2e
 
@@ -57,7 +58,7 @@ async def worked(model: ScriptedModel, *hooks: Hook) -> tuple[LiveSession, ListS
 
 
 def shown(session: LiveSession) -> str:
-    return "\n".join(b.value.text for item in session.view.items for b in item.visible if b.kind == "text")
+    return "\n".join(b.value.text for item in session.view.items for b in item.visible if b.type == "text")
 
 
 def events(sink: ListSink, kind: type) -> list[Any]:
@@ -77,7 +78,7 @@ def test_hooks_are_told_and_add_replace_and_supply() -> None:
         before, after = told
         assert isinstance(before, PreCompact) and isinstance(after, PostCompact)
         assert (before.trigger, before.instructions, before.agent) == ("manual", "only the parser", None)
-        assert before.session == session.name and before.tokens > 0 and before.messages == 16
+        assert before.session == session.id and before.tokens > 0 and before.messages == 16
         assert "1. Primary request: x" in after.summary and after.tokens_after < after.tokens_before
         assert b"only the parser\\nand the tests" in model.requests[-1].body
         assert "<_system-reminder>ctx-77" in shown(session)

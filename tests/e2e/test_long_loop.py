@@ -9,19 +9,20 @@ import msgspec
 import pytest
 from bench.long_loop import BOUND_ELSEWHERE, EXPECTED, KINDS, Kind, LoopingServer, Run
 
-from perdure import Message, Settings, memory_session, run_turn
+from perdure import Message, Settings
 from perdure.adapters.sinks import ListSink
 from perdure.context.cuts import open_loop
 from perdure.context.models import model_spec
 from perdure.context.thinking import LOOP_CLOSED, is_broken
 from perdure.engine.compact import compact
 from perdure.engine.session import LiveSession
+from perdure.engine.turn import run_turn
 from perdure.errors import ModelGaveUp
 from perdure.events import LadderStepped
 from perdure.testing import ModelRules, ScriptedModel, UpstreamError
 from perdure.transcript.blocks import text_block
 from perdure.transcript.records import BlockChange, Front, ThinkingDropped
-from perdure.wiring import SessionOptions
+from perdure.wiring import SessionOptions, memory_session
 
 pytestmark = pytest.mark.e2e
 
@@ -68,8 +69,8 @@ def test_what_stays_of_an_open_loop_keeps_its_thinking(kind: Kind, tmp_path: Pat
             start = open_loop(run.session.view)
             assert start is not None
             items = run.session.view.items[start:]
-            said = [block for item in items for block in item.message.blocks if "thinking" in block.kind]
-            shown = [block for item in items for block in item.visible if "thinking" in block.kind]
+            said = [block for item in items for block in item.message.blocks if "thinking" in block.type]
+            shown = [block for item in items for block in item.visible if "thinking" in block.type]
             assert said == shown
             whole += len(shown)
 
@@ -131,7 +132,7 @@ def all_thinking(session: LiveSession) -> ThinkingDropped:
         BlockChange(message=item.message.id, block=index)
         for item in session.view.items
         for index, block in enumerate(item.shown)
-        if block is not None and "thinking" in block.kind
+        if block is not None and "thinking" in block.type
     ]
     return ThinkingDropped(changes=tuple(blocks), reason="thinking after an edit")
 

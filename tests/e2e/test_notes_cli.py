@@ -12,11 +12,11 @@ import anyio
 import pytest
 from tests.commands import Done, command
 
-from perdure import create_session, open_session
 from perdure.context.cost import ForkSpending, spending_record
 from perdure.memory.notes import parse, template
 from perdure.transcript.messages import Usage
 from perdure.transcript.records import Noted
+from perdure.wiring import create_session, open_session
 
 pytestmark = pytest.mark.e2e
 

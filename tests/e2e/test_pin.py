@@ -9,7 +9,8 @@ import anyio
 import pytest
 from tests.commands import Done, command
 
-from perdure import Message, create_session
+from perdure import Message
+from perdure.wiring import create_session
 
 pytestmark = pytest.mark.e2e
 

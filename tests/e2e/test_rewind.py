@@ -51,7 +51,7 @@ async def worked(tmp_path: Path) -> tuple[str, list[str], Path]:
     said = [await made.agent.say("Make a program."), await made.agent.say("Now\nbreak it.")]
     assert [e.files for e in made.events(CheckpointTaken)] == [1, 4]
     assert not made.events(ObserverFailed)
-    name = made.agent.session.name
+    name = made.agent.session.id
     await made.agent.close()
     return name, [one.prompt for one in said], project
 
@@ -209,7 +209,7 @@ async def test_our_own_files_in_a_project_arent_rewound(tmp_path: Path) -> None:
     assert (await made.agent.say("Again.")).text == "fine"
     await made.agent.say("Where?")
     assert made.results()[-1].text().strip() == str(project)
-    name = made.agent.session.name
+    name = made.agent.session.id
     await made.agent.close()
     again = await bench(project, [], home=project / ".perdure", resume=name)
     assert again.agent.session.view.items
@@ -255,7 +255,7 @@ def test_an_observer_that_fails_is_said_everywhere(
         made.write("a.txt", "mine\n")
         await made.agent.say("Hello.")
         await made.agent.say("Remove it.")
-        session = made.agent.session.name
+        session = made.agent.session.id
         await made.agent.close()
         return session, [telling(event) for event in made.events(ObserverFailed)]
 
@@ -319,7 +319,7 @@ def test_odd_names_through_the_doors(
         said = await made.agent.say("Clean up.")
         assert not made.events(ObserverFailed)
         await made.agent.close()
-        return made.agent.session.name, said.prompt
+        return made.agent.session.id, said.prompt
 
     session, prompt = anyio.run(work)
     assert [p.name for p in project.iterdir()] == [".gitignore"]
@@ -386,7 +386,7 @@ async def test_undoing_a_rewind_brings_the_compaction_back(tmp_path: Path) -> No
     assert session.view.boundary == boundary and to_request(session.view, session.facts()).body == request
     await made.agent.rewind("-3", what="conversation")
     await made.agent.close()
-    again = await bench(project, ["and on", "more"], home=home, resume=session.name)
+    again = await bench(project, ["and on", "more"], home=home, resume=session.id)
     await again.agent.undo_rewind()
     opened = again.agent.session
     assert opened.view.boundary == boundary and to_request(opened.view, opened.facts()).body == request

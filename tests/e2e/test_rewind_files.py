@@ -30,7 +30,7 @@ def test_files_go_back_without_a_turn(place: Path, capsys: pytest.CaptureFixture
         one.mode = "bypass"
         await one.say("write it")
         said = [item.message.id for item in one.session.view.items]
-        name = one.session.name
+        name = one.session.id
         await one.close()
         return name, said[0], said[-1]
 

@@ -10,7 +10,7 @@ import anyio
 import msgspec
 import pytest
 
-from perdure import Message, Session, Settings, memory_session, run_turn
+from perdure import Message, Settings
 from perdure.adapters.providers.anthropic import AnthropicModel
 from perdure.adapters.providers.offline import OfflineModel
 from perdure.adapters.providers.openai import OpenAIModel
@@ -19,6 +19,8 @@ from perdure.context.models import ModelSpec
 from perdure.context.replies import BlockDone, Delta, ModelInfo, ProviderEdit, Reply, ReplyStarted, TextDelta
 from perdure.context.request import ModelRequest, to_request
 from perdure.engine.models import JobModels, ask_job
+from perdure.engine.session import LiveSession
+from perdure.engine.turn import run_turn
 from perdure.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong, RateLimited
 from perdure.events import (
     AnswerInterrupted,
@@ -57,7 +59,7 @@ from perdure.testing import (
 from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import MessageId, ResponseId, Usage
 from perdure.transcript.records import Calibrated, Compacted, MediaReplaced, Noted, Settled, ThinkingDropped
-from perdure.wiring import SessionOptions
+from perdure.wiring import SessionOptions, memory_session
 
 pytestmark = pytest.mark.e2e
 
@@ -69,7 +71,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.sink, self.clock = ListSink(), FixedClock()
-        self.session: Session
+        self.session: LiveSession
 
     @classmethod
     async def open(cls, *, model: ModelSpec | None = None, **settings: Any) -> Desk:
@@ -157,7 +159,7 @@ def test_a_recording_answers_again() -> None:
         model = ReplayingModel(Recording(format="perdure", session="s", steps=steps))
         desk = await Desk.open()
         reply = await run_turn(desk.session, "go", model)
-        assert [block.kind for block in reply.blocks] == ["text", "tool_use"] and reply.response == "r1"
+        assert [block.type for block in reply.blocks] == ["text", "tool_use"] and reply.response == "r1"
         reply = await run_turn(desk.session, results(reply), model)
         assert reply.text == "done" and model.left == 0
         with pytest.raises(ModelGaveUp, match="no more answers"):
@@ -446,7 +448,7 @@ def test_an_interruption_keeps_whole_blocks_and_settles_calls() -> None:
         )
         await interrupted(desk, model)
         _, kept = await desk.messages()
-        assert [b.kind for b in kept.blocks] == ["text", "tool_use"]
+        assert [b.type for b in kept.blocks] == ["text", "tool_use"]
         assert (kept.stop_reason, kept.response_id) == ("interrupted", "r1")
         (event,) = desk.events(AnswerInterrupted)
         assert (event.kept_blocks, event.dropped_blocks) == (2, 1)

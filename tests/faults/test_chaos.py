@@ -122,7 +122,7 @@ def check(directory: Path, project: Path, promises: Promises, *, has_files: bool
     messages = [p.record for p in loaded.records if isinstance(p.record, Message)]
     ids = [message.id for message in messages]
     assert len(ids) == len(set(ids)), "a message stands twice"
-    said = ["".join(getattr(b.value, "text", "") for b in m.blocks if b.kind == "text") for m in messages]
+    said = ["".join(getattr(b.value, "text", "") for b in m.blocks if b.type == "text") for m in messages]
     places = {text: number for number, text in enumerate(said)}
     at = -1
     for number, prompt in promises.turns:

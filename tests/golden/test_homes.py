@@ -91,11 +91,11 @@ async def told(home: Path, journal: Path) -> dict[str, Any]:
         ]
         messages = [
             f"{item.message.role} {item.message.origin} "
-            + " ".join(f"{block.kind}:{digest(block.raw)}" for block in item.visible)
+            + " ".join(f"{block.type}:{digest(block.raw)}" for block in item.visible)
             for item in view.items
         ]
         return {
-            "session": session.name,
+            "session": session.id,
             "project": loaded.header.project,
             "records": len(loaded.records),
             "repairs": [repair.what for repair in loaded.repairs],

@@ -20,10 +20,10 @@ def recounted(view: ContextView) -> dict[str, Any]:
     for position, item in enumerate(view.items):
         brings_results = False
         for index, block in enumerate(item.message.blocks):
-            if block.kind == "tool_use":
+            if block.type == "tool_use":
                 calls[block.value.id] = position  # type: ignore[union-attr]
                 names[block.value.id] = block.value.name  # type: ignore[union-attr]
-            elif block.kind == "tool_result":
+            elif block.type == "tool_result":
                 brings_results = True
                 link = block.value.tool_use_id  # type: ignore[union-attr]
                 if link in calls and link not in results and link not in view.settled:
@@ -78,13 +78,13 @@ def _size(view: ContextView) -> tuple[int, int, int]:
 def _lost_thinking(item: Any) -> bool:
     pairs = zip(item.message.blocks, item.shown, strict=True)
     gone = [said for said, shown in pairs if shown is None and "thinking" in said.kind]
-    return any(block.kind == "redacted_thinking" or b'"signature":""' not in block.raw for block in gone)
+    return any(block.type == "redacted_thinking" or b'"signature":""' not in block.raw for block in gone)
 
 
 def _media(block: Block) -> int:
-    if block.kind in MEDIA:
+    if block.type in MEDIA:
         return 1
     content = getattr(block.value, "content", None)
-    if block.kind != "tool_result" or not isinstance(content, list):
+    if block.type != "tool_result" or not isinstance(content, list):
         return 0
-    return sum(part.kind in MEDIA for part in block.value.parts())  # type: ignore[union-attr]
+    return sum(part.type in MEDIA for part in block.value.parts())  # type: ignore[union-attr]

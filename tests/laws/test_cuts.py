@@ -21,7 +21,7 @@ SMALL = Settings(window_tokens=16_000, collapse=True, collapse_min_tokens=300)
 
 
 def brings_results(view: ContextView, position: int) -> bool:
-    return any(block.kind == "tool_result" for block in view.items[position].message.blocks)
+    return any(block.type == "tool_result" for block in view.items[position].message.blocks)
 
 
 def slowly(view: ContextView, *, loops: bool) -> list[int]:
@@ -64,7 +64,7 @@ def splits_loop(view: ContextView, cut: int) -> bool:
     starts = sorted({0, *prompts})
     for start, end in zip(starts, [*starts[1:], len(view.items)], strict=True):
         said = range(start + 1, end) if start in prompts else range(start, end)
-        holds = any(block.kind in THINKING for p in said for block in view.items[p].visible)
+        holds = any(block.type in THINKING for p in said for block in view.items[p].visible)
         if holds and start < cut < end:
             return True
     return False

@@ -70,7 +70,7 @@ def compacted_part(world: World, chance: random.Random) -> CompactionSuccess | N
     items = [i for i in world.session.view.items if i.message.id not in brought][start:]
     for item, (_, raws) in zip(items, before[end:], strict=True):
         said = [block.raw for block in item.visible]
-        assert said == list(raws) or any(block.kind in THINKING for block in item.message.blocks)
+        assert said == list(raws) or any(block.type in THINKING for block in item.message.blocks)
     now = to_request(world.session.view, world.session.facts()).parts()
     same = next((n for n, (a, b) in enumerate(zip(prefix, now, strict=False)) if a != b), min(len(prefix), len(now)))
     assert same >= in_front, "the cached prefix before the part holds"

@@ -216,7 +216,7 @@ def test_bound_thinking_comes_back_whole_behind_the_same_front_only() -> None:
         if changes_front:
             world.play(plans.NewFront(1))
         done(rewind_back(world.session, name, last))
-        kinds = [block.kind for item in world.session.view.items for block in item.visible]
+        kinds = [block.type for item in world.session.view.items for block in item.visible]
         assert kinds.count("thinking") == (0 if changes_front else 2)
         world.say("on")
         assert world.answer(plans.Answer(text="on")), "the fake upstream refuses what a real one would"

@@ -29,7 +29,7 @@ def is_sendable(raw: bytes) -> bool:
         return bool(value.text.strip())
     if isinstance(value, Thinking):
         return bool(value.signature)
-    return Block(raw).kind not in NEVER_SENT
+    return Block(raw).type not in NEVER_SENT
 
 
 def is_taken(raw: bytes, role: str) -> bool:
@@ -38,7 +38,7 @@ def is_taken(raw: bytes, role: str) -> bool:
         check_sendable(Block(raw), role)
     except MalformedBlock:
         return False
-    return Block(raw).kind not in ("compaction", "server_tool_use")  # shown as text once it was interrupted
+    return Block(raw).type not in ("compaction", "server_tool_use")  # shown as text once it was interrupted
 
 
 def has_repeated_calls(*messages: Message) -> bool:
@@ -65,7 +65,7 @@ def test_a_block_goes_through_journal_view_and_request(raws: list[bytes], role: 
     parts = to_request(world.session.view, world.session.facts()).parts()
     sent = [part.raw for _, part in parts if part.position == 0]
     expected = [one_line(raw) for raw in raws if is_sendable(raw)]
-    assert [raw for raw in sent if Block(raw).kind not in NEVER_SENT] == expected
+    assert [raw for raw in sent if Block(raw).type not in NEVER_SENT] == expected
 
 
 @plans.examples(25)

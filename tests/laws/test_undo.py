@@ -76,7 +76,7 @@ def test_bound_thinking_from_before_is_back_and_later_thinking_is_gone(
     if not any(isinstance(r, Edit | Front) for r in world.records[world.records.index(boundary) : -2]):
         assert shown(view)[: len(before.items)] == shown(before)
     if was_sent:
-        kinds = {b.kind for i in view.items if i.message.id in after for b in i.visible}
+        kinds = {b.type for i in view.items if i.message.id in after for b in i.visible}
         assert not kinds & {"thinking", "redacted_thinking"}
 
 
@@ -159,7 +159,7 @@ def test_thinking_that_comes_back_behind_another_front_is_dropped() -> None:
         if changes_front:
             world.play(plans.NewFront(1))
         world.play(plans.Undo())
-        kinds = {block.kind for item in world.session.view.items for block in item.visible}
+        kinds = {block.type for item in world.session.view.items for block in item.visible}
         assert ("thinking" in kinds) is not changes_front
         assert world.answer(plans.Answer(text="on")), "the fake upstream refuses what a real one would"
         assert world.reopened().view == world.reopened(whole=True).view == world.session.view

@@ -16,7 +16,7 @@ from tests.services import serve
 
 from perdure.compaction.hooks import Hook, HookDecision, HookEvent, PreCompact
 from perdure.compaction.plan import CompactionPart, missing_pins
-from perdure.engine.compact import CompactionResult, CompactionSuccess, CompactionVeto, compact
+from perdure.engine.compact import CompactionOutcome, CompactionSuccess, CompactionVeto, compact
 from perdure.engine.notes import SessionNotes
 from perdure.engine.rewind import rewind_back, rewind_to
 from perdure.engine.strategies import PrecomputedSummaryKeeper, from_notes
@@ -94,7 +94,7 @@ class CompactionMachine(SessionMachine):
     async def hooked(self, told: HookEvent) -> HookDecision:
         return HookDecision(block="no") if self.blocks and isinstance(told, PreCompact) else HookDecision()
 
-    def compacted(self, *, part: CompactionPart | None = None, trigger: Any = "manual") -> CompactionResult | None:
+    def compacted(self, *, part: CompactionPart | None = None, trigger: Any = "manual") -> CompactionOutcome | None:
         session, before = self.session(), self.world.session.view.copy()
         records = len(self.world.records)
         try:

@@ -33,7 +33,7 @@ def said(recordings: tuple[Recording, ...]) -> list[Any]:
 
 
 def kinds(recordings: tuple[Recording, ...], *, without: frozenset[str] = frozenset()) -> Counter[str]:
-    return Counter(b.kind for m in said(recordings) if m.id not in without for b in m.blocks)
+    return Counter(b.type for m in said(recordings) if m.id not in without for b in m.blocks)
 
 
 def test_it_is_told_by_its_content(session_file: Path) -> None:

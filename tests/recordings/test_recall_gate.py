@@ -100,7 +100,7 @@ def test_every_message_and_result_is_recalled_by_id(kept: list[Kept], home: Path
                 found = originals.find(message.id)
                 assert found is not None and found.raw == tuple(bytes(raw) for raw in message.content)
                 for block in message.blocks:
-                    if block.kind == "tool_result":
+                    if block.type == "tool_result":
                         identity = block.value.tool_use_id  # type: ignore[union-attr]
                         result = originals.find(identity)
                         assert result is not None and block.raw in result.raw, identity

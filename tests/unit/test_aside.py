@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Message, Settings, compact, memory_session
+from perdure import Message, Settings
 from perdure.adapters.journal import journal
 from perdure.compaction import plan as deciding
 from perdure.compaction.ledger.checkpoint import index_of
@@ -21,13 +21,13 @@ from perdure.engine import compact as restoring
 from perdure.engine import session as sessions
 from perdure.engine import strategies, turn
 from perdure.engine import threads as leaving
-from perdure.engine.compact import CompactionFailure, CompactionSuccess
+from perdure.engine.compact import CompactionFailure, CompactionSuccess, compact
 from perdure.engine.rewind import rewind_to
 from perdure.engine.session import LiveSession
 from perdure.engine.threads import LARGE_BYTES, run_aside
 from perdure.engine.turn import prepare
 from perdure.testing import ScriptedModel
-from perdure.wiring import SessionOptions, create_session, open_session
+from perdure.wiring import SessionOptions, create_session, memory_session, open_session
 
 pytestmark = pytest.mark.unit
 LARGE = "a word and a line of /some/path.py:12\n" * 3_000
@@ -85,7 +85,7 @@ def test_a_large_session_is_worked_on_beside_the_loop(tmp_path: Path, threads: d
         await talked(session)
         await session.close()
         threads.pop("encode_line")
-        await (await open_session(tmp_path, session.name, parts=WIDE)).close()
+        await (await open_session(tmp_path, session.id, parts=WIDE)).close()
         threads.pop("encode_line")
         assert len(threads) == len(PLACES) - 1
         assert all(threading.get_ident() not in some for some in threads.values()), threads

@@ -8,15 +8,16 @@ import anyio
 import msgspec
 import pytest
 
-from perdure import Settings, memory_session, run_turn
+from perdure import Settings
 from perdure.adapters.sinks import ListSink
 from perdure.context.models import ModelSpec
 from perdure.engine.compact import compact
+from perdure.engine.turn import run_turn
 from perdure.events import CacheDropped
 from perdure.testing import FakeUpstream, FixedClock, ScriptedModel
 from perdure.transcript.blocks import text_block
 from perdure.transcript.records import Front
-from perdure.wiring import SessionOptions
+from perdure.wiring import SessionOptions, memory_session
 
 pytestmark = pytest.mark.unit
 

@@ -373,7 +373,7 @@ def test_what_is_applied_is_what_is_read_back() -> None:
         session = await begun(await memory_session(journal=journal))
         await session.record(Titled(tags=["a", "b"]))  # type: ignore[arg-type]
         assert session.view.state.title.tags == ("a", "b")
-        again = await LiveSession.open(session.world)
+        again = await LiveSession.load(session.world)
         assert again.view == session.view
 
     anyio.run(main)

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from perdure import Message, Settings, create_session, memory_session
+from perdure import Message, Settings
 from perdure.adapters.memory.directory import file_memories
 from perdure.adapters.memory.store import InMemoryFolder, StoredMemories
 from perdure.adapters.sinks import ListSink, NullSink
@@ -22,7 +22,7 @@ from perdure.events import MemoryConsolidated
 from perdure.memory.changes import DeleteMemory, MemoryBatch, SaveMemory, Stamp, diff
 from perdure.memory.index_file import IndexLimits, fits, normalised
 from perdure.testing import ChaosModel, ScriptedModel
-from perdure.wiring import SessionOptions, background
+from perdure.wiring import SessionOptions, background, create_session, memory_session
 
 pytestmark = pytest.mark.unit
 DAY = 86_400.0

@@ -12,19 +12,21 @@ import anyio
 import msgspec
 import pytest
 
-from perdure import Message, Session, Settings, create_session, open_session, run_turn
+from perdure import Message, Settings
 from perdure.adapters.memory.directory import file_memories
 from perdure.adapters.sinks import ListSink
 from perdure.context.cost import read
 from perdure.engine.background import Keepers
 from perdure.engine.extraction import NAME, ExtractionKeeper
 from perdure.engine.models import JobModels
+from perdure.engine.session import LiveSession
+from perdure.engine.turn import run_turn
 from perdure.events import ExtractionFellBack, ExtractionSkipped, ForkEnded, MemoriesExtracted, MemoryBlocked
 from perdure.memory.changes import MemoryBatch, SaveMemory
 from perdure.testing import ScriptedModel, say, server_error, text, tool_use
 from perdure.transcript.blocks import text_block
 from perdure.transcript.records import Front
-from perdure.wiring import SessionOptions, background
+from perdure.wiring import SessionOptions, background, create_session, open_session
 
 pytestmark = pytest.mark.unit
 T = TypeVar("T")
@@ -40,7 +42,7 @@ FRONT = Front(
 class Desk:
     """A session on files with its memory and keepers, and a model that says what it is told to."""
 
-    def __init__(self, folder: Path, session: Session, sink: ListSink, keepers: Keepers) -> None:
+    def __init__(self, folder: Path, session: LiveSession, sink: ListSink, keepers: Keepers) -> None:
         self.folder, self.session, self.sink, self.keepers = folder, session, sink, keepers
         self.model = ScriptedModel()
         self.store = file_memories(folder, session.settings)

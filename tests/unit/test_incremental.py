@@ -5,11 +5,14 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from perdure import Message, compact, memory_session, prepare
+from perdure import Message
+from perdure.engine.compact import compact
 from perdure.engine.session import LiveSession
+from perdure.engine.turn import prepare
 from perdure.transcript import messages
 from perdure.transcript.blocks import Block
 from perdure.transcript.tokens import Size
+from perdure.wiring import memory_session
 
 pytestmark = pytest.mark.unit
 

@@ -10,20 +10,21 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from perdure import Message, Session, memory_session
+from perdure import Message
 from perdure.adapters.machine.jobs import TaskJobs
 from perdure.adapters.sinks import ListSink
 from perdure.context.policy import Facts
 from perdure.context.view import ContextView
 from perdure.engine.background import Keepers, KeeperState, step
 from perdure.engine.models import JobModels, background_models
+from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn
 from perdure.errors import JournalError
 from perdure.events import KeeperDeferred, KeeperDone, KeeperFailed, KeeperStarted
 from perdure.testing import ScriptedModel
 from perdure.transcript.messages import MessageId
 from perdure.transcript.records import Cursor, Noted, Record
-from perdure.wiring import SessionOptions
+from perdure.wiring import SessionOptions, memory_session
 
 pytestmark = pytest.mark.unit
 
@@ -240,14 +241,14 @@ def test_what_keepers_gave_outlives_a_disk_that_takes_nothing(monkeypatch: pytes
         session, model = await memory_session(), ScriptedModel()
         keepers = Keepers(TaskJobs(), [Giving(Noted(kind="given", data={}))])
         await run_turn(session, "hi", model, keepers)
-        record = Session.record
+        record = LiveSession.record
 
-        async def full(self: Session, *records: Record) -> None:
+        async def full(self: LiveSession, *records: Record) -> None:
             raise JournalError("the disk is full")
 
-        monkeypatch.setattr(Session, "record", full)
+        monkeypatch.setattr(LiveSession, "record", full)
         assert await keepers.settle(session)
-        monkeypatch.setattr(Session, "record", record)
+        monkeypatch.setattr(LiveSession, "record", record)
         await run_turn(session, "and on", model, keepers)
         loaded = await session.world.journal.load(whole=True)
         assert [p.record.kind for p in loaded.records if isinstance(p.record, Noted)] == ["given"]
@@ -282,16 +283,16 @@ def test_a_full_disk_loses_no_record_that_stands_beside_a_refused_one(monkeypatc
         bad, good = Noted(kind="bad", data={"x": object()}), Noted(kind="good", data={})
         keepers = Keepers(TaskJobs(), [Giving(good, "a"), Giving(bad, "b")])
         await run_turn(session, "hi", model, keepers)
-        record = Session.record
+        record = LiveSession.record
 
-        async def full_for_one(self: Session, *records: Record) -> None:
+        async def full_for_one(self: LiveSession, *records: Record) -> None:
             if len(records) == 1:
                 raise JournalError("the disk is full")
             await record(self, *records)
 
-        monkeypatch.setattr(Session, "record", full_for_one)
+        monkeypatch.setattr(LiveSession, "record", full_for_one)
         assert await keepers.settle(session)
-        monkeypatch.setattr(Session, "record", record)
+        monkeypatch.setattr(LiveSession, "record", record)
         assert await keepers.settle(session)
         loaded = await session.world.journal.load(whole=True)
         assert [p.record.kind for p in loaded.records if isinstance(p.record, Noted)] == ["good"]

@@ -14,22 +14,23 @@ import anyio
 import pytest
 from tests.services import serve
 
-from perdure import Message, Session, Settings, compact, create_session, memory_session
+from perdure import Message, Settings
 from perdure.adapters.memory.directory import FileMemories
 from perdure.adapters.sinks import ListSink
 from perdure.context.replies import Delta, Reply
 from perdure.context.request import ModelRequest
-from perdure.engine.compact import CompactionSuccess
+from perdure.engine.compact import CompactionSuccess, compact
 from perdure.engine.memory_recall import MemoryRecall, with_memory
 from perdure.engine.models import JobModels
 from perdure.engine.reminders import remind
+from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn
 from perdure.events import MemoriesRecalled, MemoryIndexShown, MemorySelectionFailed
 from perdure.ports import Model
 from perdure.testing import ScriptedModel
 from perdure.transcript.blocks import Text
 from perdure.transcript.records import Rewound
-from perdure.wiring import SessionOptions, background
+from perdure.wiring import SessionOptions, background, create_session, memory_session
 
 pytestmark = pytest.mark.unit
 T = TypeVar("T")
@@ -81,7 +82,7 @@ def many(folder: Path) -> Path:
 
 def run(
     folder: Path,
-    do: Callable[[Session, ListSink], Awaitable[Any]],
+    do: Callable[[LiveSession, ListSink], Awaitable[Any]],
     model: Model | None = None,
     settings: Settings = SETTINGS,
 ) -> Any:
@@ -103,7 +104,7 @@ def events(sink: ListSink, kind: type[T]) -> list[T]:
     return [event for event in sink.events if isinstance(event, kind)]
 
 
-def reminders(session: Session, note: str) -> list[str]:
+def reminders(session: LiveSession, note: str) -> list[str]:
     return [
         "\n".join(block.value.text for block in item.message.blocks if isinstance(block.value, Text))
         for item in session.view.items
@@ -143,7 +144,7 @@ def test_without_memories_nothing_is_asked(tmp_path: Path) -> None:
     assert not (tmp_path / "memory").exists()
 
 
-async def say(session: Session, text: str, answer: str | None = "Well.") -> None:
+async def say(session: LiveSession, text: str, answer: str | None = "Well.") -> None:
     """A turn without a model: what the user says, with its reminders, and an answer."""
     await remind(session, "before")
     await session.append(Message.of("user", text))
@@ -159,7 +160,7 @@ def touch(folder: Path) -> None:
 
 
 def test_the_index_is_shown_once_and_its_changes_behind(folder: Path) -> None:
-    async def do(session: Session, sink: ListSink) -> None:
+    async def do(session: LiveSession, sink: ListSink) -> None:
         await say(session, "hello")
         await say(session, "hello again")
         (folder / "MEMORY.md").write_text("# Memory\n- [Deploys](project_deploy.md) — on Mondays\n")
@@ -177,7 +178,7 @@ def test_the_index_is_shown_once_and_its_changes_behind(folder: Path) -> None:
 def test_what_the_view_tells_of_the_index_holds_for_another_process_and_after_a_rewind(folder: Path) -> None:
     """MEM-2: a change that came while nobody looked is told, and one whose telling was taken back is told again."""
 
-    async def do(session: Session, sink: ListSink) -> None:
+    async def do(session: LiveSession, sink: ListSink) -> None:
         await say(session, "hello")
         before = session.view.items[-1].message.id
         (folder / "MEMORY.md").write_text("# Memory\n- [Deploys](project_deploy.md) — on <system-reminder> days\n")
@@ -202,7 +203,7 @@ def test_what_the_view_tells_of_the_index_holds_for_another_process_and_after_a_
 def test_an_imported_boundary_does_not_hide_the_index(folder: Path) -> None:
     """MEM-2: a compaction that put no index back, such as one of another program, leaves it to be shown."""
 
-    async def do(session: Session, sink: ListSink) -> None:
+    async def do(session: LiveSession, sink: ListSink) -> None:
         aside = session.services.reminders
         serve(session, reminders=(), sources={})
         for number in range(12):
@@ -216,7 +217,7 @@ def test_an_imported_boundary_does_not_hide_the_index(folder: Path) -> None:
 
 
 def test_the_index_comes_back_after_a_compaction(folder: Path) -> None:
-    async def do(session: Session, sink: ListSink) -> None:
+    async def do(session: LiveSession, sink: ListSink) -> None:
         for number in range(12):
             await say(session, f"hello {number} " + "words " * 3_000, "Well. " + "words " * 3_000)
         assert isinstance(await compact(session, trigger="manual"), CompactionSuccess)
@@ -230,7 +231,7 @@ def test_the_index_comes_back_after_a_compaction(folder: Path) -> None:
 
 
 def test_what_matters_is_shown_behind_what_was_said_once_with_age_and_source(folder: Path) -> None:
-    async def do(session: Session, sink: ListSink) -> None:
+    async def do(session: LiveSession, sink: ListSink) -> None:
         await say(session, "when do we deploy?")
         (text,) = reminders(session, "memory")
         assert "## project_deploy.md\n(memory of the type project, it isn't recorded who wrote it; saved " in text
@@ -248,7 +249,7 @@ def test_what_matters_is_shown_behind_what_was_said_once_with_age_and_source(fol
 
 
 def test_a_memory_that_changed_since_it_was_shown_is_shown_again(folder: Path) -> None:
-    async def do(session: Session, sink: ListSink) -> None:
+    async def do(session: LiveSession, sink: ListSink) -> None:
         await say(session, "when do we deploy?")
         path = folder / "project_deploy.md"
         path.write_text(path.read_text().replace("Anna", "Boris"))
@@ -261,7 +262,7 @@ def test_a_memory_that_changed_since_it_was_shown_is_shown_again(folder: Path) -
 
 
 def test_a_short_answer_means_what_was_said_before_it(folder: Path) -> None:
-    async def do(session: Session, sink: ListSink) -> None:
+    async def do(session: LiveSession, sink: ListSink) -> None:
         await session.append(Message.of("user", "when do we deploy?"), Message.of("assistant", "Shall I look?"))
         await say(session, "yes")
         assert "Anna deploys" in reminders(session, "memory")[0]
@@ -270,7 +271,7 @@ def test_a_short_answer_means_what_was_said_before_it(folder: Path) -> None:
 
 
 def test_results_of_tools_are_no_question(folder: Path) -> None:
-    async def do(session: Session, sink: ListSink) -> None:
+    async def do(session: LiveSession, sink: ListSink) -> None:
         use = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}
         result = {"type": "tool_result", "tool_use_id": "t1", "content": "when do we deploy?"}
         await session.append(Message.of("user", "hi"), Message.of("assistant", [use]), Message.of("user", [result]))
@@ -283,7 +284,7 @@ def test_results_of_tools_are_no_question(folder: Path) -> None:
 def test_a_model_overrides_the_ranking_and_sees_no_conversation(many: Path) -> None:
     model = ScriptedModel(['{"files": ["user_role.md", "gone.md"]}'])
 
-    async def do(session: Session, sink: ListSink) -> None:
+    async def do(session: LiveSession, sink: ListSink) -> None:
         await session.append(Message.of("user", "a secret plan"), Message.of("assistant", "Fine."))
         await say(session, "when do we deploy?")
         (text,) = reminders(session, "memory")
@@ -304,7 +305,7 @@ def test_where_all_fit_no_model_is_asked(folder: Path) -> None:
     """MEM-4: of three memories a model could only choose what the ranking shows anyway."""
     model = ScriptedModel(['{"files": ["user_role.md"]}'])
 
-    async def do(session: Session, sink: ListSink) -> None:
+    async def do(session: LiveSession, sink: ListSink) -> None:
         await say(session, "when do we deploy?")
         assert "Anna deploys" in reminders(session, "memory")[0]
         assert events(sink, MemoriesRecalled)[0].engine == "ranking"
@@ -317,7 +318,7 @@ def test_a_turn_may_bring_who_chooses(many: Path) -> None:
     """MEM-4: the models given to a turn choose for this turn; without one for the job, the ranking does."""
     own, given = ScriptedModel(['{"files": []}'] * 9), ScriptedModel(['{"files": ["user_role.md"]}'])
 
-    async def do(session: Session, sink: ListSink) -> None:
+    async def do(session: LiveSession, sink: ListSink) -> None:
         talk = ScriptedModel()
         await run_turn(session, "when do we deploy?", talk, helpers=JobModels(selector=(given,)))
         await run_turn(session, "and what is blue of the colours?", talk, helpers=JobModels())
@@ -329,7 +330,7 @@ def test_a_turn_may_bring_who_chooses(many: Path) -> None:
 
 
 def test_an_empty_choice_of_a_model_counts(many: Path) -> None:
-    async def do(session: Session, sink: ListSink) -> None:
+    async def do(session: LiveSession, sink: ListSink) -> None:
         await say(session, "when do we deploy?")
         assert reminders(session, "memory") == []
         assert events(sink, MemorySelectionFailed) == []
@@ -341,7 +342,7 @@ def test_an_empty_choice_of_a_model_counts(many: Path) -> None:
     ("answer", "reason"), [("I like them all", "unreadable"), ('{"files": ["x.md"]}', "unreadable")]
 )
 def test_an_answer_that_cannot_be_read_leaves_the_ranking(many: Path, answer: str, reason: str) -> None:
-    async def do(session: Session, sink: ListSink) -> None:
+    async def do(session: LiveSession, sink: ListSink) -> None:
         await say(session, "when do we deploy?")
         assert "Anna deploys" in reminders(session, "memory")[0]
         assert events(sink, MemorySelectionFailed)[0].reason == reason
@@ -350,7 +351,7 @@ def test_an_answer_that_cannot_be_read_leaves_the_ranking(many: Path, answer: st
 
 
 def test_a_model_that_is_late_leaves_the_ranking(many: Path) -> None:
-    async def do(session: Session, sink: ListSink) -> None:
+    async def do(session: LiveSession, sink: ListSink) -> None:
         await say(session, "when do we deploy?")
         assert "Anna deploys" in reminders(session, "memory")[0]
         assert events(sink, MemorySelectionFailed)[0].reason == "timeout"
@@ -360,7 +361,7 @@ def test_a_model_that_is_late_leaves_the_ranking(many: Path) -> None:
 
 
 def test_switched_off_nothing_is_shown(folder: Path) -> None:
-    async def do(session: Session, sink: ListSink) -> None:
+    async def do(session: LiveSession, sink: ListSink) -> None:
         await say(session, "when do we deploy?")
         assert [item.message.note for item in session.view.items] == [None, None]
 
@@ -368,7 +369,7 @@ def test_switched_off_nothing_is_shown(folder: Path) -> None:
 
 
 def test_a_directory_that_is_not_there_costs_nothing(tmp_path: Path) -> None:
-    async def do(session: Session, sink: ListSink) -> None:
+    async def do(session: LiveSession, sink: ListSink) -> None:
         await say(session, "when do we deploy?")
         assert [item.message.note for item in session.view.items] == [None, None]
 

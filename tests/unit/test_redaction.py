@@ -13,17 +13,18 @@ from typing import Any
 import anyio
 import pytest
 
-from perdure import Message, Session, Settings, compact, create_session
+from perdure import Message, Settings
 from perdure.adapters.journal.home import secret_key
 from perdure.adapters.memory.notes import notes_path
 from perdure.adapters.sinks import ListSink
 from perdure.engine.background import Keepers
-from perdure.engine.compact import CompactionSuccess
+from perdure.engine.compact import CompactionSuccess, compact
+from perdure.engine.session import LiveSession
 from perdure.events import SecretsRedacted
 from perdure.memory.trust.secrets import MARK, redact, redact_json, redact_log, redact_record
 from perdure.transcript.blocks import Text, text_block
 from perdure.transcript.records import Pinned
-from perdure.wiring import SessionOptions, background
+from perdure.wiring import SessionOptions, background, create_session
 
 pytestmark = pytest.mark.unit
 KEY = b"k" * 32
@@ -64,7 +65,7 @@ def test_a_record_loses_a_long_value_everywhere_and_keeps_its_promises() -> None
 # --- a session ------------------------------------------------------------------------------------------------------
 
 
-def run(home: Path, do: Callable[[Session, Keepers], Awaitable[Any]], settings: Settings = ROOMY) -> ListSink:
+def run(home: Path, do: Callable[[LiveSession, Keepers], Awaitable[Any]], settings: Settings = ROOMY) -> ListSink:
     """A session in which a secret was said, called with, and answered; every event afterwards is free of it."""
     sink = ListSink()
 
@@ -109,7 +110,7 @@ def journal(home: Path) -> str:
 def test_the_record_of_a_compaction_has_no_secret_and_the_journal_keeps_the_bytes(tmp_path: Path) -> None:
     """SEC-5, CMP-5: the mark has the id that the home's key gives; what was said is in the journal as it came."""
 
-    async def do(session: Session, keepers: Keepers) -> None:
+    async def do(session: LiveSession, keepers: Keepers) -> None:
         assert isinstance(await compact(session, trigger="manual", focus=f"the token {TOKEN}"), CompactionSuccess)
         assert session.view.boundary is not None
         for message in session.view.boundary.summary:
@@ -124,7 +125,7 @@ def test_the_record_of_a_compaction_has_no_secret_and_the_journal_keeps_the_byte
 def test_a_pin_is_the_user_s_word(tmp_path: Path) -> None:
     """REL-14, SEC-5: what was pinned stays byte for byte, also where it looks like a secret."""
 
-    async def do(session: Session, keepers: Keepers) -> None:
+    async def do(session: LiveSession, keepers: Keepers) -> None:
         await session.record(Pinned(id="p1", text=f"always use {TOKEN}"))
         done = await compact(session, trigger="manual")
         assert (
@@ -138,7 +139,7 @@ def test_a_pin_is_the_user_s_word(tmp_path: Path) -> None:
 def test_notes_have_no_secret(tmp_path: Path) -> None:
     """SEC-5, SM-7: what code fills in; lines of the user's own are the user's."""
 
-    async def do(session: Session, keepers: Keepers) -> None:
+    async def do(session: LiveSession, keepers: Keepers) -> None:
         keepers.after_reply(session)
         await keepers.settle(session)
 
@@ -150,7 +151,7 @@ def test_notes_have_no_secret(tmp_path: Path) -> None:
 def test_with_redact_at_ingest_nothing_on_disk_has_it(tmp_path: Path) -> None:
     """SEC-5: the first use is redacted already; canary: no file of the home holds the value."""
 
-    async def do(session: Session, keepers: Keepers) -> None:
+    async def do(session: LiveSession, keepers: Keepers) -> None:
         text = session.view.items[0].message.blocks[0].value
         assert isinstance(text, Text) and "{{secret:github-token:" in text.text
 
@@ -171,7 +172,7 @@ def test_the_key_of_a_home_is_made_once_and_is_private(tmp_path: Path) -> None:
 def test_an_export_leaves_secrets_out_and_an_unchanged_one_does_not(tmp_path: Path) -> None:
     """SEC-5, ENG-6: what we write anew is redacted and says so; a log that goes out as it came in keeps its bytes."""
 
-    async def nothing(session: Session, keepers: Keepers) -> None: ...
+    async def nothing(session: LiveSession, keepers: Keepers) -> None: ...
 
     run(tmp_path, nothing)
     environ = {**os.environ, "HOME": str(tmp_path), "PERDURE_HOME": str(tmp_path)}

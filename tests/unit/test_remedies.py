@@ -149,7 +149,7 @@ def test_an_answer_is_asked_to_fit_where_servers_insist() -> None:
 
 
 def shown(view: ContextView) -> list[list[str]]:
-    return [[block.kind for block in item.visible] for item in view.items]
+    return [[block.type for block in item.visible] for item in view.items]
 
 
 def test_the_named_medium_goes() -> None:

@@ -8,8 +8,8 @@ import pytest
 from tests.memories import Desk, played
 from tests.services import serve
 
-from perdure import run_turn
 from perdure.engine.remember import NAME, UserMemoryRequests, approve
+from perdure.engine.turn import run_turn
 from perdure.events import MemoryAsked
 from perdure.testing import ScriptedModel
 from perdure.transcript.blocks import Text

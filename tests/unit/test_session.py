@@ -9,29 +9,19 @@ import anyio
 import msgspec
 import pytest
 
-from perdure import (
-    Front,
-    Message,
-    Session,
-    Settings,
-    Usage,
-    compact,
-    create_session,
-    memory_session,
-    open_session,
-    prepare,
-)
+from perdure import Message, Settings, Usage
 from perdure.context import groups
 from perdure.context.view import ContextView, project
-from perdure.engine.compact import CompactionFailure
-from perdure.engine.session import ModelWindow
+from perdure.engine.compact import CompactionFailure, compact
+from perdure.engine.session import LiveSession, ModelWindow
+from perdure.engine.turn import prepare
 from perdure.errors import ContextBlocked, MalformedBlock, PerdureError
 from perdure.testing import FakeUpstream, ModelRules, say, tool_use
 from perdure.testing.models import CountingIds, FixedClock
 from perdure.transcript.blocks import encode
 from perdure.transcript.messages import ResponseId
-from perdure.transcript.records import CompactionFailed
-from perdure.wiring import SessionOptions
+from perdure.transcript.records import CompactionFailed, Front
+from perdure.wiring import SessionOptions, create_session, memory_session, open_session
 
 pytestmark = pytest.mark.unit
 
@@ -120,7 +110,7 @@ def test_the_words_that_flattening_puts_in_never_change() -> None:
     assert groups.synthetic_result("t").raw == synthetic  # type: ignore[arg-type]
 
 
-async def _clearing_session(calls: int) -> tuple[Session, FakeUpstream]:
+async def _clearing_session(calls: int) -> tuple[LiveSession, FakeUpstream]:
     """A session of reads against the fake server, long enough that old results are cleared several times."""
     upstream = FakeUpstream(rules=ModelRules(window_tokens=60_000))
     session = await memory_session(

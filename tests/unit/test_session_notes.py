@@ -11,14 +11,15 @@ from typing import Any, TypeVar
 import anyio
 import pytest
 
-from perdure import Message, Session, Settings, compact, create_session, open_session
+from perdure import Message, Settings
 from perdure.adapters.memory.notes import notes_path
 from perdure.adapters.sinks import ListSink
 from perdure.compaction.from_notes import CURSOR, noted_plan
 from perdure.compaction.plan import CompactionPlan
 from perdure.engine.background import Keepers
-from perdure.engine.compact import CompactionFailure, CompactionSuccess
+from perdure.engine.compact import CompactionFailure, CompactionSuccess, compact
 from perdure.engine.notes import SessionNotes, digest
+from perdure.engine.session import LiveSession
 from perdure.events import (
     CompactionAttemptFailed,
     CompactionDone,
@@ -30,7 +31,7 @@ from perdure.events import (
 )
 from perdure.memory.notes import MARK, parse, template
 from perdure.transcript.blocks import text_block
-from perdure.wiring import SessionOptions, background
+from perdure.wiring import SessionOptions, background, create_session, open_session
 
 pytestmark = pytest.mark.unit
 T = TypeVar("T")
@@ -41,7 +42,9 @@ def events(sink: ListSink, kind: type[T]) -> list[T]:
     return [event for event in sink.events if isinstance(event, kind)]
 
 
-def run(home: Path, do: Callable[[Session, Keepers, ListSink], Awaitable[Any]], settings: Settings = SETTINGS) -> Any:
+def run(
+    home: Path, do: Callable[[LiveSession, Keepers, ListSink], Awaitable[Any]], settings: Settings = SETTINGS
+) -> Any:
     """Do something with a new session and its keepers; its directory is the first under `home`."""
 
     async def go() -> Any:
@@ -59,7 +62,7 @@ def run(home: Path, do: Callable[[Session, Keepers, ListSink], Awaitable[Any]], 
     return anyio.run(go)
 
 
-async def resumed(home: Path, settings: Settings = SETTINGS) -> tuple[Session, Keepers, ListSink]:
+async def resumed(home: Path, settings: Settings = SETTINGS) -> tuple[LiveSession, Keepers, ListSink]:
     sink = ListSink()
     session = await open_session(home, "s1", parts=SessionOptions(settings=settings, sink=sink))
     return session, background(session), sink
@@ -70,7 +73,7 @@ def notes_file(home: Path) -> Path:
     return notes_path(directory)
 
 
-async def talk(session: Session, keepers: Keepers | None, number: int = 0, *, tokens: int = 6_000) -> None:
+async def talk(session: LiveSession, keepers: Keepers | None, number: int = 0, *, tokens: int = 6_000) -> None:
     """A request, a command with a long result, and an answer without a call: a natural pause."""
     command = {"command": f"make step{number}"}
     call = {"type": "tool_use", "id": f"call-{number}", "name": "Bash", "input": command}
@@ -89,7 +92,7 @@ async def talk(session: Session, keepers: Keepers | None, number: int = 0, *, to
 def test_notes_without_any_model(tmp_path: Path) -> None:
     """SM-7, SM-1, SM-5, SM-8: private, ten sections, and a cursor with the content hash after success."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await talk(session, keepers)
         path = notes_file(tmp_path)
         text = path.read_text()
@@ -110,7 +113,7 @@ def test_notes_without_any_model(tmp_path: Path) -> None:
 def test_when(tmp_path: Path) -> None:
     """SM-2, SM-8: not before 5,000 tokens, only for the main loop, and the reason is said."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await talk(session, keepers, tokens=300)
         assert [event.reason for event in events(sink, NotesSkipped)] == ["too_small"]
         await talk(session, None, 1)
@@ -131,7 +134,7 @@ def test_when(tmp_path: Path) -> None:
 def test_the_off_switch(tmp_path: Path) -> None:
     """SM-9."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await talk(session, keepers)
         assert not notes_file(tmp_path).parent.exists() and not events(sink, NotesSkipped)
 
@@ -141,7 +144,7 @@ def test_the_off_switch(tmp_path: Path) -> None:
 def test_never_while_a_compaction_runs(tmp_path: Path) -> None:
     """SM-2: it is put off, and done at the next answer."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await talk(session, None)
         keepers.after_reply(session)
         with session.compacting():  # before the work got its first turn
@@ -156,7 +159,7 @@ def test_never_while_a_compaction_runs(tmp_path: Path) -> None:
 def test_edits_of_the_user_stay(tmp_path: Path) -> None:
     """SM-6: also below the mark, and in a session that is opened again."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await talk(session, keepers)
         path = notes_file(tmp_path)
         text = path.read_text()
@@ -194,7 +197,7 @@ def test_edits_of_the_user_stay(tmp_path: Path) -> None:
 def test_a_file_emptied_or_broken_by_hand(tmp_path: Path, content: bytes, what: str) -> None:
     """SM-6: said, made again beside it, never overwritten."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await talk(session, keepers)
         path = notes_file(tmp_path)
         path.write_bytes(content)
@@ -210,7 +213,7 @@ def test_a_file_emptied_or_broken_by_hand(tmp_path: Path, content: bytes, what: 
 def test_a_section_that_was_deleted_comes_back(tmp_path: Path) -> None:
     """SM-1, SM-6."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await talk(session, keepers)
         path = notes_file(tmp_path)
         path.write_text("# Worklog\n- mine\n")
@@ -227,7 +230,7 @@ def test_a_section_that_was_deleted_comes_back(tmp_path: Path) -> None:
 def test_a_failed_update_moves_no_cursor(tmp_path: Path) -> None:
     """SM-5, SM-8: the id is recorded only after a successful update; the turn doesn't notice."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         [notes] = session.services.keepers
         assert isinstance(notes, SessionNotes)
         notes_file(tmp_path).parent.write_text("a file in the way")
@@ -241,7 +244,7 @@ def test_a_failed_update_moves_no_cursor(tmp_path: Path) -> None:
 def test_after_a_crash_between_the_file_and_the_journal(tmp_path: Path) -> None:
     """SM-5, SM-6: the notes know more than the id says, never less; code still knows its own lines."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await talk(session, keepers)
         await talk(session, None, 1)
         [notes] = session.services.keepers
@@ -266,7 +269,7 @@ def test_after_a_crash_between_the_file_and_the_journal(tmp_path: Path) -> None:
 def test_a_save_while_we_write_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SM-6: what was saved in between is read again first."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await talk(session, keepers)
         path, [notes] = notes_file(tmp_path), session.services.keepers
         assert isinstance(notes, SessionNotes)
@@ -292,7 +295,7 @@ def test_the_users_own_template(tmp_path: Path) -> None:
     config.mkdir(parents=True)
     (config / "template.md").write_text("# Worklog\n_what was done_\n\n# Names\n_who is who_\n")
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await talk(session, keepers)
         assert [one.title for one in parse(notes_file(tmp_path).read_text()).sections] == ["Worklog", "Names"]
 
@@ -302,7 +305,7 @@ def test_the_users_own_template(tmp_path: Path) -> None:
 # --- compaction -----------------------------------------------------------------------------------------------------
 
 
-async def filled(session: Session, keepers: Keepers | None, turns: int = 6) -> None:
+async def filled(session: LiveSession, keepers: Keepers | None, turns: int = 6) -> None:
     for number in range(turns):
         await talk(session, keepers, number)
 
@@ -315,7 +318,7 @@ def reasons(sink: ListSink) -> list[str]:
 def test_compaction_from_the_notes(tmp_path: Path) -> None:
     """CMP-1, CMP-2: notes with the path, user words and ledger, and the latest messages word for word."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await filled(session, keepers)
         path = notes_file(tmp_path)
         path.write_text(path.read_text().replace(MARK, f"The customer is Ada.\n{MARK}", 1))
@@ -340,7 +343,7 @@ def test_compaction_from_the_notes(tmp_path: Path) -> None:
 def test_what_the_notes_dont_cover_is_kept(tmp_path: Path) -> None:
     """CMP-2: the window starts behind the last summarised message, however much came since."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await filled(session, keepers, 6)
         cursor = session.view.state.cursors[CURSOR].message
         at = session.view.positions[cursor]
@@ -357,7 +360,7 @@ def test_what_the_notes_dont_cover_is_kept(tmp_path: Path) -> None:
 def test_over_the_trigger(tmp_path: Path) -> None:
     """CMP-2, SM-8: a result over the trigger is refused with both numbers, and the ledger is next."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await filled(session, keepers, 5)
         for number in range(20, 26):
             await talk(session, None, number)
@@ -373,7 +376,7 @@ def test_over_the_trigger(tmp_path: Path) -> None:
 def test_reason_codes(tmp_path: Path) -> None:
     """CMP-2, SM-8: no notes, an empty template, no id, and a boundary of another strategy."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await filled(session, None)
         path, [notes] = notes_file(tmp_path), session.services.keepers
         session.configure(replace(session.settings, keep_min_tokens=2_000))
@@ -412,7 +415,7 @@ def test_reason_codes(tmp_path: Path) -> None:
 def test_a_resumed_session_finds_its_notes(tmp_path: Path) -> None:
     """CMP-2, SM-5: the id is in the journal; a resumed session whose file is gone says so."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await filled(session, keepers)
 
     run(tmp_path, do)
@@ -443,7 +446,7 @@ def test_a_resumed_session_finds_its_notes(tmp_path: Path) -> None:
 def test_a_running_update(tmp_path: Path, age: float, is_awaited: bool) -> None:
     """CMP-2: waited for, up to 15 s; one that runs for over 60 s is stale and ignored."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await filled(session, keepers)
         [notes] = session.services.keepers
         assert isinstance(notes, SessionNotes)
@@ -467,7 +470,7 @@ def test_a_running_update(tmp_path: Path, age: float, is_awaited: bool) -> None:
 def test_a_compaction_finds_its_work_prepared(tmp_path: Path) -> None:
     """CMP-2, SPD-2: the same window and words as from cold, and nothing prepared is used for another view."""
 
-    async def do(session: Session, keepers: Keepers, sink: ListSink) -> None:
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await filled(session, keepers, 14)
         [notes] = session.services.keepers
         assert isinstance(notes, SessionNotes) and notes.prepared is not None and notes.cursor is not None

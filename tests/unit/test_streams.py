@@ -273,4 +273,4 @@ def test_whole_blocks_are_kept_but_never_thinking_at_the_end() -> None:
     partial.take(BlockDone(1, text_block("hello")))
     partial.take(BlockDone(2, thought))
     partial.take(ToolInputDelta(3, "Read", '{"p'))
-    assert [one.kind for one in partial.kept()] == ["thinking", "text"]
+    assert [one.type for one in partial.kept()] == ["thinking", "text"]

@@ -38,7 +38,7 @@ class ToolBatch:
 
     @classmethod
     def of(cls, uses: Sequence[ToolUse], prompt: MessageId) -> ToolBatch:
-        return cls(tuple(ToolInvocation(use.id, use.name, use.arguments(), prompt) for use in uses))
+        return cls(tuple(ToolInvocation(use.id, use.name, use.input, prompt) for use in uses))
 
     def messages(self) -> tuple[Message, ...]:
         """The results in the order of the calls, and what follows them. Calls without one were interrupted."""

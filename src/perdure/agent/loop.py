@@ -168,7 +168,7 @@ class AgentServices:
     cleanup: Callable[[], object] = lambda: None
 
 
-class Agent:
+class AgentLoop:
     """A small coding agent on a session, a model and a machine. Made by `perdure.wiring.agent`.
 
     One prompt at a time: `say` runs until the model calls for nothing more. `interrupt` ends it from anywhere; the
@@ -407,7 +407,7 @@ class Agent:
             prompt=self.desk.prompt,
             system="\n\n".join(part for part in (self.options.system, scope.body) if part),
         )
-        child = Agent(session, self.model, self.desk.machine, self._crew, options=options)
+        child = AgentLoop(session, self.model, self.desk.machine, self._crew, options=options)
         child.desk.subagents = None
         child.desk.noting, child.desk.failures = self.desk.noting or self.session, self.desk.failures
         return child

@@ -318,5 +318,5 @@ def _text(block: Block) -> Iterator[str]:
     elif isinstance(value, ToolResult):
         for part in value.parts():
             yield from _text(part)
-    elif block.kind not in ("image", "document"):
+    elif block.type not in ("image", "document"):
         yield block.raw.decode("utf-8", "replace")

@@ -76,7 +76,7 @@ def _joins_loops(view: ContextView, first: int, last: int) -> bool:
 
 def _todos(view: ContextView, position: int, block: int) -> list[tuple[str, str]]:
     value = view.items[position].message.blocks[block].value
-    arguments: dict[str, Any] = value.arguments() if isinstance(value, ToolUse) else {}
+    arguments: dict[str, Any] = value.input if isinstance(value, ToolUse) else {}
     entries = arguments.get("todos") or arguments.get("plan") or []
     if not isinstance(entries, list):
         return []

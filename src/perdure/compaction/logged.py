@@ -130,7 +130,7 @@ def _clearing(step: LoggedMicrocompaction) -> MakeRecord:
         attachments = tuple(i for i in dict.fromkeys(step.attachments) if _is_attachment(view, i))
         for identity in attachments:
             for index, block in enumerate(view.items[view.positions[identity]].shown):
-                if block is not None and block.kind == "text":
+                if block is not None and block.type == "text":
                     changes.append(BlockChange(identity, index, msgspec.Raw(text_block(ATTACHMENT_CLEARED).raw)))
         if not changes:
             return None

@@ -109,7 +109,7 @@ def _choose(view: ContextView, cuts: list[int], bounds: _KeepBounds) -> int | No
             position -= 1
             item = view.items[position]
             tokens += 0 if item.is_hidden else item.size.base
-            spoken += any(block.kind == "text" for block in item.visible)
+            spoken += any(block.type == "text" for block in item.visible)
         if tokens > bounds.most:
             break
         best = cut if cut < len(view.items) else best
@@ -429,7 +429,7 @@ def _frozen(view: ContextView, position: int, *, drops_thinking: bool) -> list[B
     item = view.items[position]
     changes = []
     for index, (said, shown) in enumerate(zip(item.message.blocks, item.shown, strict=True)):
-        if shown is None or (drops_thinking and shown.kind in THINKING):
+        if shown is None or (drops_thinking and shown.type in THINKING):
             changes.append(BlockChange(message=item.message.id, block=index))
         elif shown is not said:
             changes.append(BlockChange(message=item.message.id, block=index, to=msgspec.Raw(shown.raw)))
@@ -570,4 +570,4 @@ def is_due(view: ContextView, facts: Facts) -> bool:
     if wanted is None or not wanted.is_accepted or not facts.settings.compact or facts.source in HELPER_SOURCES:
         return False
     loop = open_loop(view)
-    return loop is None or not any(block.kind in THINKING for item in view.items[loop:] for block in item.visible)
+    return loop is None or not any(block.type in THINKING for item in view.items[loop:] for block in item.visible)

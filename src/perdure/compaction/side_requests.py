@@ -117,7 +117,7 @@ def fork_request(
 
 def can_go_on(reply: Reply) -> bool:
     """Whether an answer can be sent back for another turn: it says something, and no tool of the provider's is open."""
-    return all(block.kind in _GOES_BACK for block in reply.blocks) and any(_is_sent(block) for block in reply.blocks)
+    return all(block.type in _GOES_BACK for block in reply.blocks) and any(_is_sent(block) for block in reply.blocks)
 
 
 def _end_of_answer(view: ContextView) -> int:
@@ -171,7 +171,7 @@ def _waits_for_server(groups: Sequence[MessageGroup]) -> bool:
 def _exchange(one: ForkTurn, about: ModelInfo) -> list[MessageGroup]:
     """The answer and what it was told, as API messages."""
     first = 0  # no item of the view stands in them
-    blocks = [WireBlock(block.raw, block.kind) for block in one.reply.blocks if _is_sent(block)]
+    blocks = [WireBlock(block.raw, block.type) for block in one.reply.blocks if _is_sent(block)]
     said = MessageGroup("assistant", first, blocks, calls=[call for call, _, _ in one.results])
     told = MessageGroup("user", first)
     for call, text, is_error in one.results:

@@ -108,7 +108,7 @@ def _scope(view: ContextView, span: tuple[int, int]) -> str:
 def _quoted(view: ContextView, position: int) -> str:
     """How a message begins, for the model to find it by; what it says is said before, and can order nothing here."""
     item = view.items[position]
-    texts = (" ".join(block_text(block).split()) for block in item.visible if block.kind not in THINKING)
+    texts = (" ".join(block_text(block).split()) for block in item.visible if block.type not in THINKING)
     text = next((text for text in texts if text), item.message.role)
     return f"“{text[:_QUOTED_CHARS]}”"
 
@@ -166,7 +166,7 @@ def fault_of(reply: Reply, facts: Facts) -> str | None:
     if reply.stop_reason == "refusal":
         return f"refused: {FAILED}: the model refused"
     has_tags = _tagged(reply.text) is not None
-    if any(block.kind == "tool_use" for block in reply.blocks) and not has_tags:
+    if any(block.type == "tool_use" for block in reply.blocks) and not has_tags:
         return CALLED_TOOL
     text = summary_in(reply)
     if text is None:
@@ -390,11 +390,11 @@ def _result_named(part: WireBlock) -> WireBlock:
     if not isinstance(value, ToolResult) or value.content is None or isinstance(value.content, str):
         return part
     inner = value.parts()
-    if not any(one.kind in _MEDIA for one in inner):
+    if not any(one.type in _MEDIA for one in inner):
         return part
     fields: dict[str, Any] = msgspec.json.decode(part.raw, type=dict[str, msgspec.Raw])
     fields["content"] = [
-        msgspec.Raw(text_block(f"[{one.kind}]").raw if one.kind in _MEDIA else one.raw) for one in inner
+        msgspec.Raw(text_block(f"[{one.type}]").raw if one.type in _MEDIA else one.raw) for one in inner
     ]
     return part._replace(raw=encode(fields))
 

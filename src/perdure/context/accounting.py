@@ -236,13 +236,13 @@ def _entry(
     if isinstance(value, ToolResult):
         yield from _result(view, value, weight, reads)
     elif isinstance(value, ServerToolResult):
-        yield _CountedShare(_CategoryKey("tool results", names.get(ToolUseId(value.tool_use_id), block.kind)), weight)
+        yield _CountedShare(_CategoryKey("tool results", names.get(ToolUseId(value.tool_use_id), block.type)), weight)
     elif isinstance(value, ToolUse | ServerToolUse):
         names[ToolUseId(value.id)] = value.name
         yield _CountedShare(_CategoryKey("tool requests", value.name), weight)
     else:
         yield _CountedShare(
-            _CategoryKey(_plain(block.kind, item.message.role, item.message.origin, item.message.note)), weight
+            _CategoryKey(_plain(block.type, item.message.role, item.message.origin, item.message.note)), weight
         )
 
 
@@ -268,7 +268,7 @@ def _result(view: ContextView, value: ToolResult, weight: int, reads: RepeatedRe
     name = call.name if call else "unknown"
     images = 0
     if not isinstance(value.content, str):
-        sizes = [block_size(part).live for part in value.parts() if part.kind == "image"]
+        sizes = [block_size(part).live for part in value.parts() if part.type == "image"]
         images = min(weight, sum(sizes))
         if sizes:
             yield _CountedShare(_CategoryKey("images"), images, len(sizes), 0)

@@ -173,9 +173,9 @@ def _passed_by(view: ContextView, last: int, cleared: set[ToolUseId]) -> tuple[l
             size = item.sizes[index]
             if min(size.base, size.live) <= _WORTH_TOKENS:
                 continue
-            if message.note in OLD_ATTACHMENTS and block.kind == "text":
+            if message.note in OLD_ATTACHMENTS and block.type == "text":
                 attachments.append(BlockChange(message=message.id, block=index, to=_raw(ATTACHMENT_CLEARED)))
-            elif block.kind == "image":
+            elif block.type == "image":
                 images.append(
                     BlockChange(message=message.id, block=index, to=_raw(IMAGE_CLEARED.format(id=message.id)))
                 )

@@ -69,14 +69,14 @@ def thinking_loops(view: ContextView) -> list[tuple[int, int]]:
                 loops.append((start, position - 1))
             start, holds = position, False
         elif not holds:
-            holds = any(block.kind in THINKING for block in item.visible)
+            holds = any(block.type in THINKING for block in item.visible)
     if holds and len(view.items) - 1 > start:
         loops.append((start, len(view.items) - 1))
     return loops
 
 
 def _answers(view: ContextView, position: int) -> bool:
-    return any(block.kind == "tool_result" for block in view.items[position].message.blocks)
+    return any(block.type == "tool_result" for block in view.items[position].message.blocks)
 
 
 def follows_results(view: ContextView, position: int) -> bool:

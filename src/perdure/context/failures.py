@@ -322,6 +322,6 @@ def without_refused_thinking(
         for position, item in enumerate(view.items)
         if not item.is_hidden
         for index, block in enumerate(item.shown)
-        if block is not None and block.kind in THINKING and (position, index) >= start
+        if block is not None and block.type in THINKING and (position, index) >= start
     )
     return (ThinkingDropped(changes=changes, reason="refused by the provider"),) if changes else ()

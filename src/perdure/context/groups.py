@@ -99,11 +99,11 @@ def shown_media(view: ContextView) -> Iterator[Medium]:
         for index, block in enumerate(item.shown):
             if block is None:
                 continue
-            if block.kind in _MEDIA:
+            if block.type in _MEDIA:
                 yield position, index, -1, len(block.raw)
             elif isinstance(block.value, ToolResult) and not isinstance(block.value.content, str):
                 for number, part in enumerate(block.value.parts()):
-                    if part.kind in _MEDIA:
+                    if part.type in _MEDIA:
                         yield position, index, number, len(part.raw)
 
 
@@ -122,7 +122,7 @@ def without_media(
 
 
 def _placeholder(block: Block, identity: str, words: str) -> Block:
-    return text_block(words.format(kind=block.kind.capitalize(), id=identity))
+    return text_block(words.format(kind=block.type.capitalize(), id=identity))
 
 
 def _result_without(block: Block, parts: set[int], words: str) -> bytes:
@@ -294,7 +294,7 @@ def with_words(groups: Sequence[MessageGroup], text: str, protocol: str) -> list
 
 def _holds_media(result: WireBlock) -> bool:
     value = Block(result.raw).value
-    return isinstance(value, ToolResult) and any(part.kind != "text" for part in value.parts())
+    return isinstance(value, ToolResult) and any(part.type != "text" for part in value.parts())
 
 
 def _forget(flat: _FlatView, position: int) -> None:
@@ -354,7 +354,7 @@ def _add_assistant(groups: list[MessageGroup], item: ViewItem, position: int) ->
 def _is_stray(groups: list[MessageGroup], item: ViewItem, block: Block) -> bool:
     """Whether a block is the result of a call of the provider's own that stands nowhere before it."""
     value = block.value
-    if block.kind not in SERVER_RESULTS or not isinstance(value, ServerToolResult):
+    if block.type not in SERVER_RESULTS or not isinstance(value, ServerToolResult):
         return False
     if value.tool_use_id in _server_ids(item.visible, SERVER_CALLS):
         return False
@@ -366,7 +366,7 @@ def _is_stray(groups: list[MessageGroup], item: ViewItem, block: Block) -> bool:
 
 def _server_ids(blocks: Iterable[Block], kinds: Collection[str]) -> set[str]:
     """The ids of the provider's own calls, or of those that its results answer."""
-    values = (block.value for block in blocks if block.kind in kinds)
+    values = (block.value for block in blocks if block.type in kinds)
     return {v.id if isinstance(v, ServerToolUse) else getattr(v, "tool_use_id", "") for v in values}
 
 
@@ -467,9 +467,9 @@ def _sent(item: ViewItem) -> Iterator[tuple[int, Block]]:
 def _part(block: Block, position: int, index: int) -> WireBlock:
     """A block's bytes, without what the API would refuse: a breakpoint of its sender's, empty text inside a result."""
     raw = block.raw
-    if b'"cache_control"' in raw or (block.kind == "tool_result" and b'""' in raw):
+    if b'"cache_control"' in raw or (block.type == "tool_result" and b'""' in raw):
         raw = _cleaned(raw)
-    return WireBlock(raw, block.kind, position, index)
+    return WireBlock(raw, block.type, position, index)
 
 
 def _cleaned(raw: bytes) -> bytes:

@@ -62,10 +62,10 @@ def media_of(item: ViewItem) -> int:
     """Images and documents that an item shows, also inside results."""
     total = 0
     for block in item.visible:
-        if block.kind in ("image", "document"):
+        if block.type in ("image", "document"):
             total += 1
         elif isinstance(block.value, ToolResult) and not isinstance(block.value.content, str):
-            total += sum(part.kind in ("image", "document") for part in block.value.parts())
+            total += sum(part.type in ("image", "document") for part in block.value.parts())
     return total
 
 
@@ -99,7 +99,7 @@ class ResultInView:
 
 def call_of(use: ToolUse, position: int, block: int) -> CallInView:
     """The call with the file it names, if any."""
-    arguments = use.arguments()
+    arguments = use.input
     path = next((arguments[key] for key in PATH_KEYS if isinstance(arguments.get(key), str)), None)
     span = _span(arguments) if path else ""
     return CallInView(ToolUseId(use.id), use.name, position, block, path, span)
@@ -125,7 +125,7 @@ def last_response(items: list[ViewItem]) -> int:
 def thoughts(item: ViewItem) -> list[int]:
     """The blocks of the message as said that hold signed thinking: what a provider wants back in an open loop."""
     blocks = enumerate(item.message.blocks)
-    return [index for index, block in blocks if block.kind in THINKING and is_signed(block)]
+    return [index for index, block in blocks if block.type in THINKING and is_signed(block)]
 
 
 def is_signed(block: Block) -> bool:
@@ -140,4 +140,4 @@ def has_lost_thinking(item: ViewItem) -> bool:
 
 def item_has_results(item: ViewItem) -> bool:
     """Whether the message brings tool results, so that nobody spoke in it."""
-    return any(block.kind == "tool_result" for block in item.message.blocks)
+    return any(block.type == "tool_result" for block in item.message.blocks)

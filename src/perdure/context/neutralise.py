@@ -44,12 +44,12 @@ def _changes(view: ContextView, takes_words: bool, tokens: bool) -> Iterator[Blo
         if item.is_hidden or message.role != "user" or message.origin not in ("user", "tool"):
             continue
         blocks = list(enumerate(zip(message.blocks, item.shown, strict=True)))
-        for is_text, run in groupby(blocks, key=lambda one: one[1][0].kind == "text"):
+        for is_text, run in groupby(blocks, key=lambda one: one[1][0].type == "text"):
             fresh = [(index, said.raw) for index, (said, shown) in run if shown is said]
             if is_text:
                 made = neutral_texts([raw for _, raw in fresh], tokens=tokens) if takes_words else []
             else:
-                fresh = [(index, raw) for index, raw in fresh if message.blocks[index].kind in _KINDS]
+                fresh = [(index, raw) for index, raw in fresh if message.blocks[index].type in _KINDS]
                 made = [neutral(raw, tokens=tokens) for _, raw in fresh]
             for (index, raw), clean in zip(fresh, made, strict=False):
                 if clean is not raw:

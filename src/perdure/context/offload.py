@@ -48,7 +48,7 @@ def with_text(view: ContextView, identity: ToolUseId, text: str, *, keep_media: 
     fields: dict[str, Any] = msgspec.json.decode(block.raw, type=dict[str, msgspec.Raw])
     media: list[Any] = []
     if keep_media and isinstance(block.value, ToolResult):
-        media = [msgspec.Raw(part.raw) for part in block.value.parts() if part.kind != "text"]
+        media = [msgspec.Raw(part.raw) for part in block.value.parts() if part.type != "text"]
     fields["content"] = [{"type": "text", "text": text}, *media] if media else text
     return BlockChange(message=item.message.id, block=result.block, to=msgspec.Raw(encode(fields)))
 

@@ -78,7 +78,7 @@ def _sources(view: ContextView, memories: Mapping[str, Origin], own: str) -> Ite
 
 
 def _outside(view: ContextView, block: Block, memories: Mapping[str, Origin], own: str) -> Origin:
-    if block.kind.startswith("web_"):
+    if block.type.startswith("web_"):
         return "web"
     if not isinstance(block.value, ToolResult):
         return "tool"
@@ -86,7 +86,7 @@ def _outside(view: ContextView, block: Block, memories: Mapping[str, Origin], ow
     if call is None or call.name != own:
         return "web" if call is not None and call.name in _WEB_TOOLS else "tool"
     use = view.items[call.position].message.blocks[call.block].value
-    path = use.arguments().get("path") if isinstance(use, ToolUse) else None
+    path = use.input.get("path") if isinstance(use, ToolUse) else None
     return memories.get(path.rstrip("/"), "assistant") if isinstance(path, str) else "assistant"
 
 
@@ -157,7 +157,7 @@ def user_messages(
 
 def writes_memory(use: ToolUse, where: str, arguments: Mapping[str, Any] | None = None) -> bool:
     """Whether a call writes memories itself: by a tool for that, or by editing a file in their directory."""
-    given = use.arguments() if arguments is None else arguments
+    given = use.input if arguments is None else arguments
     name = use.name.rpartition("__")[2].lower()
     if name in MEMORY_TOOLS:
         return given.get("command") != "view"

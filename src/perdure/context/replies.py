@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from perdure.transcript.blocks import Block
+from perdure.transcript.blocks import Block, ToolUse
 from perdure.transcript.messages import ResponseId, Usage
 
 WireProtocol = Literal["anthropic", "openai"]
@@ -86,10 +86,23 @@ class ProviderEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A whole answer.
+    """A model's whole answer.
 
-    `usage` is the size of the context (its last sampling step, when the provider reports several); `billed` is the
-    sum that is paid for, when it differs. Neither is there when nothing was reported.
+    Attributes:
+        response: its id, as the provider gave it.
+        model: who answered.
+        blocks: its content; each has a `type`, and a `value` to read.
+        stop_reason: why it ended, such as `end_turn` or `tool_use`.
+        usage: the size of the context in tokens (the last sampling step, when the provider reports several), if
+            anything was reported.
+        billed: what is paid for, when that differs.
+        edits: what the provider did to the context by itself.
+
+    Example:
+        from perdure.testing import ScriptedModel
+        reply = await session.run("What is 6 times 7?", ScriptedModel(["42"]))
+        assert reply.text == "42"
+        assert [block.type for block in reply.blocks] == ["text"]
     """
 
     response: ResponseId
@@ -106,17 +119,22 @@ class Reply:
         return not any(_says_something(block) for block in self.blocks)
 
     @property
+    def tool_uses(self) -> tuple[ToolUse, ...]:
+        """The tools that the model wants used: `id`, `name`, and `input`, an object. The next prompt answers all."""
+        return tuple(block.value for block in self.blocks if isinstance(block.value, ToolUse))
+
+    @property
     def text(self) -> str:
         """All its text."""
         return "\n\n".join(text for block in self.blocks if (text := _text(block)))
 
 
 def _text(block: Block) -> str:
-    return str(getattr(block.value, "text", "")) if block.kind == "text" else ""
+    return str(getattr(block.value, "text", "")) if block.type == "text" else ""
 
 
 def _says_something(block: Block) -> bool:
-    return bool(_text(block).strip()) if block.kind == "text" else block.kind not in _THINKING
+    return bool(_text(block).strip()) if block.type == "text" else block.type not in _THINKING
 
 
 @dataclass(slots=True)

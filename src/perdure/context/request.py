@@ -68,7 +68,7 @@ def _messages(group: MessageGroup) -> list[dict[str, Any]]:
     results = [b.value for b in blocks if isinstance(b.value, ToolResult)]
     messages = [_tool_message(value) for value in results]
     content = [part for value in results for part in _media(value)]
-    content += [part for b in blocks if b.kind != "tool_result" for part in _user_part(b)]
+    content += [part for b in blocks if b.type != "tool_result" for part in _user_part(b)]
     if content:
         only = content[0]["text"] if len(content) == 1 and content[0]["type"] == "text" else None
         messages.append({"role": "user", "content": only or content})
@@ -94,10 +94,10 @@ def _assistant(blocks: list[Block]) -> dict[str, Any]:
 
 def _arguments(use: ToolUse) -> str:
     """The arguments as the string they came as; `_raw` holds one that was no JSON."""
-    arguments = use.arguments()
+    arguments = use.input
     if set(arguments) == {"_raw"}:
         return str(arguments["_raw"])
-    return bytes(use.input).decode("utf-8", "replace")
+    return bytes(use.raw_input).decode("utf-8", "replace")
 
 
 def _tool_message(value: ToolResult) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _tool_message(value: ToolResult) -> dict[str, Any]:
 def _media(value: ToolResult) -> list[dict[str, Any]]:
     if isinstance(value.content, str):
         return []
-    return [part for block in value.parts() if block.kind != "text" for part in _user_part(block)]
+    return [part for block in value.parts() if block.type != "text" for part in _user_part(block)]
 
 
 def _user_part(block: Block) -> list[dict[str, Any]]:
@@ -126,7 +126,7 @@ def _user_part(block: Block) -> list[dict[str, Any]]:
             return [{"type": "text", "text": str(value.source.get("data", ""))}]
         data = f"data:{value.source.get('media_type', 'application/pdf')};base64,{value.source.get('data', '')}"
         return [{"type": "file", "file": {"filename": value.title or "document.pdf", "file_data": data}}]
-    if block.kind in _OWN_PARTS:
+    if block.type in _OWN_PARTS:
         return [msgspec.json.decode(block.raw)]
     return [{"type": "text", "text": block.raw.decode("utf-8", "replace")}]
 

@@ -53,7 +53,7 @@ def is_postponed(view: ContextView, position: int, facts: Facts) -> bool:
     loop = open_loop(view)
     if loop is None or facts.size(view) >= facts.limits.block:
         return False
-    return any(block.kind in THINKING for item in view.items[max(position, loop) :] for block in item.visible)
+    return any(block.type in THINKING for item in view.items[max(position, loop) :] for block in item.visible)
 
 
 def dropped_thinking(view: ContextView, position: int, facts: Facts) -> ThinkingDropped | None:
@@ -70,7 +70,7 @@ def dropped_thinking(view: ContextView, position: int, facts: Facts) -> Thinking
         for item in view.items[position:end]
         if not item.is_hidden
         for index, block in enumerate(item.shown)
-        if block is not None and block.kind in THINKING
+        if block is not None and block.type in THINKING
     )
     return ThinkingDropped(changes=changes, reason="thinking after an edit") if changes else None
 

@@ -80,9 +80,9 @@ def place(view: ContextView, item: ViewItem, position: int) -> None:
     view.worth.said(item.message, position)
     view.media += media_of(item)
     for index, block in enumerate(item.message.blocks):
-        if block.kind == "tool_use" and isinstance(block.value, ToolUse):
+        if block.type == "tool_use" and isinstance(block.value, ToolUse):
             apply_call(view, call_of(block.value, position, index))
-        elif block.kind == "tool_result" and isinstance(block.value, ToolResult):
+        elif block.type == "tool_result" and isinstance(block.value, ToolResult):
             apply_result(view, block.value, position, index)
 
 
@@ -235,7 +235,20 @@ class RewoundBranch:
 
 @dataclass(slots=True)
 class ContextView:
-    """What the model sees, and what there is to know about it. Change it only by `advance`; read it freely."""
+    """What the model sees, and what there is to know about it. Read it freely; only the engine changes it.
+
+    Attributes:
+        items: the messages in view, in their order, as they are shown.
+        front: what stands before them: model, system prompt and tools.
+        boundary: the last compaction, if there was one.
+        open_calls: the ids of tool uses that wait for their results.
+        state: what travels from one compaction to the next, such as pins and the title.
+
+    Example:
+        await session.append("Hello")
+        view: ContextView = session.view
+        assert view.items[0].message.role == "user" and not view.open_calls
+    """
 
     items: list[ViewItem] = field(default_factory=list)
     positions: dict[MessageId, int] = field(default_factory=dict)

@@ -46,7 +46,7 @@ class WorthlessResults:
         is_read = call.path and call.name in _READ_TOOLS and not result.is_error
         if is_read and not text.startswith(UNCHANGED):
             self._replaces(self._reads, (call.name, call.path or "", call.span), call.id, "superseded")
-        if len(text) < WORTH_CHARS or any(part.kind != "text" for part in result.parts()):
+        if len(text) < WORTH_CHARS or any(part.type != "text" for part in result.parts()):
             return
         self._replaces(self._texts, (call.name, text), call.id, "repeated")
         if is_chatter(text):

@@ -379,7 +379,7 @@ def _message(
 async def append_reply(session: LiveSession, about: ModelInfo, reply: Reply, request: ModelRequest) -> None:
     """The answer joins the conversation, with its usage and the id of its response (TURN-12)."""
     is_edited = bool(reply.edits) or b'"type":"compaction"' in request.body
-    is_edited = is_edited or any(block.kind == "compaction" for block in reply.blocks)
+    is_edited = is_edited or any(block.type == "compaction" for block in reply.blocks)
     note = PROVIDER_EDITED if is_edited else None
     watch(session, reply)
     await session.append(_message(about, reply.blocks, reply, reply.stop_reason, note=note))

@@ -164,7 +164,7 @@ class CompactionVeto(CompactionFailure):
     """A hook didn't want it. That is no failure of compaction, so the breaker doesn't count it (CMP-10)."""
 
 
-CompactionResult = CompactionSuccess | CompactionFailure
+CompactionOutcome = CompactionSuccess | CompactionFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ async def compact(
     record: str | None = None,
     focus: str = "",
     part: CompactionPart | None = None,
-) -> CompactionResult:
+) -> CompactionOutcome:
     """Replace old history, or a `part` of the view, by a record of it (CMP-6, CMP-8).
 
     `record` is a text to commit instead of what a strategy would write; it has to pass the same test. Raises

@@ -209,14 +209,14 @@ class ConsolidationKeeper:
         settings, clock, store = facts.settings, self.session.world.clock, self.memory.store
         seconds = settings.memory_consolidate_hours * HOUR_SECONDS
         wanted = settings.memory_consolidate_sessions
-        if not await store.is_due(self.session.name, clock.now(), seconds=seconds, sessions=wanted):
+        if not await store.is_due(self.session.id, clock.now(), seconds=seconds, sessions=wanted):
             return ()
         helpers = background_models(self.session).helpers
         limits = IndexLimits(settings.memory_index_lines, settings.memory_index_bytes)
         consolidator = Consolidator(self.memory, limits, session=self.session, models=helpers.extractor)
         try:
             async with store.alone():
-                stamp = Stamp(origin="assistant", at=clock.now(), session=self.session.name)
+                stamp = Stamp(origin="assistant", at=clock.now(), session=self.session.id)
                 if (await consolidator.run(stamp)).outcome != "changed":
                     await store.done(clock.now())
         except FolderBusy:

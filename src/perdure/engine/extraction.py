@@ -371,7 +371,7 @@ class ExtractionKeeper:
     # --- saving -----------------------------------------------------------------------------------------------------
 
     def _stamp(self, message: str, origin: Origin) -> Stamp:
-        return Stamp(origin=origin, at=self._now, session=self.session.name, message=message)
+        return Stamp(origin=origin, at=self._now, session=self.session.id, message=message)
 
     async def _save(self, change: SaveMemory, stamp: Stamp, tally: ExtractionCounts) -> None:
         """A memory and its line in the index, as one change; what waits already isn't proposed again."""

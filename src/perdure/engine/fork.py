@@ -219,7 +219,7 @@ async def _exchanged(fork: ForkResult, errand: ForkTask, said: Reply) -> ForkTur
 
 async def _answered(fork: ForkResult, errand: ForkTask, use: ToolUse) -> ForkToolResult:
     """The answer to one call: the tool's, where the permit allows it, else the permit's (SEC-3)."""
-    arguments = use.arguments()
+    arguments = use.input
     denial = errand.permit(use.name, arguments)
     if denial is not None:
         fork.denied += 1

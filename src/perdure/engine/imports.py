@@ -195,7 +195,7 @@ async def lines_again(
         found = [one for one in read_recordings(data, source.file) if one.session == source.session and one.messages]
         if not found:
             return None
-        session = await LiveSession.open(replace(world, journal=journal, calibrations=None), settings)
+        session = await LiveSession.load(replace(world, journal=journal, calibrations=None), settings)
         await import_recording(
             session, found[0], data, file=source.file, is_whole=source.is_whole, at=source.at or header.created
         )

@@ -117,7 +117,7 @@ class MemoryAccess:
 def stamp_of(session: LiveSession, origin: Origin) -> Stamp:
     """The stamp of a change that a session makes now: its message is the last that the user said."""
     asked = next((item.message.id for item in reversed(session.view.items) if spoken(item.message)), "")
-    return Stamp(origin=origin, at=session.world.clock.now(), session=session.name, message=asked)
+    return Stamp(origin=origin, at=session.world.clock.now(), session=session.id, message=asked)
 
 
 def memory_access(

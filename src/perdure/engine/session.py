@@ -27,7 +27,7 @@ from perdure.context.state import from_checkpoint
 from perdure.context.thinking import dropped_thinking, with_thinking
 from perdure.context.view import ContextView, advance, leaves_memory, reaches_back
 from perdure.engine.threads import run_aside
-from perdure.errors import CompactionRefused, PerdureError, PinRefused, RecordRefused
+from perdure.errors import CompactionRefused, PerdureError, PinRefused, RecordRefused, SessionClosed
 from perdure.events import (
     CacheDropped,
     CalibrationLearned,
@@ -156,9 +156,9 @@ class Services:
     agent: str | None = None  # of which sub-agent this is the conversation; hooks are told (CMP-10)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LiveSession:
-    """One conversation, open in this process. Open it with `LiveSession.open`; one task at a time may use it."""
+    """One conversation, open in this process. Open it with `LiveSession.load`; one task at a time may use it."""
 
     world: SessionPorts
     settings: Settings
@@ -166,8 +166,9 @@ class LiveSession:
     given_model: ModelSpec | None = None  # for certain; else the front's model decides
     given_window: ModelWindow | None = None
     is_read_only: bool = False
+    is_closed: bool = False
     services: Services = field(default_factory=Services)
-    name: str = ""  # the id of the session, as its journal has it
+    id: str = ""  # the id of the session, as its journal has it
     asked: Model | None = None  # whom the conversation was last held with in this process
     is_compacting: bool = False
     spent: tuple[
@@ -179,7 +180,7 @@ class LiveSession:
     _limits: tuple[object, Thresholds] | None = None
 
     @classmethod
-    async def open(
+    async def load(
         cls,
         world: SessionPorts,
         settings: Settings | None = None,
@@ -202,7 +203,7 @@ class LiveSession:
         for repair in loaded.repairs:
             world.sink.emit(JournalRepaired(repair.line, repair.what))
         session = cls(world, settings or Settings(), view, model, window, is_read_only, offsets=_offsets(loaded))
-        session.name = loaded.header.session
+        session.id = loaded.header.session
         session.spent = read(placed.record for placed in loaded.records)
         session._prune_offsets()
         if services is not None:
@@ -485,11 +486,14 @@ class LiveSession:
 
     async def close(self) -> None:
         """Re-append the metadata, so that listings find it in the tail, and let go of the journal (ENG-5)."""
+        if self.is_closed:
+            return
         try:
             if self.view.state.messages and not self.is_read_only:
                 self._learned()
                 await self._record((self._title(),))
         finally:
+            self.is_closed = True
             await self.world.journal.close()
 
     def _title(self) -> Titled:
@@ -504,6 +508,8 @@ class LiveSession:
             await self.world.blobs.put(tuple(contents.values()))
 
     async def _record(self, records: Iterable[Record]) -> None:
+        if self.is_closed:
+            raise SessionClosed(f"the session {self.id} is closed: open it again to go on")
         batch = tuple(records)
         receipt = await self.world.journal.append(batch)
         ratio = self.view.state.calibration.ratio
@@ -562,7 +568,7 @@ def _read(messages: Sequence[Message], settings: Settings, limits: MessageLimits
         check_limits(message, limits)
         message.check()
         is_expected = settings.provider_compaction or message.note == PROVIDER_EDITED
-        if not is_expected and any(block.kind == "compaction" for block in message.blocks):
+        if not is_expected and any(block.type == "compaction" for block in message.blocks):
             raise RecordRefused("a compaction block is taken only where the provider compacts: set provider_compaction")
         if settings.redact_at_ingest:
             done = [redact_json(bytes(raw), key) for raw in message.content]

@@ -67,7 +67,7 @@ async def run_pre_hooks(session: LiveSession, trigger: str, instructions: str) -
         told = PreCompact(
             trigger="manual" if trigger == "manual" else "auto",
             instructions=hooked.instructions,
-            session=session.name,
+            session=session.id,
             agent=session.services.agent,
             tokens=session.facts().size(session.view),
             window_tokens=session.limits.window,
@@ -88,7 +88,7 @@ async def run_post_hooks(session: LiveSession, boundary: Compacted) -> None:
     told = PostCompact(
         trigger="manual" if boundary.trigger == "manual" else "auto",
         strategy=boundary.strategy,
-        session=session.name,
+        session=session.id,
         agent=session.services.agent,
         summary=text,
         tokens_before=boundary.tokens_before,

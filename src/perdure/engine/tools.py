@@ -110,13 +110,23 @@ _SCHEMA: dict[str, Any] = {
 
 
 class RecallTool:
-    """Has a `definition` for a request's tools, and `run`, which gives the text of the tool's result."""
+    """The tool by which a model gets back what left its context.
+
+    Attributes:
+        name: `recall`, as the model calls it.
+
+    Example:
+        await session.set_prefix(tools=[recall_tool])
+        await session.append("The number is 7.")
+        text = await recall_tool.run(session, {"query": "number"})
+        assert "The number is 7." in text
+    """
 
     name = RECALL_TOOL
 
     @property
     def definition(self) -> dict[str, Any]:
-        """As the Messages API takes it."""
+        """As the Messages API takes it; `set_prefix` takes the tool itself."""
         return {"name": self.name, "description": prompts.source("recall_tool"), "input_schema": _SCHEMA}
 
     @property
@@ -125,7 +135,18 @@ class RecallTool:
         return encode(self.definition)
 
     async def run(self, session: LiveSession, arguments: Mapping[str, Any]) -> str:
-        """Answer a call. What can't be done is said in the text: a model can only go on from what it reads."""
+        """Answer a call of the model.
+
+        Args:
+            session: whose past is asked for.
+            arguments: the input of the tool use.
+
+        Returns:
+            The content of the result. What can't be done is said in it: a model can only go on from what it reads.
+
+        Example:
+            assert "recall failed" in await recall_tool.run(session, {"id": "unknown"})
+        """
         try:
             return await _answered(session, _checked(arguments))
         except PerdureError as e:
@@ -297,7 +318,17 @@ class MemoryToolResult:
 
 
 class MemoryTool:
-    """Has a `definition` for a request's tools, and `run`, which gives the tool's result."""
+    """The tool by which a model keeps memories that outlive the session.
+
+    Attributes:
+        name: `memory`, as the model calls it.
+        native: how Anthropic's API knows the tool by itself.
+
+    Example:
+        await session.set_prefix(tools=[memory_tool])
+        answer = await memory_tool.run(session, {"command": "view", "path": "/memories"})
+        assert answer.is_error  # a session in memory has no memories
+    """
 
     name = DERIVED_TOOL
     native: Mapping[str, str] = {"type": "memory_20250818", "name": DERIVED_TOOL}
@@ -313,7 +344,19 @@ class MemoryTool:
         return encode(self.definition)
 
     async def run(self, session: LiveSession, arguments: Mapping[str, Any]) -> MemoryToolResult:
-        """Answer a call. What can't be done is said in the text: a model can only go on from what it reads."""
+        """Answer a call of the model.
+
+        Args:
+            session: whose memories are meant, those of its project and of its user.
+            arguments: the input of the tool use.
+
+        Returns:
+            `text`, the content of the result, and `is_error`. What can't be done is said in it.
+
+        Example:
+            answer = await memory_tool.run(session, {"command": "view", "path": "/memories"})
+            print(answer.text)
+        """
         access = session.services.memories
         if access is None:
             return MemoryToolResult("Error: there is no persistent memory in this session", is_error=True)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from perdure.compaction.ledger.checkpoint import index_of, unread_bytes
 from perdure.compaction.passes import CHEAP_PASSES, CLOSING_PASSES, Pass
 from perdure.compaction.plan import is_due
@@ -38,7 +40,7 @@ from perdure.engine.ask import (
 from perdure.engine.background import Keepers
 from perdure.engine.compact import (
     CompactionFailure,
-    CompactionResult,
+    CompactionOutcome,
     CompactionSuccess,
     CompactionVeto,
     compact,
@@ -164,11 +166,38 @@ def _given_up(session: LiveSession, about: ModelInfo, action: Action) -> ModelGa
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A turn that is ready to be sent: the request, its size, and what compaction had to say, if it was due."""
+    """A request that is ready to be sent.
+
+    Attributes:
+        request: as the engine keeps it, with the blocks it is made of.
+        tokens: its size.
+        outcome: what compaction had to say, if it was due.
+
+    Example:
+        await session.append("Hello")
+        request = await session.prepare()
+        assert request.data["max_tokens"] > 0 and request.tokens > 0
+    """
 
     request: ModelRequest
     tokens: int
-    outcome: CompactionResult | None = None
+    outcome: CompactionOutcome | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The request's body, as it has to be sent for the provider's cache to know it again."""
+        return self.request.body
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The body as plain data, such as for `client.messages.create(**request.data)`."""
+        found: dict[str, Any] = msgspec.json.decode(self.request.body)
+        return found
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that the request needs beside those of any."""
+        return {"anthropic-beta": ",".join(self.request.betas)} if self.request.betas else {}
 
 
 async def prepare(
@@ -203,7 +232,7 @@ class ReadyView:
     """A view in shape for the next model call: its size, and what compaction had to say, if it was due."""
 
     tokens: int
-    outcome: CompactionResult | None = None
+    outcome: CompactionOutcome | None = None
 
 
 async def ready_view(session: LiveSession, source: str = "user", *, wanted: RequiredThinking = "said") -> ReadyView:
@@ -238,7 +267,7 @@ async def _pass_turn(session: LiveSession) -> None:
     await session.append(line)
 
 
-async def _compact_if_due(session: LiveSession, facts: Facts) -> CompactionResult | None:
+async def _compact_if_due(session: LiveSession, facts: Facts) -> CompactionOutcome | None:
     size = facts.size(session.view)
     level = pressure_at(size, facts.limits)
     session.world.sink.emit(CompactionChecked(size, level.value, facts.limits.usable, facts.source))

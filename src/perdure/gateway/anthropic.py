@@ -151,7 +151,7 @@ def _message(raw: msgspec.Raw) -> Message:
         parts = [] if is_text else list_of(said.content)
         blocks = [text_block(msgspec.json.decode(content))] if is_text else [Block(bytes(part)) for part in parts]
         if said.role in ("user", "assistant"):
-            note = PROVIDER_EDITED if any(block.kind == "compaction" for block in blocks) else None
+            note = PROVIDER_EDITED if any(block.type == "compaction" for block in blocks) else None
             return Message.of(said.role, blocks, note=note).check()  # type: ignore[arg-type]
         if said.role == "system":
             texts = "\n\n".join(str(getattr(block.value, "text", "")) for block in blocks)

@@ -74,7 +74,7 @@ class OpenAIProtocol:
         for raw in incoming.lead:
             fields = _fields(bytes(raw))
             try:
-                system += [msgspec.Raw(block.raw) for block in _parts(fields.get("content")) if block.kind == "text"]
+                system += [msgspec.Raw(block.raw) for block in _parts(fields.get("content")) if block.type == "text"]
             except (MalformedBlock, *UNREADABLE, AttributeError, TypeError, KeyError):
                 raise Unmanageable("malformed_message") from None
         tools = incoming.fields.get("tools")

@@ -67,7 +67,7 @@ class RecallReminder:
         is_shortened = view.frozen or view.cleared or view.snipped or view.collapses or view.boundary
         if moment != "behind" or not is_shortened or any(item.message.note == NAME for item in view.items):
             return ()
-        text = prompts.render("gateway_recall", session=session.name)
+        text = prompts.render("gateway_recall", session=session.id)
         (message,) = prepend_context((), {"What was left out": text})
         return (Message.of("user", list(message.blocks), origin="reminder", note=NAME),)
 
@@ -388,7 +388,7 @@ class CachedSession:
 
     @property
     def id(self) -> str:
-        return self.session.name
+        return self.session.id
 
     @property
     def tokens(self) -> int:
@@ -502,7 +502,7 @@ class TenantSessions:
         held = CachedSession(session, journal, background(session), sink, head, _place(cursors.get(ASKED)), route)
         held.is_shaped = is_shaped(session)
         held.names = {original(str(call)): str(call) for call in session.view.calls if original(str(call)) != call}
-        self.open[session.name] = held
+        self.open[session.id] = held
         self._heads[head.link] = held
         return held
 
@@ -636,9 +636,9 @@ def is_plain(message: Message) -> bool:
     if message.origin == "reminder":
         return False
     for block in message.blocks:
-        if block.kind == "tool_result" and neutralised_result(block.raw) is not block.raw:
+        if block.type == "tool_result" and neutralised_result(block.raw) is not block.raw:
             return False
-        if block.kind == "tool_use" and isinstance(block.value, ToolUse) and original(block.value.id) != block.value.id:
+        if block.type == "tool_use" and isinstance(block.value, ToolUse) and original(block.value.id) != block.value.id:
             return False
     return True
 

@@ -389,7 +389,7 @@ def _reply_digest(reply: Reply) -> bytes:
 
 
 def _answer(turn: GatewayTurn, reply: Reply) -> Message:
-    is_edited = bool(reply.edits) or any(block.kind == "compaction" for block in reply.blocks)
+    is_edited = bool(reply.edits) or any(block.type == "compaction" for block in reply.blocks)
     message = Message.of(
         "assistant",
         reply.blocks,

@@ -612,11 +612,11 @@ def _as_main(step: Step) -> Step:
 
 
 def _origin(entry: ClaudeCodeLine, content: list[Block]) -> Origin:
-    if any(block.kind == "tool_result" for block in content):
+    if any(block.type == "tool_result" for block in content):
         return "tool"
     if entry.is_compact_summary:
         return "summary"
-    first = content[0].value if content and content[0].kind == "text" else None
+    first = content[0].value if content and content[0].type == "text" else None
     text = getattr(first, "text", "")
     if text.startswith(_COMMAND_OUTPUT):
         return "system"

@@ -106,7 +106,7 @@ class _Writer:
             told = {"stop_reason": message.stop_reason, "stop_sequence": None, "usage": _usage(message)}
             whole = {**body, "content": [msgspec.Raw(block.raw)], **told}
             line = self._entry("assistant", {"message": whole}, message.at, message.agent_id)
-            if block.kind == "tool_use":
+            if block.type == "tool_use":
                 self._calls[str(getattr(block.value, "id", ""))] = self._last[message.agent_id]
             self._entries.setdefault(message.id, []).append(self._last[message.agent_id])
             yield line

@@ -223,7 +223,7 @@ class _OpenAIReader:
         elif speaker == "tool":
             self._build.say(number, "tool", [self._result(number, fields, content)], at=at)
         elif speaker == "user":
-            has_result = any(block.kind == "tool_result" for block in content)
+            has_result = any(block.type == "tool_result" for block in content)
             origin: Origin = "tool" if has_result else "user"
             self._build.say(number, origin, content, at=at)
         else:
@@ -280,7 +280,7 @@ class _OpenAIReader:
     def _result(self, number: int, fields: Fields, content: list[Block]) -> Block:
         logged = told(fields, "tool_call_id")
         call = self._build.answered(logged if isinstance(logged, str) and logged else None, number)
-        if all(block.kind == "text" for block in content) and len(content) <= 1:
+        if all(block.type == "text" for block in content) and len(content) <= 1:
             text = told(fields, "content")
             return self._build.result(call, text if isinstance(text, str) else _text_of(content))
         return self._build.result(call, [msgspec.json.decode(block.raw) for block in content])

@@ -187,7 +187,7 @@ class RecordingIds:
         """The blocks less every tool_use whose id an earlier line used: a log written twice, not a second call."""
         kept = []
         for block in given:
-            if block.kind == "tool_use" and isinstance(call := block.value, ToolUse):
+            if block.type == "tool_use" and isinstance(call := block.value, ToolUse):
                 if call.id in self._calls:
                     problems.add(number, f"tool_use {call.id} stands in line {self._calls[call.id]} already: left out")
                     continue
@@ -281,7 +281,7 @@ def mended(
     good = []
     for index, block in enumerate(content):
         try:
-            if block.kind != "compaction" or summary:  # only its provider reads one, and only where it compacts
+            if block.type != "compaction" or summary:  # only its provider reads one, and only where it compacts
                 check_sendable(_answering(block), role)
                 good.append(_answering(block))
                 continue
@@ -294,7 +294,7 @@ def mended(
         except (*BEYOND_READING, UnicodeEncodeError):
             problems.add(number, f"content[{index}]: {wrong}: left out")
             continue
-        shown = "as text" if better.kind == "text" else "repaired"
+        shown = "as text" if better.type == "text" else "repaired"
         problems.add(number, f"content[{index}]: {wrong}: {shown}")
         good.append(better)
     return good
@@ -344,7 +344,7 @@ def _has_type(raw: msgspec.Raw) -> bool:
 
 def _answering(block: Block) -> Block:
     """A result that names its call by the id that the call has here."""
-    identity = getattr(block.value, "tool_use_id", "") if block.kind == "tool_result" else ""
+    identity = getattr(block.value, "tool_use_id", "") if block.type == "tool_result" else ""
     if not identity or TOOL_ID.fullmatch(identity):
         return block
     return block_of({**_fields(block), "tool_use_id": sendable_id(identity)})
@@ -357,7 +357,7 @@ def _fields(block: Block) -> dict[str, Any]:
 
 def _mended(block: Block, role: str, otherwise: str) -> Block:
     fields = _fields(block)
-    if block.kind == "tool_use" and role == "assistant":
+    if block.type == "tool_use" and role == "assistant":
         given = fields.get("input")
         fields |= {
             "id": sendable_id(str(fields.get("id") or "")) or otherwise,
@@ -367,12 +367,12 @@ def _mended(block: Block, role: str, otherwise: str) -> Block:
         for name in ("caller", "toolset_name", "server_name"):
             fields.pop(name, None)
         return block_of(fields)
-    if block.kind == "tool_result" and role == "user":
+    if block.type == "tool_result" and role == "user":
         return _mended_result(fields)
-    text = fields.get("content" if block.kind == "compaction" else "text")
+    text = fields.get("content" if block.type == "compaction" else "text")
     if isinstance(text, str) and text.strip():
         return text_block(text)
-    return text_block(_AS_TEXT.format(kind=block.kind, text=block.raw.decode()))
+    return text_block(_AS_TEXT.format(kind=block.type, text=block.raw.decode()))
 
 
 def _mended_result(fields: dict[str, Any]) -> Block:
@@ -456,7 +456,7 @@ class TrajectoryBuilder:
 
     def adopt(self, block: Block) -> Block:
         """A block that came as it is: a tool_use is remembered as open."""
-        logged_id = getattr(block.value, "id", None) if block.kind == "tool_use" else None
+        logged_id = getattr(block.value, "id", None) if block.type == "tool_use" else None
         if logged_id is not None:
             ours = self._ids.call(sendable_id(logged_id) or "call")
             self._open.append((logged_id, ours))

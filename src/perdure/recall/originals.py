@@ -67,7 +67,7 @@ class Originals:
         if message.agent_id is None:
             self._current[message.id] = message
         for block in message.blocks:
-            if block.kind not in ("tool_use", "tool_result"):
+            if block.type not in ("tool_use", "tool_result"):
                 continue
             try:
                 value = block.value
@@ -144,7 +144,7 @@ def _about(call: Block) -> str:
     value = call.value
     if not isinstance(value, ToolUse):
         return "a call"
-    told = " ".join(bytes(value.input).decode("utf-8", "replace").split())
+    told = " ".join(bytes(value.raw_input).decode("utf-8", "replace").split())
     return f"{value.name} {told if len(told) <= _ABOUT_CHARS else told[:_ABOUT_CHARS] + '…'}"
 
 
@@ -165,7 +165,7 @@ def _labelled(block: Block) -> str:
         return f"[call {value.id}] {block_text(block)}"
     if isinstance(value, ToolResult):
         return f"[result {value.tool_use_id}]\n{_result(block)}"
-    return _medium(block) or f"[{block.kind}]\n{block_text(block)}"
+    return _medium(block) or f"[{block.type}]\n{block_text(block)}"
 
 
 def _result(block: Block) -> str:
@@ -180,4 +180,4 @@ def _medium(block: Block) -> str:
     if not isinstance(block.value, Image | Document) or block.value.source.get("type") == "text":
         return ""
     kind = block.value.source.get("media_type") or block.value.source.get("type") or "unknown"
-    return f"[{block.kind} {kind}, {len(block.raw):,} bytes of JSON]"
+    return f"[{block.type} {kind}, {len(block.raw):,} bytes of JSON]"

@@ -80,7 +80,7 @@ def deltas_of(response: str, blocks: Iterable[Block]) -> Iterator[Delta]:
                 yield from (TextDelta(index, text[at : at + CHARS]) for at in range(0, len(text), CHARS))
             case Thinking(thinking=text):
                 yield from (ThinkingDelta(index, text[at : at + CHARS]) for at in range(0, len(text), CHARS))
-            case ToolUse(name=name, input=given):
+            case ToolUse(name=name, raw_input=given):
                 yield ToolInputDelta(index, name, "")
                 yield ToolInputDelta(index, name, bytes(given).decode())
             case _:
@@ -182,7 +182,7 @@ class ReplayingModel:
         response = last.response_id or ResponseId(last.id)
         for delta in deltas_of(response, blocks):
             yield delta
-        has_calls = any(block.kind == "tool_use" for block in blocks)
+        has_calls = any(block.type == "tool_use" for block in blocks)
         yield ModelReply(
             response=response,
             model=last.model or self._about.id,

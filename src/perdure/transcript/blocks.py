@@ -39,12 +39,16 @@ class RedactedThinking(msgspec.Struct, frozen=True):
 class ToolUse(msgspec.Struct, frozen=True):
     id: str
     name: str
-    input: msgspec.Raw
+    raw_input: msgspec.Raw = msgspec.field(name="input")
 
-    def arguments(self) -> dict[str, Any]:
+    def __repr__(self) -> str:
+        return f"ToolUse(id={self.id!r}, name={self.name!r}, input={bytes(self.raw_input).decode('utf-8', 'replace')})"
+
+    @property
+    def input(self) -> dict[str, Any]:
         """The input as an object; {} when it isn't one (a model can send anything)."""
         try:
-            value = msgspec.json.decode(self.input)
+            value = msgspec.json.decode(self.raw_input)
         except msgspec.MsgspecError:  # valid JSON that no number type holds, such as 1e999
             return {}
         return value if isinstance(value, dict) else {}
@@ -75,7 +79,7 @@ class ServerToolUse(msgspec.Struct, frozen=True):
 
     id: str
     name: str
-    input: msgspec.Raw
+    raw_input: msgspec.Raw = msgspec.field(name="input")
 
 
 class ServerToolResult(msgspec.Struct, frozen=True):
@@ -144,20 +148,20 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Block:
-    """One content block: `raw` bytes, `kind` (its "type"), and `value`, the typed reading.
+    """One content block: `raw` bytes, `type`, and `value`, the typed reading.
 
     Two blocks are equal when their bytes are. Construction checks only that there is a type; `check()` or the first
     use of `value` raises `MalformedBlock` when a known type hasn't its shape.
     """
 
-    __slots__ = ("_value", "kind", "raw")
+    __slots__ = ("_value", "raw", "type")
 
     raw: bytes
-    kind: str
+    type: str
 
     def __init__(self, raw: bytes) -> None:
         try:
-            self.kind = _TAG.decode(raw).type
+            self.type = _TAG.decode(raw).type
         except _UNREADABLE as e:
             raise MalformedBlock("content", str(e)) from None
         self.raw = raw
@@ -175,15 +179,15 @@ class Block:
         return self
 
     def _read(self) -> Value:
-        decoder = _DECODERS.get(self.kind)
+        decoder = _DECODERS.get(self.type)
         if decoder is None:
-            if not self.kind.endswith("_tool_result"):
+            if not self.type.endswith("_tool_result"):
                 return UnknownBlock()
             decoder = _SERVER_RESULT
         try:
             value: Value = decoder.decode(self.raw)
         except _UNREADABLE as e:
-            raise MalformedBlock(self.kind, str(e)) from None
+            raise MalformedBlock(self.type, str(e)) from None
         return value
 
     def __eq__(self, other: object) -> bool:

@@ -27,7 +27,16 @@ Origin = Literal["user", "model", "tool", "reminder", "restored", "summary", "sy
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens that the provider reported for one API response. Cached and uncached input add up to the prompt.
 
-    `cache_creation_1h_tokens` is the part of `cache_creation_input_tokens` that was written to live for an hour.
+    Attributes:
+        input_tokens: of the prompt, neither read from the cache nor written to it.
+        output_tokens: of the answer.
+        cache_read_input_tokens: of the prompt, read from the cache.
+        cache_creation_input_tokens: of the prompt, written to the cache.
+        cache_creation_1h_tokens: the part of these that was written to live for an hour.
+
+    Example:
+        usage = Usage(input_tokens=100, output_tokens=20, cache_read_input_tokens=900)
+        assert usage.prompt_tokens == 1_000 and usage.total_tokens == 1_020
     """
 
     input_tokens: int = 0
@@ -60,11 +69,25 @@ _COUNTS = Usage.__struct_fields__
 class Message(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True, tag_field="type", tag="message"
 ):
-    """One message of the conversation; as a journal record, the statement that it was said.
+    """One message of the conversation; as a journal record, the statement that it was said. Make one with `of`.
 
-    `content` holds the raw JSON of each block. `at` is in seconds since the epoch. `response_id` is the API response
-    that the message came from: several messages may share it, and repeat its usage. `agent_id` is set for sub-agents,
-    whose messages are kept but are not part of the main view.
+    Attributes:
+        id: its id; without one, the session gives it.
+        role: `user`, `assistant`, or `system`, which is kept but not sent.
+        content: the raw JSON of each block; `blocks` reads them.
+        origin: who or what it really comes from, such as `user`, `model`, `tool` or `reminder`.
+        at: when it was said, in seconds since the epoch.
+        response_id: the API response that it came from; several messages may share it, and repeat its usage.
+        model: who said it, of an answer.
+        usage: what the provider reported.
+        stop_reason: why the answer ended.
+        agent_id: of a sub-agent, whose messages are kept but aren't part of the main view.
+        note: what kind of reminder it is, of a reminder.
+
+    Example:
+        message = Message.of("user", "Hello", id="m1")
+        assert message.blocks[0].type == "text"
+        await session.append(message)
     """
 
     id: MessageId
@@ -81,15 +104,24 @@ class Message(
 
     @classmethod
     def of(cls, role: Role, content: str | Sequence[Block | Mapping[str, Any] | str], **fields: Any) -> Message:
-        """A message from a text, or from blocks and plain objects; `fields` are any others of a message.
+        """A message from plain data.
 
-        Without an origin, the user's tool results come from tools, other words of the user from a person, and the
-        assistant's from the model. Without an id or a time, the session gives them when it is appended. A `usage` may
-        be a plain object as the API reports it. A message of the role system is kept but not sent: the system prompt
-        is part of the `Front`. Raises `MalformedBlock` for content that is no block, or no valid text.
+        Args:
+            role: who speaks, `user` or `assistant`. A message of the role `system` is kept but not sent: the system
+                prompt is part of the prefix.
+            content: a text, or a list of texts and blocks in Anthropic's words.
+            **fields: any others of a message. Without an origin, tool results come from tools, other words of the user
+                from a person, and the assistant's from the model. A `usage` may be as the API reports it.
 
-        >>> Message.of("user", "Hello").blocks[0].value.text
-        'Hello'
+        Returns:
+            The message. It is said once it is appended to a session.
+
+        Raises:
+            MalformedBlock: some content is no block, or no valid text.
+
+        Example:
+            result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "rain"}
+            assert Message.of("user", [result]).origin == "tool"
         """
         try:
             blocks = [text_block(content)] if isinstance(content, str) else _blocks(content)
@@ -98,7 +130,7 @@ class Message(
         if isinstance(fields.get("usage"), Mapping):
             fields["usage"] = msgspec.convert(fields["usage"], Usage, strict=False)
         if "origin" not in fields:
-            answers = any(block.kind == "tool_result" for block in blocks)
+            answers = any(block.type == "tool_result" for block in blocks)
             fields["origin"] = {"assistant": "model", "system": "system"}.get(role, "tool" if answers else "user")
         return cls(role=role, content=content_of(blocks), **{"id": MessageId(""), **fields})
 
@@ -114,11 +146,11 @@ class Message(
 
     @property
     def tool_uses(self) -> tuple[ToolUse, ...]:
-        return tuple(b.value for b in self.blocks if b.kind == "tool_use" and isinstance(b.value, ToolUse))
+        return tuple(b.value for b in self.blocks if b.type == "tool_use" and isinstance(b.value, ToolUse))
 
     @property
     def tool_results(self) -> tuple[ToolResult, ...]:
-        return tuple(b.value for b in self.blocks if b.kind == "tool_result" and isinstance(b.value, ToolResult))
+        return tuple(b.value for b in self.blocks if b.type == "tool_result" and isinstance(b.value, ToolResult))
 
     def check(self) -> Message:
         """Raise `MalformedBlock` if an API would refuse a block where it stands (ENG-7); returns itself."""

@@ -60,6 +60,21 @@ def message_of(given: Any, at: str = "the message") -> Message:
     raise RecordRefused(f"{at} has the unknown role {role!r:.40}: it must be {_ROLES}")
 
 
+def openai_message(response: Data) -> Data:
+    """The first choice of a Chat Completions response, as the message that it is, with what the response says of it."""
+    choices = response.get("choices")
+    first = choices[0] if isinstance(choices, Sequence) and not isinstance(choices, str) and choices else None
+    message = first.get("message") if isinstance(first, Mapping) else None
+    if not isinstance(first, Mapping) or not isinstance(message, Mapping):
+        raise RecordRefused("the response has no choice with a message: append what a whole answer holds, not a chunk")
+    told = {key: response[key] for key in ("id", "model", "usage") if response.get(key) is not None}
+    reason = _FINISHED.get(str(first.get("finish_reason")))
+    return {**told, **({"stop_reason": reason} if reason else {}), **message}
+
+
+_FINISHED: Final = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
+
+
 def _checked(role: Role, blocks: list[Block], given: Data, at: str) -> Message:
     if not blocks:
         raise RecordRefused(f"{at} says nothing: its content is empty")
@@ -76,7 +91,7 @@ def _checked(role: Role, blocks: list[Block], given: Data, at: str) -> Message:
             fields[name] = given[key]
     if role == "assistant" and given.get("usage") is not None:
         fields["usage"] = _usage(given["usage"], at)
-    answers = any(block.kind == "tool_result" for block in blocks)
+    answers = any(block.type == "tool_result" for block in blocks)
     origin = "model" if role == "assistant" else "tool" if answers else "user"
     return Message.of(role, blocks, origin=origin, **fields)
 

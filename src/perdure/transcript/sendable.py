@@ -66,11 +66,11 @@ def check_sendable(block: Block, role: str) -> None:
     try:
         fields = msgspec.json.decode(block.raw)
     except (msgspec.MsgspecError, UnicodeDecodeError) as e:
-        raise MalformedBlock(block.kind, f"not JSON: {e}") from None
+        raise MalformedBlock(block.type, f"not JSON: {e}") from None
     except RecursionError:
-        raise MalformedBlock(block.kind, "nested too deeply to be read") from None
+        raise MalformedBlock(block.type, "nested too deeply to be read") from None
     if role in _PLACES:
-        _check(fields, block.kind, role)
+        _check(fields, block.type, role)
 
 
 def _check(fields: Data, kind: str, place: str) -> None:

@@ -66,7 +66,7 @@ def spoken_blocks(message: Message) -> Iterator[tuple[int, str]]:
     if not is_of_person(message):
         return
     for index, block in enumerate(message.blocks):
-        if block.kind == "text" and isinstance(value := block.value, Text) and (words := spoken_text(value.text)):
+        if block.type == "text" and isinstance(value := block.value, Text) and (words := spoken_text(value.text)):
             yield index, words
 
 
@@ -78,7 +78,7 @@ def is_of_person(message: Message) -> bool:
     if message.role != "user" or message.agent_id is not None:
         return False
     if message.origin == "tool":
-        return any(block.kind == "tool_result" for block in message.blocks)
+        return any(block.type == "tool_result" for block in message.blocks)
     return message.origin == "user"
 
 

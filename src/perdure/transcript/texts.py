@@ -84,7 +84,7 @@ def block_text(block: Block) -> str:
         case ToolResult():
             return result_text(value)
         case ToolUse() | ServerToolUse():
-            return "\n".join([value.name, *_leaves(_decoded(value.input))])
+            return "\n".join([value.name, *_leaves(_decoded(value.raw_input))])
         case Document():
             return "\n".join(_leaves([value.title, _document(value.source)]))
         case _:

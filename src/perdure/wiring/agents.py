@@ -37,7 +37,7 @@ from perdure.wiring.sessions import (
 if TYPE_CHECKING:
     from perdure.adapters.checkpoints.checkpoints import FileCheckpoints
     from perdure.adapters.machine.sandbox import SandboxSupport
-    from perdure.agent.loop import Agent, AgentOptions, OpenChild
+    from perdure.agent.loop import AgentLoop, AgentOptions, OpenChild
     from perdure.agent.tool_context import Machine
 
 
@@ -50,14 +50,14 @@ async def agent(
     offers_notes: bool = False,
     options: AgentOptions | None = None,
     parts: SessionOptions | None = None,
-) -> Agent:
+) -> AgentLoop:
     """A coding agent for a folder: its session under `home`, a new one or (`resume`) an earlier one taken up again.
 
     Without a home the session lives in this process only. `offers_notes` is as for `open_session`. Close the agent when
     it is done; the model is yours to close. Raises what `open_session` raises.
     """
     from perdure.adapters.machine.sandbox import choose_sandbox
-    from perdure.agent.loop import Agent, AgentOptions, AgentServices
+    from perdure.agent.loop import AgentLoop, AgentOptions, AgentServices
     from perdure.agent.progress import MemoryUpdated
     from perdure.agent.tool_context import CheckpointObserver
 
@@ -90,7 +90,7 @@ async def agent(
     crew = AgentServices(jobs=TaskJobs, open_session=children, where=where, files=saved, cleanup=cleanup)
     is_trusted = trusts(parts, home or home_of(os.environ), project)
     machine = await to_thread.run_sync(_machine, project, folder, parts, home, is_trusted, box)
-    return Agent(session, model, machine, crew, options=options, keepers=background(session))
+    return AgentLoop(session, model, machine, crew, options=options, keepers=background(session))
 
 
 def file_checkpoints(

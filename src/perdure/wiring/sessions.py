@@ -71,6 +71,7 @@ class SessionOptions:
         None  # of instruction files; None: those of this machine, if the settings want any
     )
     memories: MemorySearch | None = None  # likewise of the project's memories
+    kind: type[LiveSession] = LiveSession  # the face's has methods of its own
     is_trusted: bool | None = None  # SEC-8: whether the project's folder is; None: as its user said earlier
 
 
@@ -208,7 +209,7 @@ async def _opened(
         secret_key=_secret_key(files),
     )
     try:
-        return await LiveSession.open(
+        return await parts.kind.load(
             world,
             parts.settings,
             model=parts.model,
@@ -365,4 +366,4 @@ async def memory_session(
             given = with_instructions(session, given, DiskInstructions(parts.places))
         return given if notes is None else with_notes(session, given, notes)
 
-    return await LiveSession.open(world, parts.settings, model=parts.model, window=parts.window, services=services)
+    return await parts.kind.load(world, parts.settings, model=parts.model, window=parts.window, services=services)

@@ -9,13 +9,14 @@ import pytest
 from msgspec.structs import replace
 from tests.agents import bench, texts
 
-from perdure import Message, memory_session
+from perdure import Message
 from perdure.adapters.machine.jobs import TaskJobs
 from perdure.agent.background import BackgroundTasks
 from perdure.agent.calls import LOST_CALL
 from perdure.context.state import IN_FLIGHT_KEPT, SessionState, from_checkpoint, to_checkpoint
 from perdure.context.view import project
 from perdure.transcript.records import InFlight
+from perdure.wiring import memory_session
 
 pytestmark = pytest.mark.unit
 
@@ -45,7 +46,7 @@ def test_a_sub_agent_that_went_down_with_its_process_is_lost_and_said_so(tmp_pat
         await one.agent.say("hello")
         await one.agent.session.record(InFlight(id="agent-gone", kind="agent", what="count", where="/j"))
         await one.agent.session.close()  # as a crash would: nobody says that it ended
-        two = await bench(tmp_path / "p", home=home, resume=one.agent.session.name, model=one.model)
+        two = await bench(tmp_path / "p", home=home, resume=one.agent.session.id, model=one.model)
         await two.agent.say("and?")
         said = texts(item.message for item in two.agent.session.view.items)
         assert "<task-id>agent-gone</task-id>\n<status>lost</status>" in said and "Task and resume" in said
@@ -63,7 +64,7 @@ def test_calls_left_open_by_a_crash_are_answered(tmp_path: Path) -> None:
         use = {"type": "tool_use", "id": "t-open", "name": "Bash", "input": {"command": "ls"}}
         await one.agent.session.append(Message.of("user", "go"), Message.of("assistant", [use]))
         await one.agent.session.close()
-        two = await bench(tmp_path / "p", home=home, resume=one.agent.session.name, model=one.model)
+        two = await bench(tmp_path / "p", home=home, resume=one.agent.session.id, model=one.model)
         await two.agent.say("and?")
         assert two.results()[-1].text() == LOST_CALL and not one.model.upstream.statistics.violations
         await two.agent.close()

@@ -29,7 +29,7 @@ def test_another_branch_moves_no_prefix_and_is_told_once(tmp_path: Path) -> None
         (folder / ".git" / "HEAD").write_text("ref: refs/heads/one\n")
         one = await bench(folder, ["hello"], home=home)
         await one.agent.say("go")
-        before, name = bytes_of(one), one.agent.session.name
+        before, name = bytes_of(one), one.agent.session.id
         await one.agent.close()
         (folder / ".git" / "HEAD").write_text("ref: refs/heads/two\n")
         for _ in range(2):

@@ -86,7 +86,7 @@ def test_read_refuses_what_is_no_text_and_shows_images(tmp_path: Path) -> None:
         assert "neither a file" in (await one.call("Read", file_path="pipe"))[0]
         one.write("a.png", PNG)
         await one.call("Read", file_path="a.png")
-        assert [part.kind for part in one.results()[-1].parts()] == ["image"]
+        assert [part.type for part in one.results()[-1].parts()] == ["image"]
         one.write("huge.txt", b"x" * 10_000_001)
         assert "over the limit" in (await one.call("Read", file_path="huge.txt"))[0]
 
@@ -189,7 +189,7 @@ def test_what_was_read_is_known_from_the_journal_after_a_resume(tmp_path: Path) 
         await one.call("Read", file_path="b.py")
         await one.agent.close()
         (folder / "b.py").write_text("a = 1\nb = 7\n")
-        two = await bench(folder, home=home, resume=one.agent.session.name, model=one.model)
+        two = await bench(folder, home=home, resume=one.agent.session.id, model=one.model)
         edit = {"old_string": "a = 1", "new_string": "a = 9"}
         assert not (await two.call("Edit", file_path="a.py", **edit))[1]
         assert "was changed since" in (await two.call("Edit", file_path="b.py", **edit))[0]

@@ -14,7 +14,6 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from perdure import memory_session
 from perdure.adapters.providers.connect import local_models
 from perdure.adapters.providers.offline import DemonstrationModel
 from perdure.agent.permissions import PermissionRule
@@ -33,6 +32,7 @@ from perdure.events import PromptCutByServer
 from perdure.settings import Settings
 from perdure.testing import FakeServer, RawAnswer
 from perdure.transcript.records import Front
+from perdure.wiring import memory_session
 
 pytestmark = pytest.mark.unit
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.memories import Desk, played
 
-from perdure import Message, Settings, compact
+from perdure import Message, Settings
 from perdure.context.provenance import added_lines, origin_of
 from perdure.context.reminders import prepend_context
-from perdure.engine.compact import CompactionSuccess
+from perdure.engine.compact import CompactionSuccess, compact
 from perdure.memory.files import topic
 from perdure.memory.recalled import RecalledMemory, recalled_text
 

@@ -73,7 +73,7 @@ def test_results_and_words_are_recorded_once() -> None:
         assert b"<system-reminder>" not in first and first.count(b"<_system-reminder>") == 2
         assert [len(edit.changes) for edit in await edits(session)] == [1, 1]
         assert (await prepare(session)).request.body == first and len(await edits(session)) == 2
-        again = await LiveSession.open(session.world, session.settings)
+        again = await LiveSession.load(session.world, session.settings)
         assert to_request(again.view, again.facts()).body == first
         sink = session.world.sink
         assert isinstance(sink, ListSink) and not [e for e in sink.events if isinstance(e, PrefixMoved)]

@@ -101,7 +101,7 @@ def test_the_preview_names_size_and_id_and_shows_the_head() -> None:
     assert block is not None
     assert b'"x_field":[1,2]' in block.raw
     assert isinstance(block.value, ToolResult)
-    assert [part.kind for part in block.value.parts()] == ["text", "image"]
+    assert [part.type for part in block.value.parts()] == ["text", "image"]
 
 
 def test_command_output_shows_its_end_and_its_errors() -> None:

@@ -76,7 +76,7 @@ def test_what_cannot_be_read_is_a_problem_and_the_rest_is_read(line: bytes, what
 
 def test_other_blocks_of_a_malformed_entry_stay() -> None:
     got = one(answer("a", None, text("good"), {"type": "text", "text": 5}, {"type": "novel", "x": [1]}))
-    assert [b.kind for b in got.messages[0].blocks] == ["text", "novel"]
+    assert [b.type for b in got.messages[0].blocks] == ["text", "novel"]
     assert "content[1]" in got.problems[0].what
 
 
@@ -158,7 +158,7 @@ def test_ids_are_unique() -> None:
 
 def test_a_call_is_made_once() -> None:
     got = one(answer("a", None, call("t")), answer("b", "a", call("t"), text("x"), response="msg_2"))
-    assert [b.kind for m in got.messages for b in m.blocks] == ["tool_use", "text"]
+    assert [b.type for m in got.messages for b in m.blocks] == ["tool_use", "text"]
     assert "tool_use t stands in line 1 already" in got.problems[0].what
 
 

@@ -79,8 +79,8 @@ def test_usage_of_the_response_that_ends_with_a_token_count() -> None:
     assert [m.response_id for m in said] == ["response-1", "response-1", None, "response-2", None]
     assert said[0].usage == said[1].usage == Usage(input_tokens=40, output_tokens=9, cache_read_input_tokens=60)
     assert said[3].usage == Usage(input_tokens=20, output_tokens=4, cache_read_input_tokens=100)
-    assert said[1].tool_uses[0].arguments() == {"cmd": "ls"}
-    assert said[3].tool_uses[0].arguments() == {"input": "{"}
+    assert said[1].tool_uses[0].input == {"cmd": "ls"}
+    assert said[3].tool_uses[0].input == {"input": "{"}
     assert [m.tool_results[0].is_error for m in said if m.tool_results] == [None, True]
     assert not got.problems
 
@@ -100,7 +100,7 @@ def test_usage_of_the_response_that_ends_with_a_token_count() -> None:
 )
 def test_every_kind_of_call(entry: dict[str, Any], name: str, arguments: dict[str, Any]) -> None:
     (use,) = one(entry).messages[0].tool_uses
-    assert (use.name, use.arguments()) == (name, arguments)
+    assert (use.name, use.input) == (name, arguments)
 
 
 def test_a_search_of_the_provider_is_answered_at_once() -> None:

@@ -62,7 +62,7 @@ def test_calls_and_results() -> None:
         ]
     )
     uses = [u for m in got.messages for u in m.tool_uses]
-    assert [u.arguments() for u in uses] == [{"a": 1}, {"_raw": '{"a":'}, {"a": 1}]
+    assert [u.input for u in uses] == [{"a": 1}, {"_raw": '{"a":'}, {"a": 1}]
     assert [u.id for u in uses] == ["c", "d", "c-2"]
     assert [(r.tool_use_id, r.text()) for m in got.messages for r in m.tool_results] == [
         ("d", "D"),
@@ -94,7 +94,7 @@ def test_content_parts() -> None:
         {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
     ]
     blocks = one([{"role": "user", "content": parts}]).messages[0].blocks
-    assert [b.kind for b in blocks] == ["text", "image", "image"]
+    assert [b.type for b in blocks] == ["text", "image", "image"]
     assert isinstance(blocks[1].value, Image)
     assert blocks[1].value.source == {"type": "base64", "media_type": "image/png", "data": "AAAA"}
 

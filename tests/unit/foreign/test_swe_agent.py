@@ -42,7 +42,7 @@ def test_a_mini_observation_is_a_result() -> None:
     assert [prompt.origin, act.origin, seen.origin] == ["user", "model", "tool"]
     assert act.blocks[0].value.text == "THOUGHT: look"  # type: ignore[union-attr]
     (use,) = act.tool_uses
-    assert (use.id, use.name, use.arguments()) == ("call-3", "Bash", {"command": "ls -l"})
+    assert (use.id, use.name, use.input) == ("call-3", "Bash", {"command": "ls -l"})
     assert seen.tool_results[0].tool_use_id == "call-3" and seen.tool_results[0].is_error
     assert act.usage == Usage(input_tokens=40, output_tokens=7, cache_read_input_tokens=60)
     assert act.response_id == "gen-1"
@@ -61,15 +61,15 @@ def test_text_commands_of_swe_agent() -> None:
     acted = said("assistant", "Look.\n```\nls\n```", thought="Look.\n", action="ls\n")
     got = one({"trajectory": [{"action": "ls"}], "history": [*ASK, acted, said("user", "a b")], "info": {}})
     assert got.format == "swe-agent" and got.session == "run"
-    assert got.messages[1].tool_uses[0].arguments() == {"command": "ls\n"}
+    assert got.messages[1].tool_uses[0].input == {"command": "ls\n"}
     assert got.messages[2].tool_results[0].content == "a b"
 
 
 @pytest.mark.parametrize("content", ["Look.\n```\nls\n```", "Look.\n<command>\nls\n</command>"])
 def test_commands_in_the_words_alone(content: str) -> None:
     got = one({"history": [*ASK, said("assistant", content), said("user", "a b")], "info": {}})
-    assert [b.kind for b in got.messages[1].blocks] == ["text", "tool_use"]
-    assert got.messages[1].tool_uses[0].arguments() == {"command": "ls"}
+    assert [b.type for b in got.messages[1].blocks] == ["text", "tool_use"]
+    assert got.messages[1].tool_uses[0].input == {"command": "ls"}
 
 
 def test_tool_calls_of_swe_agent() -> None:

@@ -47,7 +47,7 @@ def test_the_bytes_of_a_message_stream_stay_what_they_are(cuts: list[int]) -> No
     assert len(AnthropicProtocol().reader(ASKED, None, is_stream=True).take(ANTHROPIC)) < len(ANTHROPIC), (
         "the end is held back until the answer is recorded"
     )
-    assert [block.kind for block in reader.reply().blocks] == ["thinking", "text", "tool_use"]
+    assert [block.type for block in reader.reply().blocks] == ["thinking", "text", "tool_use"]
 
 
 @given(st.lists(st.integers(0, len(OPENAI)), max_size=8))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
+from anyio import to_thread
 
 from perdure import prompts
 from perdure.agent.permissions import PermissionRule, ToolEffects
+from perdure.errors import RecordRefused
 from perdure.ports import PermissionSource as Let
 from perdure.transcript.blocks import encode
 from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.sendable import raw_of, tool_problem
 
 if TYPE_CHECKING:
     from perdure.agent.tool_context import ToolContext
@@ -68,9 +72,22 @@ class ToolInvocation:
 
 @dataclass(frozen=True)
 class Tool(Generic[I]):
-    """One tool. `touches` says what a call would do, for the permissions; `rule` what would allow it from now on.
+    """One tool of an agent. Make one from a function with `Tool.of`.
 
-    `is_parallel`: it only looks, so calls of it may run beside each other.
+    Attributes:
+        name: as the model and permissions know it.
+        input: what a call gives, as a type whose schema the model sees.
+        run: answers a call.
+        touches: what a call would do, for the permissions.
+        rule: what would allow a call from now on.
+        is_parallel: it only looks, so calls of it may run beside each other.
+        is_watched: it may change files, so observers stand around it.
+        description: for the model.
+
+    Example:
+        schema = {"type": "object", "properties": {}}
+        clock = Tool.of(lambda given: "noon", name="clock", description="The time.", input_schema=schema)
+        assert clock.definition["description"] == "The time."
     """
 
     name: str
@@ -79,8 +96,64 @@ class Tool(Generic[I]):
     touches: Callable[[ToolContext, I], Awaitable[ToolEffects]] | None = None
     rule: Callable[[I], PermissionRule | None] | None = None
     is_parallel: bool = False
-    is_watched: bool = False  # it may change files, so observers stand around it
+    is_watched: bool = False
     description: str = field(default="")
+
+    @classmethod
+    def of(
+        cls,
+        run: Callable[[dict[str, Any]], str | Awaitable[str]],
+        *,
+        name: str,
+        description: str,
+        input_schema: Mapping[str, Any],
+        is_parallel: bool = False,
+    ) -> Tool[Any]:
+        """A tool from a function, for an agent.
+
+        Args:
+            run: gets the input of a call, an object, and gives the text of its result. It may be a coroutine; if it
+                isn't, it runs in a thread. What it raises is the result, as an error, and the agent goes on.
+            name: the tool's name, which permissions know it by.
+            description: what it does, for the model.
+            input_schema: the JSON schema of its input, an object.
+            is_parallel: it only looks, so calls of it may run beside each other.
+
+        Returns:
+            The tool.
+
+        Raises:
+            RecordRefused: no API would take such a definition.
+
+        Example:
+            weather = Tool.of(
+                lambda given: f"rain in {given['city']}",
+                name="weather",
+                description="The weather in a city.",
+                input_schema={"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+            )
+            assert weather.definition["name"] == "weather"
+        """
+        definition = {"name": name, "description": description, "input_schema": input_schema}
+        if wrong := tool_problem(raw_of(definition, "the tool"), set()):
+            raise RecordRefused(f"the tool {name!r:.60}: {wrong}")
+
+        async def ran(desk: ToolContext, use: ToolInvocation, given: GivenInput) -> ToolOutcome:
+            if inspect.iscoroutinefunction(run):
+                answer: Any = await run(given.given)
+            else:
+                answer = await to_thread.run_sync(run, given.given)
+                answer = await answer if inspect.isawaitable(answer) else answer
+            return ToolOutcome(answer if isinstance(answer, str) else encode(answer).decode())
+
+        return _GivenTool(
+            name=name,
+            input=GivenInput,
+            run=ran,
+            is_parallel=is_parallel,
+            description=description,
+            schema=dict(input_schema),
+        )
 
     @cached_property
     def definition(self) -> dict[str, Any]:
@@ -102,6 +175,30 @@ class Tool(Generic[I]):
             raise ToolRefused(
                 f"Invalid input for {self.name}: {str(e)[:_MOST_ERROR_CHARS]}. Correct the input."
             ) from None
+
+
+class GivenInput(ToolInput, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The input of a call as it came."""
+
+    given: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _GivenTool(Tool[GivenInput]):
+    """A tool whose schema somebody wrote."""
+
+    schema: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def definition(self) -> dict[str, Any]:
+        return {"name": self.name, "description": self.description, "input_schema": self.schema}
+
+    def read(self, arguments: dict[str, Any]) -> GivenInput:
+        if missing := [name for name in self.schema.get("required", ()) if name not in arguments]:
+            raise ToolRefused(
+                f"Invalid input for {self.name}: {', '.join(map(str, missing))} missing. Correct the input."
+            )
+        return GivenInput(given=arguments)
 
 
 def _snake(name: str) -> str:

@@ -42,16 +42,16 @@ async def exit_command(chat: Chat, argument: str) -> None:
 
 async def clear_command(chat: Chat, argument: str) -> None:
     """A new session; the one so far stays as it is."""
-    before = chat.agent.session.name
+    before = chat.agent.session.id
     await chat.change(None)
-    chat.screen.line(f"a new session: {chat.agent.session.name}; the one before is {before} (/resume goes back)")
+    chat.screen.line(f"a new session: {chat.agent.session.id}; the one before is {before} (/resume goes back)")
 
 
 async def resume_command(chat: Chat, argument: str) -> None:
     """Go on with another session of this project."""
     store = SessionStore(chat.factory.home)
     if not argument:
-        found = [info for info in store.list(chat.factory.project) if info.id != chat.agent.session.name][:_SHOWN]
+        found = [info for info in store.list(chat.factory.project) if info.id != chat.agent.session.id][:_SHOWN]
         if not found:
             chat.screen.line("there is no other session of this project")
             return
@@ -60,10 +60,10 @@ async def resume_command(chat: Chat, argument: str) -> None:
         chat.screen.line("/resume ID goes on with one; its beginning is enough")
         return
     directory = store.locate(argument)
-    if directory.name == chat.agent.session.name:
+    if directory.name == chat.agent.session.id:
         raise BadSetting(f"/resume {argument}: this is that session")
     await chat.change(directory)
-    chat.screen.line(f"going on with {chat.agent.session.name}")
+    chat.screen.line(f"going on with {chat.agent.session.id}")
 
 
 async def rewind_command(chat: Chat, argument: str) -> None:
@@ -122,7 +122,7 @@ async def context_command(chat: Chat, argument: str) -> None:
 
     await chat.agent.open()
     session = chat.agent.session
-    show_window(session.name, session.view, session.facts())
+    show_window(session.id, session.view, session.facts())
 
 
 async def compact_command(chat: Chat, focus: str) -> None:

@@ -18,7 +18,7 @@ from perdure.context.replies import TextDelta
 from perdure.errors import BadSetting, PerdureError
 
 if TYPE_CHECKING:
-    from perdure.agent.loop import Agent
+    from perdure.agent.loop import AgentLoop
     from perdure.cli.chat.opening import AgentFactory
     from perdure.events import Event
 
@@ -102,14 +102,14 @@ async def run(factory: AgentFactory, prompt: str, *, resume: str | None, last: b
         said = await _until_done(agent, factory, prompt, lines)
     except PerdureError as e:
         if is_json:
-            out_json({"type": "end", "session": agent.session.name, "stopped": "failed", "error": str(e)})
+            out_json({"type": "end", "session": agent.session.id, "stopped": "failed", "error": str(e)})
         raise
     finally:
         await close_session(agent, factory.home)
     return _ended(agent, said, spent, is_json=is_json)
 
 
-async def _until_done(agent: Agent, factory: AgentFactory, prompt: str, lines: RunOutput) -> RunResult:
+async def _until_done(agent: AgentLoop, factory: AgentFactory, prompt: str, lines: RunOutput) -> RunResult:
     """Ctrl-C, and being told to end, interrupt the work; the session stays valid."""
     failed: list[Exception] = []
     said: list[RunResult] = []
@@ -132,7 +132,7 @@ async def _until_done(agent: Agent, factory: AgentFactory, prompt: str, lines: R
     return said[0]
 
 
-def _ended(agent: Agent, said: RunResult, spent: Spending, *, is_json: bool) -> int:
+def _ended(agent: AgentLoop, said: RunResult, spent: Spending, *, is_json: bool) -> int:
     code = _CODES.get(said.stopped, EXIT_FAILED)
     if is_json:
         jobs = [
@@ -142,7 +142,7 @@ def _ended(agent: Agent, said: RunResult, spent: Spending, *, is_json: bool) -> 
         out_json(
             {
                 "type": "end",
-                "session": agent.session.name,
+                "session": agent.session.id,
                 "stopped": said.stopped,
                 "text": said.text,
                 "calls": said.calls,

@@ -16,7 +16,7 @@ from perdure.adapters.journal.store import JOURNAL, describe
 from perdure.adapters.machine.repositories import trust_root
 from perdure.adapters.providers.connect import OFFLINE, default_names
 from perdure.adapters.providers.offline import DemonstrationModel
-from perdure.agent.loop import Agent, AgentOptions
+from perdure.agent.loop import AgentLoop, AgentOptions
 from perdure.cli.arguments import configured, located
 from perdure.context.models import model_spec
 from perdure.engine.models import JobModels
@@ -52,7 +52,7 @@ class AgentFactory:
     def home(self) -> Path:
         return self.config.home
 
-    async def agent(self, *, resume: Path | None = None, fork: bool = False) -> Agent:
+    async def agent(self, *, resume: Path | None = None, fork: bool = False) -> AgentLoop:
         """An agent on a new session, or on an earlier one. Raises what `wiring.agent` raises."""
         main, project = self.models.main[0], self.project
         if resume is not None:
@@ -73,7 +73,7 @@ class AgentFactory:
         if resume is not None and fork:
             forked = await fork_session(self.home, resume, parts=parts)
             await forked.close()
-            resume = SessionStore(self.home).directory(forked.name, project=project)
+            resume = SessionStore(self.home).directory(forked.id, project=project)
         options = AgentOptions(ask=self.ask, on_progress=self.on_progress)
         return await agent(
             project, model=main, home=self.home, resume=resume, offers_notes=True, options=options, parts=parts

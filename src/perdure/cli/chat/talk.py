@@ -13,7 +13,7 @@ import anyio
 from perdure.adapters.journal import SessionStore
 from perdure.adapters.journal.store import PROJECTS, slug_of
 from perdure.adapters.sinks import TeeSink
-from perdure.agent.loop import Agent
+from perdure.agent.loop import AgentLoop
 from perdure.agent.progress import Allow, Deny, PermissionQuestion, RunResult
 from perdure.cli.chat.commands import COMMANDS, is_command, run_chat_command
 from perdure.cli.chat.opening import AgentFactory
@@ -47,7 +47,7 @@ class Chat:
     """One person's conversation. `draft` is what stands in the next prompt to be edited."""
 
     def __init__(
-        self, factory: AgentFactory, agent: Agent, screen: Screen, reader: PromptReader, spent: Spending
+        self, factory: AgentFactory, agent: AgentLoop, screen: Screen, reader: PromptReader, spent: Spending
     ) -> None:
         self.factory, self.agent, self.screen, self.reader, self.spent = factory, agent, screen, reader, spent
         self.draft = ""
@@ -117,14 +117,14 @@ class Chat:
         await close_session(before, self.factory.home)
 
 
-async def close_session(agent: Agent, home: Path) -> bool:
+async def close_session(agent: AgentLoop, home: Path) -> bool:
     """Close a session; one in which nothing was said leaves nothing behind. True when it is kept."""
     session = agent.session
     with anyio.CancelScope(shield=True):
         await agent.close()
         if not session.view.state.messages:
             store = SessionStore(home)
-            store.delete(store.locate(session.name))
+            store.delete(store.locate(session.id))
             return False
     return True
 
@@ -150,7 +150,7 @@ async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: b
         finally:
             is_kept = await close_session(one.agent, factory.home)
         if is_kept:
-            screen.line(f"perdure resume {one.agent.session.name} continues this session", "dim")
+            screen.line(f"perdure resume {one.agent.session.id} continues this session", "dim")
         return EXIT_INTERRUPTED if is_ended else EXIT_OK
 
 
@@ -197,15 +197,15 @@ def _greet(one: Chat, *, is_resumed: bool) -> None:
         one.screen.line(line, "yellow")
     window = agent.model.about.window_tokens or limits.window
     what = "going on with" if is_resumed else "session"
-    one.screen.line(f"{what} {agent.session.name}, model {agent.model.about.id}, window {window:,} tokens", "bold")
+    one.screen.line(f"{what} {agent.session.id}, model {agent.model.about.id}, window {window:,} tokens", "bold")
     one.screen.line(f"{one.screen.root}; permission mode {agent.mode}; /help lists the commands", "dim")
 
 
 # --- one prompt, and the questions on the way -------------------------------------------------------------------------
 
 
-async def work(agent: Agent, factory: AgentFactory, prompt: str | None, tell: Callable[[str], None]) -> RunResult:
-    """What the agent says to a prompt; None goes on with what is there. Raises what `Agent.say` raises.
+async def work(agent: AgentLoop, factory: AgentFactory, prompt: str | None, tell: Callable[[str], None]) -> RunResult:
+    """What the agent says to a prompt; None goes on with what is there. Raises what `AgentLoop.say` raises.
 
     When a model gives up, the next of the setting main_models takes over, for the rest of this process.
     """

@@ -190,9 +190,9 @@ def _entries(message: Message) -> Iterator[str]:
 
 def _input(use: ToolUse) -> str:
     """The input as lines `name: value`, so that what was written stands there as it was, not as JSON."""
-    arguments = use.arguments()
+    arguments = use.input
     if not arguments:
-        return bytes(use.input).decode(errors="replace")
+        return bytes(use.raw_input).decode(errors="replace")
     return "\n".join(f"{key}: {_shown(value)}" for key, value in arguments.items())
 
 

@@ -664,7 +664,7 @@ class LedgerExtractor:
         return tokens
 
     def _use(self, message: Message, use: ToolUse, found: list[TextPiece], events: list[Event]) -> int:
-        arguments = use.arguments()
+        arguments = use.input
         deeds = self.tools.deeds(use.name, arguments)
         text = "\n".join(_strings(arguments))
         _add(found, INPUT, text, use.id)
@@ -740,7 +740,7 @@ def block_text(block: Block) -> str:
     if isinstance(value, Text):
         return value.text
     if isinstance(value, ToolUse):
-        return "\n".join(_strings(value.arguments()))
+        return "\n".join(_strings(value.input))
     return value.text() if isinstance(value, ToolResult) else ""
 
 

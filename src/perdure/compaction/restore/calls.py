@@ -89,7 +89,7 @@ class AnsweredCall:
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
-        return self.use.arguments()
+        return self.use.input
 
     @cached_property
     def text(self) -> str:

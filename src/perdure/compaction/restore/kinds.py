@@ -532,7 +532,7 @@ def _found(used: AnsweredCall) -> list[str]:
     """The names in a result: `tool_reference` blocks, or definitions as JSON."""
     names: list[str] = []
     for part in used.result.parts():
-        if part.kind == "tool_reference":
+        if part.type == "tool_reference":
             value = msgspec.json.decode(part.raw)
             names.append(str(value.get("tool_name") or value.get("name") or ""))
     if not names and used.text.lstrip().startswith(("[", "{")):

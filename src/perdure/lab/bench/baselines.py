@@ -40,7 +40,7 @@ def head_and_tail(messages: Sequence[Message], budget_tokens: int, tail_tokens: 
 
 def clear_results(messages: Sequence[Message], budget_tokens: int, tail_tokens: int = 0) -> str:
     """Everything but old tool results, the last three of which stay; then the end of that, as much as fits."""
-    total = sum(block.kind == "tool_result" for message in messages for block in message.blocks)
+    total = sum(block.type == "tool_result" for message in messages for block in message.blocks)
     texts: list[str] = []
     number = 0
     for message in messages:

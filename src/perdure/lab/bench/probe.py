@@ -254,7 +254,7 @@ def _who(message: Message, is_spoken: bool) -> Who:
 
 def input_text(use: ToolUse) -> str:
     """The values of a call's input, one below the other; its keys are the tool's words, not the agent's."""
-    return "\n".join(_values(use.arguments()))
+    return "\n".join(_values(use.input))
 
 
 def _values(value: Any) -> Iterator[str]:
@@ -323,7 +323,7 @@ _FAILED: Final = tuple(
 
 def edited_paths(use: ToolUse) -> list[str]:
     """The files that a call changes, as it spells them, with / between the parts."""
-    arguments = use.arguments()
+    arguments = use.input
     paths = [found for text in _texts(arguments) if "*** " in text for found in _PATCHED.findall(text)]
     if _EDITS.search(use.name) and arguments.get("command") not in ("view", "undo_edit"):
         paths += [arguments[key] for key in _PATH_KEYS if isinstance(arguments.get(key), str)][:1]
@@ -332,7 +332,7 @@ def edited_paths(use: ToolUse) -> list[str]:
 
 def read_path(use: ToolUse) -> str | None:
     """The file that a call reads, with the part of it where it names one: another part is another thing to see."""
-    arguments = use.arguments()
+    arguments = use.input
     if not (_READS.search(use.name) or arguments.get("command") == "view"):
         return None
     path = next((arguments[key] for key in _PATH_KEYS if isinstance(arguments.get(key), str)), None)
@@ -348,7 +348,7 @@ def command_of(use: ToolUse) -> str | None:
     if not _SHELLS.search(use.name):
         return None
     for key in _COMMAND_KEYS:
-        given = use.arguments().get(key)
+        given = use.input.get(key)
         text = " ".join(map(str, given)) if isinstance(given, list) else given
         if isinstance(text, str) and text.strip():
             first = _CD.sub("", " ".join(text.strip().splitlines()[0].split()))
@@ -358,7 +358,7 @@ def command_of(use: ToolUse) -> str | None:
 
 def old_texts(use: ToolUse) -> Iterator[str]:
     """What an edit names as the text to replace: it has to know it to the letter."""
-    for name, text in _keyed(use.arguments()):
+    for name, text in _keyed(use.input):
         if name in _OLD_KEYS:
             yield text
         elif "*** Update File: " in text:
@@ -367,7 +367,7 @@ def old_texts(use: ToolUse) -> Iterator[str]:
 
 def written_texts(use: ToolUse) -> Iterator[str]:
     """What a call writes: new texts of edits, contents of files, all of a command but its first line."""
-    for name, text in _keyed(use.arguments()):
+    for name, text in _keyed(use.input):
         if name in _NEW_KEYS:
             yield text
         elif "*** " in text and _PATCHED.search(text):
@@ -418,7 +418,7 @@ def open_todos(said: Sequence[Utterance]) -> list[str]:
                 tasks[created[1]] = subject
         if one.use is None:
             continue
-        arguments = one.use.arguments()
+        arguments = one.use.input
         if one.use.name == "TaskCreate":
             asked.append(str(arguments.get("subject", "")))
         elif one.use.name == "TaskUpdate" and arguments.get("status") in ("completed", "deleted", "cancelled"):

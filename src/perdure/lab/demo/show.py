@@ -20,7 +20,6 @@ from typing import Any
 import anyio
 import msgspec
 
-import perdure
 from perdure.adapters.journal import SessionStore
 from perdure.adapters.machine.clock import RandomIds
 from perdure.context.accounting import account
@@ -35,7 +34,7 @@ from perdure.transcript.records import Front
 from perdure.wiring import SessionOptions as Parts
 from perdure.wiring import create_session, open_session
 
-PACKAGE = Path(perdure.__file__).parent
+PACKAGE = Path(__file__).parents[2]
 LIBRARY = Path(sysconfig.get_paths()["stdlib"])
 _MODULES = (
     *("asyncio/base_events.py", "asyncio/tasks.py", "json/decoder.py", "argparse.py", "subprocess.py", "tempfile.py"),

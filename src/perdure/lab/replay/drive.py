@@ -160,7 +160,7 @@ class ReplayDrive:
         settings = replace(options.settings, estimator="base")
         given = Services(summarizer=tuple(summarizers))
         services = partial(with_notes, given=given, file=MemoryNotes())
-        session = await LiveSession.open(world, settings, model=model, window=window, services=services)
+        session = await LiveSession.load(world, settings, model=model, window=window, services=services)
         rules = ModelRules(window_tokens=max(window.tokens, 1_000_000), max_output_tokens=10**9, allow_unknown=True)
         drive = cls(
             recording,

@@ -50,10 +50,10 @@ def trust(message: Message, block: Block, *, summary: TrustLevel = TrustLevel.OU
 
     Whatever came with a tool's result, or was fetched by the provider, is `OUTSIDE`, in whatever message it stands.
     """
-    if block.kind.endswith("tool_result"):
+    if block.type.endswith("tool_result"):
         return TrustLevel.OUTSIDE
     origin = message.origin
-    if origin == "summary" or block.kind == "compaction":
+    if origin == "summary" or block.type == "compaction":
         return summary
     if origin == "model" or message.role == "assistant":
         return TrustLevel.MODEL
@@ -63,9 +63,9 @@ def trust(message: Message, block: Block, *, summary: TrustLevel = TrustLevel.OU
         return TrustLevel.USER if is_of_person(message) and _is_word(block) else TrustLevel.OUTSIDE
     if origin == "system":
         return TrustLevel.OPERATOR
-    if block.kind in _MEDIA:
+    if block.type in _MEDIA:
         return TrustLevel.PROJECT  # a person attached it, and didn't write it
-    return TrustLevel.OUTSIDE if block.kind == "text" and not spoken_text(_text(block)) else TrustLevel.USER
+    return TrustLevel.OUTSIDE if block.type == "text" and not spoken_text(_text(block)) else TrustLevel.USER
 
 
 def _text(block: Block) -> str:

@@ -1,0 +1,676 @@
+"""`Session`: one conversation with its context, as a program of one's own uses it (LIB-1, LIB-5).
+
+It is the engine's session with the engine's functions as methods, opened with what this machine has by `wiring`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+
+from perdure.engine.session import LiveSession, Services
+from perdure.errors import BadSetting, RecordRefused, SessionClosed, SessionInUse
+from perdure.face.opening import Opening
+from perdure.settings import Settings
+from perdure.transcript.checks import check_shape
+from perdure.transcript.messages import Message
+from perdure.transcript.plain import openai_message
+from perdure.transcript.records import Front
+from perdure.wiring.sessions import SessionOptions, background, create_session, memory_session, open_session
+
+if TYPE_CHECKING:
+    from perdure.context.accounting import Accounting
+    from perdure.context.replies import Delta, Reply, WireProtocol
+    from perdure.engine.background import Keepers
+    from perdure.engine.compact import CompactionOutcome
+    from perdure.engine.turn import PreparedRequest
+    from perdure.ports import Model
+    from perdure.ports import SearchResults as Found
+
+Said = str | Message | Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionResult:
+    """What came of a compaction, or of undoing one.
+
+    Attributes:
+        done: whether the context is another one now.
+        reason: why nothing was changed, where nothing was; a code, a colon, and words.
+        tokens_before: the size of the context before, in tokens.
+        tokens_after: and afterwards.
+        strategy: who wrote the record: `full_summary` (a model), `session_memory` (the notes), `ledger` (code), or
+    another.
+        kept: how many messages stayed, word for word.
+
+    Example:
+        >>> CompactionResult(done=False, reason="too_little: 900 to 1,200 tokens").done
+        False
+    """
+
+    done: bool
+    reason: str = ""
+    tokens_before: int = 0
+    tokens_after: int = 0
+    strategy: str = ""
+    kept: int = 0
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Session(LiveSession):
+    """A conversation of any length with a model: everything said is kept, and the context always fits.
+
+    Open one with `create`, `open` or `in_memory`, as `async with Session.create(".") as session`. Then either let it
+    ask a model (`run`), or ask one yourself: `append` what is said, `prepare` the request, send it, `append` the
+    answer. One task at a time may use a session.
+
+    Example:
+        async with Session.in_memory() as session:
+            await session.set_prefix(model="claude-sonnet-4-5", system="You are helpful.")
+            await session.append("What is 6 times 7?")
+            request = await session.prepare()
+            assert request.data["messages"][0]["role"] == "user"
+    """
+
+    _keepers: Keepers | None = None
+    _connected: dict[str, Model] = field(default_factory=dict)
+    _task: int | None = None  # that uses it just now
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id}: {len(self.view.items)} messages in view{', closed' if self.is_closed else ''}>"
+
+    # --- opening ------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        project: str | Path = ".",
+        *,
+        home: str | Path | None = None,
+        id: str | None = None,
+        settings: Settings | Mapping[str, Any] | None = None,
+        services: Services | None = None,
+    ) -> Opening[Session]:
+        """A new session of a project, kept on this machine's disk. Nobody else can write to it until it is closed.
+
+        Args:
+            project: the folder that the conversation is about.
+            home: where sessions are kept; by default where the `perdure` command keeps them.
+            id: its name, by which it is opened again; by default one is made.
+            settings: `Settings`, or an object with some of them, as in `{"window_tokens": 32_000}`.
+            services: hooks, ways to compact and other extensions of your own.
+
+        Returns:
+            The session, to be awaited or entered with `async with`.
+
+        Raises:
+            JournalError: there is a session of this id already, or the disk refuses.
+            BadSetting: a setting is unknown or can't have this value.
+
+        Example:
+            async with Session.create(".", home="home") as session:
+                print(session.id)
+        """
+        parts = options_of(cls, settings, services)
+        make = partial(create_session, home_path(home), project=path_of(project, "project"), session=id, parts=parts)
+        return Opening("Session.create(…)", partial(_opened, make))
+
+    @classmethod
+    def open(
+        cls,
+        session: str | Path,
+        *,
+        home: str | Path | None = None,
+        read_only: bool = False,
+        settings: Settings | Mapping[str, Any] | None = None,
+        services: Services | None = None,
+    ) -> Opening[Session]:
+        """A session that was kept, to go on with it. Its context is as it was, byte for byte.
+
+        Args:
+            session: its id, the beginning of one that no other has, or a path.
+            home: where sessions are kept; by default where the `perdure` command keeps them.
+            read_only: only look at it; others may go on writing.
+            settings: as for `create`.
+            services: as for `create`.
+
+        Returns:
+            The session, to be awaited or entered with `async with`.
+
+        Raises:
+            SessionNotFound: no session is meant, or more than one.
+            SessionBusy: another process, or another part of this one, has it open.
+            JournalError: it can't be read.
+
+        Example:
+            async with Session.create(".", home="home", id="invoices") as session:
+                await session.append("Remember the number 7.")
+            async with Session.open("invoices", home="home") as session:
+                assert session.messages()[0]["role"] == "user"
+        """
+        parts = options_of(cls, settings, services)
+        make = partial(open_session, home_path(home), session, read_only=read_only, parts=parts)
+        return Opening("Session.open(…)", partial(_opened, make))
+
+    @classmethod
+    def in_memory(
+        cls,
+        *,
+        id: str = "memory",
+        settings: Settings | Mapping[str, Any] | None = None,
+        services: Services | None = None,
+    ) -> Opening[Session]:
+        """A session that ends with this process.
+
+        Args:
+            id: its name.
+            settings: as for `create`.
+            services: as for `create`.
+
+        Returns:
+            The session, to be awaited or entered with `async with`.
+
+        Raises:
+            BadSetting: a setting is unknown or can't have this value.
+
+        Example:
+            session = await Session.in_memory(settings={"window_tokens": 32_000})
+            await session.close()
+        """
+        return Opening(
+            "Session.in_memory(…)",
+            partial(_opened, partial(memory_session, id, parts=options_of(cls, settings, services))),
+        )
+
+    # --- what is said -------------------------------------------------------------------------------------------------
+
+    async def set_prefix(
+        self,
+        *,
+        model: str | Model | None = None,
+        system: str | Iterable[str | Mapping[str, Any]] | None = None,
+        tools: Sequence[Any] | None = None,
+    ) -> None:
+        """Say what stands before the messages of every request. What is the same already isn't recorded again.
+
+        Args:
+            model: the model's name, as requests carry it, or a model that was connected; None leaves it as it is.
+            system: the system prompt, as one text, or as a list of texts and blocks; None leaves it, "" takes it away.
+            tools: definitions, Anthropic's or OpenAI's, or tools such as `recall_tool`; None leaves them, [] takes
+                them away.
+
+        Raises:
+            RecordRefused: no request could be made with it; nothing was changed.
+
+        Example:
+            schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+            await session.set_prefix(
+                model="claude-sonnet-4-5",
+                system="You are helpful.",
+                tools=[{"name": "weather", "description": "The weather in a city.", "input_schema": schema}],
+            )
+        """
+        async with self._used():
+            before = self.view.front or Front()
+            if model is not None and not isinstance(model, str):
+                self.held_with(model_of(model))
+                model = model.about.id
+            after = Front(
+                model=before.model if model is None else model,
+                system=before.system if system is None else system,
+                tools=before.tools if tools is None else _definitions(tools),
+                dynamic_from=before.dynamic_from if system is None else None,
+            )
+            if after != self.view.front:
+                await self.record(after)
+
+    async def append(self, *messages: Any, also: tuple[Any, ...] = ()) -> None:
+        """Say something: a text of the user, a message, or a model's whole answer. It is kept once this returns.
+
+        Args:
+            *messages: each a text (of the user), an object with `role` and `content` in Anthropic's words or OpenAI's,
+                a whole response of either API, plain or as its SDK gives it, or a `Message`. All of them are kept, or
+                none is.
+            also: records of the same transaction, for extensions.
+
+        Raises:
+            RecordRefused: no API would take it, or it answers a tool use that nobody made; nothing was written.
+            JournalError: the disk refuses, or the session is read only or closed.
+
+        Example:
+            await session.append("What is the weather in Oslo?")
+            use = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Oslo"}}
+            await session.append({"role": "assistant", "content": [use]})
+            result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "rain"}
+            await session.append({"role": "user", "content": [result]})
+        """
+        async with self._used():
+            await LiveSession.append(self, *(_plain(one) for one in messages), also=also)
+
+    def messages(self, format: WireProtocol = "anthropic") -> list[dict[str, Any]]:
+        """The messages as the model would see them now, as plain data.
+
+        Args:
+            format: in whose words, `anthropic` or `openai`. With `openai` the system prompt is the first message.
+
+        Returns:
+            New objects; changing them changes nothing.
+
+        Raises:
+            BadSetting: the format is another one.
+
+        Example:
+            await session.append("Hello")
+            assert session.messages("openai")[-1] == {"role": "user", "content": "Hello"}
+        """
+        from perdure.context.groups import flatten, lacks_turn
+        from perdure.context.request import to_request
+        from perdure.engine.turn import PreparedRequest
+
+        groups = flatten(self.view)
+        if lacks_turn(self.view):
+            groups = groups[:-1]  # a line that only passes the turn on; nobody said it
+        request = to_request(self.view, self.facts(), protocol=_protocol(format), groups=list(groups), marks={})
+        found: list[dict[str, Any]] = PreparedRequest(request, 0).data["messages"]
+        return found
+
+    # --- asking a model -----------------------------------------------------------------------------------------------
+
+    async def prepare(self, protocol: WireProtocol = "anthropic", *, stream: bool = False) -> PreparedRequest:
+        """Bring the context in shape for the next call of a model, compacted if it is time, and make the request.
+
+        Args:
+            protocol: for whose API, `anthropic` (Messages) or `openai` (Chat Completions).
+            stream: whether the request asks for a stream.
+
+        Returns:
+            The request: `body` (bytes) and `data` (an object), its size in `tokens`, and `headers` to send along.
+
+        Raises:
+            ContextBlocked: the context is full and nothing more can go; the message says what helps. Nothing is lost.
+
+        Example:
+            await session.append("Hello")
+            request = await session.prepare("openai")
+            assert request.data["messages"][-1]["content"] == "Hello"
+        """
+        from perdure.engine.turn import prepare
+
+        async with self._used():
+            return await prepare(self, protocol=_protocol(protocol), stream=stream)
+
+    async def run(
+        self,
+        prompt: Said | Sequence[Said] | None = None,
+        model: Model | str | None = None,
+        *,
+        on_delta: Callable[[Delta], None] | None = None,
+    ) -> Reply:
+        """Say something, have the model answer, and keep the answer. Errors that can be mended are mended on the way.
+
+        Args:
+            prompt: what is said, as `append` takes it, such as the results of tools; None asks with what is there.
+            model: whom to ask, as `connect` gives it, or its name; None asks whom the last call asked.
+            on_delta: sees the answer as it comes. A second `ReplyStarted` means that the first try was lost.
+
+        Returns:
+            The answer: `text`, `tool_uses` to be answered with the next prompt, `usage`, and more.
+
+        Raises:
+            ModelGaveUp: the model didn't answer, and nothing helped; the message says what was tried.
+            ContextBlocked: the context is full and nothing more can go; nothing was sent.
+            RecordRefused: the prompt can't be said; nothing was written.
+            BadSetting: no model is named, or its key is missing.
+
+        Example:
+            from perdure.testing import ScriptedModel
+            reply = await session.run("What is 6 times 7?", ScriptedModel(["42"]))
+            assert reply.text == "42" and not reply.tool_uses
+        """
+        from perdure.engine.turn import run_turn
+
+        async with self._used():
+            asked = self._asked(model)
+            said, system = self._taken([_plain(one) for one in _prompts(prompt)])
+            if system is not None:
+                raise RecordRefused("a system message is no prompt: say it with set_prefix(system=…)")
+            for message in said:
+                check_shape(message)  # before the reminders that go in front of it are written
+            if self._keepers is None and not self.is_read_only:
+                self._keepers = background(self)
+            return await run_turn(self, said, asked, self._keepers, on_delta=on_delta)
+
+    def _asked(self, model: Model | str | None) -> Model:
+        if isinstance(model, str):
+            from perdure.face.connecting import connect
+
+            return self._connected.setdefault(model, connect(model))
+        if model is not None:
+            return model_of(model)
+        if self.asked is None:
+            name = self.view.front.model if self.view.front else None
+            raise BadSetting(f"no model to ask: give one to run, as in run(prompt, {name or 'anthropic:claude-…'!r})")
+        return self.asked
+
+    # --- the context --------------------------------------------------------------------------------------------------
+
+    async def compact(self, focus: str = "") -> CompactionResult:
+        """Replace what is old by a record of it, now. What leaves can be recalled, and the compaction be undone.
+
+        Args:
+            focus: what the record should look at above all.
+
+        Returns:
+            What came of it. That there is too little to compact is no error: see its `reason`.
+
+        Raises:
+            CompactionRefused: compaction is switched off, or already runs.
+
+        Example:
+            result = await session.compact(focus="the failing test")
+            print(result.reason or f"{result.tokens_before} -> {result.tokens_after} tokens")
+        """
+        from perdure.engine.compact import compact
+
+        async with self._used():
+            return _result(await compact(self, trigger="manual", focus=_text(focus, "focus")))
+
+    async def undo_compaction(self) -> CompactionResult:
+        """Take back the last compaction; what was said since stays. Automatic compaction then waits as long as it can.
+
+        Returns:
+            The sizes before and after.
+
+        Raises:
+            CompactionRefused: there is none to undo, or one is running.
+
+        Example:
+            if (await session.compact()).done:
+                await session.undo_compaction()
+        """
+        from perdure.engine.compact import uncompact
+
+        async with self._used():
+            done = await uncompact(self)
+            boundary = done.boundary
+            return CompactionResult(
+                done=True,
+                tokens_before=done.tokens_before,
+                tokens_after=done.tokens_after,
+                strategy=boundary.strategy,
+                kept=len(boundary.kept),
+            )
+
+    async def rewind(self, to: str | int = -1) -> str:
+        """Go back to before something that the user said; it leaves the context, with all that came after it.
+
+        Args:
+            to: -1 for the last prompt, -2 for the one before it, or the id of a message, or its beginning.
+
+        Returns:
+            The text of that prompt, to be said again in other words.
+
+        Raises:
+            RewindRefused: there is no such prompt on the way here; nothing was changed.
+
+        Example:
+            await session.append("Delete the tests.")
+            assert await session.rewind() == "Delete the tests."
+        """
+        from perdure.engine.rewind import rewind
+
+        async with self._used():
+            return (await rewind(self, None, str(to), what="conversation")).prompt
+
+    async def undo_rewind(self) -> None:
+        """Take back the last rewind: the context is as it was right before it.
+
+        Raises:
+            RewindRefused: there is none, or something was said since.
+
+        Example:
+            await session.append("Go on.")
+            await session.rewind()
+            await session.undo_rewind()
+        """
+        from perdure.engine.rewind import undo_rewind
+
+        async with self._used():
+            await undo_rewind(self, None)
+
+    async def recall(self, id: str) -> str:
+        """The exact text of something that was said, also when it left the context long ago.
+
+        Args:
+            id: of a message, a tool's result, a summary or a stored text, or its beginning.
+
+        Returns:
+            The whole text.
+
+        Raises:
+            BadRecall: nothing here has this id, or several things have.
+
+        Example:
+            await session.append(Message.of("user", "The number is 7.", id="m1"))
+            assert await session.recall("m1") == "The number is 7."
+        """
+        from perdure.engine.tools import original
+
+        return (await original(self, _text(id, "id"))).text
+
+    async def search(self, query: str, *, limit: int = 10) -> Found:
+        """Find what was said, in this session and in the others of its project.
+
+        Args:
+            query: words.
+            limit: how many hits at most.
+
+        Returns:
+            `hits`, best first; each has the `id` to recall, the `session`, and a `snippet`.
+
+        Raises:
+            PerdureError: there is nothing to search in.
+
+        Example:
+            await session.append("The invoices are in ledger.py.")
+            assert (await session.search("invoices")).hits
+        """
+        from perdure.engine.tools import search
+
+        return await search(self, _text(query, "query"), limit=limit)
+
+    async def pin(self, text: str) -> str:
+        """Keep a text word for word through every compaction.
+
+        Args:
+            text: what to keep.
+
+        Returns:
+            The pin's id, for `unpin`.
+
+        Raises:
+            PinRefused: it is empty, or beyond what pins may take.
+
+        Example:
+            pinned = await session.pin("Never touch the migrations.")
+            await session.unpin(pinned)
+        """
+        from perdure.engine.session import pin
+
+        async with self._used():
+            return (await pin(self, _text(text, "text"))).id
+
+    async def unpin(self, id: str) -> None:
+        """Take a pin back.
+
+        Args:
+            id: as `pin` gave it, or its beginning.
+
+        Raises:
+            PinRefused: there is no such pin.
+
+        Example:
+            await session.unpin(await session.pin("Never touch the migrations."))
+        """
+        from perdure.engine.session import unpin
+
+        async with self._used():
+            await unpin(self, _text(id, "id"))
+
+    def context_usage(self) -> Accounting:
+        """What the window is spent on.
+
+        Returns:
+            `size`, `window`, `free` and `reserve` in tokens, and `categories`, each with a name and its tokens.
+
+        Example:
+            usage = session.context_usage()
+            assert sum(one.tokens for one in usage.categories) == usage.size
+        """
+        from perdure.context.accounting import account
+
+        return account(self.view, self.facts())
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Let background work end, and let go of the session. What was said is kept in any case; twice is no mistake.
+
+        Example:
+            session = await Session.in_memory()
+            await session.close()
+        """
+        if self.is_closed:
+            return
+        try:
+            if self._keepers is not None:
+                await self._keepers.close(self)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await LiveSession.close(self)
+                for model in self._connected.values():
+                    await model.close()
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def _used(self) -> AsyncIterator[None]:
+        """Nobody else uses the session meanwhile; what the engine does for this call may."""
+        if self.is_closed:
+            raise SessionClosed(f"the session {self.id} is closed: open it again with Session.open({self.id!r})")
+        task = anyio.get_current_task().id
+        if self._task is not None and self._task != task:
+            raise SessionInUse(f"the session {self.id} is in use by another task: await one call before the next")
+        before, self._task = self._task, task
+        try:
+            yield
+        finally:
+            self._task = before
+
+
+def home_path(home: str | Path | None) -> Path:
+    from perdure.adapters.config import home_of
+
+    return home_of(os.environ) if home is None else Path(path_of(home, "home")).expanduser()
+
+
+def path_of(given: Any, what: str) -> str | Path:
+    if isinstance(given, str | os.PathLike) and str(given):
+        return Path(given)
+    raise BadSetting(f"{what} must be the path of a folder, not {given!r:.60}")
+
+
+def options_of(
+    kind: type[Session], settings: Settings | Mapping[str, Any] | None, services: Services | None
+) -> SessionOptions:
+    return SessionOptions(settings=_settings(settings), services=services or Services(), kind=kind)
+
+
+def _settings(given: Settings | Mapping[str, Any] | None) -> Settings:
+    if given is None or isinstance(given, Settings):
+        return given or Settings()
+    if not isinstance(given, Mapping):
+        raise BadSetting(f"settings must be Settings, or an object with some of them, not {type(given).__name__}")
+    from perdure.adapters.config import UnusableValue, nearest, parse_setting
+
+    names, values, standard = tuple(Settings.__dataclass_fields__), dict[str, Any](), Settings()
+    for name, value in given.items():
+        if name not in names:
+            raise BadSetting(f"there is no setting {name!r:.60}{nearest(str(name), names)}")
+        try:
+            values[name] = None if value is None else parse_setting(name, value, getattr(standard, name))
+        except UnusableValue as e:
+            raise BadSetting(f"the setting {name}: {value!r:.60}: {e}") from None
+    return replace(standard, **values)
+
+
+async def _opened(make: Callable[[], Any]) -> Session:
+    opened = await make()
+    assert isinstance(opened, Session)
+    return opened
+
+
+def _definitions(tools: Any) -> Sequence[Any]:
+    """Definitions as they are, and those of tools that have one."""
+    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Sequence):
+        raise RecordRefused(f"tools must be a list of definitions, not {type(tools).__name__}")
+    return [getattr(one, "definition", one) for one in tools]
+
+
+def _plain(one: Any) -> Any:
+    """Answers of the SDKs, and whole answers of OpenAI's API, as messages."""
+    if not isinstance(one, Mapping | Message | str) and callable(as_dict := getattr(one, "to_dict", None)):
+        one = as_dict()
+    return openai_message(one) if isinstance(one, Mapping) and "choices" in one else one
+
+
+def _prompts(prompt: Any) -> list[Any]:
+    if prompt is None:
+        return []
+    return list(prompt) if isinstance(prompt, list | tuple) else [prompt]
+
+
+def model_of(model: Any) -> Model:
+    if not hasattr(model, "stream") or not hasattr(model, "about"):
+        raise BadSetting(f"{type(model).__name__} is no model: give one that connect gave, as connect('anthropic:…')")
+    found: Model = model
+    return found
+
+
+def _protocol(given: Any) -> WireProtocol:
+    if given not in ("anthropic", "openai"):
+        raise BadSetting(f"{given!r:.40} is no protocol here: write 'anthropic' or 'openai'")
+    protocol: Literal["anthropic", "openai"] = given
+    return protocol
+
+
+def _text(given: Any, what: str) -> str:
+    if not isinstance(given, str):
+        raise BadSetting(f"{what} must be a text, not {type(given).__name__}")
+    return given
+
+
+def _result(outcome: CompactionOutcome) -> CompactionResult:
+    from perdure.engine.compact import CompactionSuccess
+
+    if not isinstance(outcome, CompactionSuccess):
+        return CompactionResult(done=False, reason=outcome.reason)
+    boundary = outcome.boundary
+    return CompactionResult(
+        done=True,
+        tokens_before=boundary.tokens_before,
+        tokens_after=boundary.tokens_after,
+        strategy=boundary.strategy,
+        kept=len(boundary.kept),
+    )
