@@ -169,7 +169,6 @@ def test_a_conversation_goes_on(home: Path, capsys: pytest.CaptureFixture[str]) 
     assert "Never push" in run(capsys, "pin", session_named(capsys, "plain"), "--list")
 
 
-@pytest.mark.skip(reason="folders and variables under the name of 0.1 are read by the next change")
 def test_notes_and_memories_are_there(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """MEM-1, MEM-11: found, listed with whose word they are, and the last change can be taken back."""
     assert "# " in run(capsys, "notes", "show", session_named(capsys, "compacted"))
@@ -180,7 +179,6 @@ def test_notes_and_memories_are_there(home: Path, capsys: pytest.CaptureFixture[
     run(capsys, "memory", "undo")
 
 
-@pytest.mark.skip(reason="folders and variables under the name of 0.1 are read by the next change")
 def test_settings_of_the_home_hold(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """CLI-3: the user's file, and the file of the trusted project."""
     shown = run(capsys, "config")

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
+from perdure.adapters import former
 from perdure.adapters.machine.repositories import text_below
 from perdure.adapters.machine.trust import (
     CONFIG,
@@ -25,7 +26,6 @@ from perdure.adapters.machine.trust import (
 from perdure.context.models import ModelSpec, model_spec
 from perdure.errors import BadSetting
 from perdure.events import SettingIgnored
-from perdure.memory.places import FOLDER
 from perdure.settings import Settings
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
@@ -210,7 +210,6 @@ SEEN: Final[Mapping[str, str]] = {
 }
 
 
-PREFIX = "PERDURE_"
 PROJECT = "project file"
 
 # PRS-3: other names of two settings, strongest first; Claude Code's own are understood.
@@ -235,7 +234,7 @@ MERGED = frozenset({"instructions_excludes", "permission_allow", "permission_ask
 _MOST_TOLD = 200  # of one project's file; there are fewer settings than that
 _SHOWN_CHARS = 200  # of a name or a value that can't be used
 _TABLES = frozenset({"models", "gateway"})  # of the user's file
-_NOT_SETTINGS = frozenset({"PERDURE_HOME"})
+HOME = "PERDURE_HOME"
 _CONFIG_TRUE = frozenset({"1", "true", "yes", "on"})
 
 NAMES: tuple[str, ...] = tuple(f.name for f in fields(Settings))
@@ -281,11 +280,11 @@ class Config:
 
 
 def home_of(environ: Mapping[str, str]) -> Path:
-    """Where Perdure keeps its own: `$PERDURE_HOME`, or `.perdure` in the user's home directory."""
-    given = environ.get("PERDURE_HOME")
+    """Where Perdure keeps its own: `$PERDURE_HOME`, or `.perdure` in the user's home directory (0.1: `.holdfast`)."""
+    given = next(filter(None, map(environ.get, former.variables([HOME]))), None)
     if given:
         return Path(given).expanduser().absolute()
-    return (Path(environ["HOME"]) if environ.get("HOME") else Path.home()) / FOLDER
+    return former.folder_in(Path(environ["HOME"]) if environ.get("HOME") else Path.home())
 
 
 def load(environ: Mapping[str, str], *, cwd: Path, flags: Iterable[str] = (), trusts: bool = False) -> Config:
@@ -449,16 +448,21 @@ class _Layers:
 
     def take_environment(self, environ: Mapping[str, str]) -> None:
         for name in NAMES:
-            for variable in ALIASES.get(name, (PREFIX + name.upper(),)):
+            for variable in former.variables(ALIASES.get(name, (former.PREFIX + name.upper(),))):
                 given = environ.get(variable)
                 if given is None or not given.strip():
                     continue
                 if self._put(name, given, f"environment {variable}", where=None):
                     break
-        known = {PREFIX + name.upper() for name in NAMES} | _NOT_SETTINGS
-        known |= {variable for several in ALIASES.values() for variable in several}
+        ours = [
+            HOME,
+            *(former.PREFIX + name.upper() for name in NAMES),
+            *(one for few in ALIASES.values() for one in few),
+        ]
+        known = set(former.variables(ours))
         for variable in sorted(environ):
-            hint = nearest(variable, tuple(known), cutoff=0.85) if variable.startswith(PREFIX) else ""
+            is_ours = variable.startswith((former.PREFIX, former.FORMER_PREFIX))
+            hint = nearest(variable, tuple(known), cutoff=0.85) if is_ours else ""
             if hint and variable not in known:
                 self.warnings.append(SettingIgnored(variable, f"not a setting{hint}"))
 

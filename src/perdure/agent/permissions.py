@@ -97,7 +97,8 @@ PROTECTED: tuple[tuple[str, str], ...] = (
     (
         "claude.md claude.local.md agents.md agents.override.md agent.md gemini.md qwen.md .cursorrules "
         ".windsurfrules .clinerules .clinerules/** .roorules .goosehints .github/copilot-instructions.md "
-        ".github/{instructions,prompts,chatmodes,agents}/** .rules .perdure .perdure/** .claude .claude/** "
+        ".github/{instructions,prompts,chatmodes,agents}/** .rules .perdure .perdure/** .holdfast .holdfast/** "
+        ".claude .claude/** "
         ".claude.json .codex .codex/** .gemini .gemini/** .cursor .cursor/** .windsurf/** .roo/** .continue/** "
         ".opencode/** opencode.{json,jsonc} .aider.conf.yml .aider* .amazonq/** .kiro/** .junie/** .agents/** "
         ".mcp.json mcp.json .mcp/**",

@@ -11,15 +11,19 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from perdure.adapters.former import FORMER_FOLDER
+from perdure.adapters.machine.repositories import trust_root
 from perdure.cli.arguments import Json, configured, examples, family, home
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, clean, out, out_json, plural
 from perdure.errors import BadSetting, PerdureError, SessionBusy, SessionNotFound
+from perdure.memory.places import FOLDER
 
 if TYPE_CHECKING:
     from perdure.adapters.journal import BlobProblem
@@ -79,6 +83,9 @@ def _check_all(place: Path, repairs: bool) -> Iterator[Finding]:
     yield Finding("packages", "ok", ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
     yield from _settings()
     yield _sandbox()
+    for folder in (place, trust_root(Path.cwd()) / FORMER_FOLDER):
+        yield from _former(folder, repairs)
+    place = home()  # it may have its new name by now
     yield from _home(place)
     if place.is_dir():
         yield _storage(place)
@@ -159,6 +166,34 @@ def _sandbox() -> Finding:
     if here.kind == "none":
         return Finding("sandbox", "note", f"none: {here.why}; commands run without one")
     return Finding("sandbox", "ok" if here.kind == "bubblewrap" else "note", f"{WORDS[here.kind]}, {here.why}")
+
+
+def _former(folder: Path, repairs: bool) -> Iterator[Finding]:
+    """What has the name of version 0.1: it is used as it is, and gets its new name when that is asked for."""
+    from perdure.adapters.journal.lock import SessionLock
+
+    now = folder.with_name(FOLDER)
+    if folder.name != FORMER_FOLDER or not folder.is_dir():
+        former = folder.with_name(FORMER_FOLDER)
+        if folder.name == FOLDER and folder.is_dir() and former.is_dir():
+            yield Finding("0.1", "note", f"{former} isn't read, since there is {folder}: move what you miss by hand")
+        return
+    if now.exists():
+        yield Finding("0.1", "note", f"{folder} isn't read, since there is {now}: move what you miss by hand")
+        return
+    if not repairs:
+        yield Finding("0.1", "note", f"{folder} is in use under its old name; --repair renames it to {now.name}")
+        return
+    try:
+        with ExitStack() as held:
+            for journal in _journals(folder):
+                lock = SessionLock.acquire(journal.parent)
+                held.callback(lock.release)
+            folder.rename(now)
+    except (PerdureError, OSError) as e:
+        yield Finding("0.1", "problem", f"{folder} keeps its old name: {e}")
+        return
+    yield Finding("0.1", "ok", f"{folder} is {now} now")
 
 
 def _home(place: Path) -> Iterator[Finding]:

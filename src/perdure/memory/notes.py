@@ -18,7 +18,8 @@ MARK = "<!-- filled by Perdure from the session; lines of your own go above this
 _VARIABLE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _HEADING = re.compile(r"# +(\S.*?)\s*#*\s*")
 _ITALIC = re.compile(r"_[^_].*_|\*[^*\s].*\*")
-_MARKED = re.compile(re.escape(MARK) + r"(?: \((\w+)\))? -->")
+_NAMES = re.escape(MARK).replace("Perdure", "(?:Perdure|Holdfast)")  # 0.1's name
+_MARKED = re.compile(_NAMES + r"(?: \((\w+)\))? -->")
 _FENCE = re.compile(r"\s{0,3}(```|~~~)")
 
 NotesState = Literal["missing", "emptied", "broken", "template", "written"]

@@ -36,6 +36,7 @@ class MemoryRoots:
     root: str
     user_home: str
     directory: str | None = None  # the setting memory_directory
+    folder: str = FOLDER  # the name of our folder in the root
 
 
 def project_directory(grounds: MemoryRoots) -> str:
@@ -61,7 +62,7 @@ def agent_directory(grounds: MemoryRoots, agent: str, scope: Scope) -> str:
         raise BadSetting(f"agent {agent[:80]!r}: letters, digits, dots, dashes and underscores only, at most 64")
     if scope == "user":
         return f"{grounds.home}/{AGENTS}/{agent}"
-    return f"{grounds.root}/{FOLDER}/{AGENTS if scope == 'project' else AGENTS_LOCAL}/{agent}"
+    return f"{grounds.root}/{grounds.folder}/{AGENTS if scope == 'project' else AGENTS_LOCAL}/{agent}"
 
 
 def is_memory(file: str) -> bool:

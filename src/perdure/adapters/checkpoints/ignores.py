@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 
 from pathspec import GitIgnoreSpec
 
+from perdure.adapters.former import FORMER_STAGING
+
 IGNORE_FILE = ".gitignore"
 _LIMIT_BYTES = 1_000_000
 GIT, STAGING = ".git", ".perdure-rewind-"
+STAGINGS = (STAGING, FORMER_STAGING)
 _AS_TEXT = {0x0A: 0x10FF0A} | {0xDC00 + byte: 0x10FF00 + byte for byte in range(0x80, 0x100)}
 """Bytes that aren't UTF-8, and line ends, which patterns don't see in names: one character each, as git counts them."""
 _IN_PATTERNS = {code: char for code, char in _AS_TEXT.items() if code != 0x0A}
@@ -64,7 +67,7 @@ class IgnoreRules:
 
     def is_own(self, name: str) -> bool:
         """Whether this is ours: what a rewind works with, or a session's folder."""
-        return name.rsplit("/", 1)[-1].startswith(STAGING) or os.path.join(self.root, name) in self.own
+        return name.rsplit("/", 1)[-1].startswith(STAGINGS) or os.path.join(self.root, name) in self.own
 
     def rules_in(self, folder: str, about: os.stat_result) -> GitIgnoreSpec | None:
         """The rules that stand in a folder of the tree."""

@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 
 from perdure.adapters.checkpoints.ground import RootedTree, TreeOsCalls, open_rooted_tree
-from perdure.adapters.checkpoints.ignores import STAGING
+from perdure.adapters.checkpoints.ignores import STAGINGS
 from perdure.adapters.checkpoints.log import PLAN, CheckpointLog, escaped_names, unescaped_names
 from perdure.adapters.checkpoints.objects import GitObjects
 from perdure.adapters.machine.rooted import RootedFolder
@@ -239,11 +239,9 @@ class RestoreRoots:
         return [self._staging(plan, place) for place in dict.fromkeys(plan.places)]
 
     def _staging(self, plan: RewindPlan, place: str) -> tuple[RootedTree, str]:
-        name = f"{STAGING}{plan.id}"
-        if not place:
-            return self._ground, name
-        ground, folder = self.of(place)
-        return ground, f"{folder}/{name}" if folder else name
+        ground, folder = self.of(place) if place else (self._ground, "")
+        names = [f"{folder}/{start}{plan.id}" if folder else f"{start}{plan.id}" for start in STAGINGS]
+        return ground, next(filter(ground.has, names), names[0])
 
 
 def _quietly(step: Callable[[], object]) -> None:

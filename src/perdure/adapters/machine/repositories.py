@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from perdure.adapters.former import folder_in
 from perdure.adapters.journal.store import slug_of
 from perdure.memory.instructions import is_below
 from perdure.memory.places import MemoryRoots
@@ -326,4 +327,5 @@ def memory_roots(home: Path, cwd: Path, *, directory: str | None = None) -> Memo
         root=root.as_posix(),
         user_home=Path.home().as_posix(),
         directory=directory,
+        folder=folder_in(root).name,
     )

@@ -15,10 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from perdure.adapters.former import folder_in
 from perdure.adapters.machine.repositories import git_file_target, main_work_tree, text_below, trust_root
 from perdure.errors import BadSetting
 from perdure.memory.instructions import is_below
-from perdure.memory.places import AGENTS, AGENTS_LOCAL, FOLDER
+from perdure.memory.places import AGENTS, AGENTS_LOCAL
 
 KNOWN: Final = "trusted.json"
 CONFIG: Final = "config.toml"
@@ -118,7 +119,7 @@ def project_file(cwd: Path) -> Path | None:
     """The nearest settings of a project, from `cwd` up to its root."""
     real, root = Path(os.path.realpath(cwd)), trust_root(cwd)
     folders = [folder for folder in (real, *real.parents) if is_below(str(folder), str(root))]
-    return next((f / FOLDER / CONFIG for f in folders if (f / FOLDER / CONFIG).is_file()), None)
+    return next((path for f in folders if (path := folder_in(f) / CONFIG).is_file()), None)
 
 
 def trusted_content(cwd: Path, *, own: Path) -> tuple[str, ...]:
@@ -126,7 +127,7 @@ def trusted_content(cwd: Path, *, own: Path) -> tuple[str, ...]:
     root = trust_root(cwd)
     here = Path(os.path.realpath(cwd))
     found = [here / CLAUDE / name for name in ("skills", "agents") if _is_filled(here / CLAUDE / name)]
-    found += [root / FOLDER / name for name in (AGENTS, AGENTS_LOCAL) if _is_filled(root / FOLDER / name)]
+    found += [path for name in (AGENTS, AGENTS_LOCAL) if _is_filled(path := folder_in(root) / name)]
     settings = project_file(cwd)
     if settings is not None and not (own.is_file() and settings.samefile(own)):
         found.insert(0, settings)

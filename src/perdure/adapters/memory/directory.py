@@ -16,6 +16,7 @@ from pathlib import Path
 import anyio.to_thread
 import msgspec
 
+from perdure.adapters.former import adopt
 from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
 from perdure.adapters.machine.rooted import CALLS, OsCalls, RootedFolder
 from perdure.adapters.memory.store import StoredMemories
@@ -332,6 +333,7 @@ def file_memories(directory: Path, settings: Settings | None = None, *, calls: O
 def _opened(directory: Path, calls: OsCalls, create: bool) -> RootedFolder:
     if not create and not directory.is_dir():  # most projects have no memories: the fastest no there is
         raise FileMissing(f"{shown(str(directory))}: there is no such directory")
+    adopt(directory)
     return RootedFolder.open(directory, create=create, rules=OWN, calls=calls)
 
 

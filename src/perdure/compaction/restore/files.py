@@ -44,7 +44,7 @@ _CANDIDATES = 12  # this many are read from disk at most, to find five that can 
 _OTHERS = re.compile(
     r"(?:^|[/\\])(?:CLAUDE(?:\.local)?\.md|AGENTS(?:\.override)?\.md|GEMINI\.md|QWEN\.md|MEMORY\.md|SKILL\.md"
     r"|\.cursorrules|\.windsurfrules|\.clinerules|copilot-instructions\.md)$"
-    r"|[/\\]\.(?:claude|codex|perdure|cursor)[/\\](?:projects|plans|rules|sessions|memory|history)[/\\]"
+    r"|[/\\]\.(?:claude|codex|perdure|holdfast|cursor)[/\\](?:projects|plans|rules|sessions|memory|history)[/\\]"
     r"|[/\\]tool-results[/\\]|[/\\]journal\.jsonl$|[/\\]tasks[/\\]\w+\.output$"
 )
 

@@ -43,7 +43,8 @@ _SECRETS = (
     ".m2/settings.xml", ".gradle/gradle.properties", ".password-store", ".local/share/keyrings",
     ".local/share/password-store", ".pki", ".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium",
     ".config/BraveSoftware", ".config/microsoft-edge", ".claude", ".claude.json", ".codex", ".gemini",
-    ".config/github-copilot", ".config/anthropic", ".config/openai", ".perdure", ".bash_history", ".zsh_history",
+    ".config/github-copilot", ".config/anthropic", ".config/openai", ".perdure", ".holdfast",
+    ".bash_history", ".zsh_history",
     ".python_history", ".psql_history", ".mysql_history", ".node_repl_history", ".lesshst", ".viminfo", ".Xauthority",
     ".ICEauthority", ".huggingface/token", ".cache/huggingface/token", ".kaggle", ".boto", ".s3cfg", ".oci", ".fly",
     ".netlify", ".config/netlify", ".config/heroku", ".config/doctl", ".wrangler", ".config/.wrangler", ".snowflake",
@@ -69,7 +70,7 @@ _OF_GIT = ("config", "config.worktree", "hooks", "info/attributes", "modules")
 _KEPT = (
     ".husky", ".githooks", ".pre-commit-config.yaml", "lefthook.yml", ".envrc", ".npmrc", ".yarnrc.yml",
     ".pnpmfile.cjs", ".vscode", ".idea", ".devcontainer", ".gitattributes", ".gitmodules", ".github/workflows",
-    ".gitlab-ci.yml", ".circleci", ".perdure", ".claude", ".codex", ".cursor", ".mcp.json", "CLAUDE.md",
+    ".gitlab-ci.yml", ".circleci", ".perdure", ".holdfast", ".claude", ".codex", ".cursor", ".mcp.json", "CLAUDE.md",
     "CLAUDE.local.md", "AGENTS.md", ".cargo/config.toml", "pip.conf", "sitecustomize.py", "usercustomize.py",
 )  # fmt: skip
 
