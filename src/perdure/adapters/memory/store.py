@@ -41,7 +41,7 @@ from perdure.memory.places import MEMORY_NAMES, OWN, parts_of, shown
 from perdure.ports import MemoryFile, MemoryListing, MemoryStat
 
 
-class MemoryFolder(Protocol):
+class OpenedFolder(Protocol):
     """What a directory is for a moment, as `adapters.files.rooted.Rooted` has it."""
 
     def read(self, name: str, *, limit_bytes: int, offset: int = 0) -> bytes: ...
@@ -61,7 +61,7 @@ class MemoryFolder(Protocol):
     def lock(self, name: str, *, seconds: float) -> AbstractContextManager[None]: ...
 
 
-OpenFolder = Callable[[bool], AbstractContextManager[MemoryFolder]]
+OpenFolder = Callable[[bool], AbstractContextManager[OpenedFolder]]
 """Opens the directory, making it when asked to; `FileMissing` when it isn't there. Hidden names may be used in it."""
 
 
@@ -78,7 +78,7 @@ class MissingFolder:
         return PlainListing(())
 
 
-NOTHING: MemoryFolder = MissingFolder()  # type: ignore[assignment]  # nothing is ever written there
+NOTHING: OpenedFolder = MissingFolder()  # type: ignore[assignment]  # nothing is ever written there
 
 
 class InMemoryFolder:
@@ -91,7 +91,7 @@ class InMemoryFolder:
         self._guard = threading.RLock()
 
     @contextmanager
-    def opened(self, create: bool) -> Iterator[MemoryFolder]:
+    def opened(self, create: bool) -> Iterator[OpenedFolder]:
         yield self
 
     def read(self, name: str, *, limit_bytes: int, offset: int = 0) -> bytes:
@@ -158,7 +158,7 @@ def _is_listed(name: str, under: str) -> bool:
     return not any(part.startswith(".") for part in name.split("/"))
 
 
-def bytes_of(box: MemoryFolder, name: str, limit_bytes: int) -> bytes | None:
+def bytes_of(box: OpenedFolder, name: str, limit_bytes: int) -> bytes | None:
     """What stands there; None when nothing does."""
     try:
         return box.read(name, limit_bytes=limit_bytes)
@@ -199,7 +199,7 @@ class FileChange:
 class PlannedFiles:
     """What stands in the files, or will once the steps so far are done."""
 
-    box: MemoryFolder
+    box: OpenedFolder
     ahead: dict[str, bytes | None] = field(default_factory=dict)
 
     def bytes(self, name: str) -> bytes | None:
@@ -240,7 +240,7 @@ class StoredMemories:
         return await self._locked(lambda box: self._make(box, change, stamp, mode))
 
     async def entries(self, *, limit: int = 50, name: str | None = None) -> tuple[MemoryLogEntry, ...]:
-        def wanted(box: MemoryFolder) -> tuple[MemoryLogEntry, ...]:
+        def wanted(box: OpenedFolder) -> tuple[MemoryLogEntry, ...]:
             every = [e for e in self._history(box) if name is None or name in (e.name, e.to, e.wanted)]
             return tuple(reversed(every[-limit:] if limit > 0 else []))
 
@@ -280,7 +280,7 @@ class StoredMemories:
         return await anyio.to_thread.run_sync(look)
 
     async def done(self, now: float) -> None:
-        def write(box: MemoryFolder) -> None:
+        def write(box: OpenedFolder) -> None:
             box.write(UPKEEP, msgspec.json.encode(_UpkeepRecord(now)), is_durable=False)
 
         await self._locked(write)
@@ -299,7 +299,7 @@ class StoredMemories:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    async def _in_thread(self, do: Callable[[MemoryFolder], T]) -> T:
+    async def _in_thread(self, do: Callable[[OpenedFolder], T]) -> T:
         """Without a lock; a directory that isn't there is an empty one."""
 
         def run() -> T:
@@ -314,7 +314,7 @@ class StoredMemories:
 
         return await anyio.to_thread.run_sync(run)
 
-    async def _locked(self, do: Callable[[MemoryFolder], T]) -> T:
+    async def _locked(self, do: Callable[[OpenedFolder], T]) -> T:
         def run() -> T:
             with self._opened(True) as box, box.lock(LOCK, seconds=LOCK_SECONDS):
                 self._take_back(box)
@@ -322,14 +322,14 @@ class StoredMemories:
 
         return await anyio.to_thread.run_sync(run)
 
-    def _list(self, box: MemoryFolder) -> MemoryListing:
+    def _list(self, box: OpenedFolder) -> MemoryListing:
         listed = box.listing()
         digests = [(entry, self._digest_of(box, entry)) for entry in listed.entries]
         files = tuple(MemoryStat(e.name, e.bytes, e.mtime_ns / 1e9, digest) for e, digest in digests if digest)
         self._digests = {file.name: self._digests[file.name] for file in files}
         return MemoryListing(files, listed.refused, listed.is_cut)
 
-    def _digest_of(self, box: MemoryFolder, entry: FileEntry) -> str | None:
+    def _digest_of(self, box: OpenedFolder, entry: FileEntry) -> str | None:
         """Of the content, read again only when it may have changed."""
         known = self._digests.get(entry.name)
         if known is None or known[0] != entry.version:
@@ -340,14 +340,14 @@ class StoredMemories:
             self._digests[entry.name] = known
         return known[1]
 
-    def _read(self, name: str, box: MemoryFolder) -> MemoryFile | None:
+    def _read(self, name: str, box: OpenedFolder) -> MemoryFile | None:
         parts_of(name, MEMORY_NAMES)  # our own state isn't a memory
         data = _bytes(box, name)
         return None if data is None else MemoryFile(name, decoded(data), digest_of(data))
 
     # --- writing, under the lock ------------------------------------------------------------------------------------
 
-    def _make(self, box: MemoryFolder, change: Change, stamp: Stamp, mode: str) -> WriteResult:
+    def _make(self, box: OpenedFolder, change: Change, stamp: Stamp, mode: str) -> WriteResult:
         parts_of(change.name, MEMORY_NAMES)
         self._mend(box)
         if isinstance(change, MemoryBatch):
@@ -358,7 +358,7 @@ class StoredMemories:
             self._do(box, step)
         return written
 
-    def _make_all(self, box: MemoryFolder, change: MemoryBatch, stamp: Stamp, mode: str) -> WriteResult:
+    def _make_all(self, box: OpenedFolder, change: MemoryBatch, stamp: Stamp, mode: str) -> WriteResult:
         """All of them, when all still fit and can be done. What adds comes before what takes away."""
         for one in change.changes:
             parts_of(one.name, MEMORY_NAMES)
@@ -413,7 +413,7 @@ class StoredMemories:
         digest = None if current is None else digest_of(current)
         return step, WriteResult(outcome="conflict", name=change.name, digest=digest, entry=entry.id, beside=done.name)
 
-    def _do(self, box: MemoryFolder, step: FileChange) -> None:
+    def _do(self, box: OpenedFolder, step: FileChange) -> None:
         """The log is written, and then the file; what stood there is kept already."""
         entry = step.entry
         self._log(box, entry)
@@ -424,7 +424,7 @@ class StoredMemories:
         elif step.before is not None:
             box.remove(entry.name, is_durable=self._is_durable)
 
-    def _together(self, box: MemoryFolder, steps: Sequence[FileChange]) -> None:
+    def _together(self, box: OpenedFolder, steps: Sequence[FileChange]) -> None:
         """All steps, or none: what stood there is kept and the plan written before the first. Its removal commits."""
         for step in steps:
             self._keep(box, step)
@@ -441,7 +441,7 @@ class StoredMemories:
                 self._take_back(box)
             raise
 
-    def _take_back(self, box: MemoryFolder) -> None:
+    def _take_back(self, box: OpenedFolder) -> None:
         """Undo what was done of a batch that was cut short, last first; the log says so. May be cut short itself."""
         data = _bytes(box, BATCH)
         if data is None:
@@ -459,7 +459,7 @@ class StoredMemories:
                 self._void(box, entry)
         box.remove(BATCH, is_durable=self._is_durable)
 
-    def _restore(self, box: MemoryFolder, entry: MemoryLogEntry) -> None:
+    def _restore(self, box: OpenedFolder, entry: MemoryLogEntry) -> None:
         """What stood there before an entry, where it says what the entry left; what somebody wrote since stays."""
         if entry.action == "rename":
             if box.stat(entry.name) is None and _digest(_bytes(box, entry.to)) == entry.after:
@@ -475,7 +475,7 @@ class StoredMemories:
         if before is not None:
             box.write(entry.name, before, is_new=now is None, is_durable=self._is_durable)
 
-    def _void(self, box: MemoryFolder, entry: MemoryLogEntry) -> None:
+    def _void(self, box: OpenedFolder, entry: MemoryLogEntry) -> None:
         self._log(
             box,
             MemoryLogEntry(
@@ -483,7 +483,7 @@ class StoredMemories:
             ),
         )
 
-    def _keep(self, box: MemoryFolder, step: FileChange) -> None:
+    def _keep(self, box: OpenedFolder, step: FileChange) -> None:
         """The bytes that a step takes away."""
         data, digest = step.before, step.entry.before
         if data is None or digest is None or step.entry.action == "rename":
@@ -495,18 +495,18 @@ class StoredMemories:
 
     # --- the log ----------------------------------------------------------------------------------------------------
 
-    def _log(self, box: MemoryFolder, entry: MemoryLogEntry) -> None:
+    def _log(self, box: OpenedFolder, entry: MemoryLogEntry) -> None:
         last = self._tail(box)
         torn = b"\n" if last and not last.endswith(b"\n") else b""
         box.append(AUDIT, torn + msgspec.json.encode(entry) + b"\n", is_durable=self._is_durable)
 
-    def _tail(self, box: MemoryFolder) -> bytes:
+    def _tail(self, box: OpenedFolder) -> bytes:
         about = box.stat(AUDIT)
         if about is None:
             return b""
         return box.read(AUDIT, limit_bytes=_TAIL_BYTES, offset=max(0, about.bytes - _TAIL_BYTES))
 
-    def _mend(self, box: MemoryFolder) -> None:
+    def _mend(self, box: OpenedFolder) -> None:
         """A crash between the log and the file: the last entry didn't happen, and the log says so."""
         lines = [line for line in self._tail(box).split(b"\n") if line]
         last = _entry(lines[-1]) if lines else None
@@ -518,7 +518,7 @@ class StoredMemories:
         if not is_done and digest == last.before:
             self._void(box, last)
 
-    def _history(self, box: MemoryFolder) -> list[MemoryLogEntry]:
+    def _history(self, box: OpenedFolder) -> list[MemoryLogEntry]:
         """All entries; only what was added since the last time is read. A line that can't be read is left out."""
         with self._guard:
             about = box.stat(AUDIT)
@@ -532,7 +532,7 @@ class StoredMemories:
                 self._read_to += whole
             return list(self._entries)
 
-    def _undo(self, box: MemoryFolder, wanted: str | None, stamp: Stamp) -> WriteResult:
+    def _undo(self, box: OpenedFolder, wanted: str | None, stamp: Stamp) -> WriteResult:
         self._mend(box)
         every = self._history(box)
         last = last_to_undo(every) if wanted is None else None
@@ -577,18 +577,18 @@ class StoredMemories:
 
     # --- the inbox --------------------------------------------------------------------------------------------------
 
-    def _waiting(self, box: MemoryFolder) -> list[str]:
+    def _waiting(self, box: OpenedFolder) -> list[str]:
         names = [entry.name for entry in box.listing(under=INBOX).entries]
         return [name[len(INBOX) + 1 : -len(".json")] for name in names if name.endswith(".json")]
 
-    def _proposal(self, box: MemoryFolder, proposal: str) -> MemoryProposal | None:
+    def _proposal(self, box: OpenedFolder, proposal: str) -> MemoryProposal | None:
         try:
             data = _bytes(box, f"{INBOX}/{proposal}.json")
             return None if data is None else msgspec.json.decode(data, type=MemoryProposal)
         except msgspec.MsgspecError:
             return None
 
-    def _propose(self, box: MemoryFolder, change: Change, stamp: Stamp, why: str) -> MemoryProposal:
+    def _propose(self, box: OpenedFolder, change: Change, stamp: Stamp, why: str) -> MemoryProposal:
         waiting = len(self._waiting(box))
         if waiting >= MOST_PENDING:
             raise MemoryRefused(
@@ -599,24 +599,24 @@ class StoredMemories:
         box.write(f"{INBOX}/{proposal.id}.json", data, is_new=True, is_durable=self._is_durable)
         return proposal
 
-    def _approve(self, box: MemoryFolder, proposal: str) -> WriteResult:
+    def _approve(self, box: OpenedFolder, proposal: str) -> WriteResult:
         found = self._found(box, proposal)
         written = self._make(box, found.change, found.stamp, "approved")
         self._settled(box, proposal)
         return written
 
-    def _settled(self, box: MemoryFolder, proposal: str) -> None:
+    def _settled(self, box: OpenedFolder, proposal: str) -> None:
         self._found(box, proposal)
         box.remove(f"{INBOX}/{proposal}.json", is_durable=self._is_durable)
 
-    def _found(self, box: MemoryFolder, proposal: str) -> MemoryProposal:
+    def _found(self, box: OpenedFolder, proposal: str) -> MemoryProposal:
         found = self._proposal(box, proposal) if proposal.isalnum() else None
         if found is None:
             raise FileMissing(f"{shown(proposal)}: no change with this id waits in the inbox")
         return found
 
 
-def _bytes(box: MemoryFolder, name: str) -> bytes | None:
+def _bytes(box: OpenedFolder, name: str) -> bytes | None:
     return bytes_of(box, name, MOST_FILE_BYTES)
 
 
@@ -627,7 +627,7 @@ def _entry(line: bytes) -> MemoryLogEntry | None:
         return None
 
 
-def _last_upkeep(box: MemoryFolder) -> _UpkeepRecord | None:
+def _last_upkeep(box: OpenedFolder) -> _UpkeepRecord | None:
     """A record that is damaged counts as none."""
     data = bytes_of(box, UPKEEP, MOST_FILE_BYTES)
     try:
