@@ -425,7 +425,7 @@ def test_plan_mode_ends_with_an_approved_plan(tmp_path: Path) -> None:
         two.answers = [Allow()]
         text, failed = await two.call("ExitPlanMode", plan="# Plan\n1. one\n2. two")
         assert not failed and two.agent.mode == "accept_edits", text
-        plan = Path(two.agent.desk.machine.plan_file)
+        plan = Path(two.agent.context.machine.plan_file)
         assert plan.read_text() == "# Plan\n1. one\n2. two"
         assert not (await two.call("Write", file_path="a", content="x"))[1]
         plan.write_text("# Plan, edited by hand")

@@ -203,7 +203,7 @@ async def test_our_own_files_in_a_project_arent_rewound(tmp_path: Path) -> None:
     script += [say(tool_use("Bash", {"command": "pwd"})), "end"]
     made = await bench(project, script, home=project / ".perdure")
     said = await made.agent.say("Make it.")
-    assert made.agent.desk.cwd == str(project / "made")
+    assert made.agent.context.cwd == str(project / "made")
     done = await made.agent.rewind(said.prompt)
     assert done.files is not None and [s.path for s in done.files.steps] == ["made", "made/x"]
     assert (await made.agent.say("Again.")).text == "fine"

@@ -130,9 +130,9 @@ def test_a_fork_changes_nothing(steps: list[plans.Step], is_long: bool) -> None:
     async def denied(tool: str, arguments: Mapping[str, Any]) -> ForkToolResult:
         raise AssertionError("nothing is allowed")
 
-    errand = ForkTask(job="notes", instruction=ASKED, permit=lambda tool, given: "denied", run=denied)
-    fork = done(run_fork(world.session, view.copy(), world.session.facts("session_memory"), [model], errand))
-    assert fork.allowed == 0 and fork.turns <= errand.most_turns
+    task = ForkTask(job="notes", instruction=ASKED, permit=lambda tool, given: "denied", run=denied)
+    fork = done(run_fork(world.session, view.copy(), world.session.facts("session_memory"), [model], task))
+    assert fork.allowed == 0 and fork.turns <= task.most_turns
     assert (len(view.items), view.sent, view.size, view.state) == before and len(world.records) == records
 
 
@@ -175,8 +175,8 @@ def test_deeds_are_within_the_permit(calls: list[tuple[str, dict[str, Any]]]) ->
 
     model = ScriptedModel([say(*(tool_use(name, given) for name, given in calls)), "done"], id="fake")
     model.upstream._enforce = "off"  # signatures of the world's own upstream
-    errand = ForkTask(job="notes", instruction=ASKED, permit=PERMIT.denial, run=run)
-    fork = done(run_fork(world.session, world.session.view.copy(), world.session.facts(), [model], errand))
+    task = ForkTask(job="notes", instruction=ASKED, permit=PERMIT.denial, run=run)
+    fork = done(run_fork(world.session, world.session.view.copy(), world.session.facts(), [model], task))
     assert fork.allowed == len(made) and fork.allowed + fork.denied == len(calls) and not fork.reason
     for tool, arguments in made:
         named = [arguments[name] for name in ("file_path", "path", "file", "filename") if name in arguments]

@@ -65,14 +65,14 @@ def result_block(identity: str, outcome: ToolOutcome) -> dict[str, Any]:
 class ToolRunner:
     """Runs batches with an agent's tools, within its permissions."""
 
-    desk: ToolContext
+    context: ToolContext
     tools: Mapping[str, Tool[Any]]
     on_progress: OnProgress | None = None
     _asking: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def run(self, batch: ToolBatch) -> None:
         """Fill in the outcomes. Cancelled, it leaves those that are there."""
-        limiter = anyio.CapacityLimiter(self.desk.session.settings.agent_parallel)
+        limiter = anyio.CapacityLimiter(self.context.session.settings.agent_parallel)
         for is_parallel, group in groupby(batch.uses, self._is_parallel):
             some = tuple(group)
             if not is_parallel:
@@ -94,7 +94,7 @@ class ToolRunner:
     async def _one(self, batch: ToolBatch, use: ToolInvocation) -> None:
         if batch.is_stopped:
             return
-        clock, sink = self.desk.session.world.clock, self.desk.session.world.sink
+        clock, sink = self.context.session.world.clock, self.context.session.world.sink
         began, how = clock.now(), "interrupted"
         outcome: ToolOutcome | None = None
         try:
@@ -114,7 +114,7 @@ class ToolRunner:
             if tool is None:
                 raise ToolRefused(f"there is no tool {use.name!r}: {', '.join(self.tools)}")
             given = tool.read(use.arguments)
-            touch = await tool.touches(self.desk, given) if tool.touches else ToolEffects(tool.name)
+            touch = await tool.touches(self.context, given) if tool.touches else ToolEffects(tool.name)
             refusal = await self._refusal(batch, use, touch, tool.rule(given) if tool.rule else None)
             if refusal is not None:
                 return ToolOutcome(refusal, is_error=True), "denied"
@@ -134,26 +134,28 @@ class ToolRunner:
         return outcome, "error" if outcome.is_error else "ok"
 
     async def _watched(self, tool: Tool[Any], use: ToolInvocation, given: Any) -> ToolOutcome:
-        desk = self.desk
-        if not tool.is_watched or not desk.observers:
-            outcome: ToolOutcome = await tool.run(desk, use, given)
+        context = self.context
+        if not tool.is_watched or not context.observers:
+            outcome: ToolOutcome = await tool.run(context, use, given)
             return outcome
-        await notify_observers(desk, use.name, lambda one: one.before_call(use.name, use.arguments, use.prompt))
+        await notify_observers(context, use.name, lambda one: one.before_call(use.name, use.arguments, use.prompt))
         try:
-            outcome = await tool.run(desk, use, given)
+            outcome = await tool.run(context, use, given)
         finally:
             with anyio.CancelScope(shield=True):
-                await notify_observers(desk, use.name, lambda one: one.after_call(use.name, use.arguments, use.prompt))
+                await notify_observers(
+                    context, use.name, lambda one: one.after_call(use.name, use.arguments, use.prompt)
+                )
         return outcome
 
     async def _refusal(self, batch: ToolBatch, use: ToolInvocation, touch: ToolEffects, rule: Any) -> str | None:
         """Why a call may not be made; None when it may. A person is asked one question at a time."""
-        verdict = decide(touch, self.desk.policy)
+        verdict = decide(touch, self.context.policy)
         if verdict.decision == "ask":
             async with self._asking:
                 if batch.is_stopped:
                     return NOT_RUN
-                verdict = decide(touch, self.desk.policy)  # an answer just now may have settled it
+                verdict = decide(touch, self.context.policy)  # an answer just now may have settled it
                 if verdict.decision == "ask":
                     return await self._asked(batch, use, verdict, rule)
         self._decided(use, verdict.decision, verdict.by)
@@ -164,26 +166,26 @@ class ToolRunner:
         return f"Permission denied: {verdict.why}. Find another way, or say what you need."
 
     async def _asked(self, batch: ToolBatch, use: ToolInvocation, verdict: PermissionDecision, rule: Any) -> str | None:
-        desk = self.desk
-        if desk.ask is None:
+        context = self.context
+        if context.ask is None:
             self._decided(use, "deny", "nobody to ask")
             if self.on_progress is not None:
                 self.on_progress(PermissionRefused(use.id, use.name, verdict))
             return f"Permission denied: it would have to be asked for ({verdict.why}), and nobody is there to ask."
-        answer = await desk.ask(PermissionQuestion(use.id, use.name, use.arguments, verdict.why, rule))
+        answer = await context.ask(PermissionQuestion(use.id, use.name, use.arguments, verdict.why, rule))
         if isinstance(answer, Deny):
             self._decided(use, "deny", "the user")
             batch.is_stopped = batch.is_stopped or answer.stops
             said = f" They said: {answer.said}" if answer.said else ""
             return f"{DENIED}. Nothing was done.{said}"
         if answer.rule is not None:
-            desk.rules = desk.rules.allowing(answer.rule)
+            context.rules = context.rules.allowing(answer.rule)
         self._decided(use, "allow", "the user")
         use.let = "approved"
         return None
 
     def _decided(self, use: ToolInvocation, decision: str, by: str) -> None:
-        self.desk.session.world.sink.emit(PermissionDecided(use.name, use.id, decision, by))
+        self.context.session.world.sink.emit(PermissionDecided(use.name, use.id, decision, by))
 
 
 def answer_unanswered(open_calls: Iterator[str] | Sequence[str], text: str) -> Message | None:

@@ -50,21 +50,21 @@ _LISTED = {"Task": "Kinds of agents:", "Skill": "Skills that are installed:"}
 
 
 def front_of(
-    model: str, tools: Iterable[Tool[Any]], desk: ToolContext, scopes: Mapping[str, SubagentType], more: str = ""
+    model: str, tools: Iterable[Tool[Any]], context: ToolContext, scopes: Mapping[str, SubagentType], more: str = ""
 ) -> Front:
     """The front of an agent as it is now."""
     stable = "\n\n".join(part for part in (prompts.source("agent_system"), more) if part)
-    lines = {"Working directory": desk.machine.workspace.root, "Plan file": desk.machine.plan_file}
-    facts = "\n".join(f"{name}: {' '.join(value.split())}" for name, value in {**lines, **desk.machine.facts}.items())
+    lines = {"Working directory": context.machine.workspace.root, "Plan file": context.machine.plan_file}
+    facts = "\n".join(f"{name}: {' '.join(value.split())}" for name, value in {**lines, **context.machine.facts}.items())
     system = (text_block(stable), text_block(prompts.render("agent_environment", facts=facts)))
     lists = {
         "Task": {name: scope.description for name, scope in scopes.items()},
-        "Skill": {name: skill.description for name, skill in desk.skills.items()},
+        "Skill": {name: skill.description for name, skill in context.skills.items()},
     }
     return Front(
         model=model,
         system=tuple(msgspec.Raw(block.raw) for block in system),
-        tools=tuple(msgspec.Raw(_definition(tool, lists.get(tool.name, {}))) for tool in _offered(tools, desk)),
+        tools=tuple(msgspec.Raw(_definition(tool, lists.get(tool.name, {}))) for tool in _offered(tools, context)),
         dynamic_from=1,
     )
 
@@ -103,10 +103,10 @@ def _lines(text: str) -> dict[str, str]:
     return {name: value for name, colon, value in (line.partition(": ") for line in text.splitlines()) if colon}
 
 
-def _offered(tools: Iterable[Tool[Any]], desk: ToolContext) -> Iterable[Tool[Any]]:
+def _offered(tools: Iterable[Tool[Any]], context: ToolContext) -> Iterable[Tool[Any]]:
     """Without skills nobody needs the tool that loads them, without memories none that writes them."""
-    missing = {"Skill"} if not desk.skills else set()
-    if desk.session.services.memories is None or desk.session.settings.memory_mode == "off":
+    missing = {"Skill"} if not context.skills else set()
+    if context.session.services.memories is None or context.session.settings.memory_mode == "off":
         missing.add(TOOL)
     return (tool for tool in tools if tool.name not in missing)
 
@@ -199,7 +199,7 @@ class AgentLoop:
             allow=settings.permission_allow, ask=settings.permission_ask, deny=settings.permission_deny
         )
         self.background = BackgroundTasks(session, machine.shell, crew.jobs(), self.options.on_progress)
-        self.desk = ToolContext(
+        self.context = ToolContext(
             machine=machine,
             session=session,
             background=self.background,
@@ -212,8 +212,8 @@ class AgentLoop:
             skills=skills_of(machine.skill_files),
         )
         self._scopes = subagent_types(machine.agent_files)
-        self.desk.subagents = Subagents(session, self.background, self._scopes, self._child, crew.where)
-        self._caller = ToolRunner(self.desk, {tool.name: tool for tool in self.options.tools}, self.options.on_progress)
+        self.context.subagents = Subagents(session, self.background, self._scopes, self._child, crew.where)
+        self._caller = ToolRunner(self.context, {tool.name: tool for tool in self.options.tools}, self.options.on_progress)
         self._scope: anyio.CancelScope | None = None
         self._is_open = False
         self._calls = self._turns = 0
@@ -250,7 +250,7 @@ class AgentLoop:
             if not uses and reply.stop_reason != "pause_turn":
                 return self._said(reply.text, _STOPS.get(reply.stop_reason, "done"))
             if uses:
-                batch = ToolBatch.of(uses, self.desk.prompt)
+                batch = ToolBatch.of(uses, self.context.prompt)
                 self._calls += len(uses)
                 try:
                     await self._caller.run(batch)
@@ -286,11 +286,11 @@ class AgentLoop:
         message = Message.of("user", prompt) if isinstance(prompt, str) else prompt
         if not message.id:
             message = msgspec.structs.replace(message, id=MessageId(self.session.world.ids.new("message")))
-        self.desk.prompt = self.options.prompt or message.id
+        self.context.prompt = self.options.prompt or message.id
         return (message,)
 
     def _said(self, text: str, stopped: Stopped) -> RunResult:
-        return RunResult(text, stopped, self._calls, self._turns, self.desk.prompt)
+        return RunResult(text, stopped, self._calls, self._turns, self.context.prompt)
 
     async def rewind(
         self, to: str, *, what: What = "both", is_forced: bool = False, is_dry: bool = False
@@ -317,8 +317,8 @@ class AgentLoop:
 
     async def _stand(self) -> None:
         """Commands start in the project again when the folder they stood in is gone."""
-        if (await self.desk.look(self.desk.cwd)).kind != "folder":
-            self.desk.cwd = self.desk.machine.workspace.root
+        if (await self.context.look(self.context.cwd)).kind != "folder":
+            self.context.cwd = self.context.machine.workspace.root
 
     def interrupt(self) -> None:
         """End the prompt that is worked on, at once; nothing when none is."""
@@ -335,7 +335,7 @@ class AgentLoop:
         """Once: the front, and what an earlier process left open (SES-3). `say` does it, if nobody did."""
         if self._is_open:
             return
-        front = front_of(self.model.about.id, self._caller.tools.values(), self.desk, self._scopes, self.options.system)
+        front = front_of(self.model.about.id, self._caller.tools.values(), self.context, self._scopes, self.options.system)
         before = self.session.view.front
         if before is None or not is_alike(before, front):
             await self.session.record(front)
@@ -343,11 +343,11 @@ class AgentLoop:
             await self.session.append(results)
         if (told := changed_surroundings(self.session.view, front)) is not None:
             await self.session.append(told)
-        if self._was_planning() and self.desk.mode != "plan":
-            self.desk.mode_before, self.desk.mode = self.desk.mode, "plan"
-        self.desk.prompt = next(
+        if self._was_planning() and self.context.mode != "plan":
+            self.context.mode_before, self.context.mode = self.context.mode, "plan"
+        self.context.prompt = next(
             (item.message.id for item in reversed(self.session.view.items) if item.message.origin == "user"),
-            self.desk.prompt,
+            self.context.prompt,
         )
         await self.background.resume()
         self._is_open = True
@@ -365,15 +365,15 @@ class AgentLoop:
     @property
     def mode(self) -> Mode:
         """The permission mode, which tools may have changed (plan mode)."""
-        return self.desk.mode
+        return self.context.mode
 
     @mode.setter
     def mode(self, mode: Mode) -> None:
-        self.desk.mode = mode
+        self.context.mode = mode
 
     def allow(self, *rules: PermissionRule) -> None:
         """Allow more, in this session."""
-        self.desk.rules = self.desk.rules.allowing(*rules)
+        self.context.rules = self.context.rules.allowing(*rules)
 
     async def close(self) -> None:
         """End background work, let keepers end, and close the session. The model is the caller's to close."""
@@ -383,7 +383,7 @@ class AgentLoop:
                 await self._keepers.close(self.session)
         finally:
             await self.session.close()
-            if self.desk.subagents is not None:
+            if self.context.subagents is not None:
                 self._crew.cleanup()
 
     # --- sub-agents ---------------------------------------------------------------------------------------------------
@@ -400,16 +400,16 @@ class AgentLoop:
         options = replace(
             self.options,
             tools=tuple(tool for tool in tools if tool.name not in ("EnterPlanMode", "ExitPlanMode")),
-            ask=self.desk.ask,
-            rules=self.desk.rules,
-            mode="plan" if scope.only_looks else self.desk.mode,
+            ask=self.context.ask,
+            rules=self.context.rules,
+            mode="plan" if scope.only_looks else self.context.mode,
             on_progress=self._passing(identity),
-            prompt=self.desk.prompt,
+            prompt=self.context.prompt,
             system="\n\n".join(part for part in (self.options.system, scope.body) if part),
         )
-        child = AgentLoop(session, self.model, self.desk.machine, self._crew, options=options)
-        child.desk.subagents = None
-        child.desk.noting, child.desk.failures = self.desk.noting or self.session, self.desk.failures
+        child = AgentLoop(session, self.model, self.context.machine, self._crew, options=options)
+        child.context.subagents = None
+        child.context.noting, child.context.failures = self.context.noting or self.session, self.context.failures
         return child
 
     def _passing(self, identity: str) -> OnProgress | None:

@@ -104,20 +104,22 @@ class ToolObserver(Protocol):
     async def after_call(self, tool: str, arguments: dict[str, Any], prompt: MessageId) -> None: ...
 
 
-async def notify_observers(desk: ToolContext, tool: str, telling: Callable[[ToolObserver], Awaitable[None]]) -> None:
-    """Tell every observer of a desk of a call, in their order."""
-    for observer in desk.observers:
+async def notify_observers(context: ToolContext, tool: str, telling: Callable[[ToolObserver], Awaitable[None]]) -> None:
+    """Tell every observer of the context about a call, in their order."""
+    for observer in context.observers:
         try:
             await telling(observer)
         except Exception as e:  # the boundary to observers: they never stop the work
-            desk.session.world.sink.emit(ObserverFailed(observer.name, type(e).__name__, tool))
-            failure = {"observer": observer.name, "reason": _reason(e), "tool": tool, "prompt": desk.prompt}
-            if failure not in desk.failures:
-                desk.failures.append(failure)
+            context.session.world.sink.emit(ObserverFailed(observer.name, type(e).__name__, tool))
+            failure = {"observer": observer.name, "reason": _reason(e), "tool": tool, "prompt": context.prompt}
+            if failure not in context.failures:
+                context.failures.append(failure)
                 try:
-                    await (desk.noting or desk.session).record(Noted(kind=OBSERVER_FAILED, data=failure))
+                    await (context.noting or context.session).record(Noted(kind=OBSERVER_FAILED, data=failure))
                 except JournalError:
-                    desk.failures.remove(failure)  # noted when it fails again, and the call is not this one's to fail
+                    context.failures.remove(
+                        failure
+                    )  # noted when it fails again, and the call is not this one's to fail
 
 
 def _reason(e: Exception) -> str:

@@ -136,7 +136,7 @@ async def extract_by_model(
     view, facts = seen
     where, memories, since = about
     turns = facts.settings.memory_extract_turns
-    desk = MemoryDraft(store, MemoryPermit(where))
+    draft = MemoryDraft(store, MemoryPermit(where))
     has_tools = {PERMIT_EDIT, WRITE} <= _tools(view)
     how = "memory_extract_by_tool" if has_tools else "memory_extract_by_text"
     words = prompts.render(
@@ -151,7 +151,7 @@ async def extract_by_model(
 
     async def run(tool: str, arguments: Mapping[str, Any]) -> ForkToolResult:
         was_writing.append(tool in WRITES)
-        return await desk.run(tool, arguments)
+        return await draft.run(tool, arguments)
 
     def goes_on(answers: Sequence[ForkToolResult]) -> bool:
         """Writing ends it, when all of it was done: nothing is paid for hearing so."""
@@ -159,16 +159,16 @@ async def extract_by_model(
         was_writing.clear()
         return not (ran and wrote) or any(answer.is_error for answer in answers)
 
-    errand = ForkTask(
+    task = ForkTask(
         job="extractor",
         instruction=words,
-        permit=desk.permit.denial,
+        permit=draft.permit.denial,
         run=run,
         goes_on=goes_on,
-        reply=desk.read_answer,
+        reply=draft.read_answer,
         most_turns=turns,
     )
-    return await run_fork(session, view, facts, models, errand), desk.changes
+    return await run_fork(session, view, facts, models, task), draft.changes
 
 
 def memory_list(cards: Sequence[MemoryCard]) -> str:

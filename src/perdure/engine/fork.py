@@ -106,42 +106,42 @@ class ForkResult:
 
 
 async def run_fork(
-    session: LiveSession, view: ContextView, facts: Facts, models: Sequence[Model], errand: ForkTask
+    session: LiveSession, view: ContextView, facts: Facts, models: Sequence[Model], task: ForkTask
 ) -> ForkResult:
-    """Send a fork on its errand, to the first of these models that answers. Never raises for what a model does.
+    """Run a fork, with the first of these models that answers. Never raises for what a model does.
 
     `view` is the caller's copy; there has to be a model. One that fails before its first answer gives way to the next;
-    behind that the errand may have been begun, so its error ends the fork.
+    behind that the task may have been begun, so its error ends the fork.
     """
     left = list(models)
     while True:
         model = left.pop(0)
-        fork = await _forked(session, view, facts, model, errand)
+        fork = await _forked(session, view, facts, model, task)
         emit = session.world.sink.emit
         emit(_ended(fork))
         if not left or fork.turns or not fork.is_error:
             return fork
-        emit(ModelFellBack(errand.job, left[0].about.id, fork.reason))
+        emit(ModelFellBack(task.job, left[0].about.id, fork.reason))
 
 
-async def _forked(session: LiveSession, view: ContextView, facts: Facts, model: Model, errand: ForkTask) -> ForkResult:
+async def _forked(session: LiveSession, view: ContextView, facts: Facts, model: Model, task: ForkTask) -> ForkResult:
     about = model.about
-    fork = ForkResult(errand.job, about)
+    fork = ForkResult(task.job, about)
     base = fork_base(view, facts, about)
     if base is None:
         fork.reason = "nothing_closed: no pair of what was sent is closed"
         return fork
     fork.covers, fork.upto = base.message, base.upto
-    fork.journal.append(Message.of("user", errand.instruction, origin="reminder"))
+    fork.journal.append(Message.of("user", task.instruction, origin="reminder"))
     exchanges: list[ForkTurn] = []
     while not fork.reason:
-        said = await _asked(session, view, facts, model, (base, errand, exchanges))
+        said = await _asked(session, view, facts, model, (base, task, exchanges))
         if isinstance(said, str | ModelError):
             fork.is_error = isinstance(said, ModelError)
             fork.reason = said if isinstance(said, str) else f"model_failed: {said.reason}"
             break
         _heard(fork, said, view, facts, is_own=base.is_own)
-        exchange = await _exchanged(fork, errand, said)
+        exchange = await _exchanged(fork, task, said)
         if exchange is None:
             break
         exchanges.append(exchange)
@@ -156,9 +156,9 @@ async def _asked(
     at: tuple[ForkBase, ForkTask, Sequence[ForkTurn]],
 ) -> Reply | ModelError | str:
     """The next answer, or why there is none: a request that can't fit isn't sent."""
-    base, errand, exchanges = at
+    base, task, exchanges = at
     about = model.about
-    request, tokens = fork_request(view, facts, base, about, (errand.instruction, exchanges))
+    request, tokens = fork_request(view, facts, base, about, (task.instruction, exchanges))
     window = facts.limits.window if base.is_own else about.window_tokens or model_spec(about.id).window_tokens
     if tokens >= window:
         return f"too_long: {tokens:,} tokens, and the window of {about.id} is {window:,}"
@@ -166,8 +166,8 @@ async def _asked(
     def asking(_: ModelInfo) -> tuple[ModelRequest, int]:
         return request, tokens
 
-    chain: dict[str, tuple[Model, ...]] = {errand.job: (model,)}
-    return await ask_job(session, JobModels(**chain), errand.job, asking)
+    chain: dict[str, tuple[Model, ...]] = {task.job: (model,)}
+    return await ask_job(session, JobModels(**chain), task.job, asking)
 
 
 def _heard(fork: ForkResult, said: Reply, view: ContextView, facts: Facts, *, is_own: bool) -> None:
@@ -185,7 +185,7 @@ def _heard(fork: ForkResult, said: Reply, view: ContextView, facts: Facts, *, is
         fork.usd = (fork.usd or 0.0) + usage_usd(paid, prices, facts.cache_ttl(view))
 
 
-async def _exchanged(fork: ForkResult, errand: ForkTask, said: Reply) -> ForkTurn | None:
+async def _exchanged(fork: ForkResult, task: ForkTask, said: Reply) -> ForkTurn | None:
     """Run what was called, or answer what was said; None when the fork is over, with the reason in it if there is one.
 
     Of an answer that was broken off nothing is run: its last call may be half of what was meant.
@@ -194,8 +194,8 @@ async def _exchanged(fork: ForkResult, errand: ForkTask, said: Reply) -> ForkTur
         fork.reason = f"{_BROKEN_OFF[said.stop_reason]}: the answer ended with {said.stop_reason}"
         return None
     uses = [block.value for block in said.blocks if isinstance(block.value, ToolUse)]
-    answers = [await _answered(fork, errand, use) for use in uses]
-    words = None if uses else await errand.reply(said.text)
+    answers = [await _answered(fork, task, use) for use in uses]
+    words = None if uses else await task.reply(said.text)
     exchange = ForkTurn(
         said,
         tuple((ToolUseId(use.id), one.text, one.is_error) for use, one in zip(uses, answers, strict=True)),
@@ -208,24 +208,24 @@ async def _exchanged(fork: ForkResult, errand: ForkTask, said: Reply) -> ForkTur
     told += [{"type": "text", "text": words}] if words else []
     if told:
         fork.journal.append(Message.of("user", told, origin="reminder"))
-    if words is None and not (uses and errand.goes_on(answers)):
+    if words is None and not (uses and task.goes_on(answers)):
         return None
-    if fork.turns >= errand.most_turns:
-        fork.reason = f"turns: it wasn't done after {errand.most_turns} turns"
+    if fork.turns >= task.most_turns:
+        fork.reason = f"turns: it wasn't done after {task.most_turns} turns"
     elif not can_go_on(said):
         fork.reason = "open: the answer holds what can't be gone on with"
     return exchange
 
 
-async def _answered(fork: ForkResult, errand: ForkTask, use: ToolUse) -> ForkToolResult:
+async def _answered(fork: ForkResult, task: ForkTask, use: ToolUse) -> ForkToolResult:
     """The answer to one call: the tool's, where the permit allows it, else the permit's (SEC-3)."""
     arguments = use.input
-    denial = errand.permit(use.name, arguments)
+    denial = task.permit(use.name, arguments)
     if denial is not None:
         fork.denied += 1
         return ForkToolResult(denial, is_error=True)
     fork.allowed += 1
-    return await errand.run(use.name, arguments)
+    return await task.run(use.name, arguments)
 
 
 def _ended(fork: ForkResult) -> ForkEnded:

@@ -128,37 +128,37 @@ async def update_notes_by_model(
         words = update_prompt(shown, budget_of(facts), file.path, custom, has_tool=has_tool)
     except BadSetting as e:
         return None, f"prompt: {e}"
-    desk, permit = NotesDraft(render(shown), form), NotesEditPermit(lexical(file.path))
-    errand = ForkTask(
+    draft, permit = NotesDraft(render(shown), form), NotesEditPermit(lexical(file.path))
+    task = ForkTask(
         job="notes",
         instruction=words,
         permit=permit.denial,
-        run=desk.edit,
+        run=draft.edit,
         goes_on=wants_more,
-        reply=desk.read,
+        reply=draft.read,
         most_turns=facts.settings.notes_turns,
     )
-    fork = await run_fork(session, view, facts, models, errand)
-    fork.reason, data = await _kept(desk, fork.reason, file, (start, instead_of), facts.secret_key)
+    fork = await run_fork(session, view, facts, models, task)
+    fork.reason, data = await _kept(draft, fork.reason, file, (start, instead_of), facts.secret_key)
     return fork, fork.reason if data is None else WrittenNotes(data, before, parse(data.decode()))
 
 
 async def _kept(
-    desk: NotesDraft, reason: str, file: NotesFile, begin: tuple[Start, bytes | None], key: bytes
+    draft: NotesDraft, reason: str, file: NotesFile, begin: tuple[Start, bytes | None], key: bytes
 ) -> tuple[str, bytes | None]:
     """Write what the fork made of the notes; gives its bytes, or None and the reason why nothing was written."""
     start, instead_of = begin
-    if reason and not (desk.made and reason.startswith("turns:")):
+    if reason and not (draft.made and reason.startswith("turns:")):
         return reason, None
-    if not desk.made:
+    if not draft.made:
         return "no_edits: the model made no edit, so what it saw isn't known to be in the notes", None
     for _ in range(_TRIES):
-        data = redact(desk.text, key).text.encode("utf-8", "replace")  # SEC-5
+        data = redact(draft.text, key).text.encode("utf-8", "replace")  # SEC-5
         if data == instead_of or await file.write(data, instead_of=instead_of):
             return reason, data
         instead_of, now = await start()  # somebody saved it meanwhile: theirs stays, and ours goes on top
-        made, desk = desk.made, NotesDraft(render(adopt_filled(now)), desk.form)
-        if any([(await desk.edit(EDIT, one)).is_error for one in made]):
+        made, draft = draft.made, NotesDraft(render(adopt_filled(now)), draft.form)
+        if any([(await draft.edit(EDIT, one)).is_error for one in made]):
             return "edited_meanwhile: the edits don't fit what was saved while the model wrote", None
     return "edited_meanwhile: the file kept changing while the notes were written", None
 

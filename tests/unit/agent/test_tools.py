@@ -240,7 +240,7 @@ def test_commands_keep_their_folder_and_say_how_they_ended(tmp_path: Path) -> No
         await one.call("Bash", command="cd sub")
         assert (await one.call("Bash", command="pwd"))[0] == os.path.realpath(one.folder / "sub")
         text, _ = await one.call("Bash", command="cd / && pwd")
-        assert text.startswith("/\n[the current folder is") and one.agent.desk.cwd.endswith("sub")
+        assert text.startswith("/\n[the current folder is") and one.agent.context.cwd.endswith("sub")
         assert (await one.call("Bash", command="cat"))[0] == "(no output)"  # there is no input to wait for
 
     run(tmp_path, body)

@@ -63,7 +63,7 @@ class FileJournal:
         self,
         path: Path,
         scan: JournalScan,
-        tape: AppendOnlyFile | None,
+        file: AppendOnlyFile | None,
         disk: Disk,
         lock: SessionLock | None,
         *,
@@ -72,13 +72,13 @@ class FileJournal:
         self._path = path
         self._disk = disk
         self._lock = lock
-        self._tape = tape
+        self._file = file
         self.header = scan.header
-        self._is_synced = tape is not None and tape.is_synced
+        self._is_synced = file is not None and file.is_synced
         self._seq = scan.seq
         self._last = scan.last
         self._mark = MarkFile(disk, path, scan.header_line)
-        self._is_to_rebuild = tape is not None and (scan.is_disordered or is_to_mend)
+        self._is_to_rebuild = file is not None and (scan.is_disordered or is_to_mend)
         self._tail: JournalDamage | None = None
         self._damage: list[JournalDamage] = []
         self._owed: list[Repaired] = []
@@ -146,11 +146,11 @@ class FileJournal:
     ) -> FileJournal:
         with open_journal_reader(disk, path, may_be_empty=True) as reader:
             scan = reader.scan(reader.body) if mend else reader.since_boundary()
-        tape = None
+        file = None
         if durability is not None:
-            tape = AppendOnlyFile(disk, path, scan.end, identity=reader.identity, is_synced=durability == "commit")
+            file = AppendOnlyFile(disk, path, scan.end, identity=reader.identity, is_synced=durability == "commit")
         is_to_mend = mend and (bool(set_aside(path, scan)) or any(True for _ in pointing_wrong(scan)))
-        return cls(path, scan, tape, disk, lock, is_to_mend=is_to_mend)
+        return cls(path, scan, file, disk, lock, is_to_mend=is_to_mend)
 
     @property
     def repairs(self) -> tuple[Repaired, ...]:
@@ -171,14 +171,14 @@ class FileJournal:
     @property
     def has_past(self) -> bool:
         """Whether it was opened for writing at a boundary, and what lies before wasn't looked at since."""
-        return self._has_past and self._tape is not None and not self._is_closed
+        return self._has_past and self._file is not None and not self._is_closed
 
     async def look_back(self) -> tuple[Repaired, ...]:
         """Verify what the opening didn't read, in a thread; what was found is set aside as by a whole `load` (ENG-3).
 
         Appends go on meanwhile, unless there is damage. Returns what is said of it.
         """
-        size, self._has_past = self._tape.size if self._tape else None, False
+        size, self._has_past = self._file.size if self._file else None, False
         if await anyio.to_thread.run_sync(self._is_sound, size):
             return ()
         before = self._made
@@ -190,10 +190,10 @@ class FileJournal:
             return reader.is_sound()
 
     def _load(self, whole: bool, *, is_first: bool) -> Loaded:
-        if self._tape is None or self._is_to_rebuild:
+        if self._file is None or self._is_to_rebuild:
             return self._repaired(self._scanned(whole))
-        self._tape.check()
-        scan = self._scanned(whole, self._tape.size)
+        self._file.check()
+        scan = self._scanned(whole, self._file.size)
         self._is_to_rebuild = scan.is_disordered and is_first
         if scan.is_disordered and not is_first:  # before the last boundary; offsets were given out, and have to hold
             not_made = tuple(_record_of(d) for d in scan.news)
@@ -208,7 +208,7 @@ class FileJournal:
         """What the scan found, once its damage is repaired; when the disk refuses, it is repaired before an append."""
         not_made = tuple(_record_of(d) for d in scan.news)
         added: tuple[Placed, ...] = ()
-        if self._tape is not None:
+        if self._file is not None:
             try:
                 if self._is_to_rebuild:
                     self._rebuild()
@@ -229,7 +229,7 @@ class FileJournal:
 
     def _rebuild(self) -> None:
         """Write the journal anew, and go on with the new file. The old one stays beside it."""
-        tape = self._writable()
+        file = self._writable()
         try:
             with open_journal_reader(self._disk, self._path, may_be_empty=True) as reader:
                 scan = reader.scan(reader.body)
@@ -240,9 +240,9 @@ class FileJournal:
             raise disk_refusal(self._path, e) from e
         with open_journal_reader(self._disk, self._path) as reader:
             scan = reader.since_boundary()
-        tape.let_go()
-        self._tape = AppendOnlyFile(
-            self._disk, self._path, scan.end, identity=reader.identity, is_synced=tape.is_synced
+        file.let_go()
+        self._file = AppendOnlyFile(
+            self._disk, self._path, scan.end, identity=reader.identity, is_synced=file.is_synced
         )
         self._seq, self._last = scan.seq, scan.last
         self._mark.close(is_synced=False)
@@ -291,14 +291,14 @@ class FileJournal:
     def _commit(self, batch: list[_Waiting]) -> None:
         try:
             self._settle()
-            tape = self._writable()
+            file = self._writable()
             lines: list[tuple[_Waiting, bytes]] = []
             for waiting in batch:
                 try:
                     lines.append((waiting, _line(self._seq + len(lines) + 1, waiting.records)))
                 except JournalError as e:
                     waiting.error = e
-            offset = tape.append(b"".join(line for _, line in lines))
+            offset = file.append(b"".join(line for _, line in lines))
         except JournalError as e:
             for waiting in batch:
                 waiting.error = waiting.error or e
@@ -320,7 +320,7 @@ class FileJournal:
         self._mark.write(self._reached())
 
     def _reached(self) -> JournalMark:
-        size, is_synced = (self._tape.size, self._tape.is_synced) if self._tape else (0, False)
+        size, is_synced = (self._file.size, self._file.is_synced) if self._file else (0, False)
         return JournalMark(bytes=size, seq=self._seq, last=self._last, is_synced=is_synced)
 
     def _recover(self) -> None:
@@ -331,55 +331,55 @@ class FileJournal:
             pass  # the append's own error says what is wrong
 
     def _let_go(self) -> None:
-        if self._tape is not None:
-            self._tape.let_go()
+        if self._file is not None:
+            self._file.let_go()
 
     def _writable(self) -> AppendOnlyFile:
         if self._is_closed:
             raise JournalError(f"{self._path}: the journal is closed")
-        if self._tape is None:
+        if self._file is None:
             raise JournalError(f"{self._path}: the journal was opened read-only")
         if self._lock is not None and not self._lock.is_held:
             raise SessionBusy(f"{self._path}: this process doesn't hold the session's lock (any more)")
         if self._lock is not None:
             self._lock.renew()
-        return self._tape
+        return self._file
 
     def _settle(self) -> tuple[Placed, ...]:
         """Take hold of the file; set aside and record what is damaged. Returns the repair records it appended."""
         if self._is_to_rebuild:
             self._rebuild()
-        tape = self._writable()
-        if not tape.has_grip and (aside := tape.grip()) is not None:
-            self._owed.append(self._cut(tape, aside))
+        file = self._writable()
+        if not file.has_grip and (aside := file.grip()) is not None:
+            self._owed.append(self._cut(file, aside))
         if self._damage:
-            self._quarantine(tape, self._damage)
+            self._quarantine(file, self._damage)
             self._damage = []
         if not self._owed:
             return ()
         records = tuple(sorted(self._owed, key=lambda repaired: repaired.line))
-        offset = tape.append(line := _line(self._seq + 1, records), is_worth_keeping=False)
+        offset = file.append(line := _line(self._seq + 1, records), is_worth_keeping=False)
         self._seq, self._owed, self._made = self._seq + 1, [], self._made + records
         self._remember(line)
         return tuple(Placed(record, self._seq, offset) for record in records)
 
-    def _cut(self, tape: AppendOnlyFile, aside: SetAsideBytes) -> Repaired:
+    def _cut(self, file: AppendOnlyFile, aside: SetAsideBytes) -> Repaired:
         tail, self._tail = self._tail, None
         if tail is not None:
             return Repaired(line=tail.line, what=tail.what, quarantine=aside.file)
         try:
-            with open_journal_reader(self._disk, self._path, tape.size) as reader:
-                line = reader.lines_before(tape.size) + 1
+            with open_journal_reader(self._disk, self._path, file.size) as reader:
+                line = reader.lines_before(file.size) + 1
         except JournalError:
             line = self._seq + 2  # right, unless lines were damaged before
         what = f"an append that failed left {aside.length} bytes that were not acknowledged"
         return Repaired(line=line, what=what, quarantine=aside.file)
 
-    def _quarantine(self, tape: AppendOnlyFile, damage: list[JournalDamage]) -> None:
+    def _quarantine(self, file: AppendOnlyFile, damage: list[JournalDamage]) -> None:
         """Copy the damaged lines beside the journal, each behind its number, place and length."""
         beside = self._path.with_name(f"{self._path.name}.quarantine")
         entries: list[bytes] = []
-        with open_journal_reader(self._disk, self._path, tape.size) as reader:
+        with open_journal_reader(self._disk, self._path, file.size) as reader:
             for d in damage:
                 said = f"line {d.line}, offset {d.offset}, {d.length} bytes: {d.what}\n".encode()
                 entries += [said, reader.read(d.offset, d.length).rstrip(b"\n"), b"\n"] if d.length else []
@@ -400,7 +400,7 @@ class FileJournal:
         """Let go of the file and the lock, after the appends under way. May be called twice."""
         with anyio.CancelScope(shield=True):
             async with self._turn:
-                if not self._is_closed and self._tape is not None and not self._tape.has_grip:
+                if not self._is_closed and self._file is not None and not self._file.has_grip:
                     await anyio.to_thread.run_sync(self._recover, limiter=self._one_thread)
                 self._is_closed = True
                 self._opened = None

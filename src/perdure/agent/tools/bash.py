@@ -47,26 +47,26 @@ class KillShellInput(ToolInput, frozen=True):
     shell_id: Annotated[str, Meta(description="The id of the background command or agent.")]
 
 
-async def bash(desk: ToolContext, use: ToolInvocation, given: BashInput) -> ToolOutcome:
+async def bash(context: ToolContext, use: ToolInvocation, given: BashInput) -> ToolOutcome:
     """Run a command to its end, or start one in the background."""
     if "\0" in given.command:
         raise ToolRefused("the command holds a NUL character")
     let: Let = "looks" if use.let == "allowed" and only_looks_or_shows(given.command) else use.let
-    hidden = await _hidden(desk) if let != "approved" and desk.machine.shell.notice else ()
+    hidden = await _hidden(context) if let != "approved" and context.machine.shell.notice else ()
     if given.run_in_background:
-        work = await desk.background.start_command(given.command, desk.cwd, given.description, let, hidden)
+        work = await context.background.start_command(given.command, context.cwd, given.description, let, hidden)
         return ToolOutcome(
             f"Command running in background with ID: {work.id}. Output is being written to: {work.where}"
         )
-    name = desk.session.world.ids.new("command")
-    command = await desk.machine.shell.start(name, given.command, cwd=desk.cwd, let=let, hidden=hidden)
-    return await _to_its_end(desk, use, given, command, desk.machine.shell.notice if let != "approved" else "")
+    name = context.session.world.ids.new("command")
+    command = await context.machine.shell.start(name, given.command, cwd=context.cwd, let=let, hidden=hidden)
+    return await _to_its_end(context, use, given, command, context.machine.shell.notice if let != "approved" else "")
 
 
 async def _to_its_end(
-    desk: ToolContext, use: ToolInvocation, given: BashInput, command: Command, notice: str
+    context: ToolContext, use: ToolInvocation, given: BashInput, command: Command, notice: str
 ) -> ToolOutcome:
-    settings = desk.session.settings
+    settings = context.session.settings
     seconds = min((given.timeout or settings.command_seconds * 1_000) / 1_000, settings.command_most_seconds)
     ended: Ended | None = None
     keeps_output = False
@@ -77,17 +77,17 @@ async def _to_its_end(
                 ended = await command.wait()
                 tasks.cancel_scope.cancel()
         size = command.size_bytes()
-        text, keeps_output = await _output(desk, command)  # before it is stopped: shells speak of that, too
+        text, keeps_output = await _output(context, command)  # before it is stopped: shells speak of that, too
         if ended is not None:
             note = _sandboxed(text, notice) if ended.code != 0 else ""
-            return _outcome(text, ended.code, note + await _followed(desk, ended.cwd))
+            return _outcome(text, ended.code, note + await _followed(context, ended.cwd))
         why = f"timed out after {seconds:g} s"
         if size > settings.command_output_bytes:
             why = f"wrote more than {settings.command_output_bytes:,} bytes"
         return ToolOutcome(f"Command {why} and was ended. Its output until then:\n{text}", is_error=True)
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):
-            text, _ = await _output(desk, command)
+            text, _ = await _output(context, command)
             use.partial = f"Its output until then:\n{text}" if text else ""
         raise
     finally:
@@ -95,7 +95,7 @@ async def _to_its_end(
             if ended is None:
                 await command.stop()
             if not keeps_output:
-                await desk.machine.shell.discard(command.output)
+                await context.machine.shell.discard(command.output)
 
 
 async def _watch_size(command: Command, most: int, scope: anyio.CancelScope) -> None:
@@ -104,9 +104,9 @@ async def _watch_size(command: Command, most: int, scope: anyio.CancelScope) -> 
     scope.cancel()
 
 
-async def _output(desk: ToolContext, command: Command) -> tuple[str, bool]:
+async def _output(context: ToolContext, command: Command) -> tuple[str, bool]:
     """What a command wrote; the middle of a very long output stays in its file only."""
-    shell, most, size = desk.machine.shell, desk.session.settings.command_shown_bytes, command.size_bytes()
+    shell, most, size = context.machine.shell, context.session.settings.command_shown_bytes, command.size_bytes()
     if size <= most:
         return output_text(await shell.read(command.output, offset=0, limit_bytes=most)).rstrip("\n"), False
     head = output_text(await shell.read(command.output, offset=0, limit_bytes=most // 2))
@@ -115,18 +115,18 @@ async def _output(desk: ToolContext, command: Command) -> tuple[str, bool]:
     return f"{head}\n{left}\n{tail}".rstrip("\n"), True
 
 
-async def _followed(desk: ToolContext, cwd: str | None) -> str:
+async def _followed(context: ToolContext, cwd: str | None) -> str:
     """The next command starts where this one ended, as long as that is in the project."""
-    if cwd is None or cwd == desk.cwd:
+    if cwd is None or cwd == context.cwd:
         return ""
     try:
-        spot = await desk.machine.workspace.look(cwd)
+        spot = await context.machine.workspace.look(cwd)
     except OSError:  # a name that is no text (CKP-7), or a folder that nobody may look into
-        return f"\n[the current folder is {desk.cwd} again: {one_line(cwd)} can't be worked in]"
+        return f"\n[the current folder is {context.cwd} again: {one_line(cwd)} can't be worked in]"
     if spot.kind == "folder" and spot.is_inside:
-        desk.cwd = spot.path
+        context.cwd = spot.path
         return ""
-    return f"\n[the current folder is {desk.cwd} again: {cwd} is outside the project]"
+    return f"\n[the current folder is {context.cwd} again: {cwd} is outside the project]"
 
 
 def _outcome(text: str, code: int | None, note: str) -> ToolOutcome:
@@ -141,9 +141,9 @@ def _sandboxed(text: str, notice: str) -> str:
     return f"\n[{notice}; outside_sandbox asks a person to run it without]" if notice and _REFUSED.search(text) else ""
 
 
-async def _hidden(desk: ToolContext) -> tuple[str, ...]:
+async def _hidden(context: ToolContext) -> tuple[str, ...]:
     """The files that rules forbid to read, as they are now; the sandbox hides them from whatever a command runs."""
-    policy, workspace = desk.policy, desk.machine.workspace
+    policy, workspace = context.policy, context.machine.workspace
     forbidden = [rule for rule in policy.rules.deny if rule.tool == "Read" and rule.pattern is not None]
     if not forbidden:
         return ()
@@ -158,21 +158,21 @@ async def _hidden(desk: ToolContext) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*named, *more)))
 
 
-async def bash_output(desk: ToolContext, use: ToolInvocation, given: BashOutputInput) -> ToolOutcome:
+async def bash_output(context: ToolContext, use: ToolInvocation, given: BashOutputInput) -> ToolOutcome:
     """What a background command wrote since the last look, and how it stands."""
-    return ToolOutcome(await desk.background.look(given.bash_id, min(given.wait, 600.0)))
+    return ToolOutcome(await context.background.look(given.bash_id, min(given.wait, 600.0)))
 
 
-async def kill_shell(desk: ToolContext, use: ToolInvocation, given: KillShellInput) -> ToolOutcome:
+async def kill_shell(context: ToolContext, use: ToolInvocation, given: KillShellInput) -> ToolOutcome:
     """End a background command or agent, with all that it started."""
-    work = await desk.background.stop(given.shell_id)
+    work = await context.background.stop(given.shell_id)
     return ToolOutcome(f"{work.id} is {work.state}.")
 
 
-async def _touches(desk: ToolContext, given: BashInput) -> ToolEffects:
+async def _touches(context: ToolContext, given: BashInput) -> ToolEffects:
     """What the command names, and where that leads on the disk (SEC-9)."""
-    policy, workspace, command = desk.policy, desk.machine.workspace, given.command
-    named = paths_in_command(command, desk.cwd, policy.home)
+    policy, workspace, command = context.policy, context.machine.workspace, given.command
+    named = paths_in_command(command, context.cwd, policy.home)
     leads = await workspace.leads([one.path for one in named.paths])
     limiting = (*policy.rules.deny, *policy.rules.ask)
     found: tuple[str, ...] = ()
@@ -180,16 +180,16 @@ async def _touches(desk: ToolContext, given: BashInput) -> ToolEffects:
     if named.below and any(rule.tool in OF_FILES for rule in limiting):
         found, is_all = await workspace.below(named.below, limit=_MOST_BELOW)
     more = tuple(path for path in found if has_rule_for(limiting, path, policy))
-    git = await workspace.git_doubt((desk.cwd, *leads)) if "git" in command else ""
+    git = await workspace.git_doubt((context.cwd, *leads)) if "git" in command else ""
     return ToolEffects(
         "Bash",
         "command",
         command=command,
-        cwd=desk.cwd,
+        cwd=context.cwd,
         leads=(*leads, *more),
         is_walked=is_all,
         git=git,
-        is_unboxed=given.outside_sandbox and bool(desk.machine.shell.notice),
+        is_unboxed=given.outside_sandbox and bool(context.machine.shell.notice),
     )
 
 

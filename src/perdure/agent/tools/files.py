@@ -33,31 +33,31 @@ class ReadInput(ToolInput, frozen=True):
     limit: Annotated[int, Meta(description="How many lines.", ge=1)] | None = None
 
 
-async def run(desk: ToolContext, use: ToolInvocation, given: ReadInput) -> ToolOutcome:
+async def run(context: ToolContext, use: ToolInvocation, given: ReadInput) -> ToolOutcome:
     """The lines asked for, as far as a result may be long; a pointer when the view shows exactly them already."""
-    spot = await desk.look(given.file_path)
-    settings = desk.session.settings
-    data = await content(desk, spot, given.file_path, max(settings.read_max_bytes, settings.image_max_bytes))
+    spot = await context.look(given.file_path)
+    settings = context.session.settings
+    data = await content(context, spot, given.file_path, max(settings.read_max_bytes, settings.image_max_bytes))
     if (kind := image_type(data)) is not None:
         return _image(data, kind, settings.image_max_bytes)
     if len(data) > settings.read_max_bytes:
         raise ToolRefused(f"{given.file_path} is {len(data):,} bytes: look for what you need with Grep")
     if b"\0" in data[:_SNIFF_BYTES]:
         raise ToolRefused(f"{given.file_path} is a binary file ({len(data):,} bytes); it can't be read as text")
-    text = _listed(desk, data, given)
-    desk.reads.saw(spot.path, data, use.id)
-    call = desk.session.view.calls.get(use.id)  # type: ignore[call-overload]
+    text = _listed(context, data, given)
+    context.reads.saw(spot.path, data, use.id)
+    call = context.session.view.calls.get(use.id)  # type: ignore[call-overload]
     span = call.span if call is not None else ""
-    shown = desk.reads.shown("Read", given.file_path, span, text)
+    shown = context.reads.shown("Read", given.file_path, span, text)
     if shown is not None:
         return ToolOutcome(f"{UNCHANGED}: what the earlier Read ({shown}) shows of {given.file_path} still holds.")
     return ToolOutcome(text)
 
 
-async def content(desk: ToolContext, spot: Spot, name: str, limit_bytes: int) -> bytes:
+async def content(context: ToolContext, spot: Spot, name: str, limit_bytes: int) -> bytes:
     """The bytes of a file; `ToolRefused` says why there are none."""
     if spot.kind == "nothing":
-        raise ToolRefused(f"{name} does not exist (current folder: {desk.cwd})")
+        raise ToolRefused(f"{name} does not exist (current folder: {context.cwd})")
     if spot.kind == "folder":
         raise ToolRefused(f"{name} is a folder: list it with Glob or with ls")
     if spot.kind == "other":
@@ -66,7 +66,7 @@ async def content(desk: ToolContext, spot: Spot, name: str, limit_bytes: int) ->
         raise ToolRefused(
             f"{name} is {spot.size_bytes:,} bytes, over the limit of {limit_bytes:,}: use Grep, or head and sed"
         )
-    return await desk.machine.workspace.read(spot.path, limit_bytes=limit_bytes)
+    return await context.machine.workspace.read(spot.path, limit_bytes=limit_bytes)
 
 
 def image_type(data: bytes) -> str | None:
@@ -83,8 +83,8 @@ def _image(data: bytes, kind: str, limit: int) -> ToolOutcome:
     return ToolOutcome([{"type": "image", "source": source}])
 
 
-def _listed(desk: ToolContext, data: bytes, given: ReadInput) -> str:
-    settings, limits = desk.session.settings, desk.session.limits
+def _listed(context: ToolContext, data: bytes, given: ReadInput) -> str:
+    settings, limits = context.session.settings, context.session.limits
     room = limits.scaled(settings.result_limit_chars, floor=2_000) - _SPARE_CHARS
     text = data.decode("utf-8-sig", "replace")
     lines = text.split("\n")
@@ -116,8 +116,8 @@ def _clipped(line: str, chars: int) -> str:
     return line if len(line) <= chars else f"{line[:chars]}… [{len(line) - chars:,} characters truncated]"
 
 
-async def touches(desk: ToolContext, given: ReadInput) -> ToolEffects:
-    return ToolEffects("Read", "look", (await desk.where(given.file_path),))
+async def touches(context: ToolContext, given: ReadInput) -> ToolEffects:
+    return ToolEffects("Read", "look", (await context.where(given.file_path),))
 
 
 READ = Tool("Read", ReadInput, run, touches, is_parallel=True)
@@ -153,9 +153,9 @@ class MultiEditInput(ToolInput, frozen=True):
     edits: Annotated[list[Replacement], Meta(description="Done one after the other; all or none.", min_length=1)]
 
 
-async def write(desk: ToolContext, use: ToolInvocation, given: WriteInput) -> ToolOutcome:
+async def write(context: ToolContext, use: ToolInvocation, given: WriteInput) -> ToolOutcome:
     """Make a file, or replace one that was read."""
-    spot = await desk.look(given.file_path)
+    spot = await context.look(given.file_path)
     if spot.kind in ("folder", "other"):
         raise ToolRefused(f"{given.file_path} is no regular file")
     try:
@@ -164,29 +164,29 @@ async def write(desk: ToolContext, use: ToolInvocation, given: WriteInput) -> To
         raise ToolRefused(f"the content holds half a surrogate pair at character {e.start}") from None
     before = None
     if spot.kind == "file":
-        before = await _as_known(desk, spot, given.file_path)
-    await _put(desk, use, spot, before, data)
+        before = await _as_known(context, spot, given.file_path)
+    await _put(context, use, spot, before, data)
     if before is None:
         return ToolOutcome(f"File created successfully at: {spot.path}")
     return ToolOutcome(f"The file {spot.path} has been overwritten.")
 
 
-async def edit(desk: ToolContext, use: ToolInvocation, given: EditInput) -> ToolOutcome:
+async def edit(context: ToolContext, use: ToolInvocation, given: EditInput) -> ToolOutcome:
     """One replacement."""
     one = Replacement(given.old_string, given.new_string, given.replace_all)
-    return await _edited(desk, use, given.file_path, (one,))
+    return await _edited(context, use, given.file_path, (one,))
 
 
-async def multi_edit(desk: ToolContext, use: ToolInvocation, given: MultiEditInput) -> ToolOutcome:
+async def multi_edit(context: ToolContext, use: ToolInvocation, given: MultiEditInput) -> ToolOutcome:
     """Several, all or none."""
-    return await _edited(desk, use, given.file_path, given.edits)
+    return await _edited(context, use, given.file_path, given.edits)
 
 
-async def _edited(desk: ToolContext, use: ToolInvocation, name: str, edits: Sequence[Replacement]) -> ToolOutcome:
-    spot = await desk.look(name)
+async def _edited(context: ToolContext, use: ToolInvocation, name: str, edits: Sequence[Replacement]) -> ToolOutcome:
+    spot = await context.look(name)
     if spot.kind == "nothing":
         raise ToolRefused(f"{name} does not exist: make it with Write")
-    before = await _as_known(desk, spot, name)
+    before = await _as_known(context, spot, name)
     try:
         text = before.decode("utf-8")
     except UnicodeDecodeError as e:
@@ -200,7 +200,7 @@ async def _edited(desk: ToolContext, use: ToolInvocation, name: str, edits: Sequ
         data = text.encode()
     except UnicodeEncodeError:
         raise ToolRefused("new_string holds half a surrogate pair") from None
-    await _put(desk, use, spot, before, data)
+    await _put(context, use, spot, before, data)
     return ToolOutcome(f"The file {spot.path} has been updated. It reads there now:\n{_snippet(text, first, edits)}")
 
 
@@ -251,10 +251,10 @@ def _snippet(text: str, first: int, edits: Sequence[Replacement]) -> str:
     return "\n".join(f"{n + 1:>6}\t{lines[n][:500]}" for n in range(start, end))
 
 
-async def _as_known(desk: ToolContext, spot: Spot, name: str) -> bytes:
+async def _as_known(context: ToolContext, spot: Spot, name: str) -> bytes:
     """The file's bytes, when the agent knows what stands there."""
-    data = await content(desk, spot, name, desk.session.settings.read_max_bytes)
-    known = desk.reads.known(spot.path, data, (name,))
+    data = await content(context, spot, name, context.session.settings.read_max_bytes)
+    known = context.reads.known(spot.path, data, (name,))
     if known == "unknown":
         raise ToolRefused(f"{name} has not been read yet: Read it first")
     if known == "changed":
@@ -262,25 +262,25 @@ async def _as_known(desk: ToolContext, spot: Spot, name: str) -> bytes:
     return data
 
 
-async def _put(desk: ToolContext, use: ToolInvocation, spot: Spot, before: bytes | None, data: bytes) -> None:
+async def _put(context: ToolContext, use: ToolInvocation, spot: Spot, before: bytes | None, data: bytes) -> None:
     """Save what stands there for those who watch, make sure that nobody was faster, and write."""
-    workspace = desk.machine.workspace
-    await notify_observers(desk, use.name, lambda observer: observer.before_change((spot.path,), use.prompt))
+    workspace = context.machine.workspace
+    await notify_observers(context, use.name, lambda observer: observer.before_change((spot.path,), use.prompt))
     now = await workspace.look(spot.path)
     if now.path != spot.path or (now.kind == "nothing") is not (before is None):
         raise ToolRefused(f"{spot.path} was changed by somebody else just now: look again")
     if before is not None and await workspace.read(spot.path, limit_bytes=len(before) + 1) != before:
         raise ToolRefused(f"{spot.path} was changed by somebody else just now: Read it again")
     await workspace.write(spot.path, data)
-    desk.reads.saw(spot.path, data, use.id)
+    context.reads.saw(spot.path, data, use.id)
 
 
 _Given = WriteInput | EditInput | MultiEditInput
 
 
 def _touching(tool: str) -> Callable[[ToolContext, _Given], Awaitable[ToolEffects]]:
-    async def touches(desk: ToolContext, given: _Given) -> ToolEffects:
-        return ToolEffects(tool, "edit", (await desk.where(given.file_path),))
+    async def touches(context: ToolContext, given: _Given) -> ToolEffects:
+        return ToolEffects(tool, "edit", (await context.where(given.file_path),))
 
     return touches
 
@@ -324,14 +324,14 @@ class GrepInput(
     head_limit: Annotated[int, Meta(description="At most so many lines or files.", ge=1)] | None = None
 
 
-async def glob(desk: ToolContext, use: ToolInvocation, given: GlobInput) -> ToolOutcome:
+async def glob(context: ToolContext, use: ToolInvocation, given: GlobInput) -> ToolOutcome:
     """The files whose path fits, newest first."""
-    folder = await desk.look(given.path or ".")
+    folder = await context.look(given.path or ".")
     if folder.kind != "folder":
         raise ToolRefused(f"{given.path} is no folder")
-    limit = desk.session.settings.find_limit
-    found = await desk.machine.finder.files(given.pattern, folder.path, limit=limit)
-    paths = [path for path in found.paths if _may_show(desk, path)]
+    limit = context.session.settings.find_limit
+    found = await context.machine.finder.files(given.pattern, folder.path, limit=limit)
+    paths = [path for path in found.paths if _may_show(context, path)]
     if not paths:
         return ToolOutcome("\n".join(["No files found", *([f"[{found.note}]"] if found.note else [])]))
     notes = [f"[more than {limit} files fit: narrow the pattern or the path]"] if found.is_cut else []
@@ -339,12 +339,12 @@ async def glob(desk: ToolContext, use: ToolInvocation, given: GlobInput) -> Tool
     return ToolOutcome("\n".join([*paths, *notes]))
 
 
-async def grep(desk: ToolContext, use: ToolInvocation, given: GrepInput) -> ToolOutcome:
+async def grep(context: ToolContext, use: ToolInvocation, given: GrepInput) -> ToolOutcome:
     """The lines, the files, or the counts."""
-    spot = await desk.look(given.path or ".")
+    spot = await context.look(given.path or ".")
     if spot.kind not in ("file", "folder"):
-        raise ToolRefused(f"{given.path} does not exist (current folder: {desk.cwd})")
-    settings = desk.session.settings
+        raise ToolRefused(f"{given.path} does not exist (current folder: {context.cwd})")
+    settings = context.session.settings
     limit = min(given.head_limit or settings.find_limit, settings.find_limit)
     shows_lines = given.output_mode == "content"
     around = min(given.around or 0, _MOST_AROUND) if shows_lines else 0
@@ -356,8 +356,8 @@ async def grep(desk: ToolContext, use: ToolInvocation, given: GrepInput) -> Tool
         before=max(around, min(given.before or 0, _MOST_AROUND) if shows_lines else 0),
         after=max(around, min(given.after or 0, _MOST_AROUND) if shows_lines else 0),
     )
-    found = await desk.machine.finder.lines(wanted, limit=limit if shows_lines else settings.find_limit * 40)
-    lines = [line for line in found.lines if _may_show(desk, line.path)]
+    found = await context.machine.finder.lines(wanted, limit=limit if shows_lines else settings.find_limit * 40)
+    lines = [line for line in found.lines if _may_show(context, line.path)]
     rows = _content(lines) if shows_lines else _by_file(lines, counts=given.output_mode == "count")
     is_cut = found.is_cut or len(rows) > limit
     notes = [f"[more than {limit} were found: narrow the pattern or the path]"] if is_cut else []
@@ -383,20 +383,20 @@ def _by_file(lines: list[MatchedLine], *, counts: bool) -> list[str]:
     return [f"{path}:{count}" if counts else path for path, count in found.items()]
 
 
-def _may_show(desk: ToolContext, path: str) -> bool:
+def _may_show(context: ToolContext, path: str) -> bool:
     """Rules that deny reading a file hold for what searches show of it as well."""
     touch = ToolEffects("Read", "look", (CallPath(path, path, is_inside=True),))
-    return decide(touch, desk.policy).decision != "deny"
+    return decide(touch, context.policy).decision != "deny"
 
 
-async def _touches_glob(desk: ToolContext, given: GlobInput) -> ToolEffects:
+async def _touches_glob(context: ToolContext, given: GlobInput) -> ToolEffects:
     if ".." in given.pattern.split("/") or given.pattern.startswith(("/", "~")):
         raise ToolRefused("pattern has to stay below the folder: give the folder as path")
-    return ToolEffects("Glob", "look", (await desk.where(given.path or "."),))
+    return ToolEffects("Glob", "look", (await context.where(given.path or "."),))
 
 
-async def _touches_grep(desk: ToolContext, given: GrepInput) -> ToolEffects:
-    return ToolEffects("Grep", "look", (await desk.where(given.path or "."),))
+async def _touches_grep(context: ToolContext, given: GrepInput) -> ToolEffects:
+    return ToolEffects("Grep", "look", (await context.where(given.path or "."),))
 
 
 GLOB = Tool("Glob", GlobInput, glob, _touches_glob, is_parallel=True)

@@ -32,7 +32,7 @@ class TodoInput(ToolInput, frozen=True):
     todos: Annotated[list[TodoItem], Meta(description="The whole list, as it is now.")]
 
 
-async def todo_write(desk: ToolContext, use: ToolInvocation, given: TodoInput) -> ToolOutcome:
+async def todo_write(context: ToolContext, use: ToolInvocation, given: TodoInput) -> ToolOutcome:
     """Keep the list; it comes back behind a compaction (RST-3)."""
     done = sum(item.status == "completed" for item in given.todos)
     active = sum(item.status == "in_progress" for item in given.todos)
@@ -45,15 +45,15 @@ class SkillInput(ToolInput, frozen=True):
     args: Annotated[str, Meta(description="What it should be done with, if anything.")] = ""
 
 
-async def skill(desk: ToolContext, use: ToolInvocation, given: SkillInput) -> ToolOutcome:
+async def skill(context: ToolContext, use: ToolInvocation, given: SkillInput) -> ToolOutcome:
     """Load a skill's instructions, as its file says now."""
-    found = desk.skills.get(given.skill.removeprefix("/"))
+    found = context.skills.get(given.skill.removeprefix("/"))
     if found is None:
-        raise ToolRefused(f"there is no skill {given.skill!r}: {', '.join(desk.skills) or 'none is installed'}")
+        raise ToolRefused(f"there is no skill {given.skill!r}: {', '.join(context.skills) or 'none is installed'}")
     text = found.body
-    spot = await desk.machine.workspace.look(found.path)
+    spot = await context.machine.workspace.look(found.path)
     if spot.kind == "file" and spot.path == found.path:
-        data = await desk.machine.workspace.read(spot.path, limit_bytes=SKILL_BYTES)
+        data = await context.machine.workspace.read(spot.path, limit_bytes=SKILL_BYTES)
         text = front_matter(data.decode("utf-8", "replace"))[1]
     folder = found.path.rsplit("/", 1)[0]
     told = f"Base directory for this skill: {folder}\n\n{text}"
@@ -70,11 +70,11 @@ class TaskInput(ToolInput, frozen=True):
     resume: Annotated[str, Meta(description="The id of an agent that worked before: it goes on.")] | None = None
 
 
-async def task(desk: ToolContext, use: ToolInvocation, given: TaskInput) -> ToolOutcome:
+async def task(context: ToolContext, use: ToolInvocation, given: TaskInput) -> ToolOutcome:
     """Hand a task to a sub-agent."""
-    if desk.subagents is None:
+    if context.subagents is None:
         raise ToolRefused("a sub-agent starts no others: do it yourself")
-    text = await desk.subagents.run(
+    text = await context.subagents.run(
         given.subagent_type, given.prompt, given.description, behind=given.run_in_background, resume=given.resume
     )
     return ToolOutcome(text)
@@ -88,31 +88,33 @@ class ExitPlanInput(ToolInput, frozen=True):
     plan: Annotated[str, Meta(description="The plan, in Markdown.", min_length=1)]
 
 
-async def enter_plan(desk: ToolContext, use: ToolInvocation, given: EnterPlanInput) -> ToolOutcome:
+async def enter_plan(context: ToolContext, use: ToolInvocation, given: EnterPlanInput) -> ToolOutcome:
     """From now on nothing is changed until a plan is approved."""
-    if desk.mode != "plan":
-        desk.mode_before, desk.mode = desk.mode, "plan"
-    where = desk.machine.plan_file
+    if context.mode != "plan":
+        context.mode_before, context.mode = context.mode, "plan"
+    where = context.machine.plan_file
     return ToolOutcome(
         "Plan mode is on: look around and think; nothing may be changed. Write the plan down as you go if it is long "
         f"(plan file at {where} ), and show it with ExitPlanMode."
     )
 
 
-async def exit_plan(desk: ToolContext, use: ToolInvocation, given: ExitPlanInput) -> ToolOutcome:
+async def exit_plan(context: ToolContext, use: ToolInvocation, given: ExitPlanInput) -> ToolOutcome:
     """Keep the plan in its file, and ask whether to go ahead."""
-    if desk.mode != "plan":
+    if context.mode != "plan":
         raise ToolRefused("plan mode is not on: go on with the work")
-    where = desk.machine.plan_file
-    await desk.machine.workspace.write(where, given.plan.encode("utf-8", "replace"))
+    where = context.machine.plan_file
+    await context.machine.workspace.write(where, given.plan.encode("utf-8", "replace"))
     saved = f"The plan has been saved to: {where} "
-    if desk.ask is None:
+    if context.ask is None:
         raise ToolRefused(f"{DENIED}: nobody is there to approve the plan. {saved}. End here and say what you plan.")
-    answer = await desk.ask(PermissionQuestion(use.id, use.name, use.arguments, "the plan is ready: go ahead with it?"))
+    answer = await context.ask(
+        PermissionQuestion(use.id, use.name, use.arguments, "the plan is ready: go ahead with it?")
+    )
     if isinstance(answer, Deny):
         said = f" They said: {answer.said}" if answer.said else ""
         return ToolOutcome(f"{DENIED}: the plan was not approved.{said} {saved}. Plan mode stays on.", is_error=True)
-    desk.mode = desk.mode_before
+    context.mode = context.mode_before
     return ToolOutcome(f"The user approved the plan. {saved}. Plan mode is off: go ahead.")
 
 
@@ -126,9 +128,9 @@ class RecallInput(ToolInput, frozen=True):
     limit: int | None = None
 
 
-async def recall(desk: ToolContext, use: ToolInvocation, given: RecallInput) -> ToolOutcome:
+async def recall(context: ToolContext, use: ToolInvocation, given: RecallInput) -> ToolOutcome:
     """What left the view, from the session's journal."""
-    text = await recall_tool.run(desk.session, use.arguments)
+    text = await recall_tool.run(context.session, use.arguments)
     return ToolOutcome(text, is_error=text.startswith("recall failed"))
 
 
@@ -144,9 +146,9 @@ class CompactInput(ToolInput, frozen=True):
     focus: str | None = None
 
 
-async def compact(desk: ToolContext, use: ToolInvocation, given: CompactInput) -> ToolOutcome:
+async def compact(context: ToolContext, use: ToolInvocation, given: CompactInput) -> ToolOutcome:
     """Note the wish; the next turn without open work fulfils it (CMP-6)."""
-    return ToolOutcome(await compact_tool.run(desk.session, use.arguments))
+    return ToolOutcome(await compact_tool.run(context.session, use.arguments))
 
 
 class _CompactAgentTool(Tool[CompactInput]):
@@ -157,8 +159,8 @@ class _CompactAgentTool(Tool[CompactInput]):
         return compact_tool.definition
 
 
-async def _touches_plan(desk: ToolContext, given: ExitPlanInput) -> ToolEffects:
-    where = desk.machine.plan_file
+async def _touches_plan(context: ToolContext, given: ExitPlanInput) -> ToolEffects:
+    where = context.machine.plan_file
     return ToolEffects("ExitPlanMode", "other", (CallPath(where, where, is_inside=True),))
 
 
@@ -184,11 +186,11 @@ class MemoryInput(ToolInput, frozen=True):
     new_path: str | None = None
 
 
-async def run(desk: ToolContext, use: ToolInvocation, given: MemoryInput) -> ToolOutcome:
+async def run(context: ToolContext, use: ToolInvocation, given: MemoryInput) -> ToolOutcome:
     """Look into the memory, or change it; in plan mode nothing is changed."""
-    if desk.mode == "plan" and given.command != "view":
+    if context.mode == "plan" and given.command != "view":
         raise ToolRefused("plan mode is on: the memory may be viewed, and nothing in it is changed")
-    answer = await memory_tool.run(desk.session, use.arguments)
+    answer = await memory_tool.run(context.session, use.arguments)
     return ToolOutcome(answer.text, is_error=answer.is_error)
 
 

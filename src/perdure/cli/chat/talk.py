@@ -113,7 +113,7 @@ class Chat:
         """Another session instead of this one: a new one, or the one in a directory."""
         agent = await self.factory.agent(resume=directory)  # first: when that fails, this one stays
         before, self.agent = self.agent, agent
-        agent.mode, self.screen.root = before.mode, agent.desk.machine.workspace.root
+        agent.mode, self.screen.root = before.mode, agent.context.machine.workspace.root
         await close_session(before, self.factory.home)
 
 
@@ -143,7 +143,7 @@ async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: b
         factory.also = TeeSink(screen, spent)
         directory = factory.resumed(resume, last=last)
         one = Chat(factory, await factory.agent(resume=directory, fork=fork), screen, reader, spent)
-        screen.root = one.agent.desk.machine.workspace.root
+        screen.root = one.agent.context.machine.workspace.root
         _greet(one, is_resumed=directory is not None)
         try:
             is_ended = await _until_ended(one)
