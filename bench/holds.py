@@ -256,7 +256,7 @@ async def gateway(mb: int) -> None:
             other.stdin.flush()
             told = await loop.run_in_executor(None, other.stdout.readline)
             assert told.startswith("200"), told
-            await made_gateway.jobs.settle()
+            await made_gateway.jobs.drain()
 
         await ask("warm", 100)
         await shown(f"gateway: one event of {mb} MB", lambda: ask("event", 100))

@@ -48,5 +48,5 @@ class TableFiles:
     async def touched(self, paths: tuple[str, ...]) -> LoadedInstructions:
         return touched(self.places, self.table, paths)
 
-    async def again(self, paths: tuple[str, ...]) -> LoadedInstructions:
+    async def reload(self, paths: tuple[str, ...]) -> LoadedInstructions:
         return again(self.places, self.table, paths)

@@ -36,18 +36,18 @@ def test_a_path_is_told_where_it_really_leads(tmp_path: Path) -> None:
         (folder / "back").symlink_to(folder / "a")
         (folder / "loop").symlink_to(folder / "loop")
         work = LocalWorkspace(folder)
-        spot = await work.look("sub/../a")
+        spot = await work.resolve("sub/../a")
         assert (spot.path, spot.kind, spot.is_inside, spot.size_bytes) == (f"{work.root}/a", "file", True, 3)
-        assert (await work.look("a", cwd=f"{work.root}/sub")).path == f"{work.root}/sub/a"
-        assert (await work.look("back")).path == f"{work.root}/a"
+        assert (await work.resolve("a", cwd=f"{work.root}/sub")).path == f"{work.root}/sub/a"
+        assert (await work.resolve("back")).path == f"{work.root}/a"
         for path in ("out/x", "../p-other", str(other), "~", "/"):
-            assert not (await work.look(path)).is_inside, path
-        assert (await work.look("none")).kind == "nothing" and (await work.look("a/b")).kind == "nothing"
-        assert (await work.look("sub")).kind == "folder"
-        assert (await work.look("loop")).kind == "other"
+            assert not (await work.resolve(path)).is_inside, path
+        assert (await work.resolve("none")).kind == "nothing" and (await work.resolve("a/b")).kind == "nothing"
+        assert (await work.resolve("sub")).kind == "folder"
+        assert (await work.resolve("loop")).kind == "other"
         for path in ("a\0b", "\ud800"):
             with pytest.raises(OSError, match="not a path"):
-                await work.look(path)
+                await work.resolve(path)
 
     run(body)
 

@@ -577,7 +577,7 @@ def test_background_commands_are_found_again_after_a_crash(tmp_path: Path) -> No
         first, second = one.agent.background.running
         (folder / "go").touch()
         await until(lambda: one.agent.background.has_news)
-        text = await one.agent.background.look(first.id)
+        text = await one.agent.background.new_output(first.id)
         assert text == "<status>failed</status>\n<exit_code>5</exit_code>\n<output>\nbegun\nended\n</output>"
         await one.agent.background.stop(second.id)
         assert not is_running("sleep 987651")

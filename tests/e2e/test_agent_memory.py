@@ -230,6 +230,6 @@ def test_uses_are_counted_beside_the_directory(place: Place) -> None:
         assert await memories.used() == {"deploys.md": 2}
         found = await memories.find(MemoryQuery(query="when do deploys go out"))
         assert "used 2 times" in found.chosen[0].why
-        memories.settle()
+        memories.wait_for_rescan()
 
     anyio.run(go)

@@ -182,7 +182,7 @@ async def warned(desk: Desk, summary: Any = SUMMARY) -> Keepers:
     desk.model.upstream.script.append("value = call() " * 200)
     desk.model.upstream.script.append(summary)
     await run_turn(desk.session, "Over the warning.", desk.model, keepers)
-    assert await keepers.settle(desk.session, 5)
+    assert await keepers.drain(desk.session, 5)
     return keepers
 
 
@@ -282,7 +282,7 @@ def test_nothing_is_done_ahead_without_a_model() -> None:
         desk = await Desk.open()
         keepers = background(desk.session)
         await desk.fill(desk.session.limits.warning + 500, summarizer=(), keepers=keepers)
-        await keepers.settle(desk.session, 5)
+        await keepers.drain(desk.session, 5)
         assert not desk.of(SummaryHeld)
         await keepers.close(desk.session)
 

@@ -108,7 +108,7 @@ class Desk:
         words = " ".join(f"row {n} of the table is moved;" for n in range(850))
         result = {"type": "tool_result", "tool_use_id": use.id, "content": words}
         await run_turn(self.session, [Message.of("user", [result])], self.model, self.keepers, **more)
-        assert await self.keepers.settle(self.session, 10)
+        assert await self.keepers.drain(self.session, 10)
 
 
 @asynccontextmanager

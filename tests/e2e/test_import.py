@@ -96,7 +96,7 @@ def test_an_import_of_a_log_that_compacted_has_its_view_and_its_size(run: Any, l
     (recording,) = read_recordings(log.read_bytes(), log.name)
     logged, history = view_as_logged(recording), LogHistory(Settings())
     for step in recording.steps:
-        history.take(step)
+        history.add(step)
     base = Settings(estimator="base")
     assert size_tokens(session.view, base) == size_tokens(logged, base) == history.tokens
     assert 21_010 < size_tokens(session.view) < 21_050

@@ -161,7 +161,7 @@ def test_a_recording_answers_again() -> None:
         reply = await run_turn(desk.session, "go", model)
         assert [block.type for block in reply.blocks] == ["text", "tool_use"] and reply.response == "r1"
         reply = await run_turn(desk.session, results(reply), model)
-        assert reply.text == "done" and model.left == 0
+        assert reply.text == "done" and model.remaining == 0
         with pytest.raises(ModelGaveUp, match="no more answers"):
             await run_turn(desk.session, "more", model)
 

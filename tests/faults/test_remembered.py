@@ -350,7 +350,7 @@ def test_a_resumed_session_looks_back_after_its_first_answer(tmp_path: Path) -> 
         session = await open_session(tmp_path, "s1", parts=SessionOptions(sink=sink, settings=Settings(notes=False)))
         keepers = background(session)
         await run_turn(session, "Go on.", ScriptedModel(), keepers)
-        await keepers.settle(session)
+        await keepers.drain(session)
         assert [e.line for e in sink.events if isinstance(e, JournalRepaired)] == [3]
         await keepers.close(session)
         await session.close()

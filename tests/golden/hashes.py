@@ -72,7 +72,7 @@ class Sent(RequestCheck):
 
     into: Rolling = field(default_factory=Rolling)
 
-    def take(self, request: ModelRequest, *, is_announced: bool) -> None:
+    def add(self, request: ModelRequest, *, is_announced: bool) -> None:
         self.into.take(" ".join(request.betas).encode(), request.body)
 
 

@@ -37,7 +37,7 @@ async def _holds(recording: Recording) -> None:
     assert done.skipped == ()
     logged, history = view_as_logged(recording), LogHistory(Settings())
     for step in recording.steps:
-        history.take(step)
+        history.add(step)
     assert [i.message.id for i in session.view.items] == [i.message.id for i in logged.items]
     assert size_tokens(session.view, BASE) == size_tokens(logged, BASE)
     if history.usage and history.tokens:

@@ -298,7 +298,7 @@ def test_a_session_puts_the_memory_in_order_when_it_is_due(tmp_path: Path) -> No
         keepers = background(session)
         await session.append(Message.of("user", "hello"), Message.of("assistant", "hi", response_id="a"))
         keepers.after_reply(session)
-        await keepers.settle(session, 10)
+        await keepers.drain(session, 10)
         [event] = [one for one in sink.events if isinstance(one, MemoryConsolidated)]
         assert (event.outcome, event.merged, event.engine) == ("written", 1, "offline")
         await keepers.close(session)

@@ -79,7 +79,7 @@ class Desk:
             use = Message.of("assistant", reply.blocks).tool_uses[0]
             told = Message.of("user", [{"type": "tool_result", "tool_use_id": use.id, "content": result}])
             await run_turn(self.session, [told], self.model, self.keepers, helpers=models)
-        assert await self.keepers.settle(self.session, 10)
+        assert await self.keepers.drain(self.session, 10)
 
 
 def run(home: Path, do: Callable[[Desk], Awaitable[Any]], **settings: Any) -> Any:
@@ -141,7 +141,7 @@ def test_nothing_worth_saving_is_normal(tmp_path: Path) -> None:
         assert not it.texts() and it.events(MemoriesExtracted)[0].written == 0
         cursor = it.session.view.state.cursors[NAME]
         it.keepers.after_reply(it.session)
-        await it.keepers.settle(it.session, 5)
+        await it.keepers.drain(it.session, 5)
         assert it.session.view.state.cursors[NAME] == cursor
         assert it.events(ExtractionSkipped)[-1].reason == "nothing_new"
         assert len(it.events(ForkEnded)) == 1
@@ -195,7 +195,7 @@ def test_the_turn_wrote_memory_itself(tmp_path: Path) -> None:
             Message.of("assistant", "Saved.", response_id="a2"),
         )
         it.keepers.after_reply(it.session)
-        await it.keepers.settle(it.session, 5)
+        await it.keepers.drain(it.session, 5)
         assert [one.reason for one in it.events(ExtractionSkipped)] == ["turn_wrote"]
         await it.turn("I prefer short answers.", helpers=JobModels())
         assert [name for name in it.texts() if name != "MEMORY.md"] == ["user_prefer_short_answers.md"]
@@ -269,7 +269,7 @@ def test_a_crash_between_the_writes_and_the_cursor(tmp_path: Path) -> None:
         again = await open_session(tmp_path, "s1", parts=SessionOptions(settings=it.session.settings, sink=it.sink))
         keepers = background(again)
         keepers.after_reply(again)
-        await keepers.settle(again, 5)
+        await keepers.drain(again, 5)
         assert it.texts() == before
         assert again.view.state.cursors[NAME].message == again.view.items[-1].message.id
         assert it.events(MemoriesExtracted)[-1].known == 2

@@ -91,7 +91,7 @@ def test_requests_fold_into_one_more_run() -> None:
         await anyio.sleep(0.01)
         assert slow.seen == [2]
         slow.gate.set()
-        assert await keepers.settle(session, 5)
+        assert await keepers.drain(session, 5)
         assert slow.seen == [2, 6], "what was asked meanwhile, once, with what is there now"
         kinds = [type(e) for e in sink.events if isinstance(e, KeeperStarted | KeeperDeferred | KeeperDone)]
         assert kinds == [KeeperStarted, KeeperDeferred, KeeperDeferred, KeeperDone, KeeperStarted, KeeperDone]
@@ -126,7 +126,7 @@ def test_a_keeper_that_fails_fails_alone() -> None:
         for words in ("one", "two"):
             reply = await run_turn(session, words, model, keepers)
             assert reply.text == "ok"
-        assert await keepers.settle(session, 5)
+        assert await keepers.drain(session, 5)
         failures = [e for e in sink.events if isinstance(e, KeeperFailed)]
         assert [f.reason for f in failures] == ["RuntimeError", "RuntimeError"]
         assert all(f.keeper == "broken" for f in failures) and len(slow.seen) == 2
@@ -166,7 +166,7 @@ def test_a_keeper_sees_its_own_copy() -> None:
         session = await memory_session()
         keepers = Keepers(TaskJobs(), [Rude()])
         await run_turn(session, Message.of("user", "one", id=MessageId("x")), ScriptedModel(), keepers)
-        await keepers.settle(session)
+        await keepers.drain(session)
         assert len(session.view.items) == 2
 
     anyio.run(body)
@@ -180,7 +180,7 @@ def test_work_that_raises_is_logged_and_forgotten(caplog: pytest.LogCaptureFixtu
             raise RuntimeError("nobody is there to see")
 
         jobs.start("loud", work)
-        assert await jobs.settle(5)
+        assert await jobs.drain(5)
         await jobs.close()
 
     anyio.run(body)
@@ -213,7 +213,7 @@ def test_a_keeper_works_with_the_models_of_the_turn_that_started_it() -> None:
         keepers = Keepers(TaskJobs(), [asking])
         for helpers in (JobModels(notes=(other,)), None):
             await run_turn(session, "hi", model, keepers, helpers=helpers)
-            await keepers.settle(session)
+            await keepers.drain(session)
         assert [one.notes for one in asking.found] == [(other,), (model,)]
         await keepers.close(session)
 
@@ -247,7 +247,7 @@ def test_what_keepers_gave_outlives_a_disk_that_takes_nothing(monkeypatch: pytes
             raise JournalError("the disk is full")
 
         monkeypatch.setattr(LiveSession, "record", full)
-        assert await keepers.settle(session)
+        assert await keepers.drain(session)
         monkeypatch.setattr(LiveSession, "record", record)
         await run_turn(session, "and on", model, keepers)
         loaded = await session.world.journal.load(whole=True)
@@ -266,7 +266,7 @@ def test_one_record_that_is_refused_takes_no_other_along() -> None:
         bad = Noted(kind="bad", data={"x": object()})
         keepers = Keepers(TaskJobs(), [Giving(bad, "a"), Giving(Noted(kind="good", data={}), "b")])
         await run_turn(session, "hi", model, keepers)
-        assert await keepers.settle(session)
+        assert await keepers.drain(session)
         loaded = await session.world.journal.load(whole=True)
         assert [p.record.kind for p in loaded.records if isinstance(p.record, Noted)] == ["good"]
         assert [e.keeper for e in sink.events if isinstance(e, KeeperFailed)] == ["collect"]
@@ -291,9 +291,9 @@ def test_a_full_disk_loses_no_record_that_stands_beside_a_refused_one(monkeypatc
             await record(self, *records)
 
         monkeypatch.setattr(LiveSession, "record", full_for_one)
-        assert await keepers.settle(session)
+        assert await keepers.drain(session)
         monkeypatch.setattr(LiveSession, "record", record)
-        assert await keepers.settle(session)
+        assert await keepers.drain(session)
         loaded = await session.world.journal.load(whole=True)
         assert [p.record.kind for p in loaded.records if isinstance(p.record, Noted)] == ["good"]
         await keepers.close(session)

@@ -175,7 +175,7 @@ def test_the_port_answers_for_a_directory_that_is_not_there_and_sees_it_come(tmp
         assert set(modified) == {"project_deploy.md"}
         topics = await memories.read(("gone.md", "project_deploy.md"))
         assert [topic.file for topic in topics] == ["project_deploy.md"]
-        memories.settle()
+        memories.wait_for_rescan()
 
     anyio.run(go)
 
@@ -188,12 +188,12 @@ def test_edits_in_place_are_found_by_the_rescan_behind_a_question(
     async def go() -> None:
         memories = FileMemories(folder)
         await memories.find(MemoryQuery(query="deploys"))
-        memories.settle()
+        memories.wait_for_rescan()
         edit_in_place(folder)
         assert not (await memories.find(MemoryQuery(query="sunday mornings"))).chosen
-        memories.settle()
+        memories.wait_for_rescan()
         assert (await memories.find(MemoryQuery(query="sunday mornings"))).chosen
-        memories.settle()
+        memories.wait_for_rescan()
 
     anyio.run(go)
 

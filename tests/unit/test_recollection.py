@@ -94,7 +94,7 @@ def run(
         if model is not None:
             serve(session, helpers=JobModels(selector=(model,)))
         done = await do(session, sink)
-        memories.settle()
+        memories.wait_for_rescan()
         return done
 
     return anyio.run(go)
@@ -129,7 +129,7 @@ def test_without_memories_nothing_is_asked(tmp_path: Path) -> None:
         sys.setprofile(note)
         try:
             await run_turn(session, "When do we deploy to staging?", ScriptedModel(["On Friday."]), keepers)
-            await keepers.settle(session, 10)
+            await keepers.drain(session, 10)
         finally:
             sys.setprofile(None)
             threading.setprofile(None)  # type: ignore[arg-type]

@@ -141,7 +141,7 @@ def test_notes_have_no_secret(tmp_path: Path) -> None:
 
     async def do(session: LiveSession, keepers: Keepers) -> None:
         keepers.after_reply(session)
-        await keepers.settle(session)
+        await keepers.drain(session)
 
     run(tmp_path, do)
     path = notes_path(next(tmp_path.rglob("journal.jsonl")).parent)

@@ -26,13 +26,13 @@ def loop() -> Talk:
 def test_thinking_that_goes_from_an_open_loop_makes_an_invalid_request(is_open: bool, said: str) -> None:
     """TURN-15: out of a loop that goes on it may not be taken; behind its end it may."""
     check = RequestCheck(ModelRules(allow_unknown=True))
-    check.take(to_request(loop().view, facts(model=UNBOUND)), is_announced=False)
+    check.add(to_request(loop().view, facts(model=UNBOUND)), is_announced=False)
     some = loop()
     if not is_open:
         some.model({"type": "text", "text": "done"})
         some.user()
     some.records.append(ThinkingDropped(changes=(BlockChange(message=MessageId("m2"), block=0),)))
-    check.take(to_request(some.view, facts(model=UNBOUND)), is_announced=True)
+    check.add(to_request(some.view, facts(model=UNBOUND)), is_announced=True)
     check.finish()
     assert check.invalid == is_open
     assert (check.first_violation or "").startswith(said) and bool(check.first_violation) == is_open

@@ -86,7 +86,7 @@ async def talk(session: LiveSession, keepers: Keepers | None, number: int = 0, *
     )
     if keepers is not None:
         keepers.after_reply(session)
-        assert await keepers.settle(session, 10)
+        assert await keepers.drain(session, 10)
 
 
 def test_notes_without_any_model(tmp_path: Path) -> None:
@@ -119,11 +119,11 @@ def test_when(tmp_path: Path) -> None:
         await talk(session, None, 1)
         for source in ("session_memory", "compact", "agent:explore"):
             keepers.after_reply(session, source)
-        await keepers.settle(session)
+        await keepers.drain(session)
         assert not notes_file(tmp_path).exists()
         keepers.after_reply(session)
         keepers.after_reply(session)
-        await keepers.settle(session)
+        await keepers.drain(session)
         assert len(events(sink, NotesUpdated)) == 1
         await talk(session, keepers, 2, tokens=300)
         assert events(sink, NotesSkipped)[-1].reason == "not_grown"
@@ -148,7 +148,7 @@ def test_never_while_a_compaction_runs(tmp_path: Path) -> None:
         await talk(session, None)
         keepers.after_reply(session)
         with session.compacting():  # before the work got its first turn
-            await keepers.settle(session)
+            await keepers.drain(session)
         assert not notes_file(tmp_path).exists() and events(sink, NotesSkipped)[-1].reason == "compacting"
         await talk(session, keepers, 1, tokens=100)
         assert notes_file(tmp_path).exists()

@@ -50,7 +50,7 @@ def end(reason: str = "end_turn", **more: Any) -> list[dict[str, Any]]:
 def anthropic(*events: dict[str, Any]) -> Reply:
     assembly = anthropic_events.AnthropicReplyBuilder()
     for event in events:
-        list(assembly.take(event))
+        list(assembly.feed(event))
     return assembly.reply()
 
 
@@ -160,7 +160,7 @@ def call(arguments: str | None, **more: Any) -> dict[str, Any]:
 def chat(*chunks: dict[str, Any], **more: Any) -> Reply:
     assembly = openai.OpenAIReplyBuilder("asked", **more)
     for one in chunks:
-        list(assembly.take(one))
+        list(assembly.feed(one))
     reply = list(assembly.finish())[-1]
     assert isinstance(reply, Reply)
     return reply
@@ -264,13 +264,13 @@ def test_whole_blocks_are_kept_but_never_thinking_at_the_end() -> None:
     from perdure.transcript.messages import ResponseId
 
     partial, thought = PartialReply(), block_of({"type": "thinking", "thinking": "a", "signature": "s"})
-    partial.take(ReplyStarted(ResponseId("r1")))
-    partial.take(BlockDone(0, text_block("lost")))
-    partial.take(ReplyStarted(ResponseId("r2")))
-    partial.take(BlockDone(0, thought))
-    partial.take(TextDelta(1, "he"))
+    partial.feed(ReplyStarted(ResponseId("r1")))
+    partial.feed(BlockDone(0, text_block("lost")))
+    partial.feed(ReplyStarted(ResponseId("r2")))
+    partial.feed(BlockDone(0, thought))
+    partial.feed(TextDelta(1, "he"))
     assert partial.kept() == () and partial.begun == {0, 1} and partial.response == "r2"
-    partial.take(BlockDone(1, text_block("hello")))
-    partial.take(BlockDone(2, thought))
-    partial.take(ToolInputDelta(3, "Read", '{"p'))
+    partial.feed(BlockDone(1, text_block("hello")))
+    partial.feed(BlockDone(2, thought))
+    partial.feed(ToolInputDelta(3, "Read", '{"p'))
     assert [one.type for one in partial.kept()] == ["thinking", "text"]

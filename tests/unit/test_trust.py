@@ -86,7 +86,7 @@ def test_home_and_the_root_of_the_disk_are_no_repository_of_what_lies_in_them(
     (person / ".perdure").mkdir()
     (person / ".perdure" / "config.toml").write_text("preview_chars = 7\n")
     config = load({"HOME": str(person), "PERDURE_HOME": str(place / "home")}, cwd=person / "Downloads" / "evil")
-    assert not config.held and not config.files
+    assert not config.unapproved and not config.files
 
 
 def test_the_users_own_list(place: Path) -> None:
@@ -261,7 +261,7 @@ def test_a_list_trusts_settings_and_nothing_that_runs(place: Path) -> None:
 def test_a_folder_cannot_say_that_it_is_trusted(place: Path) -> None:
     hooks(place, 'trusted_folders = ["/**"]\n')
     config = load({"PERDURE_HOME": str(place / "home")}, cwd=place / "repo")
-    assert not config.folder.is_trusted and config.held == (".perdure/config.toml",)
+    assert not config.folder.is_trusted and config.unapproved == (".perdure/config.toml",)
 
 
 def test_a_project_file_that_leads_elsewhere_is_not_read(place: Path) -> None:

@@ -269,7 +269,7 @@ class Config:
     values: Mapping[str, SettingValue]
     home: Path
     folder: FolderTrust
-    held: tuple[str, ...] = ()
+    unapproved: tuple[str, ...] = ()
     unseen: UnapprovedFile | None = None
     models: tuple[ModelSpec, ...] = ()
     model_sources: Mapping[str, str] = field(default_factory=dict)
@@ -311,7 +311,7 @@ def load(environ: Mapping[str, str], *, cwd: Path, flags: Iterable[str] = (), tr
         values=layers.values,
         home=home,
         folder=folder,
-        held=() if folder.is_trusted else held,
+        unapproved=() if folder.is_trusted else held,
         unseen=layers.unseen,
         models=tuple(layers.models.values()),
         model_sources=layers.model_sources,

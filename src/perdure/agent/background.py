@@ -218,7 +218,7 @@ class BackgroundTasks:
             if work.state == "running":
                 self._session.world.sink.emit(BackgroundChanged(work.id, work.kind, work.state, None))
 
-    async def settle(self) -> None:
+    async def announce_ended(self) -> None:
         """Say what ended, for the model, and record it. Only the session's owner calls this, between turns."""
         news = [work for work in self.works if work.state != "running" and not work.is_told]
         if not news:
@@ -251,7 +251,7 @@ class BackgroundTasks:
             raise ToolRefused(f"no background work has the id {identity[:80]!r}: {ids}")
         return work
 
-    async def look(self, identity: str, seconds: float = 0.0) -> str:
+    async def new_output(self, identity: str, seconds: float = 0.0) -> str:
         """New output since the last look, and the state; waits for the end at most so long."""
         work = self._known(identity)
         event = self._ended.get(identity)

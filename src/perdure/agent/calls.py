@@ -176,7 +176,7 @@ class ToolRunner:
         if isinstance(answer, Deny):
             self._decided(use, "deny", "the user")
             batch.is_stopped = batch.is_stopped or answer.stops
-            said = f" They said: {answer.said}" if answer.said else ""
+            said = f" They said: {answer.message}" if answer.message else ""
             return f"{DENIED}. Nothing was done.{said}"
         if answer.rule is not None:
             context.rules = context.rules.allowing(answer.rule)

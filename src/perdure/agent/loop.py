@@ -55,7 +55,9 @@ def front_of(
     """The front of an agent as it is now."""
     stable = "\n\n".join(part for part in (prompts.source("agent_system"), more) if part)
     lines = {"Working directory": context.machine.workspace.root, "Plan file": context.machine.plan_file}
-    facts = "\n".join(f"{name}: {' '.join(value.split())}" for name, value in {**lines, **context.machine.facts}.items())
+    facts = "\n".join(
+        f"{name}: {' '.join(value.split())}" for name, value in {**lines, **context.machine.surroundings}.items()
+    )
     system = (text_block(stable), text_block(prompts.render("agent_environment", facts=facts)))
     lists = {
         "Task": {name: scope.description for name, scope in scopes.items()},
@@ -213,7 +215,9 @@ class AgentLoop:
         )
         self._scopes = subagent_types(machine.agent_files)
         self.context.subagents = Subagents(session, self.background, self._scopes, self._child, crew.where)
-        self._caller = ToolRunner(self.context, {tool.name: tool for tool in self.options.tools}, self.options.on_progress)
+        self._caller = ToolRunner(
+            self.context, {tool.name: tool for tool in self.options.tools}, self.options.on_progress
+        )
         self._scope: anyio.CancelScope | None = None
         self._is_open = False
         self._calls = self._turns = 0
@@ -242,7 +246,7 @@ class AgentLoop:
 
     async def _until_done(self, prompt: str | Message | None) -> RunResult:
         await self.open()
-        await self.background.settle()
+        await self.background.announce_ended()
         said = self._prompted(prompt)
         while self._turns < self.session.settings.agent_turns:
             reply = await self._asked(said)
@@ -259,7 +263,7 @@ class AgentLoop:
                         await self.session.append(*batch.messages())
                 if batch.is_stopped:
                     return self._said(reply.text, "stopped")
-            await self.background.settle()
+            await self.background.announce_ended()
             said = ()
         return self._said("", "turns")
 
@@ -317,7 +321,7 @@ class AgentLoop:
 
     async def _stand(self) -> None:
         """Commands start in the project again when the folder they stood in is gone."""
-        if (await self.context.look(self.context.cwd)).kind != "folder":
+        if (await self.context.resolve(self.context.cwd)).kind != "folder":
             self.context.cwd = self.context.machine.workspace.root
 
     def interrupt(self) -> None:
@@ -335,7 +339,9 @@ class AgentLoop:
         """Once: the front, and what an earlier process left open (SES-3). `say` does it, if nobody did."""
         if self._is_open:
             return
-        front = front_of(self.model.about.id, self._caller.tools.values(), self.context, self._scopes, self.options.system)
+        front = front_of(
+            self.model.about.id, self._caller.tools.values(), self.context, self._scopes, self.options.system
+        )
         before = self.session.view.front
         if before is None or not is_alike(before, front):
             await self.session.record(front)
@@ -409,7 +415,8 @@ class AgentLoop:
         )
         child = AgentLoop(session, self.model, self.context.machine, self._crew, options=options)
         child.context.subagents = None
-        child.context.noting, child.context.failures = self.context.noting or self.session, self.context.failures
+        child.context.failure_session = self.context.failure_session or self.session
+        child.context.failures = self.context.failures
         return child
 
     def _passing(self, identity: str) -> OnProgress | None:

@@ -53,7 +53,7 @@ class PermissionRefused:
 
     id: str
     tool: str
-    verdict: PermissionDecision
+    decision: PermissionDecision
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Allow:
 class Deny:
     """Refused; what the person said instead goes to the model. `stops`: the turn ends, too."""
 
-    said: str = ""
+    message: str = ""
     stops: bool = False
 
 

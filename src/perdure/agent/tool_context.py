@@ -41,7 +41,7 @@ class ReadState:
         self._seen.pop(path, None)
         self._seen[path] = (_digest(data), ToolUseId(call))
 
-    def known(self, path: str, data: bytes, names: tuple[str, ...] = ()) -> ReadStatus:
+    def status(self, path: str, data: bytes, names: tuple[str, ...] = ()) -> ReadStatus:
         """Whether the view tells of a file as it is now. `names` are other ways in which it was called."""
         seen = self._seen.get(path)
         if seen is not None and seen[1] in self.session.view.calls:
@@ -66,7 +66,7 @@ class ReadState:
         text = data.decode("utf-8", "replace").replace("\r\n", "\n")
         return "current" if known[name].agrees(text) else "changed"
 
-    def shown(self, name: str, path: str, span: str, text: str) -> ToolUseId | None:
+    def call_showing(self, name: str, path: str, span: str, text: str) -> ToolUseId | None:
         """The call of a tool whose result shows exactly this text of a path, in the view as it is; else None."""
         view = self.session.view
         for call in reversed(view.calls.values()):
@@ -115,11 +115,10 @@ async def notify_observers(context: ToolContext, tool: str, telling: Callable[[T
             if failure not in context.failures:
                 context.failures.append(failure)
                 try:
-                    await (context.noting or context.session).record(Noted(kind=OBSERVER_FAILED, data=failure))
+                    await (context.failure_session or context.session).record(Noted(kind=OBSERVER_FAILED, data=failure))
                 except JournalError:
-                    context.failures.remove(
-                        failure
-                    )  # noted when it fails again, and the call is not this one's to fail
+                    # noted when it fails again, and the call is not this one's to fail
+                    context.failures.remove(failure)
 
 
 def _reason(e: Exception) -> str:
@@ -145,7 +144,7 @@ class Machine:
     shell: Shell
     plan_file: str
     home: str = "/"
-    facts: Mapping[str, str] = field(default_factory=dict)
+    surroundings: Mapping[str, str] = field(default_factory=dict)
     skill_files: Mapping[str, str] = field(default_factory=dict)  # SKILL.md by real path, the project's last
     agent_files: Mapping[str, str] = field(default_factory=dict)  # kinds of sub-agents that the user defined
 
@@ -166,7 +165,7 @@ class ToolContext:
     observers: tuple[ToolObserver, ...] = ()
     skills: Mapping[str, Skill] = field(default_factory=dict)
     subagents: Subagents | None = None  # None: this is one, and starts no others
-    noting: LiveSession | None = None  # whose journal hears of observers that fail; None: this agent's own
+    failure_session: LiveSession | None = None  # whose journal hears of observers that fail; None: this agent's own
     failures: list[dict[str, str]] = field(default_factory=list)  # of observers, as they were noted
     prompt: MessageId = MessageId("")  # noqa: RUF009 - a NewType of str, immutable
 
@@ -177,13 +176,13 @@ class ToolContext:
         own = (self.machine.plan_file,)
         return PermissionPolicy(rules=self.rules, mode=self.mode, root=workspace.root, home=self.machine.home, own=own)
 
-    async def look(self, path: str) -> Spot:
+    async def resolve(self, path: str) -> Spot:
         """Where a path leads, from the folder that commands run in."""
-        return await self.machine.workspace.look(path, cwd=self.cwd)
+        return await self.machine.workspace.resolve(path, cwd=self.cwd)
 
     async def where(self, path: str) -> CallPath:
         """The same for the permissions."""
-        spot = await self.look(path)
+        spot = await self.resolve(path)
         return CallPath(path, spot.path, spot.is_inside)
 
 

@@ -51,8 +51,8 @@ def configured(flags: Iterable[str] = (), *, cwd: Path | None = None, trusts: bo
     from perdure.adapters.config import load
 
     config = load(os.environ, cwd=cwd or Path.cwd(), flags=flags, trusts=trusts)
-    if config.held:
-        folder, held = config.folder, ", ".join(config.held)
+    if config.unapproved:
+        folder, held = config.folder, ", ".join(config.unapproved)
         note(f"{folder.root}: not trusted ({folder.why}), so it isn't used: {held}; `perdure trust` trusts the folder")
     for warning in config.warnings:
         note(f"{warning.name}: {warning.reason}")

@@ -97,8 +97,8 @@ def config(
     folder = config.folder
     state = "trusted" if folder.is_trusted else "not trusted"
     out(f"\nthe folder {clean(str(folder.root))} is {state} ({clean(folder.why)})")
-    if config.held:
-        out(f"not used, as it isn't trusted: {clean(', '.join(config.held))}")
+    if config.unapproved:
+        out(f"not used, as it isn't trusted: {clean(', '.join(config.unapproved))}")
     for warning in config.warnings:
         out(f"not used: {clean(warning.name)}: {clean(warning.reason)}")
     out(f"sessions and the user file are in {clean(str(config.home))}")
@@ -116,7 +116,7 @@ def _data(config: Config, names: list[str], *, is_whole: bool) -> dict[str, Any]
             "root": str(config.folder.root),
             "is_trusted": config.folder.is_trusted,
             "why": config.folder.why,
-            "held": list(config.held),
+            "held": list(config.unapproved),
         },
         "files": [str(path) for path in config.files],
         "warnings": [{"name": warning.name, "reason": warning.reason} for warning in config.warnings],

@@ -154,7 +154,7 @@ def _settings() -> Iterator[Finding]:
     yield Finding("settings", "ok", f"from {files}")
     folder = config.folder
     what = f"{folder.root}: {'trusted' if folder.is_trusted else 'not trusted'} ({folder.why})"
-    held = f", so it isn't used: {', '.join(config.held)}" if config.held else ""
+    held = f", so it isn't used: {', '.join(config.unapproved)}" if config.unapproved else ""
     yield Finding("folder", "note" if held else "ok", what + held)
 
 

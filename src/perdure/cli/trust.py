@@ -127,7 +127,7 @@ def settle(folders: Iterable[Path], flags: tuple[str, ...]) -> None:
     for folder in dict.fromkeys(folders):
         config = load(os.environ, cwd=folder, flags=flags)
         root = config.folder.root
-        if config.held and not config.folder.is_answered:
+        if config.unapproved and not config.folder.is_answered:
             answer = _answered(_question(config))
             if answer is None:
                 return
@@ -149,7 +149,7 @@ def _config(folder: Path) -> Config:
 
 def _question(config: Config) -> list[str]:
     return [
-        f"{config.folder.root} holds {', '.join(config.held)}, which say how the agent works here.",
+        f"{config.folder.root} holds {', '.join(config.unapproved)}, which say how the agent works here.",
         "Say yes only if you know who wrote them. Without, its instruction files are read all the same, as its text.",
         "Trust this folder?",
     ]

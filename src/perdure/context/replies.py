@@ -145,7 +145,7 @@ class PartialReply:
     blocks: dict[int, Block] = field(default_factory=dict)
     begun: set[int] = field(default_factory=set)
 
-    def take(self, delta: Delta) -> None:
+    def feed(self, delta: Delta) -> None:
         """Enter a delta."""
         match delta:
             case ReplyStarted():

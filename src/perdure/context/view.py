@@ -279,7 +279,7 @@ class ContextView:
     before: ContextView | None = field(
         default=None, compare=False
     )  # what the last rewind left, never changed again (CKP-4)
-    taken: RewoundBranch | None = field(default=None, compare=False)  # by the last rewind that can be undone (CKP-8)
+    rewound: RewoundBranch | None = field(default=None, compare=False)  # by the last rewind that can be undone (CKP-8)
     dirty: int = field(default=0, compare=False)  # flattened forms from this position on are stale …
     flat: object = field(default=None, compare=False)  # … in this cache, which is `wire`'s own
     index: object = field(default=None, compare=False)  # of the ledger, which is `indexing`'s own
@@ -289,13 +289,13 @@ class ContextView:
         fresh = replace(self, dirty=0, flat=None, index=None)
         for name in _OWNED:
             setattr(fresh, name, getattr(self, name).copy())
-        if self.taken is not None:
-            fresh.taken = replace(self.taken, since=self.taken.since.copy())
+        if self.rewound is not None:
+            fresh.rewound = replace(self.rewound, since=self.rewound.since.copy())
         return fresh
 
     def forget(self) -> None:
         """Let go of all that only going back needs: whoever lives with a view reads it back from the journal then."""
-        self.past, self.before, self.taken, self.since = None, None, None, []
+        self.past, self.before, self.rewound, self.since = None, None, None, []
 
     @property
     def front(self) -> Front | None:
@@ -331,13 +331,13 @@ def advance(view: ContextView, record: Record) -> None:
     """Fold one record onto a view in place. Only the view's single owner may call this; others use `project`."""
     if isinstance(record, Rewound) and record.undoes and _taken_back(view, record.undoes):
         return
-    taken = view.taken
+    taken = view.rewound
     if isinstance(record, Rewound) and record.id:
         taken = RewoundBranch(record.id, view.copy())
     elif taken is not None:
         taken.since.append(record)
     _folded(view, record)
-    view.taken = taken
+    view.rewound = taken
 
 
 def _folded(view: ContextView, record: Record) -> None:
@@ -398,12 +398,12 @@ def _taken_back(view: ContextView, rewind: str) -> bool:
 
     What was said since leaves, and so does every edit and boundary. False: no such rewind is known.
     """
-    taken, since = view.taken, list[Record]()
+    taken, since = view.rewound, list[Record]()
     while taken is not None:
         since = [*taken.since, *since]
         if taken.id == rewind:
             break
-        taken = taken.view.taken
+        taken = taken.view.rewound
     else:
         return False
     fresh = taken.view.copy()

@@ -323,7 +323,7 @@ async def _streamed(model: Model, request: ModelRequest, partial: PartialReply, 
             if isinstance(delta, Reply):
                 reply = delta
                 break
-            partial.take(delta)
+            partial.feed(delta)
             if on_delta is not None:
                 on_delta(delta)
     if reply is None:

@@ -137,9 +137,9 @@ class Keepers:
                 session.world.sink.emit(KeeperFailed("collect", type(e).__name__, 0.0))
             self._records = self._records[len(batch) :]
 
-    async def settle(self, session: LiveSession, seconds: float | None = None) -> bool:
+    async def drain(self, session: LiveSession, seconds: float | None = None) -> bool:
         """Wait until no keeper runs, at most so long, and commit what they gave; False when one still runs."""
-        is_quiet = await self._jobs.settle(seconds)
+        is_quiet = await self._jobs.drain(seconds)
         await self.collect(session)
         return is_quiet
 
@@ -147,7 +147,7 @@ class Keepers:
         """No keeper starts any more; running ones get a moment to end, and are cancelled then."""
         for name in self._states:
             self._states[name], _ = step(self._states[name], "closed")
-        await self._jobs.settle(seconds)
+        await self._jobs.drain(seconds)
         await self._jobs.close()
         await self.collect(session)
 

@@ -164,7 +164,7 @@ async def extract_by_model(
         instruction=words,
         permit=draft.permit.denial,
         run=run,
-        goes_on=goes_on,
+        continues=goes_on,
         reply=draft.read_answer,
         most_turns=turns,
     )
@@ -334,7 +334,7 @@ class ExtractionKeeper:
         about = (self.search.where, memory_list(cards), since)
         fork, changes = await extract_by_model(self.session, (view, facts), models, self.memory.store, about)
         self.fork = fork
-        if (spent := fork.spent(self._now)) is not None:
+        if (spent := fork.spending(self._now)) is not None:
             self._unrecorded.append(spending_record(spent))
         if fork.reason and not (changes and fork.reason.startswith("turns:")):
             self.session.world.sink.emit(ExtractionFellBack(fork.about.id, fork.reason))

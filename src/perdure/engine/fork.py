@@ -55,7 +55,7 @@ def always_continue(answers: Sequence[ForkToolResult]) -> bool:
 class ForkTask:
     """What a fork is for.
 
-    `run` does an allowed call. `goes_on` says after the calls of a turn whether the model is to see the answers;
+    `run` does an allowed call. `continues` says after the calls of a turn whether the model is to see the answers;
     `reply` what to say to a model that called nothing (None: it is done). There are at most `most_turns` calls of it.
     """
 
@@ -63,7 +63,7 @@ class ForkTask:
     instruction: str
     permit: Permit
     run: Callable[[str, Mapping[str, Any]], Awaitable[ForkToolResult]]
-    goes_on: Callable[[Sequence[ForkToolResult]], bool] = always_continue
+    continues: Callable[[Sequence[ForkToolResult]], bool] = always_continue
     reply: Callable[[str], Awaitable[str | None]] = no_reply
     most_turns: int = 4
 
@@ -90,7 +90,7 @@ class ForkResult:
     journal: list[Message] = field(default_factory=list)
     is_error: bool = False  # it ended with an error of the model, so another model may be asked
 
-    def spent(self, at: float) -> ForkSpending | None:
+    def spending(self, at: float) -> ForkSpending | None:
         """What it cost, for the journal; None when no answer came."""
         if not self.turns:
             return None
@@ -208,7 +208,7 @@ async def _exchanged(fork: ForkResult, task: ForkTask, said: Reply) -> ForkTurn 
     told += [{"type": "text", "text": words}] if words else []
     if told:
         fork.journal.append(Message.of("user", told, origin="reminder"))
-    if words is None and not (uses and task.goes_on(answers)):
+    if words is None and not (uses and task.continues(answers)):
         return None
     if fork.turns >= task.most_turns:
         fork.reason = f"turns: it wasn't done after {task.most_turns} turns"

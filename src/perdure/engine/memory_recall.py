@@ -131,7 +131,7 @@ class MemoryRecall:
 
         A file that no writer of ours put there has nobody's word, whatever it says of itself (SEC-11).
         """
-        known = await session.services.memories.known() if session.services.memories is not None else {}
+        known = await session.services.memories.origins() if session.services.memories is not None else {}
         return {path: _FROM.get(origin, "") for path, origin in known.items()}
 
     async def _texts(self, session: LiveSession, cards: Sequence[MemoryCard], now: float) -> list[str]:
@@ -191,7 +191,7 @@ class MemoryIndexReminder:
         name = "memory_index" if why == "start" else "memory_index_changed"
         return _reminder(prompts.render(name, **filled), INDEX_NAME, "Memory index")
 
-    async def again(self) -> str | None:
+    async def current_text(self) -> str | None:
         """The index as it is now, for the restorer (RST-9)."""
         if not self._session.settings.memory:
             return None
@@ -236,7 +236,7 @@ def with_memory(session: LiveSession, services: Services, memories: MemorySearch
     return replace(
         services,
         reminders=(*services.reminders, index, *recall),
-        sources={**services.sources, INDEX_NAME: index.again},
+        sources={**services.sources, INDEX_NAME: index.current_text},
     )
 
 

@@ -134,7 +134,7 @@ async def update_notes_by_model(
         instruction=words,
         permit=permit.denial,
         run=draft.edit,
-        goes_on=wants_more,
+        continues=wants_more,
         reply=draft.read,
         most_turns=facts.settings.notes_turns,
     )
@@ -300,7 +300,7 @@ class SessionNotes:
         fork, written = await update_notes_by_model(self._session, (view, facts), models, self.file, (start, form))
         self.fork = fork
         at, emit = self._session.world.clock.now(), self._session.world.sink.emit
-        if fork is not None and (spent := fork.spent(at)) is not None:
+        if fork is not None and (spent := fork.spending(at)) is not None:
             self._unrecorded.append(spending_record(spent))
         model = fork.about.id if fork else models[0].about.id
         if isinstance(written, str):
@@ -391,7 +391,7 @@ class SessionNotes:
         text = neutralised(for_record(found.notes, budget_of(facts), self.file.path))  # a tool's words may stand in it
         return prompts.render("notes_offered", notes=text)
 
-    async def settled(self, facts: Facts) -> None:
+    async def wait_for_update(self, facts: Facts) -> None:
         """Wait for a running update; one that has run for too long is left alone (CMP-2)."""
         if self._began is None:
             return

@@ -93,7 +93,7 @@ class MemoryAccess:
             raise MemoryToolError(f"Error: {path} may only be read by this agent")
         return MountedPath(mount, name)
 
-    async def known(self) -> Mapping[str, Origin]:
+    async def origins(self) -> Mapping[str, Origin]:
         """Where each memory comes from, by its path."""
         found: dict[str, Origin] = {}
         for mount in self.mounts:
@@ -103,7 +103,7 @@ class MemoryAccess:
 
     async def origin(self, session: LiveSession, added: str = "") -> Origin:
         """Whose word it is that this session's model writes now (MEM-10)."""
-        found = origin_of(session.view, added, memories=await self.known())
+        found = origin_of(session.view, added, memories=await self.origins())
         return found if self.inherited is None else least_trusted((found, self.inherited))
 
     async def change(self, session: LiveSession, mount: MemoryMount, change: Change) -> WriteResult | MemoryProposal:

@@ -126,7 +126,7 @@ class InstructionReminders:
         found = await (self._before(told) if moment == "before" else self._behind(told))
         return [message for message in found if message is not None]
 
-    async def again(self) -> str | None:
+    async def current_text(self) -> str | None:
         """The files as they are now, for the restorer; None when nothing loads."""
         gathered = await self._files.at_start()
         self._tell(gathered, "compact")
@@ -144,7 +144,7 @@ class InstructionReminders:
         files = {head_line_path(file.path): file for file in gathered.files}
         nested = tuple(path for path in told.files if path not in files and told.files[path].is_nested)
         if nested:
-            files |= {head_line_path(file.path): file for file in (await self._files.again(nested)).files}
+            files |= {head_line_path(file.path): file for file in (await self._files.reload(nested)).files}
         same = {file.revision for file in files.values()}
         new = [file for path, file in files.items() if path not in told.files]
         texts = [block_text(one) for one in self._fitted(told, new)]
@@ -190,5 +190,5 @@ class InstructionReminders:
 def with_instructions(session: LiveSession, services: Services, files: InstructionFiles) -> Services:
     """The services with these instruction files: as reminders, and back after a compaction."""
     source = InstructionReminders(session, files)
-    sources = {**services.sources, NAME: source.again}
+    sources = {**services.sources, NAME: source.current_text}
     return replace(services, reminders=(*services.reminders, source), sources=sources)

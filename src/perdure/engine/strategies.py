@@ -261,7 +261,7 @@ def from_notes(notes: SessionNotes) -> CompactionStrategy:
         if not facts.settings.notes:
             yield "off: session notes are switched off (the setting notes)"
             return
-        await notes.settled(facts)
+        await notes.wait_for_update(facts)
         # Before the file: notes that are written meanwhile know more than the cursor says, never less.
         cursor = notes.cursor or session.view.state.cursors.get(CURSOR)
         found = await notes.found()

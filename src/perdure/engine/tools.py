@@ -66,7 +66,7 @@ def in_view(session: LiveSession, identity: str) -> Original | None:
 async def original_in(loaded: Loaded, blobs: Blobs, identity: str) -> Original:
     """The same, of a journal that was read."""
     originals = Originals(placed.record for placed in loaded.records)
-    named = originals.named(identity.strip())
+    named = originals.matching_ids(identity.strip())
     if len(named) > 1:
         more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
         raise BadRecall(

@@ -214,8 +214,8 @@ class _AnthropicStream:
         self._assembly, self._meter = AnthropicReplyBuilder(), _UsageMeter(cap)
         self._events = EventReader(self._look, lambda data: b'"message_stop"' in data[:40], most_bytes)
 
-    def take(self, data: bytes) -> bytes:
-        return self._events.take(data)
+    def feed(self, data: bytes) -> bytes:
+        return self._events.feed(data)
 
     def end(self) -> bytes:
         return self._events.end()
@@ -226,7 +226,7 @@ class _AnthropicStream:
         return self._assembly.reply()
 
     def _look(self, event: dict[str, Any]) -> dict[str, Any] | None:
-        for _ in self._assembly.take(event):
+        for _ in self._assembly.feed(event):
             pass
         kind = event.get("type")
         if kind == "message_start":
@@ -243,8 +243,8 @@ class _AnthropicBody:
         self._meter = _UsageMeter(cap)
         self._body = WholeReader(self._shown, most_bytes)
 
-    def take(self, data: bytes) -> bytes:
-        return self._body.take(data)
+    def feed(self, data: bytes) -> bytes:
+        return self._body.feed(data)
 
     def end(self) -> bytes:
         return self._body.end()
@@ -262,7 +262,7 @@ class _AnthropicBody:
             message = msgspec.json.decode(self._body.read())
             assembly = AnthropicReplyBuilder()
             for event in _as_events(message):
-                for _ in assembly.take(event):
+                for _ in assembly.feed(event):
                     pass
             return assembly.reply()
         except (*UNREADABLE, KeyError, TypeError, ValueError, AttributeError) as e:

@@ -40,7 +40,7 @@ class EventReader:
         self._held: list[bytes] = []  # the end of the answer, and what came behind it
         self.is_lost = False
 
-    def take(self, data: bytes) -> bytes:
+    def feed(self, data: bytes) -> bytes:
         """The bytes to pass on now."""
         if self._held:
             self._held.append(data)
@@ -109,7 +109,7 @@ class WholeReader:
         self._waiting = BoundedBuffer(most_bytes)
         self.is_lost = False
 
-    def take(self, data: bytes) -> bytes:
+    def feed(self, data: bytes) -> bytes:
         """The bytes to pass on now."""
         if self.is_lost or self._waiting.add(data):
             return data if self.is_lost else b""

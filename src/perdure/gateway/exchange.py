@@ -185,7 +185,7 @@ class GatewayExchange:
             return
         try:
             async for chunk in self._chunks(answer):
-                data = chunk if reader is None else reader.take(chunk)
+                data = chunk if reader is None else reader.feed(chunk)
                 if data:
                     await send({"type": "http.response.body", "body": data, "more_body": True})
         except BROKEN as e:
@@ -243,7 +243,7 @@ class GatewayExchange:
                 metrics.tokens.labels("output").inc(usage.output_tokens)
                 session, now = turn.held.session, self._gateway.clock.now()
                 ttl = session.facts().held_ttl(session.view)
-                turn.held.spent.answered(usage, turn.spared_tokens, session.model, now, ttl)
+                turn.held.spending.answered(usage, turn.spared_tokens, session.model, now, ttl)
         if why is not None:
             metrics.unrecorded.labels(why).inc()
 

@@ -209,7 +209,7 @@ class Gateway:
             for name, sessions in list(self._sessions.items()):
                 if sessions.is_idle:
                     del self._sessions[name]
-                    self._background.start("rest", sessions.rest)
+                    self._background.start("rest", sessions.close_index)
 
     async def trim(self) -> None:
         """Close what was not used for longest, whoever's it is, until the rest fits (GW-3)."""
@@ -314,7 +314,7 @@ class Gateway:
 
     async def close(self) -> None:
         """Let work under way end, and close every session with its metadata."""
-        await self.jobs.settle(SETTLE_SECONDS)
+        await self.jobs.drain(SETTLE_SECONDS)
         await self.jobs.close()
         await self._background.close()
         for sessions in self._sessions.values():

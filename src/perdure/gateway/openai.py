@@ -217,8 +217,8 @@ class _OpenAIStream:
         self._assembly, self._cap = OpenAIReplyBuilder(model), cap
         self._events = EventReader(self._look, lambda data: data == b"[DONE]", most_bytes)
 
-    def take(self, data: bytes) -> bytes:
-        return self._events.take(data)
+    def feed(self, data: bytes) -> bytes:
+        return self._events.feed(data)
 
     def end(self) -> bytes:
         return self._events.end()
@@ -231,7 +231,7 @@ class _OpenAIStream:
     def _look(self, chunk: Data) -> Data | None:
         if chunk.get("error"):
             raise ValueError("an error in the stream")
-        for _ in self._assembly.take(chunk):
+        for _ in self._assembly.feed(chunk):
             pass
         shown = _shown(chunk.get("usage"), self._cap)
         return {**chunk, "usage": shown} if shown else None
@@ -242,8 +242,8 @@ class _OpenAIBody:
         self._model, self._cap = model, cap
         self._body = WholeReader(self._shown, most_bytes)
 
-    def take(self, data: bytes) -> bytes:
-        return self._body.take(data)
+    def feed(self, data: bytes) -> bytes:
+        return self._body.feed(data)
 
     def end(self) -> bytes:
         return self._body.end()
@@ -259,7 +259,7 @@ class _OpenAIBody:
     def reply(self) -> Reply:
         try:
             assembly = OpenAIReplyBuilder(self._model)
-            for _ in assembly.take(msgspec.json.decode(self._body.read())):
+            for _ in assembly.feed(msgspec.json.decode(self._body.read())):
                 pass
             return _reply(assembly)
         except (*UNREADABLE, KeyError, TypeError, ValueError, AttributeError) as e:

@@ -82,7 +82,7 @@ def seen(gateway: Gateway, who: Tenant | None) -> dict[str, Any]:
 
 
 def _session(held: CachedSession) -> dict[str, Any]:
-    session, limits, spent = held.session, held.session.limits, held.spent
+    session, limits, spent = held.session, held.session.limits, held.spending
     state = session.view.state
     return {
         "session": held.id,

@@ -383,7 +383,7 @@ class CachedSession:
     used: float = field(default_factory=time.monotonic)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_corrected: bool = False  # answers as long as the client wants are refused: a shorter one is asked for
-    spent: SessionSpending = field(default_factory=SessionSpending)
+    spending: SessionSpending = field(default_factory=SessionSpending)
     names: dict[str, str] = field(default_factory=dict)  # ids of calls that a client used twice, and ours for the last
 
     @property
@@ -442,7 +442,7 @@ class TenantSessions:
                         return
         raise JournalError("the session kept changing while it was looked for")
 
-    def known(self, links: Sequence[bytes]) -> CachedSession | None:
+    def cached(self, links: Sequence[bytes]) -> CachedSession | None:
         """The session in memory that a history goes on from; nothing is opened or changed."""
         found = (self._heads.get(links[n]) for n in range(len(links) - 1, 0, -1))
         return next((held for held in found if held is not None and _is_on(held.head, links)), None)
@@ -592,14 +592,14 @@ class TenantSessions:
     async def close(self) -> None:
         for held in list(self.open.values()):
             await self.let_go(held)
-        await self.rest()
+        await self.close_index()
 
     async def flush(self) -> None:
         """Write what the index was told, unless it is at work: whoever asks it next does then."""
         if not self._index.is_busy:
             await self._index.flush()
 
-    async def rest(self) -> None:
+    async def close_index(self) -> None:
         """Let go of the index until it is asked again."""
         await self._index.close()
 

@@ -224,7 +224,7 @@ async def shadow(who: Requester, side: ClientProtocol, incoming: ClientRequest, 
 
     What was decided before holds; nothing is decided anew. It is made whole, so where that is much, aside (SPD-8).
     """
-    held = who.sessions.known(links)
+    held = who.sessions.cached(links)
     if held is None or not held.is_shaped:
         return None
     view, facts, new = held.session.view.copy(), held.session.facts(), incoming.history[held.head.count :]

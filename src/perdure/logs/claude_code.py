@@ -261,7 +261,7 @@ class MainChain:
         if uuid and uuid not in self._parents:
             self._parents[uuid] = parent
 
-    def said(self, uuid: str | None, message: MessageId, response: str | None = None) -> None:
+    def add_message(self, uuid: str | None, message: MessageId, response: str | None = None) -> None:
         """A message of the main chain; `response` when it is part of an API response."""
         if not uuid:
             return
@@ -310,11 +310,11 @@ class MainChain:
         while at is not None and at not in path:
             path[at] = None
             if at == head:
-                return self.known(list(path)[::-1])
+                return self.kept_ids(list(path)[::-1])
             at = self._parents.get(at)
-        return self.known([uuid for uuid in (head, tail) if uuid])
+        return self.kept_ids([uuid for uuid in (head, tail) if uuid])
 
-    def known(self, uuids: list[str]) -> tuple[MessageId, ...]:
+    def kept_ids(self, uuids: list[str]) -> tuple[MessageId, ...]:
         """The ids of those that were said, each once."""
         return tuple(dict.fromkeys(self._ids[uuid] for uuid in uuids if uuid in self._ids))
 
@@ -537,7 +537,7 @@ class _ClaudeCodeReader:
         self._steps.append(RecordedMessage(message, number, logged_only=is_summary))
         if not entry.is_sidechain and not is_summary and entry.type != "attachment":
             response = (body.id or message.id) if body is not None else None
-            self._chain.said(entry.uuid, message.id, response)
+            self._chain.add_message(entry.uuid, message.id, response)
 
     # --- what the log's own system did
 
@@ -556,7 +556,7 @@ class _ClaudeCodeReader:
             told = _CompactMetadata()
         kept: tuple[MessageId, ...] = ()
         if told.preserved_messages is not None and told.preserved_messages.uuids is not None:
-            kept = self._chain.known(told.preserved_messages.uuids)
+            kept = self._chain.kept_ids(told.preserved_messages.uuids)
         elif told.preserved_segment is not None:
             kept = self._chain.segment(told.preserved_segment.head_uuid, told.preserved_segment.tail_uuid)
         boundary = entry.uuid or f"line-{number}"

@@ -135,13 +135,13 @@ class Model(Protocol):
 class Jobs(Protocol):
     """Runs work beside the turn. `start` returns at once and never raises what the work raises.
 
-    `settle` waits until all work that was started has ended, at most so many seconds, and says whether it did; `close`
+    `drain` waits until all work that was started has ended, at most so many seconds, and says whether it did; `close`
     cancels what still runs and waits for it to end.
     """
 
     def start(self, name: str, work: Callable[[], Awaitable[None]]) -> None: ...
 
-    async def settle(self, seconds: float | None = None) -> bool: ...
+    async def drain(self, seconds: float | None = None) -> bool: ...
 
     async def close(self) -> None: ...
 

@@ -85,7 +85,7 @@ class Originals:
             return []
         return [self._current[i] for i in ids[ids.index(first) : ids.index(last) + 1]]
 
-    def named(self, identity: str) -> list[str]:
+    def matching_ids(self, identity: str) -> list[str]:
         """The ids that one means: itself, or every one that begins or ends with it, as records show long ones."""
         tables = (self._results, self._calls, self._messages, self._collapses, self._boundaries, self._summaries)
         every = (*tables, self.blobs)

@@ -168,7 +168,7 @@ class ReplayingModel:
         return self._about
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """How many answers there still are."""
         return len(self._answers)
 

@@ -163,7 +163,7 @@ def _machine(
         shell=LocalShell(commands, workspace.root, sandbox),
         plan_file=str(folder.resolve() / "plan.md"),
         home=str(user.resolve()),
-        facts={**surroundings(root), "Today": today},
+        surroundings={**surroundings(root), "Today": today},
         skill_files=files("skills", "*/SKILL.md"),
         agent_files=files("agents", "*.md"),
     )

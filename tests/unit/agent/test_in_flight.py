@@ -92,10 +92,10 @@ def test_a_look_shows_each_byte_once_whatever_it_is(tmp_path: Path) -> None:
         looks = []
         for more in (b"\xff" * 10, b"ten bytes", "é".encode()[:1], "é".encode()[1:] + b"\xf0\x9f", b"\x98\x80.\xe2"):
             shell.data += more
-            looks.append((await background.look("c")).partition("<output>\n")[2].partition("\n</output>")[0])
+            looks.append((await background.new_output("c")).partition("<output>\n")[2].partition("\n</output>")[0])
         assert looks == ["\ufffd" * 10, "ten bytes", "(no new output)", "é", "😀."]
         await session.record(InFlight(id="c", kind="command", what="make", where="/c.output", state="completed"))
-        assert "\ufffd" in await background.look("c")
+        assert "\ufffd" in await background.new_output("c")
 
     anyio.run(body)
 
@@ -108,7 +108,7 @@ def test_an_end_is_told_and_known_to_be_told_in_one_transaction(tmp_path: Path) 
         background = BackgroundTasks(session, Outputs(), TaskJobs())  # type: ignore[arg-type]
         for number in range(2):
             await session.record(InFlight(id=f"c{number}", kind="command", what="make", state="failed"))
-        await background.settle()
+        await background.announce_ended()
         loaded = await session.world.journal.load(whole=True)
         last = [p.record for p in loaded.records if p.seq == loaded.records[-1].seq]
         assert [type(record) for record in last] == [Message, Message, InFlight, InFlight]

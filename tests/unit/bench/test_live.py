@@ -49,7 +49,7 @@ def test_reading_again_and_needlessly() -> None:
     edit, run = use("Edit", file_path="/a/b.py", old_string="x", new_string="y"), use("Bash", command="pytest -q tests")
     other = use("Read", file_path="/a/c.py")
     found = [
-        acts.take(one) for one in (read, read, part, run, run, other, edit, read, run, other, use("Task", prompt="x"))
+        acts.add(one) for one in (read, read, part, run, run, other, edit, read, run, other, use("Task", prompt="x"))
     ]
     told = [(act.kind, act.again, act.needless) for act in found]
     assert told == [

@@ -75,9 +75,9 @@ def test_bytes_are_those_that_came() -> None:
 
 
 def test_a_beginning_is_enough_when_it_is_long_and_unique() -> None:
-    assert known().named(BLOB[:8]) == [BLOB]
-    assert known().named("bound") == [], "too short to mean anything"
-    assert len(known().named("message-")) == 4
+    assert known().matching_ids(BLOB[:8]) == [BLOB]
+    assert known().matching_ids("bound") == [], "too short to mean anything"
+    assert len(known().matching_ids("message-")) == 4
     assert known().find("nothing") is None
 
 

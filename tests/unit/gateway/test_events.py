@@ -36,7 +36,7 @@ OPENAI = b"".join(EventStream(answer(), dialect="openai", include_usage=True))
 def through(side: ClientProtocol, stream: bytes, cuts: list[int], cap: int | None = None) -> tuple[bytes, Any]:
     reader = side.reader(ASKED, cap, is_stream=True)
     places = sorted({min(cut, len(stream)) for cut in cuts} | {0, len(stream)})
-    out = b"".join(reader.take(stream[a:b]) for a, b in itertools.pairwise(places))
+    out = b"".join(reader.feed(stream[a:b]) for a, b in itertools.pairwise(places))
     return out + reader.end(), reader
 
 
@@ -44,7 +44,7 @@ def through(side: ClientProtocol, stream: bytes, cuts: list[int], cap: int | Non
 def test_the_bytes_of_a_message_stream_stay_what_they_are(cuts: list[int]) -> None:
     out, reader = through(AnthropicProtocol(), ANTHROPIC, cuts)
     assert out == ANTHROPIC
-    assert len(AnthropicProtocol().reader(ASKED, None, is_stream=True).take(ANTHROPIC)) < len(ANTHROPIC), (
+    assert len(AnthropicProtocol().reader(ASKED, None, is_stream=True).feed(ANTHROPIC)) < len(ANTHROPIC), (
         "the end is held back until the answer is recorded"
     )
     assert [block.type for block in reader.reply().blocks] == ["thinking", "text", "tool_use"]
@@ -92,7 +92,7 @@ def test_what_cannot_be_read_is_passed_on_unread() -> None:
 def test_an_answer_without_its_end_is_no_answer() -> None:
     reader = AnthropicProtocol().reader(ASKED, None, is_stream=True)
     half = ANTHROPIC[: len(ANTHROPIC) // 2]
-    assert reader.take(half) + reader.end() == half
+    assert reader.feed(half) + reader.end() == half
     with pytest.raises(StreamCut):
         reader.reply()
 
@@ -114,7 +114,7 @@ def test_no_byte_is_looked_through_twice(monkeypatch: pytest.MonkeyPatch, chunk:
     size = 20_000 if chunk < 10 else 900_000
     stream = b"data: {}\n\n" * 2_000 + b'event: x\ndata: {"a":"' + b"y" * size + b'"}\n\n' + ANTHROPIC
     reader = AnthropicProtocol().reader(ASKED, None, is_stream=True)
-    out = b"".join(reader.take(stream[n : n + chunk]) for n in range(0, len(stream), chunk)) + reader.end()
+    out = b"".join(reader.feed(stream[n : n + chunk]) for n in range(0, len(stream), chunk)) + reader.end()
     assert out == stream and reader.reply().text == "two words"
     assert looked <= len(stream) * (1 + 2 / chunk) + 10
 
@@ -129,7 +129,7 @@ def test_an_event_too_large_to_be_read_is_passed_on_as_it_comes(side: ClientProt
     out, waiting = b"", 0
     for piece in (*(large[n : n + 65_536] for n in range(0, len(large), 65_536)), stream):
         before = len(out)
-        out += reader.take(piece)
+        out += reader.feed(piece)
         waiting = max(waiting, waiting + len(piece) - (len(out) - before))
     assert out == large + stream and reader.end() == b"" and waiting <= 200_000
     with pytest.raises(StreamCut):
@@ -140,9 +140,9 @@ def test_an_event_too_large_to_be_read_is_passed_on_as_it_comes(side: ClientProt
 def test_an_answer_too_large_to_be_read_is_passed_on_as_it_comes(side: ClientProtocol) -> None:
     """SPD-8, REL-15: likewise one that is no stream."""
     reader = side.reader(ASKED, 10, is_stream=False, most_bytes=1_000)
-    assert reader.take(b"{" * 900) == b""
-    assert reader.take(b"}" * 200) == b"{" * 900 + b"}" * 200
-    assert reader.take(b" ") == b" " and reader.end() == b""
+    assert reader.feed(b"{" * 900) == b""
+    assert reader.feed(b"}" * 200) == b"{" * 900 + b"}" * 200
+    assert reader.feed(b" ") == b" " and reader.end() == b""
     with pytest.raises(StreamCut):
         reader.reply()
 
@@ -154,8 +154,8 @@ def test_many_small_pieces_make_one_text_once() -> None:
     feed += [{"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "so "}}]
     piece = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "word "}}
     for event in (*feed, *[piece] * 1_000):
-        list(assembly.take(event))
+        list(assembly.feed(event))
     assert assembly._open[0]["text"] == "so ", "nothing was copied yet"
-    list(assembly.take({"type": "content_block_stop", "index": 0}))
-    list(assembly.take({"type": "message_stop"}))
+    list(assembly.feed({"type": "content_block_stop", "index": 0}))
+    list(assembly.feed({"type": "message_stop"}))
     assert assembly.reply().text == "so " + "word " * 1_000

@@ -179,7 +179,7 @@ class SessionCheckpoints:
         assert tree is not None
         was_cut_short = self._was_cut_short() if tree.is_taken_up and not tree.has_looked else ""
         try:
-            look = tree.look()
+            look = tree.changes()
         except TooManyFiles as e:
             self._blinded(f"commands can't be rewound here: {shown(self.root)}: {e}")
             return TreeChanges()
@@ -192,7 +192,7 @@ class SessionCheckpoints:
         return look
 
     def _keep(self, tree: ProjectTree, read: dict[str, bytes]) -> None:
-        names = [n for n, k in tree.known.items() if k.state.blob and not k.is_saved and n not in self._kept]
+        names = [n for n, k in tree.last_seen.items() if k.state.blob and not k.is_saved and n not in self._kept]
 
         done: list[str] = []
 
@@ -201,7 +201,7 @@ class SessionCheckpoints:
                 data = read.pop(name, None)
                 if data is None:
                     state, data = self.rewinds.state(name)
-                    if data is None or state.blob != tree.known[name].state.blob:
+                    if data is None or state.blob != tree.last_seen[name].state.blob:
                         continue  # it changed just now; the next look sees it
                 if self._bytes > self.settings.checkpoint_disk_bytes:
                     self._refuse("not all files have a copy: the store is full (checkpoint_disk_bytes)")
@@ -211,7 +211,7 @@ class SessionCheckpoints:
 
         self._put(contents())
         for name in done:
-            tree.known[name].is_saved = True
+            tree.last_seen[name].is_saved = True
 
     def _was_cut_short(self) -> str:
         """The prompt of a command that was at work when an earlier process ended; empty when none was."""
@@ -266,7 +266,7 @@ class SessionCheckpoints:
 
     def _compacted(self) -> int:
         """The size of the store without what no rewind needs."""
-        known = self._tree.known.values() if self._tree is not None else ()
+        known = self._tree.last_seen.values() if self._tree is not None else ()
         self.objects.keep_only(blobs_of(self.log.entries) | {k.state.blob for k in known if k.is_saved})
         self._bytes = self.objects.bytes()
         return self._bytes

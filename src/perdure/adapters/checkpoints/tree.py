@@ -36,11 +36,11 @@ class SavedIndex(msgspec.Struct, array_like=True):
 
 def save_index(own: RootedFolder, tree: ProjectTree) -> None:
     """Survives the process, and not a power cut."""
-    saved = SavedIndex(tree.ground.path, tree.known, tree.unkept)
+    saved = SavedIndex(tree.ground.path, tree.last_seen, tree.unkept)
     try:
         data = msgspec.msgpack.encode(saved)
     except UnicodeEncodeError:  # a name that isn't UTF-8 (CKP-7)
-        known = {escaped_name(name): _with_target(known, escaped_name) for name, known in tree.known.items()}
+        known = {escaped_name(name): _with_target(known, escaped_name) for name, known in tree.last_seen.items()}
         unkept = {escaped_name(name): about for name, about in tree.unkept.items()}
         data = msgspec.msgpack.encode(SavedIndex(escaped_name(tree.ground.path), known, unkept))
     own.write(INDEX, data, is_durable=False)
@@ -56,7 +56,7 @@ def load_index(own: RootedFolder, tree: ProjectTree, objects: GitObjects) -> Non
         return
     for known in saved.known.values():
         known.is_saved = known.is_saved and objects.has(known.state.blob)
-    tree.known = {unescaped_name(name): _with_target(known, unescaped_name) for name, known in saved.known.items()}
+    tree.last_seen = {unescaped_name(name): _with_target(known, unescaped_name) for name, known in saved.known.items()}
     tree.unkept = {unescaped_name(name): about for name, about in saved.unkept.items()}
     tree.is_taken_up = True
 
@@ -116,12 +116,12 @@ class ProjectTree:
     ignores: IgnoreRules
     limit_bytes: int
     most_files: int
-    known: dict[str, KnownPath] = field(default_factory=dict)
+    last_seen: dict[str, KnownPath] = field(default_factory=dict)
     unkept: dict[str, UnkeptPath] = field(default_factory=dict)  # what the last walk left out, files and whole folders
     has_looked: bool = False
     is_taken_up: bool = False  # what is known was known to an earlier process
 
-    def look(self) -> TreeChanges:
+    def changes(self) -> TreeChanges:
         """Walk the tree, and read what may have changed."""
         changes: list[PathChange] = []
         missed: list[MissedChange] = []
@@ -131,7 +131,7 @@ class ProjectTree:
         is_first = not self.has_looked and not self.is_taken_up
         for name, about in self._walk():
             seen.add(name)
-            old = self.known.get(name)
+            old = self.last_seen.get(name)
             now, stamp = time.time_ns(), _stamp(about)
             if old is not None and old.stamp == stamp and (about.st_ctime_ns < old.seen_ns - _RACY_NS):
                 continue
@@ -140,7 +140,7 @@ class ProjectTree:
                 seen.discard(name)
                 continue
             was_saved = old is not None and old.is_saved and old.state.blob == state.blob
-            self.known[name] = KnownPath(stamp, now, state, was_saved)
+            self.last_seen[name] = KnownPath(stamp, now, state, was_saved)
             if data is not None and not was_saved:
                 read[name] = data
             if old is None or not same(old.state, state):
@@ -148,8 +148,8 @@ class ProjectTree:
                 changes.append(PathChange(name, old.state if old else NONE, state, is_sure))
             elif old.state.mode != state.mode:  # a folder's, which no rewind puts back
                 missed.append(MissedChange(name, FOLDER_MODE, CHANGED))
-        for name in [name for name in self.known if name not in seen]:
-            gone = self.known.pop(name)
+        for name in [name for name in self.last_seen if name not in seen]:
+            gone = self.last_seen.pop(name)
             if not _is_among(name, self.unkept):  # else it is ignored from now on
                 changes.append(PathChange(name, gone.state, NONE))
         changes.sort(key=lambda change: change.path)
@@ -160,7 +160,7 @@ class ProjectTree:
     def _missed(self, before: dict[str, UnkeptPath]) -> Iterator[MissedChange]:
         """What became of all that isn't kept."""
         for name, old in before.items():
-            if name not in self.unkept and name not in self.known and not _is_among(name, self.unkept) and old.why:
+            if name not in self.unkept and name not in self.last_seen and not _is_among(name, self.unkept) and old.why:
                 yield MissedChange(name, old.why, REMOVED)
         for name, new in self.unkept.items():
             known = before.get(name)
@@ -179,12 +179,12 @@ class ProjectTree:
 
     def knows(self, name: str, state: PathState) -> None:
         """What one of our own changes left at a name. The next look reads it again, and finds nothing new."""
-        old = self.known.get(name)
+        old = self.last_seen.get(name)
         if state.kind in ("none", "other"):
-            self.known.pop(name, None)
+            self.last_seen.pop(name, None)
         elif old is not None or not self.is_ignored(name, is_folder=state.kind == "folder"):
             is_saved = old is not None and old.is_saved and old.state.blob == state.blob
-            self.known[name] = KnownPath((0, 0, 0, 0, 0), 0, state, is_saved)
+            self.last_seen[name] = KnownPath((0, 0, 0, 0, 0), 0, state, is_saved)
 
     def is_ignored(self, name: str, *, is_folder: bool) -> bool:
         """Whether the walk leaves a name out, for itself or for a folder that it stands in."""
@@ -227,7 +227,7 @@ class ProjectTree:
                 if not (is_folder or stat.S_ISREG(about.st_mode) or stat.S_ISLNK(about.st_mode)):
                     self.unkept[name] = UnkeptPath(_KINDS.get(stat.S_IFMT(about.st_mode), "no file"), _stamp(about))
                     continue
-                if name not in self.known and refusal(name, DISK) is not None:
+                if name not in self.last_seen and refusal(name, DISK) is not None:
                     self.unkept[name] = UnkeptPath("folders too deep", _stamp(about))
                     continue
                 count += 1

@@ -21,7 +21,7 @@ class TaskJobs:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def settle(self, seconds: float | None = None) -> bool:
+    async def drain(self, seconds: float | None = None) -> bool:
         """Also waits for what the work itself starts."""
         loop = asyncio.get_running_loop()
         end = None if seconds is None else loop.time() + seconds
@@ -51,7 +51,7 @@ class WaitingJobs:
     def start(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         self._waiting.append((name, work))
 
-    async def settle(self, seconds: float | None = None) -> bool:
+    async def drain(self, seconds: float | None = None) -> bool:
         """Does all of it, also what the work itself starts, however long that takes."""
         while self._waiting:
             await _run(*self._waiting.popleft())

@@ -107,7 +107,7 @@ class LocalWorkspace:
     def __init__(self, project: str | Path) -> None:
         self.root = os.path.realpath(project)
 
-    async def look(self, path: str, *, cwd: str | None = None) -> Spot:
+    async def resolve(self, path: str, *, cwd: str | None = None) -> Spot:
         return await anyio.to_thread.run_sync(self._look, path, cwd)
 
     async def read(self, path: str, *, limit_bytes: int) -> bytes:

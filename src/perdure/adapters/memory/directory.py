@@ -141,14 +141,14 @@ class MemoryDirectory:
 
     def rescan(self) -> int:
         """Look at the time and size of every file, read those that changed; how many did."""
-        return self.take(self.look())
+        return self.load(self.snapshot())
 
-    def look(self) -> DirectorySnapshot:
+    def snapshot(self) -> DirectorySnapshot:
         """The time and size of every file; changes nothing here, so that it can go on while questions are answered."""
         folders, files = self._walked()
         return DirectorySnapshot(folders, files, self._said(files))
 
-    def take(self, look: DirectorySnapshot) -> int:
+    def load(self, look: DirectorySnapshot) -> int:
         """Read what changed; how many files that were."""
         if not self._is_loaded:
             self._load()
@@ -367,7 +367,7 @@ class FileMemories:
     async def used(self, files: tuple[str, ...] = ()) -> Mapping[str, int]:
         return await anyio.to_thread.run_sync(self._used, files)
 
-    def settle(self) -> None:
+    def wait_for_rescan(self) -> None:
         """Wait for a rescan that runs."""
         if self._scanner is not None:
             self._scanner.join()
@@ -409,11 +409,11 @@ class FileMemories:
 
     def _rescan(self) -> None:
         try:
-            look = self._directory.look()
+            look = self._directory.snapshot()
         except OSError:
             return  # it went; the next question finds that out
         with self._lock:
-            self._directory.take(look)
+            self._directory.load(look)
 
     def _read(self, files: tuple[str, ...]) -> tuple[Topic, ...]:
         found = []

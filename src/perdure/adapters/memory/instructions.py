@@ -134,7 +134,7 @@ class DiskInstructions:
             found.append(os.path.realpath(path).replace(os.sep, "/") if is_other else path)
         return touched(self.places, self._reader, found)
 
-    async def again(self, paths: tuple[str, ...]) -> LoadedInstructions:
+    async def reload(self, paths: tuple[str, ...]) -> LoadedInstructions:
         return await anyio.to_thread.run_sync(again, self.places, self._reader, paths)
 
 

@@ -51,7 +51,7 @@ class AnthropicReplyBuilder:
         self._edits: tuple[ProviderEdit, ...] = ()
         self._is_over = False
 
-    def take(self, event: dict[str, Any]) -> Iterator[Delta]:
+    def feed(self, event: dict[str, Any]) -> Iterator[Delta]:
         """Enter an event; what a reader should see of it."""
         match event.get("type"):
             case "message_start":
@@ -252,7 +252,7 @@ class AnthropicModel:
             )
             async with response:
                 async for event in response:
-                    for delta in assembly.take(event):
+                    for delta in assembly.feed(event):
                         yield delta
         except self._sdk.AnthropicError as e:
             raise self._error(e) from e

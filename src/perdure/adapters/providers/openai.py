@@ -69,7 +69,7 @@ class OpenAIReplyBuilder:
     def has_begun(self) -> bool:
         return bool(self._response)
 
-    def take(self, chunk: dict[str, Any]) -> Iterator[Delta]:
+    def feed(self, chunk: dict[str, Any]) -> Iterator[Delta]:
         """Enter a chunk; what a reader should see of it. The indices are those of the blocks in the reply."""
         if not self._response:
             self._response = str(chunk.get("id") or "chat")
@@ -346,12 +346,12 @@ class OpenAIModel:
             )
             async with response:
                 if "text/event-stream" not in response.response.headers.get("content-type", "text/event-stream"):
-                    for delta in assembly.take(self._whole(await response.response.aread())):
+                    for delta in assembly.feed(self._whole(await response.response.aread())):
                         yield delta
                 else:
                     async for chunk in response:
                         if isinstance(chunk, dict):
-                            for delta in assembly.take(_checked(chunk)):
+                            for delta in assembly.feed(_checked(chunk)):
                                 yield delta
         except self._sdk.APIConnectionError as e:
             raise (StreamCut(str(e.__cause__ or e)) if assembly.has_begun else self._error(e)) from e

@@ -120,7 +120,7 @@ async def _followed(context: ToolContext, cwd: str | None) -> str:
     if cwd is None or cwd == context.cwd:
         return ""
     try:
-        spot = await context.machine.workspace.look(cwd)
+        spot = await context.machine.workspace.resolve(cwd)
     except OSError:  # a name that is no text (CKP-7), or a folder that nobody may look into
         return f"\n[the current folder is {context.cwd} again: {one_line(cwd)} can't be worked in]"
     if spot.kind == "folder" and spot.is_inside:
@@ -160,7 +160,7 @@ async def _hidden(context: ToolContext) -> tuple[str, ...]:
 
 async def bash_output(context: ToolContext, use: ToolInvocation, given: BashOutputInput) -> ToolOutcome:
     """What a background command wrote since the last look, and how it stands."""
-    return ToolOutcome(await context.background.look(given.bash_id, min(given.wait, 600.0)))
+    return ToolOutcome(await context.background.new_output(given.bash_id, min(given.wait, 600.0)))
 
 
 async def kill_shell(context: ToolContext, use: ToolInvocation, given: KillShellInput) -> ToolOutcome:

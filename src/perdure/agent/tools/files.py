@@ -35,7 +35,7 @@ class ReadInput(ToolInput, frozen=True):
 
 async def run(context: ToolContext, use: ToolInvocation, given: ReadInput) -> ToolOutcome:
     """The lines asked for, as far as a result may be long; a pointer when the view shows exactly them already."""
-    spot = await context.look(given.file_path)
+    spot = await context.resolve(given.file_path)
     settings = context.session.settings
     data = await content(context, spot, given.file_path, max(settings.read_max_bytes, settings.image_max_bytes))
     if (kind := image_type(data)) is not None:
@@ -48,7 +48,7 @@ async def run(context: ToolContext, use: ToolInvocation, given: ReadInput) -> To
     context.reads.saw(spot.path, data, use.id)
     call = context.session.view.calls.get(use.id)  # type: ignore[call-overload]
     span = call.span if call is not None else ""
-    shown = context.reads.shown("Read", given.file_path, span, text)
+    shown = context.reads.call_showing("Read", given.file_path, span, text)
     if shown is not None:
         return ToolOutcome(f"{UNCHANGED}: what the earlier Read ({shown}) shows of {given.file_path} still holds.")
     return ToolOutcome(text)
@@ -155,7 +155,7 @@ class MultiEditInput(ToolInput, frozen=True):
 
 async def write(context: ToolContext, use: ToolInvocation, given: WriteInput) -> ToolOutcome:
     """Make a file, or replace one that was read."""
-    spot = await context.look(given.file_path)
+    spot = await context.resolve(given.file_path)
     if spot.kind in ("folder", "other"):
         raise ToolRefused(f"{given.file_path} is no regular file")
     try:
@@ -183,7 +183,7 @@ async def multi_edit(context: ToolContext, use: ToolInvocation, given: MultiEdit
 
 
 async def _edited(context: ToolContext, use: ToolInvocation, name: str, edits: Sequence[Replacement]) -> ToolOutcome:
-    spot = await context.look(name)
+    spot = await context.resolve(name)
     if spot.kind == "nothing":
         raise ToolRefused(f"{name} does not exist: make it with Write")
     before = await _as_known(context, spot, name)
@@ -254,7 +254,7 @@ def _snippet(text: str, first: int, edits: Sequence[Replacement]) -> str:
 async def _as_known(context: ToolContext, spot: Spot, name: str) -> bytes:
     """The file's bytes, when the agent knows what stands there."""
     data = await content(context, spot, name, context.session.settings.read_max_bytes)
-    known = context.reads.known(spot.path, data, (name,))
+    known = context.reads.status(spot.path, data, (name,))
     if known == "unknown":
         raise ToolRefused(f"{name} has not been read yet: Read it first")
     if known == "changed":
@@ -266,7 +266,7 @@ async def _put(context: ToolContext, use: ToolInvocation, spot: Spot, before: by
     """Save what stands there for those who watch, make sure that nobody was faster, and write."""
     workspace = context.machine.workspace
     await notify_observers(context, use.name, lambda observer: observer.before_change((spot.path,), use.prompt))
-    now = await workspace.look(spot.path)
+    now = await workspace.resolve(spot.path)
     if now.path != spot.path or (now.kind == "nothing") is not (before is None):
         raise ToolRefused(f"{spot.path} was changed by somebody else just now: look again")
     if before is not None and await workspace.read(spot.path, limit_bytes=len(before) + 1) != before:
@@ -326,7 +326,7 @@ class GrepInput(
 
 async def glob(context: ToolContext, use: ToolInvocation, given: GlobInput) -> ToolOutcome:
     """The files whose path fits, newest first."""
-    folder = await context.look(given.path or ".")
+    folder = await context.resolve(given.path or ".")
     if folder.kind != "folder":
         raise ToolRefused(f"{given.path} is no folder")
     limit = context.session.settings.find_limit
@@ -341,7 +341,7 @@ async def glob(context: ToolContext, use: ToolInvocation, given: GlobInput) -> T
 
 async def grep(context: ToolContext, use: ToolInvocation, given: GrepInput) -> ToolOutcome:
     """The lines, the files, or the counts."""
-    spot = await context.look(given.path or ".")
+    spot = await context.resolve(given.path or ".")
     if spot.kind not in ("file", "folder"):
         raise ToolRefused(f"{given.path} does not exist (current folder: {context.cwd})")
     settings = context.session.settings

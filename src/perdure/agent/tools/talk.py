@@ -51,7 +51,7 @@ async def skill(context: ToolContext, use: ToolInvocation, given: SkillInput) ->
     if found is None:
         raise ToolRefused(f"there is no skill {given.skill!r}: {', '.join(context.skills) or 'none is installed'}")
     text = found.body
-    spot = await context.machine.workspace.look(found.path)
+    spot = await context.machine.workspace.resolve(found.path)
     if spot.kind == "file" and spot.path == found.path:
         data = await context.machine.workspace.read(spot.path, limit_bytes=SKILL_BYTES)
         text = front_matter(data.decode("utf-8", "replace"))[1]
@@ -112,7 +112,7 @@ async def exit_plan(context: ToolContext, use: ToolInvocation, given: ExitPlanIn
         PermissionQuestion(use.id, use.name, use.arguments, "the plan is ready: go ahead with it?")
     )
     if isinstance(answer, Deny):
-        said = f" They said: {answer.said}" if answer.said else ""
+        said = f" They said: {answer.message}" if answer.message else ""
         return ToolOutcome(f"{DENIED}: the plan was not approved.{said} {saved}. Plan mode stays on.", is_error=True)
     context.mode = context.mode_before
     return ToolOutcome(f"The user approved the plan. {saved}. Plan mode is off: go ahead.")

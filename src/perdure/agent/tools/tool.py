@@ -138,7 +138,7 @@ class Tool(Generic[I]):
         if wrong := tool_problem(raw_of(definition, "the tool"), set()):
             raise RecordRefused(f"the tool {name!r:.60}: {wrong}")
 
-        async def ran(desk: ToolContext, use: ToolInvocation, given: GivenInput) -> ToolOutcome:
+        async def ran(context: ToolContext, use: ToolInvocation, given: GivenInput) -> ToolOutcome:
             if inspect.iscoroutinefunction(run):
                 answer: Any = await run(given.given)
             else:

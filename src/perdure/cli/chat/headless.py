@@ -44,7 +44,8 @@ class RunOutput:
                 out_json(data)
                 sys.stdout.flush()
         elif isinstance(progress, PermissionRefused):
-            note(f"{progress.tool} was refused: {progress.verdict.why or progress.verdict.by}; allow it with {_ALLOW}")
+            why = progress.decision.why or progress.decision.by
+            note(f"{progress.tool} was refused: {why}; allow it with {_ALLOW}")
 
     def emit(self, event: Event) -> None:
         """`ports.Sink`."""
@@ -70,7 +71,7 @@ def _progress_data(progress: AgentProgress) -> dict[str, Any] | None:
             told = {"id": progress.id, "tool": progress.tool, "text": progress.text, "is_error": progress.is_error}
             return {"type": "result", **told, "seconds": round(progress.seconds, 3)}
         case PermissionRefused():
-            told = {"id": progress.id, "tool": progress.tool, "why": progress.verdict.why, "by": progress.verdict.by}
+            told = {"id": progress.id, "tool": progress.tool, "why": progress.decision.why, "by": progress.decision.by}
             return {"type": "refused", **told}
         case SubagentProgress():
             inner = _progress_data(progress.progress)

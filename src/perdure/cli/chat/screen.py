@@ -130,7 +130,7 @@ class Screen:
                 self._ended(progress)
             case PermissionRefused():
                 self._refused = progress.id
-                self.line(f"  {progress.tool} was refused: {progress.verdict.why or progress.verdict.by}", "yellow")
+                self.line(f"  {progress.tool} was refused: {progress.decision.why or progress.decision.by}", "yellow")
             case BackgroundEnded():
                 self.line(f"* {progress.work.kind} {cut(progress.work.what, 60)}: {progress.work.state}", "cyan")
             case SubagentProgress():
@@ -162,7 +162,7 @@ class Screen:
         if isinstance(progress, ToolStarted):
             self.line(f"  | {progress.tool} {call_summary(progress.arguments)}".rstrip(), "dim")
         elif isinstance(progress, PermissionRefused):
-            self.line(f"  | {progress.tool} was refused: {progress.verdict.why}", "yellow")
+            self.line(f"  | {progress.tool} was refused: {progress.decision.why}", "yellow")
 
     def diff(self, lines: list[str]) -> None:
         """A diff, with its colours."""

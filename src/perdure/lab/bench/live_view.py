@@ -126,7 +126,7 @@ class _BenchSession:
         if self._is_answering:
             self._is_answering = False
             self.keepers.after_reply(self.session)
-            await self.keepers.settle(self.session)
+            await self.keepers.drain(self.session)
 
     async def compact(self) -> LiveView | None:
         """Compact now; None when there is nothing to gain."""

@@ -48,7 +48,7 @@ class CallHistory:
     _last_edit: int = -1
     _count: int = 0
 
-    def take(self, use: Any) -> LoggedCall:
+    def add(self, use: Any) -> LoggedCall:
         """What a call is, in the light of those before it. A command shows files, so any edit may change its output."""
         self._count += 1
         edited = edited_paths(use)
@@ -188,7 +188,7 @@ def boundaries_of(recording: Recording, file: str, calls: int) -> Iterator[Logge
         if isinstance(step, LoggedCompaction):
             places.append((len(acts), step))
         elif isinstance(step, RecordedMessage) and not step.logged_only and step.message.agent_id is None:
-            acts.extend(map(reader.take, step.message.tool_uses))
+            acts.extend(map(reader.add, step.message.tool_uses))
     cuts = [0, *(at for at, _ in places), len(acts)]
     for number, (at, step) in enumerate(places, 1):
         start, end = cuts[number - 1], cuts[number + 1]

@@ -47,7 +47,7 @@ class RequestCheck:
     _groups: int = 0  # of the last request
     _unchecked: ModelRequest | None = None  # the last request, when only its end was checked
 
-    def take(self, request: ModelRequest, *, is_announced: bool) -> None:
+    def add(self, request: ModelRequest, *, is_announced: bool) -> None:
         """Check a request; `is_announced` when the engine said since the last one that the prefix moves."""
         parts = [(role, part.raw) for role, part in request.parts()]
         extends = _extends(parts, self._last)
@@ -319,7 +319,7 @@ class ReplayForks:
         self._answer = None
         await self._kept()
 
-    def heard(self, message: Message, sent: ModelRequest | None) -> None:
+    def on_message(self, message: Message, sent: ModelRequest | None) -> None:
         """A message joined the conversation; `sent` is the last request."""
         if message.role == "assistant" and message.origin == "model" and message.agent_id is None:
             self._answer, self.stand_in.sent = message, sent

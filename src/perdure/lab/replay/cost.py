@@ -104,7 +104,7 @@ class LogHistory:
     _after: int = 0  # base tokens since then
     _pair: tuple[int, int] | None = None  # a reported prompt, and the live estimate of what it held
 
-    def take(self, step: Step) -> None:
+    def add(self, step: Step) -> None:
         """Go one step on."""
         if isinstance(step, RecordedMessage):
             if step.message.agent_id is None:

@@ -193,7 +193,7 @@ class ReplayDrive:
                     await self._compact_by_hand(step)
             elif isinstance(step, LoggedMicrocompaction):
                 self._diverge()
-            self.log.take(step)
+            self.log.add(step)
         await self._answered(None)
         if self.forks is not None:
             await self.forks.before(None)
@@ -213,7 +213,7 @@ class ReplayDrive:
                 return
         self._is_answering = False
         self.keepers.after_reply(self.session)
-        await self.keepers.settle(self.session)
+        await self.keepers.drain(self.session)
 
     def _diverge(self) -> None:
         """From here on our view isn't what the log sent, so its rule of counting isn't ours any more."""
@@ -239,7 +239,7 @@ class ReplayDrive:
         if message.agent_id is None:
             self._is_answering = message.role == "assistant"
         if self.forks is not None:
-            self.forks.heard(message, self._request)
+            self.forks.on_message(message, self._request)
 
     async def _timed_append(self, message: Message, line: int) -> None:
         started = time.process_time()
@@ -277,7 +277,7 @@ class ReplayDrive:
             self.problems.append({"line": line, "what": what})
 
     def _sent(self, request: ModelRequest, prepared: PreparedRequest, answer: Message) -> None:
-        self.check.take(request, is_announced=self._announced)
+        self.check.add(request, is_announced=self._announced)
         self._request = request
         now = self.clock.at
         is_cold = self._last_call_at is not None and self.cost.is_cold(now - self._last_call_at)
@@ -294,7 +294,7 @@ class ReplayDrive:
         own = answer.usage.output_tokens if answer.usage else 0
         return self._outputs.get(answer.response_id or "", own)
 
-    def heard(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """What the engine announces while it prepares."""
         if self.forks is not None and self.forks.is_running:
             return
@@ -405,4 +405,4 @@ class _ReplaySink:
 
     def emit(self, event: Event) -> None:
         if self.drive is not None:
-            self.drive.heard(event)
+            self.drive.on_event(event)
