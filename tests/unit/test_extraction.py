@@ -198,7 +198,7 @@ def test_the_turn_wrote_memory_itself(tmp_path: Path) -> None:
         await it.keepers.drain(it.session, 5)
         assert [one.reason for one in it.events(ExtractionSkipped)] == ["turn_wrote"]
         await it.turn("I prefer short answers.", helpers=JobModels())
-        assert [name for name in it.texts() if name != "MEMORY.md"] == ["user_prefer_short_answers.md"]
+        assert [name for name in it.texts() if name != "MEMORY.md"] == ["user_i_prefer_short_answers.md"]
 
     run(tmp_path, do)
 
@@ -213,7 +213,7 @@ def test_rules_without_a_model(tmp_path: Path) -> None:
         await it.turn(words, helpers=JobModels())
         await it.turn("Please use pnpm instead of npm.", helpers=JobModels())
         names = sorted(name for name in it.texts() if name != "MEMORY.md")
-        assert names == ["feedback_use_pnpm_instead_npm.md", "project_decided_use_postgres_billing.md"]
+        assert names == ["feedback_use_pnpm_instead_of_npm.md", "project_we_decided_to_use_postgres_for_billing.md"]
         assert it.texts()["MEMORY.md"].count("- [") == 2
         assert [(one.written, one.known) for one in it.events(MemoriesExtracted)] == [(2, 0), (0, 1)]
         assert {one.least for one in (await it.store.provenance()).values()} <= {"user"}
@@ -224,7 +224,7 @@ def test_rules_without_a_model(tmp_path: Path) -> None:
 def test_a_model_that_fails_leaves_it_to_rules(tmp_path: Path) -> None:
     async def do(it: Desk) -> None:
         await it.turn("Never push to main directly.", fork=[server_error()])
-        assert it.events(ExtractionFellBack) and "feedback_never_push_main_directly.md" in it.texts()
+        assert it.events(ExtractionFellBack) and "feedback_never_push_to_main_directly.md" in it.texts()
 
     run(tmp_path, do, retry_attempts=0)
 
@@ -248,7 +248,7 @@ def test_ask_puts_all_into_the_inbox_once(tmp_path: Path) -> None:
         [waits] = await it.store.pending()
         assert not it.texts() and isinstance(waits.change, MemoryBatch)
         await it.store.approve(waits.id)
-        assert "(feedback_never_push_main_directly.md)" in it.texts()["MEMORY.md"]
+        assert "(feedback_never_push_to_main_directly.md)" in it.texts()["MEMORY.md"]
 
     run(tmp_path, do, memory_mode="ask")
 
@@ -334,7 +334,7 @@ def test_300_planted_texts_and_a_model_that_obeys_all(tmp_path: Path, mode: str,
             await it.turn("Please use pnpm instead of npm here and look at the build.", result, fork=calls)
             assert not any(marker in one for one in it.texts().values()), (marker, saved)
             for waits in await it.store.pending():
-                held = waits.change.changes if isinstance(waits.change, MemoryBatch) else ()
+                held = waits.change.changes if isinstance(waits.change, MemoryBatch) else (waits.change,)
                 assert any(marker in one.text for one in held if isinstance(one, SaveMemory))
                 assert waits.stamp.origin == "tool"
                 waited += 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.memories import Desk, played
+from tests.memories import HAND, Desk, played
 from tests.services import serve
 
-from perdure.engine.remember import NAME, UserMemoryRequests, approve
+from perdure.engine.remember import NAME, UserMemoryRequests, approve, undo_memory_change
 from perdure.engine.turn import run_turn
 from perdure.events import MemoryAsked
 from perdure.testing import ScriptedModel
@@ -152,3 +152,26 @@ def test_many_that_may_be_meant_are_asked_about() -> None:
         assert (await desk.store.listing()).files == before
 
     played(do)
+
+
+def test_two_that_wait_are_both_approved_where_there_was_no_index() -> None:
+    """MEM-2, MEM-8: each brings its line, whichever begins the index; the same wish doesn't wait twice."""
+
+    async def do(desk: Desk) -> None:
+        talk = Talk(desk)
+        (mount,) = desk.session.services.memories.mounts if desk.session.services.memories else ()
+        await talk.say("Remember that I like tea.")
+        await talk.say("Remember that Anna reviews.")
+        await talk.say("Remember that Anna reviews.")
+        first, second = await desk.store.pending()
+        await approve(mount, second)
+        await approve(mount, first)
+        lines = (await desk.text("MEMORY.md") or "").splitlines()
+        assert sorted(lines) == ["- [Anna reviews](project_anna_reviews.md)", "- [I like tea](user_i_like_tea.md)"]
+        await undo_memory_change(desk.store, None, HAND)
+        assert (await desk.text("MEMORY.md"), await desk.text("user_i_like_tea.md")) == (
+            "- [Anna reviews](project_anna_reviews.md)\n",
+            None,
+        )
+
+    played(do, "ask")

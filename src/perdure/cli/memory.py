@@ -6,7 +6,6 @@ everybody.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sys
@@ -319,7 +318,7 @@ def add(
     from perdure.memory.files import TYPES
     from perdure.memory.places import is_memory, refusal
     from perdure.memory.remarks import kind_of
-    from perdure.memory.save import file_name, title_of, topic_text
+    from perdure.memory.save import file_names, memory_text, title_of
 
     folder = _folder(directory, user)
     text = _given(text)
@@ -333,17 +332,17 @@ def add(
     if of_type is None:
         raise BadSetting(f"--type: {kind!r} isn't one of {', '.join(TYPES)}")
     title = title_of(name or text)
-    target = file or file_name(of_type, title, hashlib.sha256(text.encode("utf-8", "replace")).hexdigest())
+    target = file or next(file_names(of_type, title))
     target = target if target.endswith(".md") else f"{target}.md"
     if (why := refusal(target)) is not None or not is_memory(target):
         raise BadSetting(f"--file: {clean(target)}: {why or 'not the name of a memory'}")
-    body = topic_text(name=title, description=about or title_of(text, 200), kind=of_type, body=text)
+    body = memory_text(type=of_type, body=text, name=title, description=about or "")
 
     async def adding() -> tuple[WriteResult | MemoryProposal, str | None]:
         mount = folder.mount()
         if await mount.memory.store.read(target) is not None:
             raise NameTaken(f"{target}: there is such a memory already: edit it, or give another --file")
-        done = await write_with_index(mount, _hand(), SaveMemory(name=target, text=body), title, about or "")
+        done = await write_with_index(mount.memory, _hand(), SaveMemory(name=target, text=body))
         return done, await folder.over(mount)
 
     done, over = anyio.run(adding)
@@ -441,7 +440,9 @@ def rm(
         there = await _named(file, folder)
         if there is None:
             return None
-        return there[0], await write_with_index(folder.mount(), _hand(), DeleteMemory(name=there[0], base=there[1]))
+        return there[0], await write_with_index(
+            folder.mount().memory, _hand(), DeleteMemory(name=there[0], base=there[1])
+        )
 
     done = anyio.run(removing)
     if done is None:

@@ -19,19 +19,19 @@ from perdure.context.provenance import UserMessage, user_messages, voices, write
 from perdure.context.view import ContextView
 from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork
 from perdure.engine.models import OFFLINE, background_models
-from perdure.engine.remember import GuardedMemory
+from perdure.engine.remember import GuardedMemory, write_with_index
 from perdure.engine.session import LiveSession
 from perdure.errors import FileRefused, MemoryChanged, MemoryRefused, PerdureError
 from perdure.events import ExtractionFellBack, ExtractionSkipped, MemoriesExtracted
 from perdure.memory import pace as pacing
-from perdure.memory.changes import MemoryBatch, MemoryProposal, Origin, SaveMemory, Stamp
+from perdure.memory.changes import MemoryProposal, Origin, SaveMemory, Stamp
 from perdure.memory.dates import day_of
-from perdure.memory.files import INDEX, topic
+from perdure.memory.files import topic
 from perdure.memory.pace import AnswerGiven, UpdatePace, UpdateTriggers
 from perdure.memory.permits import BASH, GLOB, GREP, PERMIT_EDIT, WRITE, WRITES, MemoryPermit, answer_read
 from perdure.memory.remarks import Remark, remarks
 from perdure.memory.retrieval import TURN_FLOOR, MemoryCard, MemoryQuery
-from perdure.memory.save import free_name, is_known, memory_text, with_line
+from perdure.memory.save import file_names, is_known, memory_text, title_of
 from perdure.ports import MemorySearch, MemoryStore, Model
 from perdure.transcript.messages import Usage
 from perdure.transcript.records import Cursor, Record
@@ -187,7 +187,6 @@ def _tools(view: ContextView) -> set[str]:
 
 NAME = "memory"  # of the keeper, its cursor, and the source of its requests (PRS-5)
 MAIN = "user"
-_TRIES = 3  # somebody may change the index while we write
 
 
 @dataclass(slots=True)
@@ -357,15 +356,17 @@ class ExtractionKeeper:
     async def _save_remark(self, remark: Remark, source: UserMessage, tally: ExtractionCounts) -> None:
         found = await self.search.find(MemoryQuery(query=remark.text, floor=TURN_FLOOR, now=self._now))
         near = await self.search.read(tuple(one.card.file for one in found.chosen))
-        names = {stat.name for stat in (await self.memory.store.listing()).files}
-        own = f"{remark.stem}.md"  # the search may not have seen yet what was saved a moment ago
+        names = {stat.name.lower() for stat in (await self.memory.store.listing()).files}
+        choices = file_names(remark.type, title_of(remark.text))
+        own = next(choices)  # the search may not have seen yet what was saved a moment ago
         if own in names and (file := await self.memory.store.read(own)) is not None:
             near = (*near, topic(own, file.text))
         if any(is_known(remark.text, one) for one in near):
             tally.known += 1
             return
-        text = memory_text(name=remark.name, description=remark.text, type=remark.type, body=remark.body)
-        change = SaveMemory(name=free_name(remark.stem, names), text=text)
+        free = own if own not in names else next(name for name in choices if name not in names)
+        text = memory_text(type=remark.type, body=remark.body)
+        change = SaveMemory(name=free, text=text)
         await self._save(change, self._stamp(source.message, "user"), tally)
 
     # --- saving -----------------------------------------------------------------------------------------------------
@@ -375,40 +376,20 @@ class ExtractionKeeper:
 
     async def _save(self, change: SaveMemory, stamp: Stamp, tally: ExtractionCounts) -> None:
         """A memory and its line in the index, as one change; what waits already isn't proposed again."""
-        if await self._waits(change):
-            tally.known += 1
+        waiting = {one.id for one in await self.memory.store.pending()}
+        try:
+            done = await write_with_index(self.memory, stamp, change)
+        except MemoryRefused:
+            tally.refused += 1  # the gate said which rule it broke
             return
-        for left in reversed(range(_TRIES)):
-            try:
-                done = await self.memory.change(await self._with_index(change), stamp)
-            except MemoryRefused:
-                tally.refused += 1  # the gate said which rule it broke
-                return
-            except MemoryChanged:
-                if left:
-                    continue
-                raise PerdureError(f"{change.name}: it kept changing while it was saved; the next turn tries") from None
-            if isinstance(done, MemoryProposal):
-                tally.proposed += 1
-            else:
-                tally.written += done.outcome != "unchanged"
-                tally.known += done.outcome == "unchanged"
-            return
-
-    async def _with_index(self, change: SaveMemory) -> MemoryBatch:
-        folder = change.name.rpartition("/")[0]
-        name = f"{folder}/{INDEX}" if folder else INDEX
-        index = await self.memory.store.read(name)
-        base = index.text if index else None
-        line = SaveMemory(name=name, text=with_line(base, topic(change.name, change.text)), base=base)
-        return MemoryBatch(name=change.name, changes=(change, line) if line.text != base else (change,))
-
-    async def _waits(self, change: SaveMemory) -> bool:
-        for proposal in await self.memory.store.pending():
-            made = proposal.change.changes if isinstance(proposal.change, MemoryBatch) else (proposal.change,)
-            if any(isinstance(one, SaveMemory) and (one.name, one.text) == (change.name, change.text) for one in made):
-                return True
-        return False
+        except MemoryChanged:
+            raise PerdureError(f"{change.name}: it kept changing while it was saved; the next turn tries") from None
+        if isinstance(done, MemoryProposal):
+            tally.proposed += done.id not in waiting
+            tally.known += done.id in waiting
+        else:
+            tally.written += done.outcome != "unchanged"
+            tally.known += done.outcome == "unchanged"
 
 
 def _after(view: ContextView) -> int:

@@ -4,7 +4,6 @@ MEM-8, MEM-10).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,11 +15,12 @@ from perdure.context.reminders import prepend_context
 from perdure.engine.memory_recall import last_said, user_text
 from perdure.engine.reminders import Moment
 from perdure.engine.session import LiveSession
-from perdure.errors import FileMissing, MemoryRefused, PerdureError
+from perdure.errors import FileMissing, MemoryChanged, MemoryRefused, PerdureError
 from perdure.events import MemoryAsked, MemoryBlocked, MemoryProposed, MemoryWritten
 from perdure.memory.changes import (
     Change,
     DeleteMemory,
+    MemoryBatch,
     MemoryLogEntry,
     MemoryProposal,
     Mode,
@@ -32,10 +32,10 @@ from perdure.memory.changes import (
     least_trusted,
 )
 from perdure.memory.files import INDEX, topic
-from perdure.memory.index_file import IndexLimits, hooks, normalised, too_large
+from perdure.memory.index_file import IndexLimits, too_large
 from perdure.memory.places import AllowedDirectory, MemoryRights, Right, is_memory, refusal
 from perdure.memory.remarks import MemoryRequest, forget_matches, kind_of, memory_requests
-from perdure.memory.save import file_name, title_of, topic_text, with_entry, without_entry
+from perdure.memory.save import file_names, index_of, memory_text, title_of, with_line, without_line
 from perdure.memory.tool_texts import MemoryToolError
 from perdure.memory.trust.gate import decide_change
 from perdure.ports import MemoryStore, Sink
@@ -165,6 +165,8 @@ class GuardedMemory:
 NAME = "remembered"
 MOST_MEANT = 3  # more memories than this can't all be meant by one sentence
 MOST_FILES = 5_000
+_TRIES = 3  # somebody may change the index while we write
+FileEdit = SaveMemory | DeleteMemory
 
 
 class UserMemoryRequests:
@@ -209,14 +211,63 @@ def _writable(session: LiveSession) -> MemoryMount | None:
     return next((one for one in mounts if one.right == "write" and one.memory.mode != "off"), None)
 
 
-async def write_with_index(
-    mount: MemoryMount, stamp: Stamp, change: Change, title: str = "", hook: str = ""
-) -> WriteResult | MemoryProposal:
-    """Make a change; when it is made at once, the index follows: a line for a new memory, none for one that is gone."""
-    done = await mount.memory.change(change, stamp)
-    if isinstance(done, WriteResult):
-        await _follow(mount, stamp, change, done, (title, hook))
-    return done
+async def write_with_index(memory: GuardedMemory, stamp: Stamp, *changes: FileEdit) -> WriteResult | MemoryProposal:
+    """Make changes and what they mean for the index as one: one review, one undo (MEM-2, MEM-8).
+
+    A new memory gets its line, and one that is about something else by now a new one; one that is gone has none. What
+    waits for a person already isn't proposed again: the proposal that waits is the answer.
+
+    Raises:
+        MemoryRefused: The gate doesn't let it through.
+        MemoryChanged: Somebody else keeps changing the same files.
+    """
+    for proposal in await memory.store.pending():
+        parts = proposal.change.changes if isinstance(proposal.change, MemoryBatch) else (proposal.change,)
+        if all(change in parts for change in changes):
+            return proposal
+    for left in reversed(range(_TRIES)):
+        lines = await _index_changes(memory, changes)
+        every = (*changes, *lines)
+        whole = MemoryBatch(name=changes[0].name, changes=every) if len(every) > 1 else changes[0]
+        try:
+            return await memory.change(whole, stamp)
+        except MemoryChanged:
+            if not left:
+                raise
+    raise AssertionError("the last try raised")
+
+
+async def _index_changes(memory: GuardedMemory, changes: Iterable[FileEdit]) -> list[SaveMemory]:
+    """What has to become of indexes when these changes are made."""
+    before: dict[str, str | None] = {}
+    after: dict[str, str] = {}
+
+    async def index(name: str) -> str | None:
+        if name not in before:
+            read = await memory.store.read(name)
+            before[name] = None if read is None else read.text
+        return after.get(name, before[name])
+
+    for change in changes:
+        if not is_memory(change.name):
+            continue
+        own, _ = index_of(change.name, has_own=True)
+        has_own = await index(own) is not None
+        if isinstance(change, SaveMemory):
+            now = topic(change.name, change.text)
+            was = topic(change.name, change.base) if change.base is not None else None
+            if was is None or (was.name, was.description) != (now.name, now.description):
+                at, file = index_of(change.name, has_own=has_own)
+                after[at] = with_line(await index(at) or "", file, now)
+        else:
+            for at, file in {index_of(change.name, has_own=True), index_of(change.name, has_own=False)}:
+                if (text := await index(at)) is not None:
+                    after[at] = without_line(text, file)
+    return [
+        SaveMemory(name=name, text=text, base=before[name] or "")
+        for name, text in after.items()
+        if text != (before[name] or "")
+    ]
 
 
 async def approve(mount: MemoryMount, proposal: MemoryProposal) -> WriteResult:
@@ -224,34 +275,18 @@ async def approve(mount: MemoryMount, proposal: MemoryProposal) -> WriteResult:
 
     A person's hand lets it through; whose word it is stays as it was (MEM-10).
     """
-    store = mount.memory.store
+    store, change = mount.memory.store, proposal.change
     done = await store.approve(proposal.id)
     others = [one.change for one in await store.pending()]
-    leaf = proposal.change.name.rpartition("/")[2]
+    leaf = change.name.rpartition("/")[2]
     waits = any(isinstance(one, SaveMemory) and one.name.endswith(INDEX) and f"({leaf})" in one.text for one in others)
-    if not waits:
+    is_new = isinstance(change, SaveMemory) and change.base is None and done.outcome == "written"
+    if not waits and isinstance(change, FileEdit) and (is_new or isinstance(change, DeleteMemory)):
         stamp = msgspec.structs.replace(proposal.stamp, by="user")
-        await _follow(mount, stamp, proposal.change, done, ("", ""))
+        for line in await _index_changes(mount.memory, (change,)):
+            if not (is_new and f"({leaf})" in (line.base or "")):  # its writer may have given it a line
+                await mount.memory.change(line, stamp)
     return done
-
-
-async def _follow(mount: MemoryMount, stamp: Stamp, change: Change, done: WriteResult, words: tuple[str, str]) -> None:
-    """Bring the index in line with a change that was made."""
-    store, name = mount.memory.store, change.name
-    if isinstance(change, SaveMemory) and change.base is None and done.outcome == "written" and is_memory(name):
-        title, hook = words if words[0] else (topic(name, change.text).name, topic(name, change.text).description)
-        read = await store.read(INDEX)
-        base = None if read is None else read.text
-        text = with_entry(base, name, title, hook)
-        if name not in hooks(normalised(base or "")):
-            await mount.memory.change(SaveMemory(name=INDEX, text=text, base=base), stamp)
-    elif isinstance(change, DeleteMemory):
-        folder, slash, leaf = name.rpartition("/")
-        for index, file in {(INDEX, name), (f"{folder}{slash}{INDEX}", leaf)}:
-            read = await store.read(index)
-            text = without_entry(read.text, file) if read is not None else ""
-            if read is not None and text != read.text:
-                await mount.memory.change(SaveMemory(name=index, text=text, base=read.text), stamp)
 
 
 async def over_limits(session: LiveSession, mount: MemoryMount) -> str:
@@ -263,14 +298,14 @@ async def over_limits(session: LiveSession, mount: MemoryMount) -> str:
 
 async def _keep(session: LiveSession, mount: MemoryMount, stamp: Stamp, text: str) -> tuple[str, str]:
     kind, title = kind_of(text), title_of(text)
-    name = file_name(kind, title, hashlib.sha256(text.encode("utf-8", "replace")).hexdigest())
-    whole = topic_text(name=title, description=title_of(text, 200), kind=kind, body=text)
-    there = await mount.memory.store.read(name)
-    if there is not None and there.text == whole:
-        return "unchanged", f"It was in the memory already: {mount.path(name)}"
-    if there is not None:  # another text that begins alike
-        name = f"{name.removesuffix('.md')}_{hashlib.sha256(whole.encode('utf-8', 'replace')).hexdigest()[:8]}.md"
-    done = await write_with_index(mount, stamp, SaveMemory(name=name, text=whole), title)
+    whole = memory_text(type=kind, body=text)
+    for name in file_names(kind, title):  # another text may begin alike
+        there = await mount.memory.store.read(name)
+        if there is None:
+            break
+        if there.text == whole:
+            return "unchanged", f"It was in the memory already: {mount.path(name)}"
+    done = await write_with_index(mount.memory, stamp, SaveMemory(name=name, text=whole))
     if isinstance(done, MemoryProposal):
         return "waits", f"Waits for approval ({done.why}): {title}"
     line = f"Remembered as {mount.path(name)}: {title}"
@@ -289,15 +324,13 @@ async def _forget(session: LiveSession, mount: MemoryMount, stamp: Stamp, about:
     if len(found) > MOST_MEANT:
         files = ", ".join(mount.path(one.file) for one in found[:8])
         return "unclear", f"Nothing was forgotten, as {len(found)} memories may be meant: {files}. Ask which of them."
-    waits = False
-    for one in found:
-        base = texts[one.file]
-        change: Change = (
-            DeleteMemory(name=one.file, base=base)
-            if one.text is None
-            else SaveMemory(name=one.file, text=one.text, base=base)
-        )
-        waits |= isinstance(await write_with_index(mount, stamp, change), MemoryProposal)
+    changes = [
+        DeleteMemory(name=one.file, base=texts[one.file])
+        if one.text is None
+        else SaveMemory(name=one.file, text=one.text, base=texts[one.file])
+        for one in found
+    ]
+    waits = isinstance(await write_with_index(mount.memory, stamp, *changes), MemoryProposal)
     files = ", ".join(mount.path(one.file) + ("" if one.text is None else " (lines of it)") for one in found)
     return ("waits", f"Waits for approval: to forget {files}") if waits else ("forgotten", f"Forgotten: {files}")
 

@@ -177,6 +177,8 @@ def resolve(change: SaveMemory, current: bytes | None) -> ResolvedChange:
     """What a save comes to, with what stands there now: written, merged, unchanged, or kept beside (MEM-9)."""
     wanted = encoded(change.text)
     base = None if change.base is None else encoded(change.base)
+    if current is None and not base:  # whoever begins a text with "" for its base doesn't mind another who does
+        base = None
     if current == wanted:
         return ResolvedChange(outcome="unchanged", name=change.name, data=wanted, expects=current)
     if current == base:

@@ -238,7 +238,7 @@ def _index(
         known |= set(named)
         lines.append(line)
     new = [one for n, one in sorted(now.items()) if n.rpartition("/")[0] == folder and is_memory(n) and n not in known]
-    lines += [index_line(one.topic) for one in new if not is_conflict(one.name)]
+    lines += [index_line(one.name.rpartition("/")[2], one.topic) for one in new if not is_conflict(one.name)]
     text = "\n".join(lines) + "\n"
     moved: list[str] = []
     if not fits(normalised(text), limits):

@@ -11,7 +11,7 @@ from perdure.memory.dates import absolute, day_of
 from perdure.memory.files import Topic, Type
 from perdure.text.cleaning import sentences
 from perdure.text.frontmatter import front_matter
-from perdure.text.words import STOP_WORDS, asked_terms, plain_words, terms
+from perdure.text.words import asked_terms, terms
 
 MOST_CHARS = 2_000  # of what is kept on a person's word; more is a document, not a sentence
 _POLITE = (
@@ -120,8 +120,6 @@ def kind_of(text: str) -> Type:
 LEAST_WORDS = 3
 MOST_WORDS = 60
 REMARK_CHARS = 600
-NAME_CHARS = 70
-STEM_WORDS = 6
 _NO_SPEECH = frozenset(">|$#<{[/")  # a quotation, a table, a command, a heading, a tag, data
 LONG_TEXT = 4_000  # a message beyond it is pasted, not said
 
@@ -216,18 +214,6 @@ class Remark:
     type: Type
     text: str
     at: float
-
-    @property
-    def name(self) -> str:
-        """A title: the sentence, cut at a word."""
-        text = self.text.rstrip(".!。！ ")
-        return text if len(text) <= NAME_CHARS else text[:NAME_CHARS].rsplit(" ", 1)[0].rstrip(",;: ") + " …"
-
-    @property
-    def stem(self) -> str:
-        """The first words of it, for a file's name; the type stands before them."""
-        words = [word for word in plain_words(self.text) if word.isalnum() and word not in STOP_WORDS][:STEM_WORDS]
-        return f"{self.type}_{'_'.join(words)}"[:80].rstrip("_") or self.type
 
     @property
     def body(self) -> str:

@@ -1,26 +1,31 @@
-"""A memory as text and its line in the index, and whether what it says is known already (MEM-2, MEM-3)."""
+"""The one way memories are written: the file's name, its text, and its line in the index (MEM-2, MEM-3)."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Collection
+from collections.abc import Iterator
+from itertools import count
 
-from perdure.memory.files import Topic, Type
+from perdure.memory.files import INDEX, Topic, Type
 from perdure.memory.index_file import index_entries, normalised
 from perdure.text.words import folded, terms
 
 TITLE_CHARS = 80
+ABOUT_CHARS = 200  # of a description that code makes
 HOOK_CHARS = 110  # with the title, a line that the checkup doesn't find too long
 STEM_CHARS = 48
+KNOWN_SHARE = 0.85  # of what a sentence tells, in a memory: then it is known
 _PLAIN = re.compile(r"[^\W_][^\n]*")
 _NOT_NAME = re.compile(r"[^a-z0-9]+")
 _UNSAFE = re.compile(r": |:$| #|^[\s>|@`&*!%{}\[\],?'\"#-]|[\t\\]")
 
 
-def topic_text(*, name: str, description: str, kind: Type, body: str) -> str:
-    """The text of a memory with its front matter."""
-    lines = ("---", f"name: {_value(name)}", f"description: {_value(description)}", f"type: {kind}", "---")
-    return "\n".join((*lines, "", body.strip("\n"), ""))
+def memory_text(*, type: Type, body: str, name: str = "", description: str = "") -> str:
+    """The text of a memory with its front matter; without a name or a description, both are made from its words."""
+    name, description = name or title_of(body), description or title_of(body, ABOUT_CHARS)
+    fields = (f"name: {_value(name)}", f"description: {_value(description)}", f"type: {type}")
+    return "\n".join(("---", *fields, "---", "", body.lstrip("\n").rstrip(), ""))
 
 
 def _value(text: str) -> str:
@@ -40,30 +45,52 @@ def title_of(text: str, most: int = TITLE_CHARS) -> str:
     return (head.rsplit(" ", 1)[0] if " " in head[most // 2 :] else head).rstrip(" .,;:") + "…"
 
 
-def file_name(kind: Type, title: str, digest: str) -> str:
-    """The file of a memory: its type and words of its title; of other scripts, some of its digest."""
+def file_names(type: Type, title: str) -> Iterator[str]:
+    """The names for the file of a memory, the first choice first: its type and words of its title, then numbered.
+
+    Of a title in another script than ours, some of its digest.
+    """
     stem = _NOT_NAME.sub("_", folded(title.casefold())).strip("_")
     while len(stem) > STEM_CHARS:
         stem = stem.rsplit("_", 1)[0] if "_" in stem else stem[:STEM_CHARS]
-    return f"{kind}_{stem or digest[:10]}.md"
+    stem = f"{type}_{stem or hashlib.sha256(title.encode('utf-8', 'replace')).hexdigest()[:10]}"
+    yield f"{stem}.md"
+    yield from (f"{stem}_{number}.md" for number in count(2))
 
 
-def with_entry(index: str | None, file: str, title: str, hook: str) -> str:
-    """The index with a line for a file: the line it has is replaced, else one is added at the end of the last list.
+def index_of(name: str, *, has_own: bool) -> tuple[str, str]:
+    """The index that has the line of a memory, and the memory's name in it.
+
+    `has_own`: the memory's folder has an index of its own, which takes it then; else the one at the top does.
+    """
+    folder, slash, leaf = name.rpartition("/")
+    return (f"{folder}{slash}{INDEX}", leaf) if has_own else (INDEX, name)
+
+
+def index_line(file: str, topic: Topic) -> str:
+    """The line of a memory in an index: its title, its file as the index names it, and what it is about."""
+    title = title_of(topic.name)
+    name = title.replace("[", "(").replace("]", ")") or file
+    about = title_of(topic.description, HOOK_CHARS - min(len(name), TITLE_CHARS) // 2)
+    is_same = about == title or (title.endswith("…") and about.startswith(title.removesuffix("…")))
+    return f"- [{name}]({file})" + (f" — {about}" if about and not is_same else "")
+
+
+def with_line(index: str, file: str, topic: Topic) -> str:
+    """The index with a line for a memory: the line it has is replaced, else one is added at the end of the last list.
 
     A new index is that line alone, whoever writes it.
     """
-    line = entry_line(file, title, hook)
-    text = index or ""
-    found = {entry.text for entry in index_entries(normalised(text)) if entry.file == file}
+    line = index_line(file, topic)
+    found = {entry.text for entry in index_entries(normalised(index)) if entry.file == file}
     if not found:
-        body = text.rstrip("\n")
+        body = index.rstrip("\n")
         if not body:
             return f"{line}\n"
         gap = "" if body.rsplit("\n", 1)[-1].lstrip().startswith(("-", "*", "+")) else "\n"
         return f"{body}\n{gap}{line}\n"
     done, lines = False, []
-    for old in text.split("\n"):
+    for old in index.split("\n"):
         if old.rstrip() in found:
             if not done:
                 lines.append(line)
@@ -73,54 +100,13 @@ def with_entry(index: str | None, file: str, title: str, hook: str) -> str:
     return "\n".join(lines)
 
 
-def without_entry(index: str, file: str) -> str:
+def without_line(index: str, file: str) -> str:
     """The index without the lines that lead to a file alone; a line that names others, too, stays."""
     several: dict[str, set[str]] = {}
     for entry in index_entries(normalised(index)):
         several.setdefault(entry.text, set()).add(entry.file)
     gone = {text for text, files in several.items() if files == {file}}
     return "\n".join(line for line in index.split("\n") if line.rstrip() not in gone)
-
-
-def entry_line(file: str, title: str, hook: str) -> str:
-    """The line of a memory in `MEMORY.md`: its title, its file, and what it is about."""
-    name = title_of(title).replace("[", "(").replace("]", ")") or file
-    about = title_of(hook, HOOK_CHARS - min(len(name), TITLE_CHARS) // 2)
-    return f"- [{name}]({file})" + (f" — {about}" if about and about != name else "")
-
-
-KNOWN_SHARE = 0.85  # of what a sentence tells, in a memory: then it is known
-_SAVING_PLAIN = re.compile(r"[A-Za-z0-9][^:#\n\"'\[\]{}&*!|>%@`]*")
-
-
-def memory_text(*, name: str, description: str, type: Type, body: str) -> str:
-    """The file of a memory."""
-    head = {"name": name, "description": description, "type": type}
-    fields = "".join(f"{key}: {_quoted(value)}\n" for key, value in head.items())
-    return f"---\n{fields}---\n\n{body.rstrip()}\n"
-
-
-def _quoted(value: str) -> str:
-    """A value as YAML reads it back."""
-    line = " ".join(value.split())
-    return line if _SAVING_PLAIN.fullmatch(line) else '"' + line.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def free_name(stem: str, taken: Collection[str]) -> str:
-    """A file name that nobody has."""
-    low = {name.lower() for name in taken}
-    names = (f"{stem}.md" if n == 1 else f"{stem}_{n}.md" for n in range(1, len(low) + 3))
-    return next(name for name in names if name.lower() not in low)
-
-
-def index_line(topic: Topic) -> str:
-    """The line of a memory in `MEMORY.md`."""
-    return entry_line(topic.file.rpartition("/")[2], topic.name, topic.description)
-
-
-def with_line(index: str | None, topic: Topic) -> str:
-    """The index with a line for a memory: in place of its own when there is one, else at the end of the last list."""
-    return with_entry(index, topic.file.rpartition("/")[2], topic.name, topic.description)
 
 
 def is_known(sentence: str, topic: Topic) -> bool:

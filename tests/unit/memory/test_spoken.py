@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from perdure.memory.files import topic
+from perdure.memory.files import Topic, topic
 from perdure.memory.index_file import index_entries, normalised
 from perdure.memory.remarks import MemoryRequest, forget_matches, kind_of, memory_requests
-from perdure.memory.save import file_name, title_of, topic_text, with_entry, without_entry
+from perdure.memory.save import file_names, memory_text, title_of, with_line, without_line
 
 pytestmark = pytest.mark.unit
 
@@ -85,21 +87,30 @@ def test_types() -> None:
 def test_a_file_and_its_line() -> None:
     """MEM-2, MEM-3: what we write we read back, whatever is in it; a line is replaced, not doubled."""
     for name in ("a: b", "- x", '"q" #1', "*b*", "ok", "日本", "key: |", "back\\slash"):
-        found = topic("project_x.md", topic_text(name=name, description=name, kind="project", body="b"))
+        found = topic("project_x.md", memory_text(name=name, description=name, type="project", body="b"))
         assert (found.name, found.description, found.type, found.body) == (name, name, "project", "b")
         assert found.problems == ()
-    assert file_name("user", "Größe & Form: of Things!", "ab") == "user_grosse_form_of_things.md"
-    assert file_name("user", "日本", "abcdef0123456789") == "user_abcdef0123.md"
+    names = file_names("user", "Größe & Form: of Things!")
+    assert [next(names), next(names)] == ["user_grosse_form_of_things.md", "user_grosse_form_of_things_2.md"]
+    assert re.fullmatch(r"user_[0-9a-f]{10}\.md", next(file_names("user", "日本")))
     assert title_of("x" * 200).endswith("…")
-    index = with_entry(None, "a.md", "A [1]", "")
+
+
+def test_a_line_of_the_index() -> None:
+    """MEM-2: a line is replaced, not doubled; one that names others, too, stays."""
+
+    def about(name: str, description: str = "") -> Topic:
+        return topic("x.md", memory_text(name=name, description=description or name, type="project", body="b"))
+
+    index = with_line("", "a.md", about("A [1]"))
     assert index == "- [A (1)](a.md)\n"
-    two = with_entry("# M\n\n" + index, "b.md", "B", "about b")
+    two = with_line("# M\n\n" + index, "b.md", about("B", "about b"))
     assert two == "# M\n\n- [A (1)](a.md)\n- [B](b.md) — about b\n"
-    again = with_entry(two, "b.md", "B2", "")
+    again = with_line(two, "b.md", about("B2"))
     assert [entry.title for entry in index_entries(normalised(again))] == ["A (1)", "B2"]
-    assert without_entry(again, "b.md") == "# M\n\n- [A (1)](a.md)\n"
+    assert without_line(again, "b.md") == "# M\n\n- [A (1)](a.md)\n"
     both = "- [A](a.md) and [B](b.md)\n"
-    assert without_entry(both, "a.md") == both
+    assert without_line(both, "a.md") == both
 
 
 def test_what_is_meant() -> None:

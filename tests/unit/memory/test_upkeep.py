@@ -13,7 +13,7 @@ from perdure.memory.index_file import IndexLimits
 from perdure.memory.permits import MemoryPermit, answer_read
 from perdure.memory.provenance import WordsByOrigin
 from perdure.memory.remarks import remarks
-from perdure.memory.save import index_line, is_known, memory_text, with_entry, with_line
+from perdure.memory.save import index_line, is_known, memory_text, with_line
 
 pytestmark = pytest.mark.unit
 AT = 1_795_316_400.0  # 2026-11-22, a Sunday
@@ -202,19 +202,17 @@ def test_the_line_of_a_memory_that_changed_is_replaced() -> None:
     """MEM-2: no stale line stays, and every writer begins and writes an index the same way."""
     old = topic("t/x.md", memory_text(name="Tabs", description="use tabs", type="feedback", body="b"))
     new = topic("t/x.md", memory_text(name="Blanks", description="use blanks", type="feedback", body="b"))
-    index = with_line("# Mine\n\n- [Other](y.md)\n\nA note.\n", old)
+    index = with_line("# Mine\n\n- [Other](y.md)\n\nA note.\n", "x.md", old)
     assert index == "# Mine\n\n- [Other](y.md)\n\nA note.\n\n- [Tabs](x.md) — use tabs\n"
-    assert with_line(index, new) == index.replace("[Tabs](x.md) — use tabs", "[Blanks](x.md) — use blanks")
-    assert with_line(None, new) == "- [Blanks](x.md) — use blanks\n"
-    for before in (None, "", index):
-        assert with_line(before, new) == with_entry(before, "x.md", "Blanks", "use blanks")
+    assert with_line(index, "x.md", new) == index.replace("[Tabs](x.md) — use tabs", "[Blanks](x.md) — use blanks")
+    assert with_line("", "x.md", new) == "- [Blanks](x.md) — use blanks\n"
 
 
 def test_a_new_index_is_its_lines_whoever_writes_it() -> None:
     """MEM-2: putting a directory in order writes the same index as saving its only memory does."""
     text = memory_text(name="Tabs", description="use tabs", type="feedback", body="b")
     order = plan_consolidation({"x.md": DatedMemory(name="x.md", text=text, at=0.0)}, IndexLimits())
-    assert order.texts["MEMORY.md"] == with_line(None, topic("x.md", text)) == "- [Tabs](x.md) — use tabs\n"
+    assert order.texts["MEMORY.md"] == with_line("", "x.md", topic("x.md", text)) == "- [Tabs](x.md) — use tabs\n"
 
 
 def test_a_memory_and_its_line() -> None:
@@ -223,9 +221,7 @@ def test_a_memory_and_its_line() -> None:
         text = memory_text(name=name, description="d", type="user", body="Body of it here\n")
         found = topic("user_x.md", text)
         assert (found.name, found.type, found.problems) == (name, "user", ())
-        assert with_line(with_line("# Memory\n", found), found).count("(user_x.md)") == 1
-    assert (
-        index_line(topic("t/x.md", memory_text(name="N", description="about", type="user", body="b")))
-        == "- [N](x.md) — about"
-    )
+        assert with_line(with_line("# Memory\n", found.file, found), found.file, found).count("(user_x.md)") == 1
+    found = topic("t/x.md", memory_text(name="N", description="about", type="user", body="b"))
+    assert index_line("t/x.md", found) == "- [N](t/x.md) — about"
     assert is_known("Use the pnpm tool", topic("a.md", "We use the pnpm tool here.\n"))
