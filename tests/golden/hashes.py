@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from perdure.context.replies import Delta, ModelInfo, Reply, ReplyStarted
 from perdure.context.request import ModelRequest, to_request
@@ -36,11 +37,11 @@ class Rolling:
     keep: Path | None = None  # a folder for everything that is taken, one file each
     count: int = 0
     marks: list[str] = field(default_factory=list)
-    _hash: object = field(default_factory=hashlib.sha256)
+    _hash: Any = field(default_factory=hashlib.sha256)
 
     def take(self, *pieces: bytes) -> None:
         for piece in pieces:
-            self._hash.update(len(piece).to_bytes(8, "big") + piece)  # type: ignore[attr-defined]
+            self._hash.update(len(piece).to_bytes(8, "big") + piece)
         self.count += 1
         if self.count % EVERY == 0:
             self.marks.append(self._now())
@@ -53,7 +54,7 @@ class Rolling:
         return " ".join([str(self.count), *self.marks, *ends])
 
     def _now(self) -> str:
-        return self._hash.hexdigest()[:10]  # type: ignore[attr-defined, no-any-return]
+        return str(self._hash.hexdigest()[:10])
 
 
 def parted(before: str, now: str) -> str:
