@@ -319,7 +319,7 @@ class ModelGaveUp(ModelError):
     reason = "gave_up"
 
     def __init__(self, last: ModelError, tried: tuple[str, ...] = (), *, advice: str = "") -> None:
-        self.last, self.tried = last, tried
+        self.last, self.tried, self.advice = last, tried, advice
         steps = f"tried: {', '.join(tried)}" if tried else "nothing else could be tried"
         detail = f"{last.reason}: {last.detail}".rstrip(": ")
         super().__init__(f"{detail}; {steps}{'; ' if advice else ''}{advice}", status=last.status)

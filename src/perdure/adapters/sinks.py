@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.adapters.extras import install
 from perdure.errors import BadSetting
 from perdure.events import Event
 from perdure.ports import Sink
@@ -112,7 +113,7 @@ def _otel(session: str) -> Sink:
     try:
         from perdure.adapters.telemetry import OtelSink
     except ImportError as e:
-        raise BadSetting("events: otel needs OpenTelemetry: pip install 'perdure[otel]'") from e
+        raise BadSetting(f"events: otel needs OpenTelemetry: {install('otel')}") from e
     return OtelSink(session)
 
 

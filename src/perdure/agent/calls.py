@@ -6,13 +6,13 @@ Whatever happens, each call has its result in the end: of the tool, of a refusal
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
 import anyio
 
-from perdure.agent.permissions import PermissionDecision, ToolEffects, decide
+from perdure.agent.permissions import PermissionDecision, PermissionRule, ToolEffects, decide
 from perdure.agent.progress import Deny, OnProgress, PermissionQuestion, PermissionRefused, ToolEnded, ToolStarted
 from perdure.agent.tool_context import ToolContext, notify_observers
 from perdure.agent.tools.tool import Tool, ToolInvocation, ToolOutcome, ToolRefused
@@ -148,10 +148,14 @@ class ToolRunner:
                 )
         return outcome
 
-    async def _refusal(self, batch: ToolBatch, use: ToolInvocation, touch: ToolEffects, rule: Any) -> str | None:
+    async def _refusal(
+        self, batch: ToolBatch, use: ToolInvocation, touch: ToolEffects, rule: PermissionRule | None
+    ) -> str | None:
         """Why a call may not be made; None when it may. A person is asked one question at a time."""
         verdict = decide(touch, self.context.policy)
         if verdict.decision == "ask":
+            if rule is not None and not self._helps(rule, touch):
+                rule = None
             async with self._asking:
                 if batch.is_stopped:
                     return NOT_RUN
@@ -165,12 +169,19 @@ class ToolRunner:
             self.on_progress(PermissionRefused(use.id, use.name, verdict))
         return f"Permission denied: {verdict.why}. Find another way, or say what you need."
 
-    async def _asked(self, batch: ToolBatch, use: ToolInvocation, verdict: PermissionDecision, rule: Any) -> str | None:
+    def _helps(self, rule: PermissionRule, touch: ToolEffects) -> bool:
+        """Whether a call is allowed with one more rule: a redirect to a file, for one, isn't by that of its command."""
+        policy = self.context.policy
+        return decide(touch, replace(policy, rules=policy.rules.allowing(rule))).decision == "allow"
+
+    async def _asked(
+        self, batch: ToolBatch, use: ToolInvocation, verdict: PermissionDecision, rule: PermissionRule | None
+    ) -> str | None:
         context = self.context
         if context.ask is None:
             self._decided(use, "deny", "nobody to ask")
             if self.on_progress is not None:
-                self.on_progress(PermissionRefused(use.id, use.name, verdict))
+                self.on_progress(PermissionRefused(use.id, use.name, verdict, rule))
             return f"Permission denied: it would have to be asked for ({verdict.why}), and nobody is there to ask."
         answer = await context.ask(PermissionQuestion(use.id, use.name, use.arguments, verdict.why, rule))
         if isinstance(answer, Deny):

@@ -49,11 +49,12 @@ class PermissionQuestion:
 
 @dataclass(frozen=True, slots=True)
 class PermissionRefused:
-    """A call wasn't made; `verdict` says who refused it."""
+    """A call wasn't made; `verdict` says who refused it. `rule` is what would allow it, where there is such a rule."""
 
     id: str
     tool: str
     decision: PermissionDecision
+    rule: PermissionRule | None = None
 
 
 @dataclass(frozen=True, slots=True)

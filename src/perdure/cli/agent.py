@@ -11,6 +11,10 @@ from perdure.cli.arguments import Json, Sets, configured, examples, family, loca
 from perdure.errors import BadSetting
 
 app = family()
+NO_MODEL = (
+    "no model is set up, and no model server answers on this machine: set ANTHROPIC_API_KEY or OPENAI_API_KEY, or name "
+    "one, as in --model ollama:qwen3 (--model offline is a demonstration without any)"
+)
 
 Resume = Annotated[str | None, typer.Option("--resume", metavar="SESSION", help="Continue this session.")]
 Last = Annotated[bool, typer.Option("--last", help="Continue the last session of this folder.")]
@@ -102,6 +106,7 @@ def run(
 
     import anyio
 
+    from perdure.adapters.providers.connect import OFFLINE
     from perdure.cli.chat.headless import prompt_of
     from perdure.cli.chat.headless import run as run_headless
     from perdure.cli.chat.opening import agent_factory
@@ -116,6 +121,8 @@ def run(
 
     async def body() -> int:
         async with agent_factory(_flags(sets, model, mode, max_turns), trusts=trust) as factory:
+            if factory.is_demonstration and OFFLINE not in factory.config.settings.main_models:
+                raise BadSetting(NO_MODEL)
             return await run_headless(factory, text, resume=resume, last=last, fork=fork, is_json=json)
 
     raise typer.Exit(anyio.run(body))

@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 from perdure.cli.arguments import GlobalOptions, examples
 from perdure.cli.output import EXIT_BUSY, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOT_FOUND, EXIT_OK, EXIT_USAGE, out
+from perdure.cli.words import shown_error
 from perdure.errors import BadSetting, PerdureError, SessionBusy, SessionNotFound
 
 # Panels of the help screen: each command with the module it stands in. A `+` marks a group with commands of its own.
@@ -195,7 +196,7 @@ def _told(error: BaseException) -> tuple[int, str]:
     if isinstance(error, SessionNotFound):
         return EXIT_NOT_FOUND, str(error)
     if isinstance(error, PerdureError):
-        return EXIT_FAILED, str(error)
+        return EXIT_FAILED, shown_error(error)
     if isinstance(error, _ClickError):
         return EXIT_FAILED, error.format_message()
     if isinstance(error, OSError):

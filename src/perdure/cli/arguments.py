@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.output import note
-from perdure.errors import BadSetting, PerdureError
+from perdure.cli.output import cut, note, plural
+from perdure.errors import BadSetting, PerdureError, SessionNotFound
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
+    from perdure.adapters.journal import SessionStore
+
+
+LAST = "@last"
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_COMPLETED = 30  # sessions offered by a shell
 
 
 @dataclass(slots=True)
@@ -66,39 +75,140 @@ def home() -> Path:
     return home_of(os.environ)
 
 
-def install(extra: str) -> str:
-    """The command that installs an optional part of this very program, whatever it is called where it came from."""
-    from importlib.metadata import packages_distributions
+def moment_since(text: str) -> float:
+    """The time that a person names: `2d` (also s, m, h, w) is so long ago, `2026-11-20` or `2026-11-20T18:00` that day.
 
-    package = __name__.partition(".")[0]
-    name = next(iter(packages_distributions().get(package, ())), package)
-    return f"pip install '{name}[{extra}]'"
+    Raises:
+        BadSetting: Neither.
+    """
+    ago = re.fullmatch(r"(\d+)\s*([smhdw])", text.strip())
+    if ago:
+        return time.time() - int(ago[1]) * _SECONDS[ago[2]]
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise BadSetting(f"--since {text}: give an age such as 90m, 2d or 1w, or a date such as 2026-11-20") from None
+
+
+def matching(pattern: str | None) -> Callable[[str], bool]:
+    """Whether a text holds what `--grep` asks for, in any case; without a pattern every text does.
+
+    Raises:
+        BadSetting: Not a regular expression.
+    """
+    if pattern is None:
+        return lambda text: True
+    try:
+        found = re.compile(pattern, re.IGNORECASE)
+    except re.error as e:
+        raise BadSetting(f"--grep {pattern}: not a regular expression: {e}") from None
+    return lambda text: found.search(text) is not None
 
 
 # --- sessions by name -------------------------------------------------------------------------------------------------
 
 
 def located(text: str, place: Path | None = None) -> Path:
-    """The directory of the session that a person named: by path, id, or the beginning of an id.
+    """The directory of the session that a person named.
+
+    By path, by id or a part of it, as `@last` (the last session of this folder), or as `@2`, by its number in the list
+    that `sessions` prints.
 
     Raises:
         SessionNotFound: None has this name, or several have it.
     """
-
     from perdure.adapters.journal import SessionStore
 
+    store = SessionStore(place or home())
+    if text == LAST:
+        return last_session(store, Path.cwd())
+    if re.fullmatch(r"@\d+", text):
+        found, number = store.newest(), int(text[1:])
+        if not 1 <= number <= len(found):
+            raise SessionNotFound(f"{text}: {plural(len(found), 'session')} kept here; `perdure sessions` numbers them")
+        return found[number - 1]
     path = Path(text)
-    return SessionStore(place or home()).locate(path if path.exists() else text)
+    return store.locate(path if path.exists() else text)
+
+
+def last_session(store: SessionStore, project: Path) -> Path:
+    """The session of a project that was written last. Raises `SessionNotFound` when it has none."""
+    found = store.newest(project)
+    if not found:
+        raise SessionNotFound(f"{project}: no session in this folder yet; `perdure sessions` lists all there are")
+    return found[0]
+
+
+def short_name(directory: Path) -> str:
+    """A part of a session's id that is enough to name it here."""
+    from perdure.adapters.journal import SessionStore, short_ids
+
+    names = {one.name for one in SessionStore(home()).newest()} | {directory.name}
+    return short_ids(names, only=(directory.name,))[directory.name]
+
+
+# --- what a shell completes -------------------------------------------------------------------------------------------
+
+
+def complete_sessions(incomplete: str) -> list[tuple[str, str]]:
+    """Sessions, the newest first, by the shortest name that does, with what they are about."""
+    from perdure.adapters.journal import SessionStore, short_ids
+    from perdure.adapters.journal.store import JOURNAL, describe
+
+    store = SessionStore(home())
+    newest = store.newest()
+    shown = newest[:_COMPLETED]
+    short = short_ids((one.name for one in newest), only=[one.name for one in shown])
+    seen = {one: describe(one / JOURNAL) for one in shown}
+    about = {one: info.title or info.last_prompt or "" for one, info in seen.items()}
+    found = [(LAST, "the last session of this folder")]
+    found += [(short[one.name], cut(about[one], 60)) for one in shown]
+    found += [(one.name, cut(about[one], 60)) for one in shown if len(incomplete) > len(short[one.name])]
+    return [(name, what) for name, what in found if name.startswith(incomplete)]
+
+
+def complete_settings(incomplete: str) -> list[tuple[str, str]]:
+    from perdure.settings import DESCRIPTIONS
+
+    every = (pair for group in DESCRIPTIONS.values() for pair in group.items())
+    return [(name, what) for name, what in every if name.startswith(incomplete)]
+
+
+def complete_assignments(incomplete: str) -> list[str]:
+    return [f"{name}=" for name, _ in complete_settings(incomplete)]
+
+
+def complete_models(incomplete: str) -> list[str]:
+    """Models of the table by their providers, and those that the settings name."""
+    from perdure.adapters.providers.connect import OFFLINE
+    from perdure.context.models import TABLE
+
+    try:
+        settings = configured().settings
+        own = [*settings.main_models, *settings.summarizer_models, *settings.notes_models]
+    except PerdureError:
+        own = []
+    known = [f"{one.provider}:{one.prefix}" for one in TABLE]
+    return [name for name in dict.fromkeys((*own, *known, OFFLINE)) if name.startswith(incomplete)]
 
 
 # --- options of many commands -----------------------------------------------------------------------------------------
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Sets = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a setting for now; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Change a setting for now; may be repeated.",
+        autocompletion=complete_assignments,
+    ),
 ]
-SessionName = Annotated[str, typer.Argument(metavar="SESSION", help="The id of a session, a part of it, or a path.")]
-Reference = Annotated[str, typer.Argument(metavar="FILE|SESSION", help="A log, a journal, or the id of a session.")]
+_SESSION_HELP = "The id of a session or a part of it, @last, @2 (by its number in the list), or a path."
+SessionName = Annotated[str, typer.Argument(metavar="SESSION", help=_SESSION_HELP, autocompletion=complete_sessions)]
+Reference = Annotated[
+    str, typer.Argument(metavar="FILE|SESSION", help="A log, a journal or a session.", autocompletion=complete_sessions)
+]
 OneOfFile = Annotated[
     str | None, typer.Option("--session", metavar="ID", help="Which session, where a file holds several.")
 ]

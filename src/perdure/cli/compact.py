@@ -14,6 +14,7 @@ import typer
 
 from perdure.cli.arguments import Json, SessionName, Sets, configured, examples, family, located, open_editor
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, clean, cut, note, out, out_json, plural, table
+from perdure.cli.words import compaction_failure
 from perdure.errors import BadSetting, PerdureError, SessionNotFound
 
 if TYPE_CHECKING:
@@ -140,9 +141,9 @@ def compact(
     code = anyio.run(body)
     for event in sink.events:
         if isinstance(event, HookFailed):
-            note(f"the hook {event.hook} failed: {event.reason}; it went on without it")
+            note(f"the hook {event.hook} failed: {event.reason}; the compaction went on without it")
         if isinstance(event, CompactionAttemptFailed) and event.strategy == "full":
-            note(f"the model's record was not taken: {event.reason}")
+            note(f"the model's record was not used: {compaction_failure(event.reason)}")
     raise typer.Exit(code)
 
 
@@ -163,8 +164,8 @@ async def _commit(session: LiveSession, focus: str, part: Chosen | None, record:
 
 def _failed(failed: CompactionFailure, *, is_json: bool) -> int:
     if is_json:
-        out_json({"failed": failed.reason})
-    note(f"not compacted: {failed.reason}; the session is as it was")
+        out_json({"failed": failed.reason, "why": compaction_failure(failed.reason)})
+    note(f"not compacted: {compaction_failure(failed.reason)}; nothing was changed")
     return EXIT_FAILED
 
 

@@ -25,6 +25,7 @@ from perdure.cli.output import (
     tokens,
     usd,
 )
+from perdure.cli.words import compaction_failure
 
 app = family()
 _SHOWN_PROBLEMS = 5
@@ -195,7 +196,9 @@ def _fired(result: Result) -> None:
     for one in result["compactions"]:
         what = f"{one['tokens_before']:,} -> {one['tokens_after']:,} tokens ({one['strategy']}, {one['trigger']})"
         what += _restored(one.get("restored", ()))
-        tried = dict.fromkeys(f"{failed['strategy']} gave none: {failed['reason']}" for failed in one.get("tried", ()))
+        tried = dict.fromkeys(
+            f"{failed['strategy']} didn't: {compaction_failure(failed['reason'])}" for failed in one.get("tried", ())
+        )
         what += f", {'; '.join(clean(why) for why in tried)}" if tried else ""
         rows.append((one["turn"], "compaction", what, one["tokens_before"] - one["tokens_after"]))
     for one in result["microcompactions"]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.arguments import Json, Sets, configured, examples, family, install
+from perdure.cli.arguments import Json, Sets, configured, examples, family
 from perdure.cli.output import EXIT_OK, note, out, out_json
 from perdure.errors import BadSetting
 
@@ -52,6 +52,8 @@ def serve(
     try:
         from perdure.gateway.serving import serve as run_gateway
     except ImportError as e:
+        from perdure.adapters.extras import install
+
         raise BadSetting(f"the gateway needs another package ({e.name}): {install('gateway')}") from e
     import anyio
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli.arguments import Json, SessionName, configured, examples, home, located
+from perdure.cli.arguments import Json, SessionName, configured, examples, home, located, matching, moment_since
 from perdure.cli.output import EXIT_FAILED, clean, cut, iso, moment, out, out_json, plural, size, table
 from perdure.errors import BadSetting
 
@@ -30,47 +30,86 @@ app = typer.Typer(
 TITLE_CHARS = 200
 TAG_CHARS = 50
 _JOURNAL = "journal.jsonl"
+_MOST_SHOWN = 40  # where nobody said how many
 
 Project = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Only the sessions of this project.")]
+Limit = Annotated[int | None, typer.Option(min=1, metavar="N", help="Show at most N sessions.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="Only those written since: 90m, 12h, 2d, 1w, or a date.")
+]
+Grep = Annotated[
+    str | None, typer.Option(metavar="PATTERN", help="Only those whose id, title, last prompt, tags or folder match.")
+]
 
 
 @app.callback()
-def _sessions(context: typer.Context, project: Project = None, json: Json = False) -> None:
+def _sessions(
+    context: typer.Context,
+    project: Project = None,
+    limit: Limit = None,
+    since: Since = None,
+    grep: Grep = None,
+    json: Json = False,
+) -> None:
     if context.invoked_subcommand is None:
-        _list(project, is_json=json)
+        list_sessions(project, limit, since, grep, json)
 
 
-@app.command("list", epilog=examples("perdure sessions list", "perdure sessions list --project ~/src/api"))
-def list_sessions(project: Project = None, json: Json = False) -> None:
-    """List the sessions, the last written first. Reads only the ends of their journals."""
-    _list(project, is_json=json)
+@app.command(
+    "list",
+    epilog=examples(
+        "perdure sessions list --since 2d",
+        "perdure sessions list --grep parser --limit 5",
+        "perdure sessions list --json",
+    ),
+)
+def list_sessions(
+    project: Project = None, limit: Limit = None, since: Since = None, grep: Grep = None, json: Json = False
+) -> None:
+    """List the sessions, the last written first.
 
-
-def _list(project: Path | None, *, is_json: bool) -> None:
-    from perdure.adapters.journal import SessionStore
+    Each has a number and a short id; @2 or the id names it in other commands. Only the ends of the journals are read.
+    """
+    from perdure.adapters.journal import SessionStore, short_ids
 
     place = home()
-    found = SessionStore(place).list(project)
-    if is_json:
-        for info in found:
-            out_json(_data(info))
+    store, matches = SessionStore(place), matching(grep)
+    earliest = None if since is None else moment_since(since)
+    everything = store.list()
+    numbers = {info.directory: number for number, info in enumerate(everything, 1)}
+    short = short_ids(info.id for info in everything)
+    found = [
+        info
+        for info in (everything if project is None else store.list(project))
+        if (earliest is None or info.modified >= earliest)
+        and matches("\n".join(filter(None, (info.id, info.title, info.last_prompt, info.project, *info.tags))))
+    ]
+    shown = found[: limit or (len(found) if json else _MOST_SHOWN)]
+    if json:
+        for info in shown:
+            out_json({**_data(info), "short": short[info.id], "number": numbers[info.directory]})
         return
     if not found:
-        where = f"for {project}" if project is not None else f"in {place}"
-        out(f"no sessions {where}")
+        if everything and (since, grep) != (None, None):
+            out("no session matches")
+        else:
+            out(f"no sessions {f'for {project}' if project is not None else f'in {place}'}")
         return
     rows = [
         (
-            cut(info.id, 36),
+            f"@{numbers[info.directory]}",
+            short[info.id],
             moment(info.modified),
             info.messages,
             size(info.bytes),
             cut(info.title or info.last_prompt or info.problem or "", 60),
             cut(_short(info.project), 40),
         )
-        for info in found
+        for info in shown
     ]
-    table(("session", "last written", "messages", "size", "title or last prompt", "project"), rows)
+    table(("", "session", "last written", "messages", "size", "title or last prompt", "project"), rows)
+    if len(shown) < len(found):
+        out(f"\n{len(found) - len(shown):,} more: --limit {len(found)} shows all, --since and --grep fewer")
     if problems := [info for info in found if info.problem]:
         out(f"\n{plural(len(problems), 'session')} with problems: `perdure doctor` tells more")
 

@@ -6,7 +6,7 @@ from perdure.adapters.journal.journal import Durability, FileJournal
 from perdure.adapters.journal.lock import LockHolder, SessionLock, read_holder
 from perdure.adapters.journal.reading import verify, verify_and_scan
 from perdure.adapters.journal.repair import BlobProblem, blob_problems, originals
-from perdure.adapters.journal.store import SessionFiles, SessionInfo, SessionStore, fork, slug_of
+from perdure.adapters.journal.store import SessionFiles, SessionInfo, SessionStore, fork, short_ids, slug_of
 
 __all__ = [
     "DISK",
@@ -24,6 +24,7 @@ __all__ = [
     "fork",
     "originals",
     "read_holder",
+    "short_ids",
     "slug_of",
     "verify",
     "verify_and_scan",

@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import unicodedata
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -194,6 +194,8 @@ SLUG_CHARS = 200
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _SHOWN = 5
+_SHORT_CHARS = 6
+OWN = "session-"  # how the ids that we make begin
 _NOT_SESSIONS = frozenset({MEMORY})  # what else stands in a project's folder (MEM-1)
 
 
@@ -305,8 +307,19 @@ class SessionStore:
         found = [describe(directory / JOURNAL) for directory in self.directories(project)]
         return tuple(sorted(found, key=lambda info: (info.modified, info.id), reverse=True))
 
+    def newest(self, project: str | Path | None = None) -> tuple[Path, ...]:
+        """The directories of all sessions, or those of a project, last written first."""
+        found = []
+        for directory in self.directories(project):
+            with contextlib.suppress(OSError):
+                found.append(((directory / JOURNAL).stat().st_mtime, directory.name, directory))
+        return tuple(directory for _, _, directory in sorted(found, reverse=True))
+
     def locate(self, reference: str | Path) -> Path:
-        """The directory of a session, by its id, a beginning that no other id has, or a path to it or its journal."""
+        """The directory of a session, by its id, a part of it that no other id has, or a path to it or its journal.
+
+        An id that begins with the part is meant before one that only holds it (CLI-6).
+        """
         text = os.fspath(reference)
         if isinstance(reference, Path) or os.sep in text or text.endswith(".jsonl"):
             path = Path(text)
@@ -314,10 +327,8 @@ class SessionStore:
             if not (directory / JOURNAL).is_file():
                 raise SessionNotFound(f"{path}: there is no session here")
             return directory.resolve()
-        named = [d for d in self.directories(None) if d.name.startswith(text)] if text else []
-        named = named or [d for d in self._through_gateway() if text and d.name.startswith(text)]
-        exact = [d for d in named if d.name == text]
-        match exact or named:
+        named = _meant(text, self.directories(None)) or _meant(text, self._through_gateway())
+        match named:
             case [directory]:
                 return directory
             case []:
@@ -357,6 +368,28 @@ class SessionStore:
         projects = _folders(self._projects) if slug is None else [self._projects / slug]
         for folder in projects:
             yield from (d for d in _folders(folder) if _is_session(d.name))
+
+
+def _meant(text: str, directories: Iterable[Path]) -> list[Path]:
+    """The sessions that a part of an id names: the one that is called so, else those it begins, else those it is in."""
+    held = [directory for directory in directories if text and text in directory.name]
+    exact = [directory for directory in held if directory.name == text]
+    begun = [directory for directory in held if directory.name.removeprefix(OWN).startswith(text.removeprefix(OWN))]
+    return exact or begun or held
+
+
+def short_ids(ids: Iterable[str], *, only: Iterable[str] | None = None) -> dict[str, str]:
+    """For each id, or `only` some, a part of it that no other one holds, short enough to be typed (CLI-6).
+
+    Our own ids begin with the time, which those of a day share: their end is taken. Of others it is the beginning.
+    """
+    names = tuple(ids)
+    found = {}
+    for name in names if only is None else only:
+        rest = name.removeprefix(OWN)
+        parts = (rest[-n:] if rest != name else rest[:n] for n in range(_SHORT_CHARS, len(rest)))
+        found[name] = next((part for part in parts if sum(part in other for other in names) == 1), name)
+    return found
 
 
 def _is_text(path: str) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from perdure.adapters.extras import install
 from perdure.context.failures import ErrorResponse, classify
 from perdure.context.replies import (
     BlockDone,
@@ -318,7 +319,7 @@ def _sdk() -> Any:
     try:
         import anthropic
     except ImportError as e:
-        raise BadSetting("models of Anthropic need the extra: pip install 'perdure[anthropic]'") from e
+        raise BadSetting(f"models of Anthropic need another package: {install('anthropic')}") from e
     return anthropic
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from perdure.adapters.extras import install
 from perdure.adapters.providers.anthropic import retry_after, transport_errors, with_model_name
 from perdure.context.failures import ErrorResponse, classify
 from perdure.context.replies import (
@@ -418,7 +419,7 @@ def _sdk() -> Any:
     try:
         import openai
     except ImportError as e:
-        raise BadSetting("models of OpenAI and compatible servers need the extra: pip install 'perdure[openai]'") from e
+        raise BadSetting(f"models of OpenAI and compatible servers need another package: {install('openai')}") from e
     return openai
 
 

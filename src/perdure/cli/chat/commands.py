@@ -12,6 +12,7 @@ from perdure.adapters.config import UnusableValue, nearest, parse_setting
 from perdure.adapters.journal import SessionStore
 from perdure.agent.permissions import Mode
 from perdure.cli.output import Cell, cut, plural, table, tokens, usd
+from perdure.cli.words import compaction_failure
 from perdure.compaction.from_notes import CURSOR
 from perdure.engine.compact import CompactionSuccess, compact, uncompact
 from perdure.engine.notes import SessionNotes, read_notes_file
@@ -130,7 +131,7 @@ async def compact_command(chat: Chat, focus: str) -> None:
     session = chat.agent.session
     outcome = await compact(session, trigger="manual", focus=focus)
     if not isinstance(outcome, CompactionSuccess):
-        chat.screen.line(f"not compacted: {outcome.reason}; the session is as it was", "yellow")
+        chat.screen.line(f"not compacted: {compaction_failure(outcome.reason)}; nothing was changed", "yellow")
 
 
 async def autocompact_command(chat: Chat, argument: str) -> None:

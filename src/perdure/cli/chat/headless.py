@@ -14,6 +14,7 @@ from perdure.agent.progress import AgentProgress, PermissionRefused, RunResult, 
 from perdure.cli.chat.screen import plain, telling
 from perdure.cli.chat.talk import Spending, close_session, work
 from perdure.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, note, out, out_json
+from perdure.cli.words import permission_advice, shown_error
 from perdure.context.replies import TextDelta
 from perdure.errors import BadSetting, PerdureError
 
@@ -44,8 +45,8 @@ class RunOutput:
                 out_json(data)
                 sys.stdout.flush()
         elif isinstance(progress, PermissionRefused):
-            why = progress.decision.why or progress.decision.by
-            note(f"{progress.tool} was refused: {why}; allow it with {_ALLOW}")
+            why, advice = progress.decision.why or progress.decision.by, permission_advice(progress)
+            note(f"{progress.tool} was refused: {why}{'; ' if advice else ''}{advice}")
 
     def emit(self, event: Event) -> None:
         """`ports.Sink`."""
@@ -56,9 +57,6 @@ class RunOutput:
 
     def tell(self, line: str) -> None:
         out_json({"type": "note", "text": line}) if self.is_json else note(line)
-
-
-_ALLOW = "--set permission_allow='TOOL(PATTERN)', or --mode accept_edits"
 
 
 def _progress_data(progress: AgentProgress) -> dict[str, Any] | None:
@@ -103,7 +101,7 @@ async def run(factory: AgentFactory, prompt: str, *, resume: str | None, last: b
         said = await _until_done(agent, factory, prompt, lines)
     except PerdureError as e:
         if is_json:
-            out_json({"type": "end", "session": agent.session.id, "stopped": "failed", "error": str(e)})
+            out_json({"type": "end", "session": agent.session.id, "stopped": "failed", "error": shown_error(e)})
         raise
     finally:
         await close_session(agent, factory.home)

@@ -17,7 +17,7 @@ from perdure.adapters.machine.repositories import trust_root
 from perdure.adapters.providers.connect import OFFLINE, default_names
 from perdure.adapters.providers.offline import DemonstrationModel
 from perdure.agent.loop import AgentLoop, AgentOptions
-from perdure.cli.arguments import configured, located
+from perdure.cli.arguments import configured, last_session, located
 from perdure.context.models import model_spec
 from perdure.engine.models import JobModels
 from perdure.engine.session import Services
@@ -47,6 +47,11 @@ class AgentFactory:
     ask: Ask | None = None
     on_progress: OnProgress | None = None
     also: Sink | None = None
+
+    @property
+    def is_demonstration(self) -> bool:
+        """Whether no language model answers."""
+        return isinstance(self.models.main[0], DemonstrationModel)
 
     @property
     def home(self) -> Path:
@@ -83,12 +88,7 @@ class AgentFactory:
         """The directory of the session to continue; None for a new one. Raises `SessionNotFound`."""
         if reference is not None:
             return located(reference)
-        if not last:
-            return None
-        found = SessionStore(self.home).list(self.project)
-        if not found:
-            raise SessionNotFound(f"{self.project}: no session in this folder yet; `perdure chat` starts one")
-        return found[0].directory
+        return last_session(SessionStore(self.home), self.project) if last else None
 
 
 @asynccontextmanager
@@ -139,7 +139,9 @@ async def _models(config: Config) -> tuple[JobModels, tuple[str, ...]]:
     if models.main[0].about.id == OFFLINE:
         models = replace(models, main=(DemonstrationModel(),))
         told.append(
-            "no language model is set up, and no model server answers on this machine: this is a demonstration. "
+            "a demonstration, without a language model"
+            if OFFLINE in settings.main_models
+            else "no language model is set up, and no model server answers on this machine: this is a demonstration. "
             "Set ANTHROPIC_API_KEY or OPENAI_API_KEY, or name one: --model ollama:qwen3"
         )
     async with anyio.create_task_group() as tasks:

@@ -18,6 +18,7 @@ from perdure.agent.progress import (
     ToolStarted,
 )
 from perdure.cli.output import cut, is_fancy
+from perdure.cli.words import compaction_failure, model_reason
 from perdure.context.replies import ReplyStarted, TextDelta, ThinkingDelta
 from perdure.events import (
     AnswerInterrupted,
@@ -248,9 +249,9 @@ def telling(event: Event) -> tuple[str, str] | None:
                 _LOOK,
             )
         case CompactionAttemptFailed(strategy="full"):
-            return f"the model's record was not taken: {event.reason}", _WARN
+            return f"the model's record was not used: {compaction_failure(event.reason)}", _WARN
         case CompactionBlocked():
-            return f"a hook didn't want the compaction: {event.hook}", _WARN
+            return f"a hook refused the compaction: {event.hook}", _WARN
         case CompactionRequested(is_accepted=True):
             return "the model asked for a compaction; it comes when no work is open", _LOOK
         case ResultsCleared():
@@ -258,11 +259,14 @@ def telling(event: Event) -> tuple[str, str] | None:
         case PromptCutByServer():
             return _cut_by_server(event), _WARN
         case WindowLearned():
-            return f"the window of {event.model} is {event.window_tokens:,} tokens ({event.reason})", _LOOK
+            return (
+                f"the window of {event.model} is {event.window_tokens:,} tokens ({model_reason(event.reason)})",
+                _LOOK,
+            )
         case RetryWaited():
-            return f"{event.model}: {event.reason}; trying again in {event.seconds:.0f} s", _WARN
+            return f"{event.model}: {model_reason(event.reason)}; trying again in {event.seconds:.0f} s", _WARN
         case ModelFellBack():
-            return f"{event.job}: going on with {event.model} ({event.reason})", _WARN
+            return f"{event.job}: continuing with {event.model}, as {model_reason(event.reason)}", _WARN
         case _:
             return _of_rarer(event)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 
+from perdure.adapters.extras import install
 from perdure.adapters.journal import SessionStore
 from perdure.adapters.journal.store import PROJECTS, slug_of
 from perdure.adapters.sinks import TeeSink
@@ -28,6 +29,7 @@ from perdure.cli.chat.reading import (
 )
 from perdure.cli.chat.screen import Screen, call_summary, edit_diff, plain
 from perdure.cli.output import EXIT_INTERRUPTED, EXIT_OK, note, usd
+from perdure.cli.words import shown_error
 from perdure.context.policy import low_line, percent_left
 from perdure.errors import BadSetting, ModelGaveUp, PerdureError
 from perdure.events import Event, ModelCalled
@@ -82,7 +84,7 @@ class Chat:
         except UserInterrupt:
             self.screen.line(_ENDS["interrupted"], "yellow")
         except PerdureError as e:
-            self.screen.line(str(e), "red")
+            self.screen.line(shown_error(e), "red")
         except BrokenPipeError:  # nobody sees what is shown any more
             raise
         except OSError as e:
@@ -187,7 +189,7 @@ def _reader(factory: AgentFactory) -> PromptReader:
     try:
         return EditorReader(history, {name: what for name, (_, what) in COMMANDS.items()}, factory.project)
     except ImportError:
-        note("without prompt_toolkit lines are plain: pip install 'perdure[chat]' brings editing and history")
+        note(f"lines can't be edited here, as prompt_toolkit is missing: {install('chat')} adds editing and history")
         return PlainReader()
 
 
@@ -218,7 +220,7 @@ async def work(agent: AgentLoop, factory: AgentFactory, prompt: str | None, tell
             if at + 1 >= len(models):
                 raise
             agent.model, prompt = models[at + 1], None
-            tell(f"{e}; going on with {agent.model.about.id}")
+            tell(f"{shown_error(e)}; continuing with {agent.model.about.id}")
 
 
 async def ask(screen: Screen, reader: PromptReader, asked: PermissionQuestion) -> Allow | Deny:
