@@ -304,7 +304,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "provider_compaction": "have the provider summarise before we do, where it offers that",
         "offload": "keep large tool results in a file, and show the model their beginning",
         "result_limit_chars": "the longest tool result that stays whole, in characters",
-        "result_limits_chars": "the same for single tools, by their names",
+        "result_limits_chars": "the same for single tools, by their names, in characters",
         "message_limit_bytes": "the most bytes of tool results in one message",
         "preview_chars": "how much of a large result is shown, in characters",
         "offload_exempt_tools": "tools whose results always stay whole",
@@ -409,3 +409,8 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "durability": "commit waits until each record is on disk; process leaves that to the system",
     },
 }
+
+
+def description(name: str) -> str:
+    """What a setting does, in a line."""
+    return next(group[name] for group in DESCRIPTIONS.values() if name in group)

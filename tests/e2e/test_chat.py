@@ -392,7 +392,7 @@ def test_without_a_key_it_says_what_it_is_and_shows_the_tools(folder: Path, env:
     del env["ANTHROPIC_API_KEY"]
     given = "hello\nread a.txt\n/context\n"
     done = command("chat", "--model", "offline", cwd=folder, env=env, given=given)
-    assert done.returncode == 0 and "this is a demonstration" in done.stdout
+    assert done.returncode == 0 and "a demonstration, without a language model" in done.stdout
     assert "No language model is set up" in done.stdout and "* Read a.txt" in done.stdout
     assert "tool results" in done.stdout
 
@@ -438,7 +438,7 @@ def test_run_streams_what_happens_and_how_it_ended(folder: Path, env: dict[str, 
     [
         (("run", " "), 2, "the prompt is empty"),
         (("run", "x", "--resume", "nope", "--model", "offline"), 3, "nope"),
-        (("run", "x", "--last", "--model", "offline"), 3, "no session here yet"),
+        (("run", "x", "--last", "--model", "offline"), 3, "no session in this folder yet"),
         (("run", "x", "--fork"), 2, "--fork: which session?"),
         (("run", "x", "--mode", "wild"), 2, "permission_mode"),
         (("run", "x", "--model", "wild"), 2, "names no model"),
@@ -479,7 +479,7 @@ def test_a_second_model_takes_over_when_the_first_gives_up(folder: Path, env: di
     with served(["From the second."]) as server:
         names = f"{server.name}/nothing,{server.name}"
         done = command("run", "x", "--set", f"main_models={names}", *ALONE, cwd=folder, env=env)
-        assert (done.returncode, done.stdout) == (0, "From the second.\n") and "going on with" in done.stderr
+        assert (done.returncode, done.stdout) == (0, "From the second.\n") and "continuing with" in done.stderr
 
 
 # --- init ------------------------------------------------------------------------------------------------------------

@@ -371,13 +371,15 @@ def test_config_names_the_source_of_each_value(run: Any, place: Path, monkeypatc
     ran = run("config", "--json", "--set", "preview_chars=10")
     (data,) = ran.json
     settings = data["settings"]
-    assert settings["snip"] == {"value": False, "source": f"user file {place / 'home' / 'config.toml'}"}
-    assert settings["auto_compact"] == {"value": False, "source": "environment DISABLE_AUTO_COMPACT"}
+    assert settings["snip"]["value"] is False
+    assert settings["snip"]["source"] == f"user file {place / 'home' / 'config.toml'}"
+    assert settings["auto_compact"]["source"] == "environment DISABLE_AUTO_COMPACT"
     assert settings["preview_chars"]["source"] == "flag --set preview_chars"
     assert settings["collapse"]["source"] == "default"
     assert "auto_compact_percent" in ran.err and len(data["warnings"]) == 1
     assert run("config", "snip").out.startswith("false  (from: user file ")
-    assert "collapse" not in run("config", "--changed").out
+    assert "what led nowhere" in run("config", "snip").out and "what led nowhere" in settings["snip"]["description"]
+    assert "\n  collapse " in run("config").out and "\n  collapse " not in run("config", "--changed").out
 
 
 def test_an_unusable_setting_is_one_line(run: Any, place: Path) -> None:

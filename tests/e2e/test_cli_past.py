@@ -225,7 +225,7 @@ def test_a_record_from_a_file_has_to_pass_the_test(
     (place / "huge.md").write_text("word " * 2_000_000)
     assert run("compact", ours, "--summary", "huge.md") == 1 and "not compacted" in run.err
     monkeypatch.setattr("sys.stdin", io.StringIO("  "))
-    assert run("compact", ours, "--summary", "-") == 1 and "empty" in run.err
+    assert run("compact", ours, "--summary", "-") == 1 and "holds no text" in run.err
     assert run.json("compact", ours, "--summary", "good.md")[0]["strategy"] == "supplied"
     assert run("compact", ours, "--summary", "good.md", "--edit") == 2
 

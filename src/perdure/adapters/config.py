@@ -280,10 +280,16 @@ class Config:
 
 
 def home_of(environ: Mapping[str, str]) -> Path:
-    """Where Perdure keeps its own: `$PERDURE_HOME`, or `.perdure` in the user's home directory (0.1: `.holdfast`)."""
+    """Where Perdure keeps its own: `$PERDURE_HOME`, or `.perdure` in the user's home directory (0.1: `.holdfast`).
+
+    Raises:
+        BadSetting: There is no home directory.
+    """
     given = next(filter(None, map(environ.get, former.variables([HOME]))), None)
     if given:
         return Path(given).expanduser().absolute()
+    if environ.get("HOME") == "":
+        raise BadSetting("HOME is empty: set it, or set PERDURE_HOME to a folder for sessions and settings")
     return former.folder_in(Path(environ["HOME"]) if environ.get("HOME") else Path.home())
 
 

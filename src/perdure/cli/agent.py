@@ -97,7 +97,7 @@ def run(
     sets: Sets = None,
     json: Json = False,
 ) -> None:
-    """Have the agent work on one prompt, without asking anybody.
+    """Have the agent work on one prompt, without questions.
 
     What the permissions don't allow is refused. The exit code is 0 when the work is done, 1 when it failed or was cut
     short, 130 when it was interrupted. With --json everything that happens is a line, and the last one says how it

@@ -43,9 +43,10 @@ def live(
     calls: Annotated[int, typer.Option(min=1, metavar="N", help="Compare N calls on either side of each.")] = 20,
     json: Json = False,
 ) -> None:
-    """Measure how much is read and run again after the compactions in your logs.
+    """Measure what agents do again after compactions.
 
-    Compared with as many calls right before them: agents repeat themselves without a compaction, too.
+    How much is read and run again after the compactions in your logs, compared with as many calls right before them:
+    agents repeat themselves without a compaction, too.
     """
 
     from perdure.cli.replay import found_files
@@ -127,7 +128,7 @@ def fidelity(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.")] = False,
     json: Json = False,
 ) -> None:
-    """Measure what a compaction keeps of what the agent needed afterwards.
+    """Measure what compactions keep of what was needed later.
 
     Cuts recorded sessions, compacts what came before, and looks for what came up after. Nothing leaves this machine,
     but for what a judge is asked. The exit code is 1 when a gate isn't met.
@@ -204,9 +205,9 @@ def retrieval(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Measure how well and how fast memories, turns and sessions are found.
+    """Measure how well and how fast things are found.
 
-    Several rankers over one file of questions with evidence; docs/retrieval.md has its form.
+    Memories, turns or sessions, by several rankers, with one file of questions; docs/retrieval.md has its form.
     """
     from perdure.lab.bench import retrieval
     from perdure.lab.bench import retrieval as questions

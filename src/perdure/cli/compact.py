@@ -289,7 +289,7 @@ def pin(
     sets: Sets = None,
     json: Json = False,
 ) -> None:
-    """Pin a text, so that it survives every compaction word for word.
+    """Pin a text: it survives every compaction word for word.
 
     Pins share a budget (the setting pins_tokens), which shrinks with the window; a pin that doesn't fit is refused.
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli.arguments import Force, Json, Sets, configured, examples, family, home
+from perdure.cli.arguments import Force, Json, Sets, complete_settings, configured, examples, family, home
 from perdure.cli.output import clean, cut, out, out_json, table
 from perdure.errors import BadSetting
 
@@ -25,53 +25,47 @@ _HEAD = {
     True: "# Perdure: settings for this project, over each person's own. Models, permissions, paths and the like are\n"
     "# each person's, and not taken from here. A line without # in front holds; `perdure config` shows all.",
 }
-# The settings that are changed most: a heading, then names with what they do.
+# The settings that are changed most: a heading, then names, each with an example where its default tells little.
 SECTIONS: Mapping[str, Mapping[str, str]] = {
-    "Models: provider:model[@URL][#KEY]; keys stay in the environment (docs/models.md)": {
-        "main_models": 'who answers, then who is asked next: ["anthropic:claude-sonnet-5-5", "ollama:qwen3"]',
-        "summarizer_models": 'who writes records when the context is compacted; ["offline"]: code does it',
-        "notes_models": "who keeps the session's notes",
-        "window_tokens": "the model's window, where neither server nor table know it: 131_072",
+    "Models: keys stay in the environment (docs/models.md)": {
+        "main_models": '["anthropic:claude-sonnet-5-5", "ollama:qwen3"]',
+        "summarizer_models": '["offline"]',
+        "notes_models": "",
+        "window_tokens": "131_072",
     },
-    "Compaction (docs/compaction.md)": {
-        "auto_compact": "make room by itself before the window is full",
-        "auto_compact_window": "count with a smaller window than the model has: 200_000",
-    },
+    "Compaction (docs/compaction.md)": {"auto_compact": "", "auto_compact_window": "200_000"},
     "The agent (docs/agent.md)": {
-        "permission_mode": "default, accept_edits, plan or bypass",
-        "permission_allow": 'what needs no question: ["Bash(git status:*)", "Edit(src/**)"]',
-        "permission_ask": "what is asked for in any mode",
-        "permission_deny": 'what is never done: ["Read(.env)", "Bash(git push:*)"]',
-        "agent_turns": "calls of the model for one prompt",
+        "permission_mode": "",
+        "permission_allow": '["Bash(git status:*)", "Edit(src/**)"]',
+        "permission_ask": "",
+        "permission_deny": '["Read(.env)", "Bash(git push:*)"]',
+        "agent_turns": "",
     },
-    "Memory, notes, instructions": {
-        "memory": "remember across sessions",
-        "memory_mode": "what agents may write: off, read-only, ask or auto",
-        "notes": "keep notes of each session",
-        "instructions_agents_md": "read AGENTS.md beside CLAUDE.md",
-    },
-    "Privacy": {
-        "redact_at_ingest": "keep secrets out of the journal, too",
-        "events": 'where events go: ["log", "jsonl:PATH", "otel"]',
-    },
+    "Memory, notes, instructions": {"memory": "", "memory_mode": "", "notes": "", "instructions_agents_md": ""},
+    "Privacy": {"redact_at_ingest": "", "events": '["log", "jsonl:PATH"]'},
 }
 
 
 @app.command(
-    epilog=examples(
-        "perdure config", "perdure config --changed", "perdure config pins_tokens", "perdure config window --json"
-    )
+    epilog=examples("perdure config", "perdure config --changed", "perdure config pins_tokens", "perdure config --json")
 )
 def config(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this setting.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Only this setting.", autocompletion=complete_settings)
+    ] = None,
     *,
     sets: Sets = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only what differs from the defaults.")] = False,
     json: Json = False,
 ) -> None:
-    """Show every setting and where it came from."""
+    """Show every setting: its value, its source, what it does.
+
+    Settings are changed in the config file that init writes, by variables such as PERDURE_PINS_TOKENS, or for one
+    command by --set.
+    """
 
     from perdure.adapters.config import NAMES, nearest
+    from perdure.settings import DESCRIPTIONS, description
 
     config = configured(sets or ())
     if name is not None:
@@ -86,17 +80,24 @@ def config(
         return
     if name is not None and names:
         out(f"{_value(config.values[name].value)}  (from: {clean(config.values[name].source)})")
+        out(description(name))
         return
-    table(
-        ("setting", "value", "from"),
-        [(n, cut(_value(config.values[n].value), 60), config.values[n].source) for n in names],
-    )
+    for heading, group in DESCRIPTIONS.items():
+        rows = [
+            (one, cut(_value(config.values[one].value), 40), _source(config.values[one].source), what)
+            for one, what in group.items()
+            if one in names
+        ]
+        if rows:
+            out(heading)
+            table(("setting", "value", "from", "what it does"), rows, indent="  ")
+            out()
     for model in config.models:
         told = ", ".join(f"{key} {_value(value)}" for key, value in _changed(model).items())
         out(f"model {clean(model.prefix)}: {told or 'as in the table'}")
     folder = config.folder
     state = "trusted" if folder.is_trusted else "not trusted"
-    out(f"\nthe folder {clean(str(folder.root))} is {state} ({clean(folder.why)})")
+    out(f"the folder {clean(str(folder.root))} is {state} ({clean(folder.why)})")
     if config.unapproved:
         out(f"not used, as it isn't trusted: {clean(', '.join(config.unapproved))}")
     for warning in config.warnings:
@@ -105,7 +106,12 @@ def config(
 
 
 def _data(config: Config, names: list[str], *, is_whole: bool) -> dict[str, Any]:
-    data: dict[str, Any] = {n: {"value": config.values[n].value, "source": config.values[n].source} for n in names}
+    from perdure.settings import description
+
+    data: dict[str, Any] = {
+        n: {"value": config.values[n].value, "source": config.values[n].source, "description": description(n)}
+        for n in names
+    }
     if not is_whole:
         return data
     return {
@@ -121,6 +127,11 @@ def _data(config: Config, names: list[str], *, is_whole: bool) -> dict[str, Any]
         "files": [str(path) for path in config.files],
         "warnings": [{"name": warning.name, "reason": warning.reason} for warning in config.warnings],
     }
+
+
+def _source(source: str) -> str:
+    """Where a value is from; nothing for a default, which most are."""
+    return "" if source == "default" else source
 
 
 def _changed(model: ModelSpec) -> dict[str, Any]:
@@ -155,7 +166,10 @@ def init(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Write a config file with the settings that are changed most, each with what it does."""
+    """Write a config file to start from.
+
+    It has the settings that are changed most, each with what it does.
+    """
 
     from perdure.adapters.journal.disk import DISK, make_private, write_new
     from perdure.adapters.machine.trust import CONFIG
@@ -182,26 +196,23 @@ def init(
 
 
 def template(*, is_project: bool) -> str:
-    """The file's text: all settings commented out, with their defaults."""
-
+    """The file's text: all settings commented out, with their defaults or examples."""
     from perdure.adapters.config import ALLOWED
-    from perdure.settings import Settings
+    from perdure.settings import Settings, description
 
     defaults, lines = Settings(), [_HEAD[is_project]]
     for heading, names in SECTIONS.items():
-        offered = {name: what for name, what in names.items() if name in ALLOWED or not is_project}
+        offered = {name: example for name, example in names.items() if name in ALLOWED or not is_project}
         lines += ["", f"# --- {heading}"] if offered else []
-        for name, what in offered.items():
-            lines += [f"# {what}", f"#{name} = {_toml(getattr(defaults, name))}"]
+        for name, example in offered.items():
+            lines += [f"# {description(name)}", f"#{name} = {example or _toml(getattr(defaults, name))}"]
     return "\n".join(lines) + "\n"
 
 
 def _toml(value: object) -> str:
-    """A default as TOML; what is unset has no value there, so a telling one stands for it."""
+    """A default as TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
         return "[" + ", ".join(f'"{one}"' for one in value) + "]"
-    if value is None:
-        return "200_000"
     return f'"{value}"' if isinstance(value, str) else str(value)

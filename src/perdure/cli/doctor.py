@@ -5,6 +5,7 @@ CLI-3, REL-1, SES-1, ENG-3, ENG-4.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -86,7 +87,7 @@ def _check_all(place: Path, repairs: bool) -> Iterator[Finding]:
     for folder in (place, trust_root(Path.cwd()) / FORMER_FOLDER):
         yield from _former(folder, repairs)
     place = home()  # it may have its new name by now
-    yield from _home(place)
+    yield from _home(place, repairs)
     if place.is_dir():
         yield _storage(place)
     yield from _sessions(list(_journals(place)), repairs)
@@ -196,7 +197,7 @@ def _former(folder: Path, repairs: bool) -> Iterator[Finding]:
     yield Finding("0.1", "ok", f"{folder} is {now} now")
 
 
-def _home(place: Path) -> Iterator[Finding]:
+def _home(place: Path, repairs: bool) -> Iterator[Finding]:
     if not place.exists():
         first = next(parent for parent in place.absolute().parents if parent.exists())
         if first.is_dir() and os.access(first, os.W_OK | os.X_OK) and not _is_virtual(first):
@@ -207,6 +208,10 @@ def _home(place: Path) -> Iterator[Finding]:
     if not place.is_dir():
         yield Finding("home", "problem", f"{place}: is no folder; set PERDURE_HOME to one")
         return
+    if repairs and _too_open(place) is not None:
+        with contextlib.suppress(OSError):
+            place.chmod(0o700)
+            yield Finding("home", "note", f"repaired: {place} closed to other users")
     if (trouble := _too_open(place)) is not None:
         yield Finding("home", "problem", trouble)
     else:
@@ -412,8 +417,10 @@ def repaired(journal: Path) -> Iterator[Finding]:
             yield from anyio.run(_restored, journal.parent, name)
         if scan is not None and (troubles := blob_problems(FileBlobs(journal.parent / "blobs"), scan)):
             yield from anyio.run(_repair_blobs, journal.parent, name, originals(scan, troubles), troubles)
-        if closed := sum(map(_made_private, (journal.parent, *journal.parent.rglob("*")))):
-            yield Finding(name, "note", f"repaired: {plural(closed, 'file')} closed to others")
+        closed = Counter(_kind(path, journal.parent) for path in _made_private(journal.parent))
+        if closed:
+            what = " and ".join(plural(count, kind) for kind, count in closed.items())
+            yield Finding(name, "note", f"repaired: {what} closed to other users")
     except SessionBusy as e:
         yield Finding(name, "note", f"not repaired: {e}")
     except PerdureError as e:
@@ -473,10 +480,19 @@ async def _repair_blobs(
     return told
 
 
-def _made_private(path: Path) -> bool:
-    about = path.lstat()
-    mode = stat.S_IMODE(about.st_mode)
-    if os.name != "posix" or stat.S_ISLNK(about.st_mode) or not mode & 0o077:
-        return False
-    path.chmod(mode & ~0o077)
-    return True
+def _made_private(folder: Path) -> Iterator[Path]:
+    """Take a folder and what is in it from the eyes of others; gives what was open to them."""
+    for path in (folder, *folder.rglob("*")):
+        about = path.lstat()
+        mode = stat.S_IMODE(about.st_mode)
+        if os.name == "posix" and not stat.S_ISLNK(about.st_mode) and mode & 0o077:
+            path.chmod(mode & ~0o077)
+            yield path
+
+
+def _kind(path: Path, session: Path) -> str:
+    from perdure.adapters.checkpoints.log import FOLDER as CHECKPOINTS
+
+    if path.is_dir():
+        return "folder"
+    return "checkpoint file" if (session / CHECKPOINTS) in path.parents else "file"

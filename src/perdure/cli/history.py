@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli.arguments import Json, SessionName, Sets, configured, examples, family, located
+from perdure.cli.arguments import Json, SessionName, Sets, configured, examples, family, located, short_name
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, clean, iso, moment, note, out, out_json, plural, table
 from perdure.errors import BadSetting, RewindRefused, SessionNotFound
 
@@ -131,7 +131,9 @@ def _shown_data(shown: RecalledText) -> dict[str, Any]:
     )
 )
 def search(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="Words; those that stand together count together.")],
+    query: Annotated[
+        list[str], typer.Argument(metavar="WORD...", help="Words; those that stand together count together.")
+    ],
     *,
     session: Annotated[str | None, typer.Option(metavar="SESSION", help="Only this session.")] = None,
     project: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Another project than this folder's.")] = None,
@@ -155,7 +157,7 @@ def search(
     if rebuild:
         note(f"rebuilt the index: {plural(StoreArchive(config.home).rebuild(), 'piece')}")
     archive, sessions = _archive(session, project, is_all, config.home)
-    found = anyio.run(lambda: archive.search(query, limit=limit, sessions=sessions))
+    found = anyio.run(lambda: archive.search(" ".join(query), limit=limit, sessions=sessions))
     if found.note:
         note(found.note)
     if json:
@@ -238,7 +240,7 @@ def rewind(
     sets: Sets = None,
     json: Json = False,
 ) -> None:
-    """Go back to before a prompt: the files, the conversation, or both.
+    """Go back to before a prompt: files, conversation or both.
 
     Either all files are put back or none. What is there now is saved first, so --undo brings it back.
     """
@@ -256,11 +258,12 @@ def rewind(
     if to is not None and to.startswith("-") and not to[1:].isdigit():
         raise BadSetting(f"{to}: no such option")
     what: What = "code" if code else "conversation" if conversation else "both"
-    done = anyio.run(_rewound, located(session), configured(sets or ()), to, what, force, dry_run)
+    directory = located(session)
+    done = anyio.run(_rewound, directory, configured(sets or ()), to, what, force, dry_run)
     if json:
         out_json(_rewind_data(done, to, is_dry=dry_run))
     else:
-        _show_rewind(done, to, is_dry=dry_run)
+        _show_rewind(done, to, short_name(directory), is_dry=dry_run)
 
 
 async def _rewound(
@@ -327,7 +330,7 @@ def _refused(text: str, code: int = EXIT_USAGE) -> int:
     return code
 
 
-def _show_rewind(done: RewindResult, to: str | None, *, is_dry: bool) -> None:
+def _show_rewind(done: RewindResult, to: str | None, session: str, *, is_dry: bool) -> None:
     would = "would go" if is_dry else "went"
     if done.files is not None:
         _show_files(done.files, is_dry=is_dry)
@@ -336,7 +339,7 @@ def _show_rewind(done: RewindResult, to: str | None, *, is_dry: bool) -> None:
     if done.prompt and done.is_conversation and to is not None:
         out("\nthe prompt, to be edited:\n" + "\n".join(clean(line) for line in done.prompt.splitlines()))
     if to is not None and not is_dry:
-        out("\nundo it with `perdure rewind SESSION --undo`")
+        out(f"\nundo it with `perdure rewind {session} --undo`")
 
 
 def _show_files(files: FileRewind, *, is_dry: bool) -> None:

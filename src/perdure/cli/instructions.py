@@ -167,6 +167,10 @@ def _report(config: Config, fitted: tuple[FittedFile, ...], skipped: list[Skippe
     for one in fitted:
         for problem in one.file.problems:
             out(f"  {clean(one.file.path)}: {clean(problem)}")
-    if not config.settings.instructions:
-        source = config.values["instructions"].source
-        out(f"\nthe setting instructions is off (from: {clean(source)}): a session reads these files once it is on")
+    if config.settings.instructions:
+        return
+    source = config.values["instructions"].source
+    if source == "default":
+        out("\nchat and run read these files; the library and the gateway do once the setting instructions is true")
+    else:
+        out(f"\nno session reads these files: the setting instructions is false (from: {clean(source)})")

@@ -129,7 +129,7 @@ def opened_memories(config: Config, given: Path | None, *, is_user: bool) -> Mem
     )
 )
 def search(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="What you want to know, in your own words.")],
+    query: Annotated[list[str], typer.Argument(metavar="WORD...", help="What you want to know, in your own words.")],
     *,
     directory: Folder = None,
     user: User = False,
@@ -140,7 +140,7 @@ def search(
 
     Any directory of Markdown files will do; nothing is written into it.
     """
-    search_memories(query, configured(), directory=directory, is_user=user, limit=limit, is_json=json)
+    search_memories(" ".join(query), configured(), directory=directory, is_user=user, limit=limit, is_json=json)
 
 
 def search_memories(
@@ -427,7 +427,10 @@ def rm(
     user: User = False,
     json: Json = False,
 ) -> None:
-    """Remove a memory and its line in the index; undo brings both back."""
+    """Remove a memory, with its line in the index.
+
+    `memory undo` brings both back.
+    """
 
     import anyio
 
@@ -461,7 +464,7 @@ def undo(
     user: User = False,
     json: Json = False,
 ) -> None:
-    """Undo the last thing that was done to the memory, or one change.
+    """Undo the last change of the memory, or another one.
 
     An undo is a change, too, and can be undone by its id.
     """
@@ -572,9 +575,9 @@ def review(
     user: User = False,
     json: Json = False,
 ) -> None:
-    """Show the changes that wait for you as diffs, and decide on them.
+    """Decide on the changes that wait for you.
 
-    On a terminal, without a decision, it asks about each of them.
+    They are shown as diffs. On a terminal, without a decision, it asks about each of them.
     """
 
     import anyio

@@ -58,9 +58,9 @@ def replay(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Run recorded sessions through the engine, as if they were live.
+    """Run recorded sessions through the engine.
 
-    Shows where passes and compactions fire, what moves the cached prefix, and what it all costs.
+    As if they were live: shows where passes and compactions fire, what moves the cached prefix, and what it all costs.
     """
 
     from perdure.adapters.providers.connect import OFFLINE, connect
@@ -85,8 +85,12 @@ def replay(
             report(result)
         results.append(_kept(result))
     progress.clear()
-    if not json and len(results) > 1:
-        summary(results)
+    if len(results) > 1:
+        if json:
+            out_json({"verdict": verdict(results)})
+        else:
+            summary(results)
+            _show_verdict(verdict(results))
     if others:
         note(f"{plural(others, 'JSON file')} in the folders left out: no sessions in them")
     failed = [result for result in results if "error" in result]
@@ -120,6 +124,8 @@ def _kept(result: dict[str, Any]) -> dict[str, Any]:
     short = {name: result[name] for name in names if name in result}
     for name in ("compactions", "microcompactions", "offloads", "prefix_moves", "problems"):
         short[name] = len(result.get(name, ()))
+    if "error" not in result:
+        short["logged"] = {**result["logged"], "compactions": len(result["logged"]["compactions"])}
     return short
 
 
@@ -326,7 +332,7 @@ def _trouble(result: Result) -> None:
 
 
 def summary(results: Sequence[Result]) -> None:
-    """All sessions of a run, a row each, as `replaying` keeps them (counts for lists)."""
+    """All sessions of a run, a row each, as `_kept` leaves them (counts for lists)."""
     rows: list[tuple[str | int | float | None, ...]] = []
     for one in results:
         name = _end(one["file"], one.get("session"))
@@ -352,6 +358,53 @@ def summary(results: Sequence[Result]) -> None:
     turns = sum(one.get("turns", 0) for one in results)
     out(f"\n{plural(len(results), 'session')}, {plural(turns, 'turn')}, {failed} failed")
     _forks_of_all(results)
+
+
+def verdict(results: Sequence[Result]) -> Result | None:
+    """What the logs paid against ours, over the sessions where both are known; None when there are none (CLI-6)."""
+    both = [
+        one
+        for one in results
+        if "error" not in one and None not in (one["cost"]["usd"], one["logged"]["cost"]["usd"]) and _has_usage(one)
+    ]
+    if not both:
+        return None
+    ours, logged = [one["cost"] for one in both], [one["logged"]["cost"] for one in both]
+    return {
+        "sessions": len(both),
+        "of": len(results),
+        "paid_usd": round(sum(one["usd"] for one in logged), 6),
+        "ours_usd": round(sum(one["usd"] for one in ours), 6),
+        "compactions": sum(one["compactions"] for one in both),
+        "logged_compactions": sum(one["logged"]["compactions"] for one in both),
+        "cache_write_tokens": sum(one["cache_write"] for one in ours),
+        "logged_cache_write_tokens": sum(one["cache_write"] for one in logged),
+    }
+
+
+def _has_usage(result: Result) -> bool:
+    """Whether the log says what its calls took; without, it seems to have paid nothing."""
+    cost = result["logged"]["cost"]
+    return any(cost[name] for name in ("input", "cache_write", "cache_read"))
+
+
+def _show_verdict(found: Result | None) -> None:
+    if found is None:
+        out("\nno verdict on the price: none of these logs says what its calls took, of a model with a known price")
+        return
+    paid, ours = found["paid_usd"], found["ours_usd"]
+    change = f"{usd(abs(paid - ours))} ({100 * abs(paid - ours) / paid:.0f}%) {'less' if ours <= paid else 'more'}"
+    some = plural(found["sessions"], "session")
+    some = some if found["sessions"] == found["of"] else f"{found['sessions']} of {found['of']} sessions"
+    out(f"\nverdict on {some}: the logs paid {usd(paid)}; with Perdure the same calls cost {usd(ours)}, {change}")
+    bought = []
+    if found["compactions"] != found["logged_compactions"]:
+        bought.append(f"{plural(found['compactions'], 'compaction')} instead of {found['logged_compactions']:,}")
+    written, before = found["cache_write_tokens"], found["logged_cache_write_tokens"]
+    if written < before:
+        bought.append(f"{tokens(before - written)} tokens fewer written to the cache")
+    bought.append("whatever left the window can be recalled word for word")
+    out(f"what that buys: {', and '.join(bought) if len(bought) < 3 else ', '.join(bought)}")
 
 
 def _end(file: str, session: str | None) -> str:

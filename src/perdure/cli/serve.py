@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from perdure.adapters.config import Config
 
 app = family()
+_CLIENTS = {
+    "anthropic": ("ANTHROPIC_BASE_URL", "Claude Code and Anthropic SDKs"),
+    "openai": ("OPENAI_BASE_URL", "OpenAI SDKs and compatible clients"),
+}
 
 
 @app.command(
@@ -45,9 +49,7 @@ def serve(
     Point a client's base URL at it. Upstreams, tenants and limits are set under [gateway] in your config file, which
     is read again on SIGHUP.
     """
-
-    from perdure.adapters.machine.clock import SystemClock
-    from perdure.adapters.sinks import JsonlSink
+    import anyio
 
     try:
         from perdure.gateway.serving import serve as run_gateway
@@ -55,11 +57,12 @@ def serve(
         from perdure.adapters.extras import install
 
         raise BadSetting(f"the gateway needs another package ({e.name}): {install('gateway')}") from e
-    import anyio
-
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="perdure: %(message)s")
     sink = None
     if events is not None:
+        from perdure.adapters.machine.clock import SystemClock
+        from perdure.adapters.sinks import JsonlSink
+
         sink = JsonlSink(Path(events), SystemClock().now)
         if sink.problem:
             raise BadSetting(sink.problem)
@@ -70,7 +73,9 @@ def serve(
         return replace(config, gateway={**config.gateway, **given})
 
     async def run() -> None:
-        await run_gateway(read, os.environ, on_ready=lambda url: _ready(url, is_json=json), on_note=note, sink=sink)
+        await run_gateway(
+            read, os.environ, on_ready=lambda url: _ready(url, read(), is_json=json), on_note=note, sink=sink
+        )
 
     try:
         anyio.run(run, backend_options={"use_uvloop": sys.platform != "win32"})
@@ -79,11 +84,26 @@ def serve(
     raise typer.Exit(EXIT_OK)
 
 
-def _ready(url: str, *, is_json: bool) -> None:
+def _ready(url: str, config: Config, *, is_json: bool) -> None:
+    """Where it listens, and what clients can use there: only routes that there are."""
+    from perdure.gateway.config import from_config
+
+    gateway = from_config(config)
+    routes = {"default": gateway.default_route, **gateway.routes}
+    found = [
+        {"route": name, "protocol": protocol, "base_url": f"{base}{ending}", "upstream": gateway.upstreams[target].url}
+        for name, route in routes.items()
+        for base in [url if name == "default" else f"{url}/{name}"]
+        for protocol, target, ending in (("anthropic", route.anthropic, ""), ("openai", route.openai, "/v1"))
+        if target is not None
+    ]
     if is_json:
-        out_json({"event": "ready", "url": url})
+        out_json({"event": "ready", "url": url, "routes": found})
     else:
         out(f"Perdure listens on {url}")
-        out(f"  Anthropic SDKs and Claude Code: ANTHROPIC_BASE_URL={url}")
-        out(f"  OpenAI SDKs and compatible:     OPENAI_BASE_URL={url}/v1")
+        for one in found:
+            variable, who = _CLIENTS[one["protocol"]]
+            out(f"  {variable}={one['base_url']}  for {who}, to {one['upstream']}")
+        if not found:
+            out("  no route leads to an upstream yet: name one under [gateway.upstreams] in the config file")
     sys.stdout.flush()

@@ -199,7 +199,7 @@ def tag(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Add tags to a session or remove some; without either, show them."""
+    """Add tags to a session, remove some, or show them."""
 
     from perdure.transcript.records import Titled
 
@@ -245,7 +245,7 @@ def fork(
     title: Annotated[str | None, typer.Option(metavar="TITLE", help="What listings call the fork.")] = None,
     json: Json = False,
 ) -> None:
-    """Make a new session that continues this one, which stays as it is."""
+    """Copy a session; the copy can be continued on its own."""
 
     import anyio
 

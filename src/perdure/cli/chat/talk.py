@@ -16,6 +16,7 @@ from perdure.adapters.journal.store import PROJECTS, slug_of
 from perdure.adapters.sinks import TeeSink
 from perdure.agent.loop import AgentLoop
 from perdure.agent.progress import Allow, Deny, PermissionQuestion, RunResult
+from perdure.cli.arguments import short_name
 from perdure.cli.chat.commands import COMMANDS, is_command, run_chat_command
 from perdure.cli.chat.opening import AgentFactory
 from perdure.cli.chat.reading import (
@@ -152,7 +153,8 @@ async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: b
         finally:
             is_kept = await close_session(one.agent, factory.home)
         if is_kept:
-            screen.line(f"perdure resume {one.agent.session.id} continues this session", "dim")
+            name = short_name(SessionStore(factory.home).locate(one.agent.session.id))
+            screen.line(f"perdure resume {name} continues this session", "dim")
         return EXIT_INTERRUPTED if is_ended else EXIT_OK
 
 
