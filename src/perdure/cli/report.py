@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perdure.cli.arguments import Force, Json, OneOfFile, Output, Reference, Sets, configured, examples, family
-from perdure.cli.output import STDOUT, check_target, deliver, out, out_json, plural
+from perdure.cli.output import STDOUT, check_target, cut, deliver, out, out_json, plural
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from perdure.lab.report.page import PageHeader, Price
     from perdure.lab.report.timeline import Timeline
     from perdure.logs.recording import Recording
-    from perdure.transcript.messages import Usage
+    from perdure.transcript.messages import Message, Usage
 
 
 app = family()
+_TITLE_CHARS = 80
 
 
 @app.command(epilog=examples("perdure report @last -o report.html", "perdure report session.jsonl -o - --force"))
@@ -77,6 +78,14 @@ def _made() -> str:
     return datetime.now(UTC).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
+def _first_words(messages: Iterable[Message]) -> str | None:
+    """What a session that nobody named is about: how its first prompt begins."""
+    from perdure.transcript.spoken import spoken
+
+    words = next(filter(None, map(spoken, messages)), None)
+    return None if words is None else cut(words, _TITLE_CHARS)
+
+
 # --- a session of ours: what happened ---------------------------------------------------------------------------------
 
 
@@ -91,7 +100,7 @@ def _own(one: ReadSession, reference: str, config: Config) -> tuple[PageHeader, 
     price = (_paid("paid", told.usage, told.usd, note),) if told.usage != Usage() else ()
     about = PageHeader(
         session=one.session,
-        title=one.title,
+        title=one.title or _first_words(one.messages),
         source=reference,
         how="as it happened",
         is_kept=True,
@@ -140,7 +149,7 @@ def _foreign(reference: str, config: Config, session: str | None) -> tuple[PageH
     told = timeline(records, facts)
     about = PageHeader(
         session=recording.session,
-        title=recording.title,
+        title=recording.title or _first_words(recording.messages),
         source=reference,
         how=f"{recording.format} log, as Perdure would have managed it",
         is_kept=False,

@@ -159,3 +159,27 @@ def test_a_log_that_states_too_little_output_says_so_beside_its_price() -> None:
     assert not output_warning(19_174, 23_811) and not output_warning(1, 900)
     price = Price("paid", 1, 2, 3, 410, 14.32, said)
     assert said in page(about(prices=(price,)), told(busy()))
+
+
+def test_the_price_comes_first_and_stacks_on_a_phone() -> None:
+    """CLI-4: no column is cut off where a page is 400 pixels wide."""
+    price = Price("paid", 1, 2, 3, 4, 5.5, "")
+    html = page(about(prices=(price,)), told(busy()))
+    assert re.search(r'<div class="scroll stacks">.*?<td[^>]*>paid</td><td[^>]* data-name="dollars">\$5\.50</td>', html)
+    assert ".stacks td::before { content: attr(data-name)" in html
+
+
+@pytest.mark.parametrize("theme", [0, 1])
+def test_neighbours_in_the_chart_differ_in_colour(theme: int) -> None:
+    """CLI-4: what stands on top of each other is told apart, on light and on dark paper."""
+    html = page(about(), told(busy()))
+    colours = dict(re.findall(r"--(c\d): #([0-9a-f]{6})", html.split("prefers-color-scheme: dark")[theme]))
+    assert len(colours) == 10
+    shades = [tuple(int(colours[f"c{n}"][i : i + 2], 16) for i in (0, 2, 4)) for n in range(10)]
+    near = [
+        (n, m)
+        for n, one in enumerate(shades)
+        for m, other in enumerate(shades[:n])
+        if sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) < (70 if n - m == 1 else 30) ** 2
+    ]
+    assert not near

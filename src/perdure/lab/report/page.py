@@ -256,12 +256,12 @@ def _prices(about: PageHeader) -> Iterator[str]:
     if not about.prices:
         return
     yield "<h2>Price</h2>"
-    head = ("", "uncached input", "cache written", "cache read", "output", "dollars")
+    head = ("", "dollars", "uncached input", "cache written", "cache read", "output")
     rows = [
-        (p.who, f"{p.uncached:,}", f"{p.cache_write:,}", f"{p.cache_read:,}", f"{p.output:,}", _usd(p.usd))
+        (p.who, _usd(p.usd), f"{p.uncached:,}", f"{p.cache_write:,}", f"{p.cache_read:,}", f"{p.output:,}")
         for p in about.prices
     ]
-    yield _table(head, rows)
+    yield _table(head, rows, stacks=True)
     yield from (f"<p>{escape(note)}</p>" for note in dict.fromkeys(p.note for p in about.prices if p.note))
 
 
@@ -316,15 +316,21 @@ def _notes(about: PageHeader) -> Iterator[str]:
     yield f"<footer>{made}. This page loads nothing and sends nothing.</footer>"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns of numbers stand right, ids in a fixed width."""
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, stacks: bool = False) -> str:
+    """Columns of numbers stand right, ids in a fixed width. One that `stacks` has a line for each cell on a phone."""
     kinds = [_kind(name, [row[n] for row in rows]) for n, name in enumerate(head)]
     top = "".join(f"<th{css}>{escape(name)}</th>" for name, css in zip(head, kinds, strict=True))
     body = "".join(
-        "<tr>" + "".join(f"<td{css}>{escape(cell)}</td>" for cell, css in zip(row, kinds, strict=True)) + "</tr>"
+        "<tr>"
+        + "".join(
+            f'<td{css} data-name="{escape(name)}">{escape(cell)}</td>' if stacks else f"<td{css}>{escape(cell)}</td>"
+            for name, cell, css in zip(head, row, kinds, strict=True)
+        )
+        + "</tr>"
         for row in rows
     )
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    style = "scroll stacks" if stacks else "scroll"
+    return f'<div class="{style}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _kind(name: str, cells: Sequence[str]) -> str:
