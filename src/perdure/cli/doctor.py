@@ -19,12 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from perdure.adapters.former import FORMER_FOLDER
-from perdure.adapters.machine.repositories import trust_root
 from perdure.cli.arguments import Json, configured, examples, family, home
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, clean, out, out_json, plural
 from perdure.errors import BadSetting, PerdureError, SessionBusy, SessionNotFound
-from perdure.memory.places import FOLDER
 
 if TYPE_CHECKING:
     from perdure.adapters.journal import BlobProblem
@@ -80,6 +77,9 @@ def doctor(
 
 
 def _check_all(place: Path, repairs: bool) -> Iterator[Finding]:
+    from perdure.adapters.former import FORMER_FOLDER
+    from perdure.adapters.machine.repositories import trust_root
+
     yield _python()
     yield Finding("packages", "ok", ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
     yield from _settings()
@@ -171,7 +171,9 @@ def _sandbox() -> Finding:
 
 def _former(folder: Path, repairs: bool) -> Iterator[Finding]:
     """What has the name of version 0.1: it is used as it is, and gets its new name when that is asked for."""
+    from perdure.adapters.former import FORMER_FOLDER
     from perdure.adapters.journal.lock import SessionLock
+    from perdure.memory.places import FOLDER
 
     now = folder.with_name(FOLDER)
     if folder.name != FORMER_FOLDER or not folder.is_dir():

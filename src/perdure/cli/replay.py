@@ -86,11 +86,12 @@ def replay(
         results.append(_kept(result))
     progress.clear()
     if len(results) > 1:
-        if json:
-            out_json({"verdict": verdict(results)})
-        else:
+        found_price = verdict(results)
+        if not json:
             summary(results)
-            _show_verdict(verdict(results))
+            _show_verdict(found_price)
+        elif found_price is not None:
+            out_json({"verdict": found_price})
     if others:
         note(f"{plural(others, 'JSON file')} in the folders left out: no sessions in them")
     failed = [result for result in results if "error" in result]
