@@ -102,11 +102,11 @@ def compaction_failure(reason: str) -> str:
 
 def permission_advice(refused: PermissionRefused) -> str:
     """What would allow a call that nobody was there to allow; only what does."""
-    verdict = refused.decision
-    if verdict.decision == "deny":
-        return "start without --mode plan to have it done" if verdict.by == "mode plan" else ""
+    decision = refused.decision
+    if decision.decision == "deny":
+        return "start without --mode plan to have it done" if decision.by == "mode plan" else ""
     ways = [f"--set {shlex.quote(f'permission_allow={refused.rule}')}"] if refused.rule is not None else []
-    if verdict.by == "mode default" and verdict.why == "it changes files":
+    if decision.by == "mode default" and decision.why == "it changes files":
         ways.append("--mode accept_edits")
     if ways:
         return f"allow it with {' or '.join(ways)}"
