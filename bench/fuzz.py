@@ -38,7 +38,7 @@ from perdure.gateway.requests import DigestLimits, ParsedBody, Unmanageable, fie
 from perdure.lab.replay.drive import ReplayOptions
 from perdure.lab.replay.run import replay_recording
 from perdure.logs.detect import read_recordings
-from perdure.memory.index_file import hooks, index_entries
+from perdure.memory.index_file import index_entries, index_hooks
 from perdure.testing import ModelRules, check_anthropic, check_openai
 from perdure.text.frontmatter import front_matter
 from perdure.text.markdown import compact_instructions, imports, sections, without_comments
@@ -363,7 +363,14 @@ def _memory(data: bytes, folder: Path) -> None:
     found = front_matter(text)
     for name in ("name", "description", "type", "metadata", "paths"):
         found.text(name), found.several(name), found.inner(name)
-    index_entries(text), hooks(text), imports(text), sections(text), without_comments(text), compact_instructions(text)
+    (
+        index_entries(text),
+        index_hooks(text),
+        imports(text),
+        sections(text),
+        without_comments(text),
+        compact_instructions(text),
+    )
 
 
 def _calibrations(data: bytes, folder: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 
 from perdure.adapters.machine import confine
-from perdure.adapters.machine.sandbox import Sandbox, SandboxSupport, found
+from perdure.adapters.machine.sandbox import Sandbox, SandboxSupport, find_sandbox
 from perdure.adapters.machine.shell import LocalShell
 
 
@@ -24,8 +24,8 @@ async def main(count: int, root: Path) -> None:
         ("by itself", None, True),
         ("ending with the agent", None, False),
     ]
-    if found().kind == "bubblewrap":
-        boxes.append(("bubblewrap", found(), False))
+    if find_sandbox().kind == "bubblewrap":
+        boxes.append(("bubblewrap", find_sandbox(), False))
     if confine.abi():
         boxes.append(("Landlock", SandboxSupport("landlock", ""), False))
     for name, box, outlives in boxes:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from perdure.memory.instructions import FoundFile, InstructionPlaces, LoadedInstructions, again, at_start, touched
+from perdure.memory.instructions import (
+    FoundFile,
+    InstructionPlaces,
+    LoadedInstructions,
+    load_at_start,
+    load_for_paths,
+    reload_files,
+)
 
 PLACES = InstructionPlaces(
     cwd="/code/app", root="/code/app", home="/home/me", user="/home/me/.claude", managed="/etc/CLAUDE.md"
@@ -43,10 +50,10 @@ class TableFiles:
     places: InstructionPlaces = PLACES
 
     async def at_start(self) -> LoadedInstructions:
-        return at_start(self.places, self.table)
+        return load_at_start(self.places, self.table)
 
     async def touched(self, paths: tuple[str, ...]) -> LoadedInstructions:
-        return touched(self.places, self.table, paths)
+        return load_for_paths(self.places, self.table, paths)
 
     async def reload(self, paths: tuple[str, ...]) -> LoadedInstructions:
-        return again(self.places, self.table, paths)
+        return reload_files(self.places, self.table, paths)

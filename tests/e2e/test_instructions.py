@@ -28,12 +28,12 @@ from perdure.compaction.summary import instruction
 from perdure.context.accounting import account
 from perdure.context.instructions import compact_instructions_shown, start_message
 from perdure.engine.compact import CompactionRequest, CompactionSuccess, compact, proposal
-from perdure.engine.reminders import HostReminder, ordered, remind, with_instructions
+from perdure.engine.reminders import HostReminder, ordered_sources, remind, with_instructions
 from perdure.engine.session import LiveSession
 from perdure.engine.turn import prepare, run_turn
 from perdure.errors import BadSetting
 from perdure.events import InstructionsChanged, InstructionsLoaded, ReminderFailed
-from perdure.memory.instructions import MISSING, fit
+from perdure.memory.instructions import MISSING, fit_files
 from perdure.memory.trust.labels import TrustLevel, trust
 from perdure.settings import Settings
 from perdure.testing import ScriptedModel, say, tool_use
@@ -309,7 +309,7 @@ def test_reminder_sources_have_an_order_and_never_end_a_turn() -> None:
                 *session.services.reminders,
             ),
         )
-        assert [one.name for one in ordered(session.services.reminders)] == [
+        assert [one.name for one in ordered_sources(session.services.reminders)] == [
             "instructions",
             "selection",
             "plan",
@@ -430,7 +430,7 @@ def test_what_a_stranger_says_is_framed_as_text_of_the_project(project: Path, tm
     assert [file.scope for file in gathered(project, tmp_path).files] == ["project", "local"]
     strange = gathered(project, tmp_path, is_trusted=False).files
     assert [(file.scope, file.is_strange) for file in strange] == [("project", True)] * 2
-    message = start_message(fit(strange, 40_000))
+    message = start_message(fit_files(strange, 40_000))
     assert message is not None
     for block in message.blocks[1:-1]:
         assert isinstance(block.value, Text)

@@ -17,7 +17,7 @@ import pytest
 from tests.agents import bench
 
 from perdure.adapters.machine import confine, sandbox
-from perdure.adapters.machine.sandbox import Kind, Sandbox, SandboxSupport, choose_sandbox, found
+from perdure.adapters.machine.sandbox import Kind, Sandbox, SandboxSupport, choose_sandbox, find_sandbox
 from perdure.adapters.machine.shell import LocalShell
 from perdure.agent.permissions import PermissionRules
 from perdure.agent.progress import Allow, Deny
@@ -34,9 +34,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 def box(kind: Kind) -> SandboxSupport:
     """A sandbox of this kind, if it works here."""
     if kind == "bubblewrap":
-        if found().kind != kind:
-            pytest.skip(f"no bubblewrap: {found().why}")
-        return found()
+        if find_sandbox().kind != kind:
+            pytest.skip(f"no bubblewrap: {find_sandbox().why}")
+        return find_sandbox()
     if not confine.abi():
         pytest.skip("this kernel has no Landlock")
     return SandboxSupport("landlock", "asked for")
@@ -300,7 +300,7 @@ def test_where_none_can_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
     monkeypatch.setattr("perdure.adapters.machine.sandbox.shutil.which", lambda *_, **__: None)
     monkeypatch.setattr(confine, "abi", lambda: 0)
-    found.cache_clear()
+    find_sandbox.cache_clear()
     try:
         assert choose_sandbox("auto") is None and choose_sandbox("off") is None
         with pytest.raises(
@@ -311,10 +311,10 @@ def test_where_none_can_be_had(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         assert len(_unboxed("auto")) == 1 and not _unboxed("off")
         assert _sandbox().state == "note" and "none" in _sandbox().what
         monkeypatch.setattr(confine, "abi", lambda: 3)
-        found.cache_clear()
-        assert found().kind == ("landlock" if LINUX else "none")
+        find_sandbox.cache_clear()
+        assert find_sandbox().kind == ("landlock" if LINUX else "none")
     finally:
-        found.cache_clear()
+        find_sandbox.cache_clear()
 
 
 async def test_what_a_person_allowed_runs_outside_of_it(tmp_path: Path, ground: Ground) -> None:

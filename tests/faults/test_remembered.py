@@ -14,7 +14,7 @@ import pytest
 
 from perdure import Settings
 from perdure.adapters.journal import DISK, Disk, FileJournal, SessionStore, verify
-from perdure.adapters.journal.mark import mark_path, remembered
+from perdure.adapters.journal.mark import mark_path, read_mark
 from perdure.adapters.sinks import ListSink
 from perdure.engine.turn import run_turn
 from perdure.errors import JournalError
@@ -138,7 +138,7 @@ def test_an_older_mark_is_no_damage(path: Path, durability: Any) -> None:
             mark_path(path).write_bytes(mark)
             assert not (await load(path, read_only=True)).repairs and not verify(path)
             assert not (await load(path)).repairs
-            assert remembered(DISK, path).mark is not None
+            assert read_mark(DISK, path).mark is not None
         mark_path(path).unlink()
         assert not (await load(path)).repairs and not verify(path)
 

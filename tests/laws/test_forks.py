@@ -18,8 +18,8 @@ from perdure.context.models import ModelSpec
 from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import to_request
 from perdure.engine.fork import ForkTask, ForkToolResult, run_fork
-from perdure.memory.notes import form_of, parse, template, whole
-from perdure.memory.permits import NotesEditPermit, edited, edits_in, lexical
+from perdure.memory.notes import completed_notes, form_of, parse, template
+from perdure.memory.permits import NotesEditPermit, apply_notes_edit, edits_in, lexical
 from perdure.settings import Settings
 from perdure.testing import ScriptedModel, check_anthropic, check_openai, say, tool_use
 from perdure.transcript.blocks import block_of
@@ -194,8 +194,8 @@ def test_no_edit_takes_the_form_away(pairs: list[tuple[str, str]]) -> None:
     """SM-1, SM-3: whatever is edited, every heading and description is still there."""
     form, now = form_of(None), template()
     for old, new in pairs:
-        now, _ = edited(now, {"old_string": old, "new_string": new, "replace_all": True}, form)
-    assert not whole(parse(now), form)[1]
+        now, _ = apply_notes_edit(now, {"old_string": old, "new_string": new, "replace_all": True}, form)
+    assert not completed_notes(parse(now), form)[1]
 
 
 @plans.examples(100)

@@ -14,7 +14,7 @@ from perdure.adapters.memory.instructions import DiskReader
 from perdure.context.instructions import ShownInstructions, block_text, nested_message, start_message
 from perdure.context.items import item_of
 from perdure.context.view import ContextView, project
-from perdure.memory.instructions import InstructionPlaces, LoadedInstructions, at_start, fit, touched
+from perdure.memory.instructions import InstructionPlaces, LoadedInstructions, fit_files, load_at_start, load_for_paths
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.tokens import base_tokens
 
@@ -42,8 +42,8 @@ def test_a_real_tree_loads(tree: Path) -> None:
     """INS-1 to INS-5: every file that is there loads at the start, by a touch, or it is said why not."""
     reader, where = DiskReader(), places(tree)
     files = [path for path in sorted(tree.resolve().rglob("*")) if path.is_file()]
-    start = at_start(where, reader)
-    nested = touched(where, reader, [str(path) for path in files])
+    start = load_at_start(where, reader)
+    nested = load_for_paths(where, reader, [str(path) for path in files])
     met = {one.path for found in (start, nested) for one in (*found.files, *found.skipped)}
     missed = [p for p in files if p.name in NAMES and str(p) not in met and p.read_text().strip()]
     missed = [p for p in missed if str(p.resolve()) not in {reader.read(path).real for path in met}]
@@ -55,7 +55,7 @@ def test_a_real_tree_loads(tree: Path) -> None:
 def told_again(start: LoadedInstructions, nested: LoadedInstructions) -> None:
     """What is sent of them reads back as what was sent, within the budget."""
     for files in (start.files, nested.files):
-        fitted = fit(files, 40_000)
+        fitted = fit_files(files, 40_000)
         assert sum(base_tokens(block_text(one)) for one in fitted) <= 40_000 + 60 * len(files)
         view = viewed(start_message(fitted))
         told = ShownInstructions().follow(view).files
@@ -71,10 +71,10 @@ def test_all_of_them_in_one_project() -> None:
     where = replace(places(tree), agents=True)
     paths = [str(path) for path in tree.rglob("*") if path.is_file()]
     began = time.process_time()
-    found = touched(where, DiskReader(), paths)
+    found = load_for_paths(where, DiskReader(), paths)
     assert time.process_time() - began < 20
     assert len(found.files) > 60
-    fitted = fit(found.files, 40_000)
+    fitted = fit_files(found.files, 40_000)
     assert sum(base_tokens(one.text) for one in fitted) <= 40_000 and any(one.is_cut for one in fitted)
     item = item_of(viewed(start_message(fitted)).items[0].message)
     assert item.size.base > 30_000

@@ -111,7 +111,7 @@ def test_a_small_session_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("times", [1, 99])
 def test_what_is_said_meanwhile_is_not_lost(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """CMP-8: a session that changed while its record was made is looked at again; one that never rests stays whole."""
-    judged, said = compaction._judged, list[str]()
+    judged, said = compaction._checked_boundary, list[str]()
 
     async def run() -> None:
         session = await talked(await memory_session(parts=WIDE), LARGE[:LARGE_BYTES])
@@ -124,7 +124,7 @@ def test_what_is_said_meanwhile_is_not_lost(monkeypatch: pytest.MonkeyPatch, tim
                 asyncio.run_coroutine_threadsafe(session.append(Message.of("user", said[-1])), loop).result(10)
             return done
 
-        monkeypatch.setattr(compaction, "_judged", slow)
+        monkeypatch.setattr(compaction, "_checked_boundary", slow)
         outcome = await compact(session, trigger="manual")
         shown = "\n".join(str(block.value) for item in session.view.items for block in item.visible)
         assert all(text in shown for text in said)

@@ -20,7 +20,7 @@ from perdure.engine.remember import GuardedMemory
 from perdure.errors import FolderBusy, MemoryChanged
 from perdure.events import MemoryConsolidated
 from perdure.memory.changes import DeleteMemory, MemoryBatch, SaveMemory, Stamp, diff
-from perdure.memory.index_file import IndexLimits, fits, normalised
+from perdure.memory.index_file import IndexLimits, fits_limits, normalised_index
 from perdure.testing import ChaosModel, ScriptedModel
 from perdure.wiring import SessionOptions, background, create_session, memory_session
 
@@ -131,7 +131,7 @@ def test_an_index_over_its_budget_keeps_every_line_somewhere(tmp_path: Path) -> 
     limits = IndexLimits(40, 3_000)
     assert consolidated(folder, limits=limits).outcome == "written"
     now = texts(folder)
-    assert fits(normalised(now["MEMORY.md"]), limits) and "(older_memories.md)" in now["MEMORY.md"]
+    assert fits_limits(normalised_index(now["MEMORY.md"]), limits) and "(older_memories.md)" in now["MEMORY.md"]
     both = now["MEMORY.md"] + now["older_memories.md"]
     assert all(both.count(f"({name})") == 1 for name in files)
     assert "(project_059.md)" in now["MEMORY.md"] and "(project_000.md)" in now["older_memories.md"]

@@ -315,7 +315,7 @@ def test_a_full_store_leaves_out_by_name(tmp_path: Path) -> None:
 
 def test_what_is_missed_is_told_once() -> None:
     """CKP-7: pure: made and removed again is nothing; removed and made again is changed."""
-    from perdure.memory.checkpoints import CALL, CheckpointEntry, missed
+    from perdure.memory.checkpoints import CALL, CheckpointEntry, missed_changes
 
     def entry(seq: int, *some: MissedChange) -> CheckpointEntry:
         return CheckpointEntry(seq=seq, kind=CALL, prompt="m1", missed=some)
@@ -330,9 +330,9 @@ def test_what_is_missed_is_told_once() -> None:
         ),
         entry(3, MissedChange("", "x"), MissedChange("c", "ignored by git", "changed")),
     ]
-    assert missed(entries, 1) == (
+    assert missed_changes(entries, 1) == (
         MissedChange("", "x"),
         MissedChange("b", "ignored by git", "changed"),
         entries[2].missed[1],
     )
-    assert missed(entries, 3) == (MissedChange("", "x"), entries[2].missed[1])
+    assert missed_changes(entries, 3) == (MissedChange("", "x"), entries[2].missed[1])

@@ -10,7 +10,7 @@ import pytest
 from perdure.context.failures import (
     correction,
     fits_already,
-    located,
+    locate_block,
     window_after_cut,
     without_refused_media,
     without_refused_thinking,
@@ -190,4 +190,4 @@ def test_a_refused_thinking_block_takes_the_later_ones_along() -> None:
 @pytest.mark.parametrize("path", ["messages.99.content.0", "messages.0.content.9", "messages.0", None])
 def test_a_path_that_leads_nowhere_names_nothing(path: str | None) -> None:
     view = conversation()
-    assert located(to_request(view, facts()).groups, path) is None
+    assert locate_block(to_request(view, facts()).groups, path) is None

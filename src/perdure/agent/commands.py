@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Literal
 from urllib.parse import unquote
 
-from perdure.text.globs import expanded, matches_glob
+from perdure.text.globs import expand_braces, matches_glob
 
 _OPERATORS = ("&&", "||", ";", "|", "\n")
 _NOWHERE = re.compile(r"(?:[012]?>>?[ \t]*/dev/null|2>&1|&>[ \t]*/dev/null|1>&2)(?=[\s;|&]|\Z)")
@@ -294,7 +294,7 @@ def _inside(words: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...
 def _loose(text: str) -> Iterator[tuple[tuple[str, ...], bool]]:
     """Words of something that isn't the shell's language, wherever a command may begin in it."""
     unquoted = re.sub(r"[\\'\"]", "", text)  # a shell that gets it takes quotes from within words
-    for one in dict.fromkeys((text, *(each for each in (unquoted, *expanded(unquoted)[:_MOST_WORDS])))):
+    for one in dict.fromkeys((text, *(each for each in (unquoted, *expand_braces(unquoted)[:_MOST_WORDS])))):
         words = tuple(re.findall(r"[\w./+@%~*?-]+", one))
         yield from ((words[n : n + _LONGEST], False) for n in range(min(len(words), _MOST_WORDS)))
 
@@ -734,7 +734,7 @@ def paths_in_command(command: str, cwd: str, home: str) -> CommandPaths:
     found: dict[NamedPath, None] = {}
     below: dict[str, None] = {}
     doubt = ""
-    for one, places in _placed(command, cwd, home):
+    for one, places in _with_folders(command, cwd, home):
         operands: list[str] = []
         for number, word in enumerate((*one.words, *one.assigned)):
             doubt = doubt or _doubt(word)
@@ -782,17 +782,17 @@ def only_lists(command: str) -> bool:
     return plain is not None and all(name_of(one.words) in _LISTERS for one in plain)
 
 
-def _placed(command: str, cwd: str, home: str) -> Iterator[tuple[PlainCommand, Sequence[str]]]:
+def _with_folders(command: str, cwd: str, home: str) -> Iterator[tuple[PlainCommand, Sequence[str]]]:
     """The plain commands, each with the folders that its names may be relative to."""
     plain = parse_command(command)
     if plain is None:
         words = tuple(re.split(r"[\s;&|<>(){}$`=]+", re.sub(r"[\\'\"]", "", command)))
         wild = frozenset(n for n, word in enumerate(words) if _WILD & set(word))
         plain = (PlainCommand(words, wild=wild),)
-    yield from _walked(plain, [cwd], home, _MOST_DEPTH)
+    yield from _follow_folders(plain, [cwd], home, _MOST_DEPTH)
 
 
-def _walked(
+def _follow_folders(
     plain: Sequence[PlainCommand], been: list[str], home: str, depth: int
 ) -> Iterator[tuple[PlainCommand, Sequence[str]]]:
     """Each command with its places; `been` are the folders that the shell has gone to, and grows."""
@@ -811,7 +811,7 @@ def _walked(
             texts = [" ".join(one.words[1:])] if name_of(one.words) == "eval" else one.words[1:]
             for text in texts:
                 if re.search(r"\s", text) and (inner := parse_command(text)) is not None:
-                    yield from _walked(inner, been, home, depth - 1)
+                    yield from _follow_folders(inner, been, home, depth - 1)
 
 
 def _recurses(one: PlainCommand) -> bool:

@@ -26,7 +26,7 @@ from perdure.agent.commands import (
     unreadable,
 )
 from perdure.errors import BadSetting
-from perdure.text.globs import expanded, matches_glob, may_overlap, problem
+from perdure.text.globs import expand_braces, matches_glob, may_overlap, problem
 
 # Patterns of paths in lower case, at any depth; and why they are asked about.
 PROTECTED: tuple[tuple[str, str], ...] = (
@@ -114,7 +114,7 @@ def _tables() -> tuple[dict[str, str], dict[str, str], tuple[tuple[str, str], ..
     folders: dict[str, str] = {}
     others: list[tuple[str, str]] = []
     for patterns, why in PROTECTED:
-        for pattern in (one for glob in patterns.split() for one in expanded(glob)):
+        for pattern in (one for glob in patterns.split() for one in expand_braces(glob)):
             name = pattern.removesuffix("/**")
             if set(name) & set("*?[/"):
                 others.append((f"**/{pattern}", why))
@@ -340,7 +340,7 @@ def _is_granted(touch: ToolEffects, policy: PermissionPolicy) -> bool:
 
 def _is_meant(pattern: str | None) -> bool:
     """Whether a pattern speaks of protected files, whatever its wildcards stand for."""
-    plain = [re.sub(r"\*+|\?", "x", one) for one in expanded(pattern or "")]
+    plain = [re.sub(r"\*+|\?", "x", one) for one in expand_braces(pattern or "")]
     return bool(pattern) and all(protected(f"/{one}") for one in plain)
 
 
@@ -522,7 +522,7 @@ def _patterns(pattern: str, policy: PermissionPolicy, *, anywhere: bool = True) 
 @lru_cache(maxsize=1_024)
 def _absolute_patterns(pattern: str, root: str, home: str, anywhere: bool) -> tuple[str, ...]:
     found = []
-    for one in expanded(pattern):
+    for one in expand_braces(pattern):
         if one.startswith("//"):
             found.append(one[1:])
         elif one == "~" or one.startswith("~/"):

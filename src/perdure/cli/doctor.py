@@ -161,9 +161,9 @@ def _settings() -> Iterator[Finding]:
 
 def _sandbox() -> Finding:
     """SEC-10: what commands run in that nobody was asked about."""
-    from perdure.adapters.machine.sandbox import WORDS, found
+    from perdure.adapters.machine.sandbox import WORDS, find_sandbox
 
-    here = found()
+    here = find_sandbox()
     if here.kind == "none":
         return Finding("sandbox", "note", f"none: {here.why}; commands run without one")
     return Finding("sandbox", "ok" if here.kind == "bubblewrap" else "note", f"{WORDS[here.kind]}, {here.why}")

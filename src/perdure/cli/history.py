@@ -343,7 +343,7 @@ def _show_rewind(done: RewindResult, to: str | None, session: str, *, is_dry: bo
 
 
 def _show_files(files: FileRewind, *, is_dry: bool) -> None:
-    from perdure.memory.places import shown
+    from perdure.memory.places import name_for_people
 
     missed = not_kept(files)
     if not files.steps:
@@ -353,7 +353,12 @@ def _show_files(files: FileRewind, *, is_dry: bool) -> None:
         table(
             ("what", "file", "lines", "note"),
             [
-                (_VERBS[step.action], shown(step.path, limit=_PATH_CHARS), _lines(step), step.conflict or step.left)
+                (
+                    _VERBS[step.action],
+                    name_for_people(step.path, limit=_PATH_CHARS),
+                    _lines(step),
+                    step.conflict or step.left,
+                )
                 for step in files.steps
             ],
         )
@@ -367,9 +372,12 @@ def _show_files(files: FileRewind, *, is_dry: bool) -> None:
 def not_kept(files: FileRewind) -> str:
     """One line of what a rewind doesn't put back, since nothing of it is kept (CKP-7); empty for nothing."""
 
-    from perdure.memory.places import shown
+    from perdure.memory.places import name_for_people
 
-    told = [f"{shown(m.path)} ({', '.join(filter(None, (m.why, m.what)))})" if m.path else m.why for m in files.missed]
+    told = [
+        f"{name_for_people(m.path)} ({', '.join(filter(None, (m.why, m.what)))})" if m.path else m.why
+        for m in files.missed
+    ]
     more = [f"and {len(told) - _MISSED_SHOWN:,} more (--json names them)"] if len(told) > _MISSED_SHOWN else []
     return f"not kept, so not put back: {'; '.join(told[:_MISSED_SHOWN] + more)}" if told else ""
 
@@ -377,9 +385,9 @@ def not_kept(files: FileRewind) -> str:
 def left(files: FileRewind) -> list[str]:
     """Lines of what is known and can't be put back."""
 
-    from perdure.memory.places import shown
+    from perdure.memory.places import name_for_people
 
-    return [f"left {shown(step.path)}: {step.left}" for step in files.steps if step.left]
+    return [f"left {name_for_people(step.path)}: {step.left}" for step in files.steps if step.left]
 
 
 def _lines(step: FileStep) -> str:

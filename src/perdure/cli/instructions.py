@@ -57,7 +57,7 @@ def instructions(
     """
 
     from perdure.adapters.memory.instructions import DiskReader, places_of
-    from perdure.memory.instructions import LoadedInstructions, at_start, fit, touched
+    from perdure.memory.instructions import LoadedInstructions, fit_files, load_at_start, load_for_paths
 
     folder = (cwd or Path.cwd()).absolute()
     config = configured(sets or (), cwd=folder)
@@ -68,14 +68,14 @@ def instructions(
         raise BadSetting(f"{folder}: no such folder")
     places = places_of(config.settings, os.environ, cwd=folder, home=config.home, is_trusted=config.folder.is_trusted)
     reader = DiskReader()
-    start = at_start(places, reader)
-    nested = touched(places, reader, touch) if touch else LoadedInstructions()
+    start = load_at_start(places, reader)
+    nested = load_for_paths(places, reader, touch) if touch else LoadedInstructions()
     known = {file.path for file in start.files} | {file.revision for file in start.files}
     more = [file for file in nested.files if file.path not in known and file.revision not in known]
     loaded = {file.path for file in more}
     skipped = list(dict.fromkeys(one for one in (*start.skipped, *nested.skipped) if one.path not in loaded))
     budget = _budget(config)
-    fitted = fit((*start.files, *more), budget)
+    fitted = fit_files((*start.files, *more), budget)
     if json:
         out_json(_told(config, places.root, fitted, skipped, budget))
     else:

@@ -63,7 +63,7 @@ def edit(session: SessionName) -> None:
 
     import anyio
 
-    from perdure.memory.notes import render, whole
+    from perdure.memory.notes import completed_notes, render
 
     config = configured()
     path = _path(session, config)
@@ -75,7 +75,7 @@ def edit(session: SessionName) -> None:
     if found.state in ("emptied", "broken"):
         note(f"{path}: {_SAYS[found.state]}")
         raise typer.Exit(EXIT_FAILED)
-    if back := whole(found.notes, found.form)[1]:
+    if back := completed_notes(found.notes, found.form)[1]:
         note(f"these headings or their italic lines are gone and will come back: {', '.join(back)}")
 
 

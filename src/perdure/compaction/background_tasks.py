@@ -60,7 +60,7 @@ def background_updates(happened: Happened) -> Iterator[BackgroundUpdate]:
     elif happened.kind in _STOPS:
         yield from _stopped(happened)
     elif happened.kind in _ASKS:
-        yield from _asked(happened)
+        yield from _output_read(happened)
     elif not happened.has_failed:
         yield from _started(happened)
 
@@ -95,7 +95,7 @@ def _stopped(used: AnsweredCall) -> Iterator[BackgroundUpdate]:
         yield BackgroundUpdate(identity, "ended" if used.has_failed else "stopped", is_fetched=True)
 
 
-def _asked(used: AnsweredCall) -> Iterator[BackgroundUpdate]:
+def _output_read(used: AnsweredCall) -> Iterator[BackgroundUpdate]:
     """A look at a job: its result was seen when it had ended."""
     identity = _identity(used)
     if not identity:

@@ -37,7 +37,7 @@ def budget_of(facts: Facts) -> NotesBudget:
     return NotesBudget(limits.scaled(settings.notes_section_tokens), limits.scaled(settings.notes_file_tokens))
 
 
-def covered(view: ContextView, cursor: Cursor | None) -> int | str:
+def covered_until(view: ContextView, cursor: Cursor | None) -> int | str:
     """The position behind the last message that the notes cover; else the reason why they can't be used.
 
     What a boundary of another strategy found is cleared by it. One of ours was made from the notes: when nothing was
@@ -120,7 +120,7 @@ def noted_plan(
 ) -> CompactionPlan | str:
     """The plan, or why there is none (CMP-2). `whence`: what the notes cover, and the path of their file."""
     cursor, path = whence
-    after = covered(view, cursor)
+    after = covered_until(view, cursor)
     if isinstance(after, str):
         return after
     position = keep_behind(view, facts, after)

@@ -471,7 +471,7 @@ def ledger_plan(view: ContextView, facts: Facts, keep_from: int, *, has_text: bo
         lead="",
         behind="\n".join((tail.text, *(block_text(block) for item in kept for block in item.visible))),
         known=frozenset(item.message.id for item in kept) | tail.whole,
-        messages=() if kept or tail.text else _said(view, left.start, keep_from),
+        messages=() if kept or tail.text else _messages_of_part(view, left.start, keep_from),
     )
     record = with_tail(render(left.memory, summary_budget(facts), around).text, tail)
     how = "without a model, from what was said and done"
@@ -487,7 +487,7 @@ def tail_of(view: ContextView, facts: Facts, keep_from: int) -> RawTail:
     missing = tail_tokens(view, facts) - tokens_from(view, keep_from)
     if facts.span is not None or missing < facts.limits.scaled(_LEAST_TEXT_TOKENS):
         return NO_TAIL
-    return raw_tail(_said(view, 0, keep_from), missing * UNITS_PER_TOKEN)
+    return raw_tail(_messages_of_part(view, 0, keep_from), missing * UNITS_PER_TOKEN)
 
 
 def with_tail(record: str, tail: RawTail) -> str:
@@ -495,7 +495,7 @@ def with_tail(record: str, tail: RawTail) -> str:
     return f"{record}\n\n## {TAIL_HEADING}\n{tail.text}".strip() if tail.text else record
 
 
-def _said(view: ContextView, start: int, end: int) -> list[Message]:
+def _messages_of_part(view: ContextView, start: int, end: int) -> list[Message]:
     """The messages of a part, without what a boundary brought."""
     return [item.message for item in view.items[start:end] if item.message.origin not in _BROUGHT]
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from perdure import prompts
-from perdure.compaction.from_notes import CURSOR, covered, keep_behind
+from perdure.compaction.from_notes import CURSOR, covered_until, keep_behind
 from perdure.compaction.ledger.compacted import RecordSurroundings, render
 from perdure.compaction.ledger.memory import SpokenText
 from perdure.compaction.ledger.reader import block_text
@@ -444,7 +444,7 @@ def is_wanted(view: ContextView, facts: Facts) -> bool:
         return False
     if not limits.warning <= facts.size(view) < limits.trigger:
         return False
-    if settings.notes and isinstance(covered(view, view.state.cursors.get(CURSOR)), int):
+    if settings.notes and isinstance(covered_until(view, view.state.cursors.get(CURSOR)), int):
         return False
     held = view.state.held
     return held is None or stale(view, held) is not None

@@ -274,7 +274,7 @@ def window_after_cut(estimated_tokens: int, usage: Usage | None) -> int | None:
     return window
 
 
-def located(groups: Sequence[MessageGroup], path: str | None) -> tuple[WireBlock, int | None] | None:
+def locate_block(groups: Sequence[MessageGroup], path: str | None) -> tuple[WireBlock, int | None] | None:
     """The block of the view that a path of a request names, and the index of the part inside it, if any."""
     if path is None:
         return None
@@ -292,7 +292,7 @@ def without_refused_media(
 ) -> tuple[MediaReplaced, ...]:
     """Replace the medium that the path names; else those that no answered request held yet; else all (TURN-11)."""
     shown = [(position, block, part) for position, block, part, _ in shown_media(view)]
-    place = located(groups, path)
+    place = locate_block(groups, path)
     named = [one for one in shown if place and one[:2] == (place[0].position, place[0].block)]
     if place and place[1] is not None:
         named = [one for one in named if one[2] in (place[1], -1)] or named
@@ -312,7 +312,7 @@ def without_refused_thinking(
     Nothing where it names something else in an open loop: thinking is missing there, and none that stands is wrong. If
     the loop isn't whole afterwards, it has to be closed (TURN-15).
     """
-    place = located(groups, path)
+    place = locate_block(groups, path)
     names_thinking = place is not None and place[0].kind in THINKING
     if place is not None and not names_thinking and open_loop(view) is not None:
         return ()

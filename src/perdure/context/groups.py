@@ -191,7 +191,7 @@ class _FlatView:
     joined: dict[int, tuple[int, bytearray]] = field(default_factory=dict)  # runs of groups: start to (end, bytes)
 
 
-def joined(
+def joined_groups(
     view: ContextView, start: int, end: int, groups: list[MessageGroup], encode_group: Encode
 ) -> bytes | bytearray:
     """The groups from `start` to before `end`, encoded and joined by commas; only those since the last call are added.
@@ -240,7 +240,7 @@ def flatten(view: ContextView) -> list[MessageGroup]:
         _add(flat.groups, view.items[position], position, view)
     flat.upto = len(view.items)
     view.dirty = len(view.items)
-    return _closed(flat.groups)
+    return _end_for_sending(flat.groups)
 
 
 def unflattened_bytes(view: ContextView) -> int:
@@ -270,7 +270,7 @@ def flatten_from_scratch(view: ContextView, upto: int) -> list[MessageGroup]:
         if (collapse := projections.get(position)) is not None:
             _add(groups, item_of(collapse.projection), position, view)
         _add(groups, view.items[position], position, view)
-    closed = _closed(groups)
+    closed = _end_for_sending(groups)
     last = closed[-1]
     return closed[:-1] if len(closed) > 1 and not last.results and last.blocks == [_CONTINUES] else closed
 
@@ -497,7 +497,7 @@ def lacks_turn(view: ContextView) -> bool:
     return not last.results and last.blocks == [_CONTINUES]
 
 
-def _closed(groups: list[MessageGroup]) -> list[MessageGroup]:
+def _end_for_sending(groups: list[MessageGroup]) -> list[MessageGroup]:
     """The groups as sent: calls at the end answered, the user's turn last. The cached groups stay as they are."""
     if not groups:
         return [MessageGroup("user", 0, [_CONTINUES])]

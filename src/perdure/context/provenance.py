@@ -12,7 +12,7 @@ from perdure.context.view import ContextView
 from perdure.memory.changes import Origin, least_trusted
 from perdure.memory.files import INDEX, TYPES
 from perdure.memory.provenance import WordsByOrigin
-from perdure.memory.recalled import told
+from perdure.memory.recalled import memories_told
 from perdure.memory.trust.labels import TrustLevel
 from perdure.text.cleaning import plain, sentences
 from perdure.transcript.blocks import Block, Text, ToolResult, ToolUse
@@ -100,7 +100,7 @@ def _shown_memories(item: ViewItem, memories: Mapping[str, Origin]) -> Iterator[
     elif note == "memory":
         for block in item.message.blocks:
             if isinstance(block.value, Text):
-                yield from (memories.get(f"{ROOT}/{file}", "assistant") for file in told(block.value.text))
+                yield from (memories.get(f"{ROOT}/{file}", "assistant") for file in memories_told(block.value.text))
 
 
 MEMORY_TOOLS = frozenset({"memory", "remember", "forget"})

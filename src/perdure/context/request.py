@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from perdure.context.clear import frontier
-from perdure.context.groups import MessageGroup, WireBlock, clearing_frontier, flatten, joined
+from perdure.context.groups import MessageGroup, WireBlock, clearing_frontier, flatten, joined_groups
 from perdure.context.models import CacheTtl
 from perdure.context.policy import Facts
 from perdure.context.view import ContextView
@@ -178,7 +178,7 @@ def to_request(
     front = view.front or Front()
     settings = facts.settings
     if head is not None:
-        return _asked(view, facts, groups, protocol=protocol, head=dict(head))
+        return _request_under_head(view, facts, groups, protocol=protocol, head=dict(head))
     model = model or front.model or view.state.calibration.model
     named = {"model": model} if model else {}  # an adapter that knows its model names it itself
     most = output_tokens(view, facts, protocol)
@@ -206,7 +206,7 @@ def to_request(
     return ModelRequest(protocol, body, _still(groups), tuple(betas), stream)
 
 
-def _asked(
+def _request_under_head(
     view: ContextView, facts: Facts, groups: list[MessageGroup], *, protocol: Protocol, head: dict[str, Any]
 ) -> ModelRequest:
     """A request under a head of somebody else's."""
@@ -301,7 +301,7 @@ def _runs(
     for number in sorted(marks):
         end = min(number, len(groups) - 2)
         if view is not None and end > start:
-            yield joined(view, start, end, groups, _plain)
+            yield joined_groups(view, start, end, groups, _plain)
         for index in range(start if view is None else max(start, end), number + 1):
             yield _encoded(groups[index], marks.get(index), marker)
         start = number + 1

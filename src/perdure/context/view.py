@@ -52,7 +52,7 @@ from perdure.transcript.records import (
 from perdure.transcript.tokens import NOTHING, Size
 
 
-def said(view: ContextView, message: Message) -> None:
+def apply_message(view: ContextView, message: Message) -> None:
     if message.agent_id is not None or message.id in view.positions:
         return
     before = view.size
@@ -121,7 +121,7 @@ def apply_edit(view: ContextView, edit: Edit) -> None:
             view.settled.add(identity)
     if isinstance(edit, Collapsed):
         hide(view, edit)
-    change(view, edit.changes)
+    apply_changes(view, edit.changes)
     ids = {ToolUseId(stored.tool_use_id) for stored in edit.stored}
     if isinstance(edit, Offloaded):
         view.frozen |= ids
@@ -136,7 +136,7 @@ def apply_edit(view: ContextView, edit: Edit) -> None:
         view.worth.taken(ids)
 
 
-def change(view: ContextView, changes: tuple[BlockChange, ...]) -> None:
+def apply_changes(view: ContextView, changes: tuple[BlockChange, ...]) -> None:
     """Show some blocks as other bytes from now on, and keep the sums right."""
     by_message: dict[MessageId, list[BlockChange]] = {}
     for change in changes:
@@ -350,7 +350,7 @@ def _folded(view: ContextView, record: Record) -> None:
             _folded(view, record)
         return
     if isinstance(record, Message):
-        said(view, record)
+        apply_message(view, record)
     elif isinstance(record, Edit):
         apply_edit(view, record)
     elif isinstance(record, Undone):
@@ -380,7 +380,7 @@ def reaches_back(view: ContextView, record: Record) -> bool:
         return False
     if record.to in view.positions:
         return record.to in view.boundary.kept[: view.boundary.read]
-    return _left(view, record.to) is None and _was_said(view.past, record.to)
+    return _view_left_by_rewind(view, record.to) is None and _was_said(view.past, record.to)
 
 
 def leaves_memory(view: ContextView, record: Record) -> bool:
@@ -426,7 +426,7 @@ def _taken_back(view: ContextView, rewind: str) -> bool:
     return True
 
 
-def _left(view: ContextView, identity: str) -> ContextView | None:
+def _view_left_by_rewind(view: ContextView, identity: str) -> ContextView | None:
     """The view that held a message which a rewind left out; the latest, since the view's own boundary."""
     home: ContextView | None = view
     while home is not None and identity not in home.positions:
@@ -437,7 +437,7 @@ def _left(view: ContextView, identity: str) -> ContextView | None:
 def _was_said(view: ContextView | None, identity: str) -> bool:
     """Whether a message was in a view, or in one before it; the start of all (no id) always was."""
     while view is not None:
-        if _left(view, identity) is not None or (not identity and view.boundary is None):
+        if _view_left_by_rewind(view, identity) is not None or (not identity and view.boundary is None):
             return True
         view = view.past
     return False
@@ -448,7 +448,7 @@ def _rewound(view: ContextView, record: Rewound) -> None:
 
     Without a message, everything. One that an earlier rewind left out comes back, with what stood before it then.
     """
-    before, home = replace(view, dirty=0, flat=None, index=None), _left(view, record.to)
+    before, home = replace(view, dirty=0, flat=None, index=None), _view_left_by_rewind(view, record.to)
     if home is not None and home is not view:
         moved = 0 if home.sent else None
         _become(view, replace(home.copy(), state=view.state, front_size=view.front_size, past=view.past, moved=moved))
@@ -493,7 +493,7 @@ def view_behind(view: ContextView, boundary: Compacted) -> ContextView:
     marks = boundary.marks
     fresh.settled = set(marks.settled)
     restore(fresh, [item_of(here[i]) for i in boundary.order if i in here])
-    change(fresh, boundary.changes)
+    apply_changes(fresh, boundary.changes)
     for identity in marks.cleared:
         if identity in fresh.results:
             count_result(fresh, identity, -1)

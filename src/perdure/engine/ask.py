@@ -181,11 +181,13 @@ def step(ladder: RecoveryLadder, outcome: CallOutcome) -> tuple[RecoveryLadder, 
             return ladder, DeliverAnswer()
         case EmptyAnswer():
             if ladder.blanks < rungs.blanks:
-                return _tried(ladder, "asked again after an empty answer", blanks=1), Retry(0.0, "empty_answer")
+                return _with_remedy_tried(ladder, "asked again after an empty answer", blanks=1), Retry(
+                    0.0, "empty_answer"
+                )
             return ladder, DeliverAnswer()
         case WindowStop():
             if ladder.window_stops < rungs.window_stops:
-                done = _tried(ladder, "compacted when the answer met the window", window_stops=1)
+                done = _with_remedy_tried(ladder, "compacted when the answer met the window", window_stops=1)
                 return replace(done, last=_WINDOW_STOP), Compact(None, "context_window_stop")
             return _give_up(ladder, _WINDOW_STOP)
         case RemedyUseless():
@@ -195,23 +197,25 @@ def step(ladder: RecoveryLadder, outcome: CallOutcome) -> tuple[RecoveryLadder, 
             return _later(ladder, outcome)
         case StreamCut():
             if ladder.cuts < rungs.cuts:
-                return _tried(ladder, "asked again after a cut stream", outcome, cuts=1), Retry(0.0, outcome.reason)
+                return _with_remedy_tried(ladder, "asked again after a cut stream", outcome, cuts=1), Retry(
+                    0.0, outcome.reason
+                )
         case OutputTooLong() if not ladder.corrections:
-            return _tried(ladder, "asked for a shorter answer", outcome, corrections=1), Correct(outcome)
+            return _with_remedy_tried(ladder, "asked for a shorter answer", outcome, corrections=1), Correct(outcome)
         case PromptTooLong() if fits_already(outcome) and not ladder.corrections:
-            return _tried(ladder, "asked for a shorter answer", outcome, corrections=1), Correct(outcome)
+            return _with_remedy_tried(ladder, "asked for a shorter answer", outcome, corrections=1), Correct(outcome)
         case PromptTooLong() | BodyTooLarge():
             if ladder.compactions < rungs.compactions:
                 error = outcome if isinstance(outcome, PromptTooLong) else None
-                return _tried(ladder, "compacted", outcome, compactions=1), Compact(error, outcome.reason)
+                return _with_remedy_tried(ladder, "compacted", outcome, compactions=1), Compact(error, outcome.reason)
         case MediaRefused():
             if ladder.media < rungs.media:
                 path = outcome.path if ladder.media < rungs.media - 1 else None
-                return _tried(ladder, "left media out", outcome, media=1), DropMedia(path)
+                return _with_remedy_tried(ladder, "left media out", outcome, media=1), DropMedia(path)
         case ThinkingRefused():
             if ladder.thinking < rungs.thinking:
                 path = outcome.path if not ladder.thinking else None
-                return _tried(ladder, "dropped thinking", outcome, thinking=1), DropThinking(path)
+                return _with_remedy_tried(ladder, "dropped thinking", outcome, thinking=1), DropThinking(path)
         case _:
             pass
     return _give_up(ladder, outcome)
@@ -227,11 +231,13 @@ def _later(ladder: RecoveryLadder, error: Overloaded | ModelDown) -> tuple[Recov
     left = ladder.rungs.seconds - ladder.seconds
     if ladder.retries >= ladder.rungs.retries or seconds > left:
         return _give_up(ladder, error)
-    done = _tried(ladder, f"waited {seconds:g} s ({error.reason})", error, retries=1)
+    done = _with_remedy_tried(ladder, f"waited {seconds:g} s ({error.reason})", error, retries=1)
     return replace(done, seconds=ladder.seconds + seconds), Retry(seconds, error.reason)
 
 
-def _tried(ladder: RecoveryLadder, what: str, error: ModelError | None = None, **used: int) -> RecoveryLadder:
+def _with_remedy_tried(
+    ladder: RecoveryLadder, what: str, error: ModelError | None = None, **used: int
+) -> RecoveryLadder:
     counts = {name: getattr(ladder, name) + more for name, more in used.items()}
     return replace(ladder, tried=(*ladder.tried, what), last=error or ladder.last, **counts)
 

@@ -52,7 +52,7 @@ async def with_restored(session: LiveSession, plan: CompactionPlan, facts: Facts
     bare = without.boundary
     if not facts.settings.restore:
         return bare
-    looked = await _looked(session, plan, facts)
+    looked = await _tracked_scene(session, plan, facts)
     restored = partial(_restored, plan, facts, bare, looked, session.services.registry)
     boundary, failed, brought = await run_aside_of(session.view, restored)
     _tell(session, {**looked.failed, **failed}, brought)
@@ -95,7 +95,7 @@ def room_tokens(view: ContextView, bare: Compacted, facts: Facts) -> tuple[int, 
     return min(half, most), min(spare, max(0, most - half))
 
 
-async def _looked(session: LiveSession, plan: CompactionPlan, facts: Facts) -> TrackedScene:
+async def _tracked_scene(session: LiveSession, plan: CompactionPlan, facts: Facts) -> TrackedScene:
     """The trackers' view of things, with the files as they are now and what the host gives."""
     looked = await run_aside_of(
         session.view, lambda view: track_scene(view, plan.keep_from, facts, session.services.registry)
@@ -255,7 +255,7 @@ async def proposal(session: LiveSession, wish: CompactionRequest) -> CompactionP
     plans = propose_plans(session, facts) if wish.record is None else supplied_record(session, facts, wish.record)
     async with aclosing(plans) as proposals:
         async for name, plan in proposals:
-            found = await _found(session, wish, facts, plan) if isinstance(plan, CompactionPlan) else plan
+            found = await _boundary_or_refusal(session, wish, facts, plan) if isinstance(plan, CompactionPlan) else plan
             if not isinstance(found, str):
                 return CompactionProposal(*found, name)
             reason = found
@@ -263,7 +263,7 @@ async def proposal(session: LiveSession, wish: CompactionRequest) -> CompactionP
     return CompactionFailure(reason)
 
 
-async def _found(
+async def _boundary_or_refusal(
     session: LiveSession, wish: CompactionRequest, facts: Facts, plan: CompactionPlan
 ) -> tuple[CompactionPlan, Compacted] | str:
     """The boundary of a plan, with what comes back; or why it must not be committed.
@@ -272,7 +272,7 @@ async def _found(
     """
     for _ in range(_LOOKS):
         seen = session.changes
-        judge = partial(_judged, plan, facts, wish, session.world.ids.new("boundary"))
+        judge = partial(_checked_boundary, plan, facts, wish, session.world.ids.new("boundary"))
         clean, families, bare, why = await run_aside_of(session.view, judge)
         if families:
             session.world.sink.emit(SecretsRedacted("summary", tuple(sorted(set(families))), len(families)))
@@ -284,7 +284,7 @@ async def _found(
     return "changed: the session was changed again and again while its record was made"
 
 
-def _judged(
+def _checked_boundary(
     plan: CompactionPlan, facts: Facts, wish: CompactionRequest, identity: str, view: ContextView
 ) -> tuple[CompactionPlan, tuple[str, ...], Boundary, str | None]:
     """The plan as it may be written, the families of secrets that were in it, its boundary, and why it may not be."""

@@ -135,7 +135,7 @@ async def _forked(session: LiveSession, view: ContextView, facts: Facts, model: 
     fork.journal.append(Message.of("user", task.instruction, origin="reminder"))
     exchanges: list[ForkTurn] = []
     while not fork.reason:
-        said = await _asked(session, view, facts, model, (base, task, exchanges))
+        said = await _next_answer(session, view, facts, model, (base, task, exchanges))
         if isinstance(said, str | ModelError):
             fork.is_error = isinstance(said, ModelError)
             fork.reason = said if isinstance(said, str) else f"model_failed: {said.reason}"
@@ -148,7 +148,7 @@ async def _forked(session: LiveSession, view: ContextView, facts: Facts, model: 
     return fork
 
 
-async def _asked(
+async def _next_answer(
     session: LiveSession,
     view: ContextView,
     facts: Facts,

@@ -73,7 +73,7 @@ async def import_recording(
     (blob,) = await session.world.blobs.put((data,))
     # Its thinking stays where its own system kept it; what no longer holds goes with the first request of ours.
     with session.taken_for(dataclasses.replace(session.model, thinking_is_bound=False)):
-        said = await _said(session, recording, at, known)
+        said = await _import_messages(session, recording, at, known)
     source = ImportSource(
         file=file,
         format=recording.format,
@@ -99,7 +99,9 @@ class _ImportedMessages:
     lines: dict[MessageId, int] = field(default_factory=dict)
 
 
-async def _said(session: LiveSession, recording: Recording, at: float, known: Sequence[Record]) -> _ImportedMessages:
+async def _import_messages(
+    session: LiveSession, recording: Recording, at: float, known: Sequence[Record]
+) -> _ImportedMessages:
     """Fold a recording into the session, one message a line; what no limit lets in is left out and named."""
     told = _ImportedMessages()
     there = {record.id for record in known if isinstance(record, Message | Compacted)}

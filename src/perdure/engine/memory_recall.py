@@ -25,7 +25,14 @@ from perdure.events import MemoriesRecalled, MemoryIndexShown, MemorySelectionFa
 from perdure.memory.files import INDEX
 from perdure.memory.index_file import IndexLimits, index_changes, index_excerpt
 from perdure.memory.places import TEAM
-from perdure.memory.recalled import RecalledMemory, index_told, recalled_text, selection, selection_prompt, told
+from perdure.memory.recalled import (
+    RecalledMemory,
+    index_told,
+    memories_told,
+    recalled_text,
+    selection,
+    selection_prompt,
+)
 from perdure.memory.retrieval import MemoryCard, MemoryQuery
 from perdure.ports import MemorySearch
 from perdure.text.words import asked_terms
@@ -83,7 +90,7 @@ class MemoryRecall:
             query=query,
             limit=settings.memory_results,
             floor=settings.memory_floor,
-            shown=_shown(session),
+            shown=_shown_memories(session),
             tools=_tools(session, settings.memory_tool_turns),
             now=now,
         )
@@ -208,7 +215,7 @@ class MemoryIndexReminder:
             if text and self._uses is None:
                 self._uses = await self._memories.used()
             main = index_excerpt(text, limits, modified=modified, uses=self._uses or {}).text if text else ""
-        others = [f"# {at}\n{kept}" for at, text in await self._others() if (kept := _kept(text, limits))]
+        others = [f"# {at}\n{kept}" for at, text in await self._others() if (kept := _kept_index(text, limits))]
         return "\n\n".join(part for part in (main, *others) if part) or None
 
     async def _others(self) -> list[tuple[str, str]]:
@@ -267,15 +274,15 @@ def last_said(session: LiveSession) -> ViewItem | None:
     return None
 
 
-def _shown(session: LiveSession) -> dict[str, float]:
+def _shown_memories(session: LiveSession) -> dict[str, float]:
     found: dict[str, float] = {}
     for item in session.view.items:
         if item.message.note == NAME and item.message.origin == "reminder" and not item.is_hidden:
-            found |= told(_texts_of(item))
+            found |= memories_told(_texts_of(item))
     return found
 
 
-def _kept(text: str, limits: IndexLimits) -> str:
+def _kept_index(text: str, limits: IndexLimits) -> str:
     return index_excerpt(text, limits, modified={}, uses={}).text
 
 

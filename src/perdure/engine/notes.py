@@ -33,7 +33,8 @@ from perdure.memory.notes import (
     Notes,
     NotesState,
     adopt_filled,
-    filled,
+    completed_notes,
+    fill_lines,
     for_record,
     form_of,
     notes_state,
@@ -41,10 +42,9 @@ from perdure.memory.notes import (
     render,
     section_tokens,
     update_prompt,
-    whole,
 )
 from perdure.memory.pace import AnswerGiven, UpdatePace, UpdateTriggers
-from perdure.memory.permits import EDIT, NotesEditPermit, edited, edits_in, lexical
+from perdure.memory.permits import EDIT, NotesEditPermit, apply_notes_edit, edits_in, lexical
 from perdure.memory.trust.secrets import redact
 from perdure.ports import Model, NotesFile
 from perdure.transcript.blocks import ToolUse
@@ -69,7 +69,7 @@ class NotesDraft:
 
     async def edit(self, tool: str, arguments: Mapping[str, Any]) -> ForkToolResult:
         """Do one edit, or say what is wrong with it."""
-        self.text, wrong = edited(self.text, arguments, self.form)
+        self.text, wrong = apply_notes_edit(self.text, arguments, self.form)
         if wrong is not None:
             return ForkToolResult(wrong, is_error=True)
         self.made.append(dict(arguments))
@@ -139,11 +139,11 @@ async def update_notes_by_model(
         most_turns=facts.settings.notes_turns,
     )
     fork = await run_fork(session, view, facts, models, task)
-    fork.reason, data = await _kept(draft, fork.reason, file, (start, instead_of), facts.secret_key)
+    fork.reason, data = await _write_notes(draft, fork.reason, file, (start, instead_of), facts.secret_key)
     return fork, fork.reason if data is None else WrittenNotes(data, before, parse(data.decode()))
 
 
-async def _kept(
+async def _write_notes(
     draft: NotesDraft, reason: str, file: NotesFile, begin: tuple[Start, bytes | None], key: bytes
 ) -> tuple[str, bytes | None]:
     """Write what the fork made of the notes; gives its bytes, or None and the reason why nothing was written."""
@@ -323,7 +323,7 @@ class SessionNotes:
         for _ in range(_TRIES):
             found = await self.found()
             start = await self._mended(found)
-            notes = filled(start, lines, self._written)
+            notes = fill_lines(start, lines, self._written)
             data = render(notes).encode("utf-8", "replace")
             instead_of = _notes_kept(found)
             if data == instead_of or await self.file.write(data, instead_of=instead_of):
@@ -373,7 +373,7 @@ class SessionNotes:
             if self._written is not None or CURSOR in self._session.view.state.cursors:
                 emit(NotesMended("missing", "", 0))
             return found.form
-        notes, back = whole(found.notes, found.form)
+        notes, back = completed_notes(found.notes, found.form)
         if back:
             emit(NotesMended("sections", "", len(back)))
         return notes

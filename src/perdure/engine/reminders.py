@@ -26,7 +26,7 @@ from perdure.context.instructions import (
 from perdure.context.reminders import prepend_context, without_tokens
 from perdure.engine.session import LiveSession, Services
 from perdure.events import InstructionsChanged, InstructionsLoaded, ReminderFailed
-from perdure.memory.instructions import FittedFile, Instruction, LoadedInstructions, fit
+from perdure.memory.instructions import FittedFile, Instruction, LoadedInstructions, fit_files
 from perdure.ports import InstructionFiles
 from perdure.transcript.blocks import Text, text_block
 from perdure.transcript.messages import Message, MessageId, content_of
@@ -49,7 +49,7 @@ class ReminderSource(Protocol):
     async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]: ...
 
 
-def ordered(sources: Sequence[ReminderSource]) -> tuple[ReminderSource, ...]:
+def ordered_sources(sources: Sequence[ReminderSource]) -> tuple[ReminderSource, ...]:
     """The sources in the order in which they are asked; of two with one name, the later one is left."""
     by_name = {source.name: source for source in sources}
     rank = {name: number for number, name in enumerate(ORDER)}
@@ -61,7 +61,7 @@ async def remind(session: LiveSession, moment: Moment) -> None:
     if not session.services.reminders or (moment == "before" and session.view.open_calls):
         return
     said: list[Message] = []
-    for source in ordered(session.services.reminders):
+    for source in ordered_sources(session.services.reminders):
         try:
             said += await source.remind(session, moment)
         except Exception as e:  # a named boundary: a reminder is a help, and never ends a turn
@@ -136,7 +136,7 @@ class InstructionReminders:
         gathered = await self._files.at_start()
         if not told.files:
             self._tell(gathered, "start")
-            return [start_message(fit(gathered.files, self._budget()))]
+            return [start_message(fit_files(gathered.files, self._budget()))]
         return [changes_message(await self._changes(told, gathered))]
 
     async def _changes(self, told: ShownInstructions, gathered: LoadedInstructions) -> list[str]:
@@ -176,7 +176,7 @@ class InstructionReminders:
             return ()
         budget = self._budget()
         used = sum(base_tokens(known.shown) for known in told.files.values())
-        return fit(new, max(budget - used, budget // _NESTED_SHARE))
+        return fit_files(new, max(budget - used, budget // _NESTED_SHARE))
 
     def _budget(self) -> int:
         return self._session.limits.scaled(self._session.settings.instructions_tokens)

@@ -12,7 +12,7 @@ from perdure.engine.session import LiveSession
 from perdure.errors import CompactionRefused, PerdureError, RewindRefused
 from perdure.logs.reading import Problems, mended_record
 from perdure.memory.checkpoints import MissedChange
-from perdure.memory.places import shown
+from perdure.memory.places import name_for_people
 from perdure.ports import CHECKPOINTS, FileRewind, FileRewinder
 from perdure.transcript.blocks import Text, ToolResult
 from perdure.transcript.messages import Message, MessageId
@@ -298,7 +298,7 @@ def _was_spoken_since(records: tuple[Record, ...]) -> bool:
 
 async def _tell(session: LiveSession, done: FileRewind) -> None:
     """The model saw files that aren't so any more."""
-    paths = [shown(step.path, limit=_SHOWN_CHARS) for step in done.changes]
+    paths = [name_for_people(step.path, limit=_SHOWN_CHARS) for step in done.changes]
     if paths:
         some = ", ".join(paths[:20]) + (f" and {len(paths) - 20} more" if len(paths) > 20 else "")
         text = f"The user put files back to an earlier state. Read them again before you rely on them: {some}"

@@ -73,7 +73,7 @@ async def run_pre_hooks(session: LiveSession, trigger: str, instructions: str) -
             window_tokens=session.limits.window,
             messages=len(session.view.items),
         )
-        answer = await _asked(session, hook, told)
+        answer = await _hook_decision(session, hook, told)
         if answer.block is not None:
             return replace(hooked, blocked=f"{hook.name}: {answer.block}")
         wanted = hooked.instructions if answer.instructions is None else answer.instructions
@@ -95,13 +95,13 @@ async def run_post_hooks(session: LiveSession, boundary: Compacted) -> None:
         tokens_after=boundary.tokens_after,
         kept=len(boundary.kept),
     )
-    added = {hook.name: (await _asked(session, hook, told)).context for hook in session.services.hooks}
+    added = {hook.name: (await _hook_decision(session, hook, told)).context for hook in session.services.hooks}
     context = {name: text for name, text in added.items() if text.strip()}
     for message in prepend_context((), context):
         await session.append(msgspec.structs.replace(message, id=MessageId(""), at=None))
 
 
-async def _asked(session: LiveSession, hook: Hook, told: HookEvent) -> HookDecision:
+async def _hook_decision(session: LiveSession, hook: Hook, told: HookEvent) -> HookDecision:
     try:
         with anyio.fail_after(hook.timeout_seconds):
             return await hook.run(told) or HookDecision()

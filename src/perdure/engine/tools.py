@@ -20,7 +20,14 @@ from perdure.events import CompactionRequested
 from perdure.memory.changes import TRUST, Change, DeleteMemory, MemoryProposal, RenameMemory, SaveMemory, WriteResult
 from perdure.memory.files import INDEX
 from perdure.memory.index_file import IndexLimits, too_large
-from perdure.memory.tool_texts import MemoryToolError, content, inserted, listing, missing, replaced
+from perdure.memory.tool_texts import (
+    MemoryToolError,
+    content,
+    directory_listing,
+    insert_lines,
+    no_such_path_text,
+    replace_passage,
+)
 from perdure.memory.trust.labels import TrustLevel
 from perdure.ports import Blobs
 from perdure.ports import LoadedJournal as Loaded
@@ -28,7 +35,7 @@ from perdure.ports import SearchHit as Hit
 from perdure.ports import SearchResults as Found
 from perdure.recall.originals import Original, Originals, blob_original
 from perdure.recall.queries import TOOL as RECALL_TOOL
-from perdure.recall.queries import BadRecall, RecalledText, RecallRequest, range_of, shown
+from perdure.recall.queries import BadRecall, RecalledText, RecallRequest, range_of, recalled_part
 from perdure.transcript.blocks import encode
 from perdure.transcript.messages import BlobId
 from perdure.transcript.records import Noted
@@ -39,7 +46,7 @@ _NAMED = 5
 
 async def recall(session: LiveSession, wanted: RecallRequest, *, other: str | None = None) -> RecalledText:
     """What an id stands for, in this session or another of its project. Raises `BadRecall` when it is unknown."""
-    return shown(await original(session, wanted.id, other=other), wanted)
+    return recalled_part(await original(session, wanted.id, other=other), wanted)
 
 
 async def original(session: LiveSession, identity: str, *, other: str | None = None) -> Original:
@@ -423,8 +430,8 @@ class _MemoryCommand:
             return MemoryToolResult(shown)
         files = await self._files(place)
         if not files and place.name:
-            raise MemoryToolError(missing(path, "view"))
-        return MemoryToolResult(listing(path, files))
+            raise MemoryToolError(no_such_path_text(path, "view"))
+        return MemoryToolResult(directory_listing(path, files))
 
     async def _files(self, place: MountedPath) -> list[tuple[str, int]]:
         """The files at a place and below it, with those of directories that are mounted there."""
@@ -445,11 +452,11 @@ class _MemoryCommand:
     async def _edit(self, path: str, place: MountedPath, command: str) -> MemoryToolResult:
         read = await place.mount.memory.store.read(place.name) if place.name else None
         if read is None:
-            raise MemoryToolError(missing(path, command))
+            raise MemoryToolError(no_such_path_text(path, command))
         if command == "str_replace":
-            text, said = replaced(path, read.text, self.given["old_str"], self.given.get("new_str") or "")
+            text, said = replace_passage(path, read.text, self.given["old_str"], self.given.get("new_str") or "")
         else:
-            text, said = inserted(path, read.text, self.given["insert_line"], self.given["insert_text"])
+            text, said = insert_lines(path, read.text, self.given["insert_line"], self.given["insert_text"])
         return await self._saved(path, place, SaveMemory(name=place.name, text=text, base=read.text), said)
 
     async def _saved(self, path: str, place: MountedPath, change: SaveMemory, said: str) -> MemoryToolResult:
@@ -482,7 +489,7 @@ class _MemoryCommand:
             raise MemoryToolError(f"Cannot delete the {place.mount.at} directory itself")
         done = await self._each(place, lambda name, base: DeleteMemory(name=name, base=base))
         if not done:
-            raise MemoryToolError(missing(path, "delete"))
+            raise MemoryToolError(no_such_path_text(path, "delete"))
         return MemoryToolResult(
             _waits(path, *done) if any(isinstance(one, MemoryProposal) for one in done) else _deleted(path)
         )
@@ -507,7 +514,7 @@ class _MemoryCommand:
         except NameTaken:
             raise MemoryToolError(f"Error: The destination {new} already exists") from None
         if not done:
-            raise MemoryToolError(missing(old, "rename"))
+            raise MemoryToolError(no_such_path_text(old, "rename"))
         waits = any(isinstance(one, MemoryProposal) for one in done)
         return MemoryToolResult(_waits(old, *done) if waits else f"Successfully renamed {old} to {new}")
 

@@ -24,7 +24,7 @@ from perdure.gateway.requests import (
     digest,
     fields_of,
     list_of,
-    scaled,
+    scaled_count,
 )
 from perdure.transcript.blocks import Block, text_block
 from perdure.transcript.messages import Message
@@ -195,17 +195,17 @@ class _UsageMeter:
         total = sum(int(usage.get(name) or 0) for name in _INPUT_COUNTS)
         if total > self._cap:
             self._share = self._cap / total
-        return _shown(usage, self._share) if self._share < 1.0 and total else None
+        return _scaled_usage(usage, self._share) if self._share < 1.0 and total else None
 
 
-def _shown(usage: dict[str, Any], share: float) -> dict[str, Any]:
-    shown = {**usage, **{name: scaled(usage[name], share) for name in _INPUT_COUNTS if usage.get(name)}}
+def _scaled_usage(usage: dict[str, Any], share: float) -> dict[str, Any]:
+    shown = {**usage, **{name: scaled_count(usage[name], share) for name in _INPUT_COUNTS if usage.get(name)}}
     written = usage.get("cache_creation")
     if isinstance(written, dict):
-        shown["cache_creation"] = {k: scaled(v, share) if isinstance(v, int) else v for k, v in written.items()}
+        shown["cache_creation"] = {k: scaled_count(v, share) if isinstance(v, int) else v for k, v in written.items()}
     steps = usage.get("iterations")
     if isinstance(steps, list):
-        shown["iterations"] = [_shown(step, share) if isinstance(step, dict) else step for step in steps]
+        shown["iterations"] = [_scaled_usage(step, share) if isinstance(step, dict) else step for step in steps]
     return shown
 
 

@@ -169,7 +169,7 @@ class GatewayExchange:
     async def _passed_back(
         self, turn: GatewayTurn | None, answer: aiohttp.ClientResponse, send: Send, *, is_count: bool
     ) -> None:
-        headers = headers_down(answer.headers) + _told(turn, self._mode)
+        headers = headers_down(answer.headers) + _answer_headers(turn, self._mode)
         self._gateway.metrics.answers.labels(f"{answer.status // 100}xx").inc()
         self._gateway.metrics.first_byte.observe(time.perf_counter() - self._began)
         reader = self._reader(turn, answer)
@@ -277,7 +277,7 @@ def _warn(what: str, error: Exception) -> None:
     _LOG.debug("%s", "".join(traceback.format_tb(error.__traceback__)))
 
 
-def _told(turn: GatewayTurn | None, mode: str) -> Headers:
+def _answer_headers(turn: GatewayTurn | None, mode: str) -> Headers:
     """What was done, for whoever wants to know."""
     if turn is None:
         return [(b"x-perdure-mode", mode.encode())]

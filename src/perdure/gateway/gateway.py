@@ -187,7 +187,7 @@ class Gateway:
     async def _retire(self, before: ActiveConfig) -> None:
         """Close the models of a configuration once nobody can be asking them any more."""
         await anyio.sleep(RETIRE_SECONDS)
-        await _closed(before)
+        await _close_models(before)
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 
@@ -319,7 +319,7 @@ class Gateway:
         await self._background.close()
         for sessions in self._sessions.values():
             await sessions.close()
-        await _closed(self.now)
+        await _close_models(self.now)
         await self.client.close()
 
     async def is_ready(self) -> tuple[bool, float]:
@@ -340,7 +340,7 @@ class Gateway:
             discard(DISK, path)
 
 
-async def _closed(former: ActiveConfig) -> None:
+async def _close_models(former: ActiveConfig) -> None:
     for models in former.summarizers.values():
         for model in models:
             await model.close()

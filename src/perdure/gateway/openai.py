@@ -24,7 +24,7 @@ from perdure.gateway.requests import (
     digest,
     fields_of,
     list_of,
-    scaled,
+    scaled_count,
 )
 from perdure.transcript.blocks import Block, block_of, text_block
 from perdure.transcript.messages import Message
@@ -199,7 +199,7 @@ def _arguments(text: str) -> msgspec.Raw | dict[str, str]:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def _shown(usage: Any, cap: int | None) -> Data | None:
+def _capped_usage(usage: Any, cap: int | None) -> Data | None:
     """Usage with at most `cap` tokens of prompt; None when it may stay as it is (GW-2)."""
     prompt = int(usage.get("prompt_tokens") or 0) if isinstance(usage, dict) else 0
     if cap is None or prompt <= cap:
@@ -208,7 +208,9 @@ def _shown(usage: Any, cap: int | None) -> Data | None:
     shown = {**usage, "prompt_tokens": cap, "total_tokens": cap + int(usage.get("completion_tokens") or 0)}
     details = usage.get("prompt_tokens_details")
     if isinstance(details, dict):
-        shown["prompt_tokens_details"] = {k: scaled(v, share) if isinstance(v, int) else v for k, v in details.items()}
+        shown["prompt_tokens_details"] = {
+            k: scaled_count(v, share) if isinstance(v, int) else v for k, v in details.items()
+        }
     return shown
 
 
@@ -233,7 +235,7 @@ class _OpenAIStream:
             raise ValueError("an error in the stream")
         for _ in self._assembly.feed(chunk):
             pass
-        shown = _shown(chunk.get("usage"), self._cap)
+        shown = _capped_usage(chunk.get("usage"), self._cap)
         return {**chunk, "usage": shown} if shown else None
 
 
@@ -251,7 +253,7 @@ class _OpenAIBody:
     def _shown(self, body: bytes) -> bytes:
         try:
             fields = fields_of(body)
-            shown = _shown(msgspec.json.decode(fields["usage"]), self._cap) if "usage" in fields else None
+            shown = _capped_usage(msgspec.json.decode(fields["usage"]), self._cap) if "usage" in fields else None
         except (Unmanageable, *UNREADABLE):
             return body
         return msgspec.json.encode({**fields, "usage": shown}) if shown else body

@@ -55,25 +55,29 @@ async def metrics(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
 
 async def status(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
     """The sessions in memory: their own tenant's, or all where nobody else could ask."""
-    return _json(200, seen(gateway, who))
+    return _json(200, visible_status(gateway, who))
 
 
 async def page(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
     """The same for people, as a page that looks again by itself; a stranger is asked for a key."""
     is_stranger = who is None
-    told = None if is_stranger else seen(gateway, who)
-    body = live_page(told, gateway.clock.now(), asks_key=_shown(gateway) == "own").encode()
+    told = None if is_stranger else visible_status(gateway, who)
+    body = live_page(told, gateway.clock.now(), asks_key=_status_visibility(gateway) == "own").encode()
     return GatewayResponse(401 if is_stranger else 200, "text/html; charset=utf-8", body, HEADERS)
 
 
-def _shown(gateway: Gateway) -> str:
+def _status_visibility(gateway: Gateway) -> str:
     return gateway.now.gateway.status or ("own" if gateway.now.tenants.is_closed else "all")
 
 
-def seen(gateway: Gateway, who: Tenant | None) -> dict[str, Any]:
+def visible_status(gateway: Gateway, who: Tenant | None) -> dict[str, Any]:
     """What a caller may see."""
     held = gateway.tenants_open()
-    mine = held if _shown(gateway) == "all" else {name: some for name, some in held.items() if who and name == who.id}
+    mine = (
+        held
+        if _status_visibility(gateway) == "all"
+        else {name: some for name, some in held.items() if who and name == who.id}
+    )
     return {
         "seconds": round(gateway.clock.now() - gateway.started, 1),
         "in_flight": gateway.admission.in_flight,

@@ -82,7 +82,7 @@ def _plain(value: Any, depth: int) -> Any:
     return value
 
 
-def seed(*parts: str) -> bytes:
+def chain_seed(*parts: str) -> bytes:
     """Where a chain begins: apart for each tenant, route, protocol and name of a session."""
     return _DIGEST(_SORTED.encode(list(parts))).digest()
 
@@ -188,21 +188,27 @@ def taken_apart(body: bytes, seen: ReadBody | None = None) -> ParsedBody:
     fields = fields_of(body)
     raw = fields.get("messages")
     messages = list_of(raw)
-    return _placed(body, fields, messages, bytes(raw)) if raw is not None and messages else ParsedBody(fields, messages)
+    return (
+        _parse_messages(body, fields, messages, bytes(raw))
+        if raw is not None and messages
+        else ParsedBody(fields, messages)
+    )
 
 
-def _placed(body: bytes, fields: dict[str, msgspec.Raw], messages: list[msgspec.Raw], array: bytes) -> ParsedBody:
+def _parse_messages(
+    body: bytes, fields: dict[str, msgspec.Raw], messages: list[msgspec.Raw], array: bytes
+) -> ParsedBody:
     for found in _ARRAY.finditer(body):
         start = found.end() + 1
         if body.startswith(array, start - 1):
             rest = fields_of(body[:start] + body[start - 2 + len(array) :])
             if bytes(rest.get("messages", b"")) == b"[]":  # it is this one, and no other of the same text
-                return ParsedBody(fields, MessageSlices(body, *_walked(body, start, messages)), start)
+                return ParsedBody(fields, MessageSlices(body, *_message_spans(body, start, messages)), start)
             break
     return ParsedBody(fields, messages)
 
 
-def _walked(body: bytes, at: int, raws: Sequence[msgspec.Raw]) -> tuple[list[int], list[int]]:
+def _message_spans(body: bytes, at: int, raws: Sequence[msgspec.Raw]) -> tuple[list[int], list[int]]:
     """Where messages begin and end that stand behind each other from a place on."""
     begins: list[int] = []
     ends: list[int] = []
@@ -267,7 +273,7 @@ def _behind(seen: ReadBody, body: bytes, count: int) -> ParsedBody | None:
         new = list_of(fields.get("messages"))
     except Unmanageable:
         return None
-    begins, ends = _walked(short, seen.start, new)
+    begins, ends = _message_spans(short, seen.start, new)
     shift = len(body) - len(short)
     places = ([*seen.begins[:count], *(n + shift for n in begins)], [*seen.ends[:count], *(n + shift for n in ends)])
     known = count - seen.lead
@@ -386,7 +392,7 @@ def list_of(raw: msgspec.Raw | None) -> list[msgspec.Raw]:
         raise Unmanageable("no_messages") from None
 
 
-def scaled(value: int, share: float) -> int:
+def scaled_count(value: int, share: float) -> int:
     """A count on a meter that reads `share` of the truth; what isn't nothing stays something."""
     return max(1, int(value * share)) if value else 0
 

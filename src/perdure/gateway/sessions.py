@@ -134,7 +134,7 @@ def mark(count: int, link: bytes) -> str:
     return f"{count}:{link.hex()}"
 
 
-def marked(cursor: Cursor) -> tuple[int, bytes] | None:
+def parse_mark(cursor: Cursor) -> tuple[int, bytes] | None:
     """What `mark` wrote; None for anything else."""
     count, _, link = (cursor.digest or "").partition(":")
     try:
@@ -263,25 +263,25 @@ class LinkIndex:
 def links_at(home: Path) -> Iterator[tuple[bytes, str, int]]:
     """All links that the journals of a tenant know, oldest session first (REL-12)."""
     store = SessionStore(home)
-    for directory in sorted((d for d in store.directories() if (d / JOURNAL).is_file()), key=_written):
+    for directory in sorted((d for d in store.directories() if (d / JOURNAL).is_file()), key=_last_write):
         try:
             with open_journal_reader(DISK, directory / JOURNAL) as reader:
                 scan = reader.scan(reader.body)
         except (PerdureError, OSError):
             continue
         for placed in scan.placed:
-            if isinstance(placed.record, Cursor) and placed.record.name == CLIENT and (at := marked(placed.record)):
+            if isinstance(placed.record, Cursor) and placed.record.name == CLIENT and (at := parse_mark(placed.record)):
                 yield at[1], directory.name, at[0]
 
 
-def _written(directory: Path) -> float:
+def _last_write(directory: Path) -> float:
     return (directory / JOURNAL).stat().st_mtime
 
 
 _BATCH_BYTES = 1_000_000  # of one transaction: one line of the journal, one sync
 
 
-def until(placed: Sequence[Placed], link: bytes) -> list[Record] | None:
+def records_until(placed: Sequence[Placed], link: bytes) -> list[Record] | None:
     """The records up to where a client's history had this link; None when it never had."""
     end = next((n for n, p in enumerate(placed) if _is_at(p.record, link)), None)
     if end is None:
@@ -295,20 +295,20 @@ def until(placed: Sequence[Placed], link: bytes) -> list[Record] | None:
 
 
 def _is_at(record: Record, link: bytes) -> bool:
-    at = marked(record) if isinstance(record, Cursor) and record.name == CLIENT else None
+    at = parse_mark(record) if isinstance(record, Cursor) and record.name == CLIENT else None
     return at is not None and at[1] == link
 
 
-async def copied(records: Sequence[Record], journal: Journal) -> None:
+async def copy_records(records: Sequence[Record], journal: Journal) -> None:
     """Write the records into a fresh journal; boundaries point to where their messages stand there."""
     offsets: dict[MessageId, int] = {}
     for batch in _batches(records):
-        whole = tuple(_placed(record, offsets) for record in batch)
+        whole = tuple(_with_offset(record, offsets) for record in batch)
         receipt = await journal.append(whole)
         offsets.update({record.id: receipt.offset for record in whole if isinstance(record, Message)})
 
 
-def _placed(record: Record, offsets: dict[MessageId, int]) -> Record:
+def _with_offset(record: Record, offsets: dict[MessageId, int]) -> Record:
     if not isinstance(record, Compacted):
         return record
     first = min((offsets[identity] for identity in record.kept if identity in offsets), default=0)
@@ -526,9 +526,9 @@ class TenantSessions:
     async def _forked(self, parent: CachedSession, links: Sequence[bytes], route: str, parts: PartsOf) -> CachedSession:
         """A session with the past that both share; without any when the parent has no such place after all."""
         loaded = await parent.session.world.journal.load(whole=True)
-        known = {at[1] for p in loaded.records if isinstance(p.record, Cursor) and (at := marked(p.record))}
+        known = {at[1] for p in loaded.records if isinstance(p.record, Cursor) and (at := parse_mark(p.record))}
         count = next((n for n in range(len(links) - 1, 0, -1) if links[n] in known), 0)
-        records = until(loaded.records, links[count]) if count else []
+        records = records_until(loaded.records, links[count]) if count else []
         store, world = SessionStore(self.home), parent.session.world
         header = msgspec.structs.replace(
             loaded.header,
@@ -540,7 +540,7 @@ class TenantSessions:
         )
 
         async def fill(journal: FileJournal, draft: Path) -> None:
-            await copied(records or (), journal)
+            await copy_records(records or (), journal)
             await share_blobs(store.locate(parent.id), draft)
 
         with anyio.CancelScope(shield=True):
@@ -615,7 +615,7 @@ def _used(held: CachedSession) -> Iterator[None]:
 
 
 def _place(cursor: Cursor | None) -> HistoryPosition | None:
-    at = marked(cursor) if cursor is not None else None
+    at = parse_mark(cursor) if cursor is not None else None
     return None if at is None or cursor is None else HistoryPosition(at[0], at[1], cursor.message)
 
 

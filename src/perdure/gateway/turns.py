@@ -34,8 +34,8 @@ from perdure.gateway.requests import (
     MessageSlices,
     Unmanageable,
     chain,
+    chain_seed,
     digest,
-    seed,
     taken_apart,
 )
 from perdure.gateway.sessions import (
@@ -147,7 +147,7 @@ class TurnMaker:
     ) -> GatewayTurn:
         before = held.sink.edits
         await held.keepers.collect(held.session)
-        await _said(who, side, incoming, held, links)
+        await _append_new(who, side, incoming, held, links)
         await _fronted(side, incoming, held)
         tokens = await _ready(held, wanted_of(side, incoming))
         await held.journal.commit()
@@ -211,7 +211,7 @@ class TurnMaker:
 
 
 def _seed(who: Requester, side: ClientProtocol) -> bytes:
-    return seed(who.tenant, who.route, side.protocol, who.name)
+    return chain_seed(who.tenant, who.route, side.protocol, who.name)
 
 
 def end_turn(turn: GatewayTurn) -> None:
@@ -252,7 +252,7 @@ async def _end_session_use(turn: GatewayTurn) -> None:
             turn.body = turn.side.with_prefill(turn.body, turn.incoming.prefill)
 
 
-async def _said(
+async def _append_new(
     who: Requester, side: ClientProtocol, incoming: ClientRequest, held: CachedSession, links: list[bytes]
 ) -> None:
     """Append what the session doesn't know yet; in front of what is said now, what the session adds to it (TURN-10)."""

@@ -17,7 +17,7 @@ from perdure.logs.reading import (
     decode_leniently,
     epoch,
     lines,
-    mended,
+    mended_blocks,
     readable,
     stem,
     what_is_wrong,
@@ -44,7 +44,7 @@ class ShownAttachment:
     is_typed: bool = False
 
 
-def shown(raw: bytes) -> ShownAttachment | str | None:
+def shown_attachment(raw: bytes) -> ShownAttachment | str | None:
     """None for what no model sees; a string says what is wrong with the attachment."""
     try:
         data = msgspec.json.decode(raw) if raw else None
@@ -494,7 +494,7 @@ class _ClaudeCodeReader:
         self._say(number, entry, origin, content)
 
     def _attachment(self, number: int, entry: ClaudeCodeLine) -> None:
-        what = shown(bytes(entry.attachment))
+        what = shown_attachment(bytes(entry.attachment))
         if isinstance(what, ShownAttachment) and not self._is_repeat(number, entry):
             content = blocks([msgspec.Raw(raw) for raw in what.blocks], number, self._problems)
             self._say(number, entry, "user" if what.is_typed else "reminder", content)
@@ -515,7 +515,7 @@ class _ClaudeCodeReader:
         return False
 
     def _say(self, number: int, entry: ClaudeCodeLine, origin: Origin, content: list[Block]) -> None:
-        content = mended(content, "assistant" if entry.type == "assistant" else "user", number, self._problems)
+        content = mended_blocks(content, "assistant" if entry.type == "assistant" else "user", number, self._problems)
         if not content:
             return
         body = entry.message if entry.type == "assistant" else None

@@ -122,7 +122,7 @@ def items_of(value: msgspec.Raw | None) -> list[msgspec.Raw] | None:
         return None
 
 
-def told(fields: Fields, key: str) -> Any:
+def decoded_member(fields: Fields, key: str) -> Any:
     """The decoded value of a member; None when it is missing or can't be read."""
     try:
         return msgspec.json.decode(fields[key]) if key in fields else None
@@ -131,7 +131,7 @@ def told(fields: Fields, key: str) -> Any:
 
 
 def _is_message(fields: Fields) -> bool:
-    return isinstance(told(fields, "role"), str) or isinstance(told(fields, "from"), str)
+    return isinstance(decoded_member(fields, "role"), str) or isinstance(decoded_member(fields, "from"), str)
 
 
 def _of_list(line: int, items: list[msgspec.Raw], fields: Fields) -> Iterator[Trajectory]:
@@ -163,7 +163,7 @@ def session_names(found: list[Trajectory], name: str) -> list[str]:
     """One name each: its own id, `<stem>#<id>` when that is a number, `<stem>#<n>` when there is none or it repeats."""
     names: list[str] = []
     for index, trajectory in enumerate(found):
-        own = next((v for v in (told(trajectory.fields, key) for key in _NAMES) if v not in (None, "")), None)
+        own = next((v for v in (decoded_member(trajectory.fields, key) for key in _NAMES) if v not in (None, "")), None)
         wanted = stem(name)
         if isinstance(own, str):
             wanted = own
@@ -182,7 +182,7 @@ class _OpenAIReader:
         self._front(trajectory.fields)
 
     def _front(self, fields: Fields) -> None:
-        system = told(fields, "system")
+        system = decoded_member(fields, "system")
         if isinstance(system, str):
             self._build.system += texts(system)
         elif isinstance(system, list):
@@ -204,11 +204,11 @@ class _OpenAIReader:
                 self._message(number, fields)
             except BEYOND_READING as e:
                 self._build.problems.add(number, what_is_wrong(e))
-        model = told(self._trajectory.fields, "model")
+        model = decoded_member(self._trajectory.fields, "model")
         return self._build.recording(model=model if isinstance(model, str) else None)
 
     def _message(self, number: int, fields: Fields) -> None:
-        role = told(fields, "role") or told(fields, "from")
+        role = decoded_member(fields, "role") or decoded_member(fields, "from")
         speaker = _SPEAKERS.get(role, role) if isinstance(role, str) else None
         content = self._content(number, fields)
         at = _time(fields)
@@ -234,7 +234,7 @@ class _OpenAIReader:
         value = fields.get(key)
         parts = items_of(value)
         if parts is None:
-            text = told(fields, key)
+            text = decoded_member(fields, key)
             if text is None:
                 return []
             return texts(text if isinstance(text, str) else text_of_value(text))
@@ -262,12 +262,12 @@ class _OpenAIReader:
 
     def _calls(self, number: int, fields: Fields) -> list[Block]:
         made = []
-        calls = told(fields, "tool_calls")
+        calls = decoded_member(fields, "tool_calls")
         for index, call in enumerate(calls if isinstance(calls, list) else []):
             if isinstance(call, dict):
                 function = call.get("function", call.get("custom", call))
                 made.append(self._call(function, call.get("id"), f"call-{number}-{index}"))
-        if isinstance(function := told(fields, "function_call"), dict):
+        if isinstance(function := decoded_member(fields, "function_call"), dict):
             made.append(self._call(function, None, f"call-{number}"))
         return made
 
@@ -278,10 +278,10 @@ class _OpenAIReader:
         return self._build.call(name, object_of(arguments), logged_id if isinstance(logged_id, str) else otherwise)
 
     def _result(self, number: int, fields: Fields, content: list[Block]) -> Block:
-        logged = told(fields, "tool_call_id")
+        logged = decoded_member(fields, "tool_call_id")
         call = self._build.answered(logged if isinstance(logged, str) and logged else None, number)
         if all(block.type == "text" for block in content) and len(content) <= 1:
-            text = told(fields, "content")
+            text = decoded_member(fields, "content")
             return self._build.result(call, text if isinstance(text, str) else _text_of(content))
         return self._build.result(call, [msgspec.json.decode(block.raw) for block in content])
 
@@ -292,7 +292,7 @@ def _text_of(content: list[Block]) -> str:
 
 def _time(fields: Fields) -> float | None:
     for key in ("timestamp", "created_at", "created", "time"):
-        value = told(fields, key)
+        value = decoded_member(fields, key)
         if isinstance(value, str):
             return epoch(value)
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -302,9 +302,9 @@ def _time(fields: Fields) -> float | None:
 
 def _answer(fields: Fields) -> ResponseInfo:
     """What an assistant message tells of its API response."""
-    model, logged_id, stop = (told(fields, key) for key in ("model", "id", "stop_reason"))
+    model, logged_id, stop = (decoded_member(fields, key) for key in ("model", "id", "stop_reason"))
     return ResponseInfo(
-        usage=openai_usage(told(fields, "usage")),
+        usage=openai_usage(decoded_member(fields, "usage")),
         model=model if isinstance(model, str) else None,
         response_id=logged_id if isinstance(logged_id, str) else None,
         stop_reason=stop if isinstance(stop, str) else None,

@@ -271,7 +271,7 @@ def _trouble(text: bytes) -> Exception | None:
 _AS_TEXT = "[A block of type {kind} that no request can hold]\n{text}"
 
 
-def mended(
+def mended_blocks(
     content: Sequence[Block], role: str, number: int, problems: Problems, *, summary: bool = False
 ) -> list[Block]:
     """The blocks as a message of this role can send them; each repair, and each block left out, is a problem.
@@ -313,13 +313,13 @@ def mended_record(record: Record, number: int, problems: Problems) -> Record:
 def mended_message(message: Message, number: int, problems: Problems, *, summary: bool = False) -> Message:
     """The message with blocks that can be sent; itself when all can."""
     role: Role = message.role
-    content = mended(message.blocks, role, number, problems, summary=summary)
+    content = mended_blocks(message.blocks, role, number, problems, summary=summary)
     return message if content == list(message.blocks) else msgspec.structs.replace(message, content=content_of(content))
 
 
 def mended_front(front: Front, problems: Problems) -> Front:
     """The front less the tools that no API takes, and with other blocks in the system prompt as text."""
-    system = mended([Block(bytes(raw)) for raw in front.system if _has_type(raw)], "front", 0, problems)
+    system = mended_blocks([Block(bytes(raw)) for raw in front.system if _has_type(raw)], "front", 0, problems)
     names: set[str] = set()
     tools = []
     for number, raw in enumerate(front.tools):
@@ -431,7 +431,7 @@ class TrajectoryBuilder:
     ) -> None:
         """A message, unless it is empty. `number` is its line or place in the file, and makes its id."""
         role: Role = "assistant" if origin == "model" else "user"
-        content = mended(content, role, number, self.problems)
+        content = mended_blocks(content, role, number, self.problems)
         if not content:
             return
         self.model = answer.model or self.model

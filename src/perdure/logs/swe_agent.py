@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.logs.openai import Fields, Trajectory, fields_of, items_of, session_names, told, with_problems
+from perdure.logs.openai import Fields, Trajectory, decoded_member, fields_of, items_of, session_names, with_problems
 from perdure.logs.reading import (
     BEYOND_READING,
     Problems,
@@ -68,7 +68,7 @@ def _run(line: int, fields: Fields) -> Trajectory:
 
 
 def _recording(session: str, run: Trajectory) -> Recording:
-    form = told(run.fields, "trajectory_format")
+    form = decoded_member(run.fields, "trajectory_format")
     is_mini = "messages" in run.fields and "history" not in run.fields
     if not is_mini and isinstance(form, str):
         is_mini = form.startswith("mini")
@@ -97,8 +97,10 @@ class _SweAgentReader:
 
     def _step(self, number: int, fields: Fields) -> None:
         """A step of a trajectory without a history: thought, action, observation."""
-        thought, action, observation = (_words(told(fields, key)) for key in ("thought", "action", "observation"))
-        content = texts(thought or _words(told(fields, "response")))
+        thought, action, observation = (
+            _words(decoded_member(fields, key)) for key in ("thought", "action", "observation")
+        )
+        content = texts(thought or _words(decoded_member(fields, "response")))
         if action.strip():
             content.append(self._build.call(COMMAND_TOOL, {"command": action}, f"call-{number}"))
         self._build.say(number, "model", content, answer=_answer(fields))
@@ -106,7 +108,7 @@ class _SweAgentReader:
             self._observe(number, observation)
 
     def _message(self, number: int, fields: Fields) -> None:
-        role = told(fields, "role")
+        role = decoded_member(fields, "role")
         if role == "system":
             if self._build.steps:
                 self._build.say(number, "system", self._content(number, fields))
@@ -122,10 +124,10 @@ class _SweAgentReader:
 
     def _heard(self, number: int, fields: Fields, role: str) -> None:
         """An observation, if a call waits for one; else a prompt, a demonstration, or a complaint of the scaffold."""
-        if (self._build.has_open_call() and not told(fields, "is_demo")) or role == "tool":
-            self._observe(number, _words(told(fields, "content")), _answered_id(fields), _at(fields))
+        if (self._build.has_open_call() and not decoded_member(fields, "is_demo")) or role == "tool":
+            self._observe(number, _words(decoded_member(fields, "content")), _answered_id(fields), _at(fields))
             return
-        origin: Origin = "reminder" if self._asked or told(fields, "is_demo") else "user"
+        origin: Origin = "reminder" if self._asked or decoded_member(fields, "is_demo") else "user"
         self._asked = self._asked or origin == "user"
         self._build.say(number, origin, self._content(number, fields), at=_at(fields))
 
@@ -139,17 +141,17 @@ class _SweAgentReader:
         parts = items_of(fields.get("content"))
         if parts is not None:
             return [b for b in blocks(parts, number, self._build.problems) if getattr(b.value, "text", "-") != ""]
-        return texts(_words(told(fields, "content")))
+        return texts(_words(decoded_member(fields, "content")))
 
     def _acted(self, number: int, fields: Fields) -> list[Block]:
         """What the model said and did in one message."""
         thinking = items_of(fields.get("thinking_blocks"))
         content = blocks(thinking, number, self._build.problems) if thinking else []
-        calls = told(fields, "tool_calls")
+        calls = decoded_member(fields, "tool_calls")
         if isinstance(calls, list) and calls:
-            content += texts(_words(told(fields, "content")))
+            content += texts(_words(decoded_member(fields, "content")))
             return content + [self._called(number, i, c) for i, c in enumerate(calls) if isinstance(c, dict)]
-        text, action = self._split(_words(told(fields, "content")), fields)
+        text, action = self._split(_words(decoded_member(fields, "content")), fields)
         content += texts(text)
         if action is not None:
             content.append(self._build.call(COMMAND_TOOL, {"command": action}, f"call-{number}"))
@@ -165,9 +167,9 @@ class _SweAgentReader:
 
     def _split(self, content: str, fields: Fields) -> tuple[str, str | None]:
         """The words of a message and its command; None when it has none, or more than the one that is allowed."""
-        action = told(fields, "action")
+        action = decoded_member(fields, "action")
         if isinstance(action, str):
-            thought = told(fields, "thought")
+            thought = decoded_member(fields, "thought")
             return (thought if isinstance(thought, str) else content), action if action.strip() else None
         found = list((_MINI_BLOCK if self._is_mini else _FENCED).finditer(content))
         if not found or (self._is_mini and len(found) > 1):
@@ -185,14 +187,14 @@ def _words(content: Any) -> str:
 
 
 def _answered_id(fields: Fields) -> str | None:
-    several = told(fields, "tool_call_ids")
-    logged = several[0] if isinstance(several, list) and several else told(fields, "tool_call_id")
+    several = decoded_member(fields, "tool_call_ids")
+    logged = several[0] if isinstance(several, list) and several else decoded_member(fields, "tool_call_id")
     return logged if isinstance(logged, str) else None
 
 
 def _at(fields: Fields) -> float | None:
-    extra = told(fields, "extra")
-    stamp = extra.get("timestamp") if isinstance(extra, dict) else told(fields, "timestamp")
+    extra = decoded_member(fields, "extra")
+    stamp = extra.get("timestamp") if isinstance(extra, dict) else decoded_member(fields, "timestamp")
     if isinstance(stamp, int | float) and not isinstance(stamp, bool):
         return float(stamp)
     return epoch(stamp) if isinstance(stamp, str) else None
@@ -200,7 +202,7 @@ def _at(fields: Fields) -> float | None:
 
 def _answer(fields: Fields) -> ResponseInfo:
     """What mini-swe-agent keeps of the API response."""
-    extra = told(fields, "extra")
+    extra = decoded_member(fields, "extra")
     response = extra.get("response") if isinstance(extra, dict) else None
     if not isinstance(response, dict):
         return ResponseInfo()
@@ -214,10 +216,10 @@ def _answer(fields: Fields) -> ResponseInfo:
 
 def _model(fields: Fields) -> str | None:
     """The model of the run, as its configuration names it."""
-    config = told(fields, "replay_config")
+    config = decoded_member(fields, "replay_config")
     if isinstance(config, str):
         config = object_of(config)
-    info = told(fields, "info")
+    info = decoded_member(fields, "info")
     for holder in (config, info.get("config") if isinstance(info, dict) else None):
         agent = holder.get("agent") if isinstance(holder, dict) else None
         for place in (agent, holder):

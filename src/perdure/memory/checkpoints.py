@@ -143,7 +143,7 @@ def path_histories(entries: Sequence[CheckpointEntry], first_seq: int) -> tuple[
     return tuple(found.values())
 
 
-def missed(entries: Iterable[CheckpointEntry], first_seq: int) -> tuple[MissedChange, ...]:
+def missed_changes(entries: Iterable[CheckpointEntry], first_seq: int) -> tuple[MissedChange, ...]:
     """CKP-7: what a rewind to before an entry doesn't put back, each thing once, by name."""
     found: dict[tuple[str, str], MissedChange] = {}
     for entry in entries:
@@ -226,7 +226,7 @@ def _folded(entries: Sequence[CheckpointEntry]) -> Iterable[CheckpointEntry]:
             parts = path_histories((held, entry), 0)
             changes = tuple(PathChange(w.path, w.to, w.last, w.is_sure) for w in parts)
             also = tuple(dict.fromkeys((*held.also, *entry.also)))
-            held = msgspec.structs.replace(held, changes=changes, also=also, missed=missed((held, entry), 0))
+            held = msgspec.structs.replace(held, changes=changes, also=also, missed=missed_changes((held, entry), 0))
             continue
         if held is not None:
             yield held

@@ -15,7 +15,7 @@ from perdure import prompts
 from perdure.memory.changes import DeleteMemory, MemoryBatch, Origin, SaveMemory, is_conflict, least_trusted
 from perdure.memory.dates import absolute, day_of
 from perdure.memory.files import INDEX, TYPES, Topic, topic
-from perdure.memory.index_file import IndexLimits, fits, index_entries, normalised
+from perdure.memory.index_file import IndexLimits, fits_limits, index_entries, normalised_index
 from perdure.memory.places import is_memory
 from perdure.memory.provenance import FRAMING, VouchedLine
 from perdure.memory.save import index_line, memory_text
@@ -113,16 +113,16 @@ def plan_deduplicated(files: Mapping[str, DatedMemory], order: ConsolidationPlan
     memories.sort(key=lambda one: (-len(one.topic.body), one.name not in named, one.at, one.name))
     seen: list[tuple[DatedMemory, dict[str, int]]] = []
     for one in memories:
-        said = _said(one)
+        said = _term_counts(one)
         twin = next((other for other, terms_ in seen if _is_same(one, said, other, terms_)), None)
         if twin is None:
             seen.append((one, said))
         else:
-            order = merged(files, order, twin.name, one)
+            order = plan_merged(files, order, twin.name, one)
     return order
 
 
-def _said(one: DatedMemory) -> dict[str, int]:
+def _term_counts(one: DatedMemory) -> dict[str, int]:
     return dict(terms(f"{one.topic.name}\n{one.topic.body}"))
 
 
@@ -149,7 +149,7 @@ def _turns(one: DatedMemory) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(words), frozenset(re.findall(r"\d+(?:[.:-]\d+)*", one.topic.body))
 
 
-def merged(
+def plan_merged(
     files: Mapping[str, DatedMemory], order: ConsolidationPlan, into: str, gone: DatedMemory
 ) -> ConsolidationPlan:
     """One memory goes into another: the lines that the other hasn't are put behind its own."""
@@ -241,7 +241,7 @@ def _index(
     lines += [index_line(one.name.rpartition("/")[2], one.topic) for one in new if not is_conflict(one.name)]
     text = "\n".join(lines) + "\n"
     moved: list[str] = []
-    if not fits(normalised(text), limits):
+    if not fits_limits(normalised_index(text), limits):
         lines, moved = _within(lines, now, folder, limits)
         text = "\n".join(lines) + "\n"
     texts = dict(order.texts)
@@ -286,7 +286,7 @@ def _within(
     oldest = sorted((line for line in lines if index_entries(line)), key=at)
     link = f"- [Older memories]({OLDER}) — lines that don't fit here"
     lines = [line for line in lines if not line.startswith("- [Older memories](")]
-    while oldest and not fits(normalised("\n".join((*lines, link))), limits):
+    while oldest and not fits_limits(normalised_index("\n".join((*lines, link))), limits):
         line = oldest.pop(0)
         if line in lines:
             lines.remove(line)

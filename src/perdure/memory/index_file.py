@@ -54,7 +54,7 @@ class IndexExcerpt:
     left_out: int = 0
 
 
-def normalised(text: str) -> str:
+def normalised_index(text: str) -> str:
     """The index as it counts: without front matter, comments and control characters, and blanks at the ends."""
     body = controls_removed(without_comments(front_matter(text).body))
     return "\n".join(line.rstrip() for line in body.strip().split("\n")).strip()
@@ -82,7 +82,7 @@ def _file(link: str) -> str:
     return link.removeprefix("./").split("#", 1)[0]
 
 
-def hooks(text: str) -> dict[str, str]:
+def index_hooks(text: str) -> dict[str, str]:
     """What a normalised index says of each file: titles and hooks of all its entries."""
     said: dict[str, list[str]] = {}
     for entry in index_entries(text):
@@ -101,9 +101,9 @@ def index_excerpt(
     When it is too long, headings stay, and of the entries those of the newest and most used files (`modified` in
     seconds, `uses` a count); nothing is known of them: the first. A last line says so, and how to mend it.
     """
-    text = normalised(text)
+    text = normalised_index(text)
     lines = text.split("\n") if text else []
-    if fits(text, limits):
+    if fits_limits(text, limits):
         return IndexExcerpt(text, len(lines), _size(text))
     warning = _warning(len(lines), _size(text), limits)
     room = IndexLimits(limits.lines - 2, limits.bytes - _size(warning) - 2)
@@ -113,15 +113,15 @@ def index_excerpt(
     return IndexExcerpt(whole, whole.count("\n") + 1, _size(whole), len(lines) - len(kept))
 
 
-def fits(text: str, limits: IndexLimits) -> bool:
+def fits_limits(text: str, limits: IndexLimits) -> bool:
     """Whether a normalised index is within both limits."""
     return not text or (text.count("\n") + 1 <= limits.lines and _size(text) <= limits.bytes)
 
 
 def too_large(text: str, limits: IndexLimits, *, name: str = "MEMORY.md") -> str | None:
     """What a writer is told whose write left the index over its limits: the numbers, and what to do; else None."""
-    text = normalised(text)
-    if fits(text, limits):
+    text = normalised_index(text)
+    if fits_limits(text, limits):
         return None
     lines, size = text.count("\n") + 1, _size(text)
     over = []
@@ -229,7 +229,7 @@ def memory_findings(
             if own:
                 found.append(MemoryFinding(name, None, "warning", f"missing: {len(own):,} memories are in no index"))
             continue
-        found += _of_index(name, folder, normalised(text), files, limits)
+        found += _of_index(name, folder, normalised_index(text), files, limits)
     return tuple(found)
 
 
@@ -238,7 +238,7 @@ def _of_index(
 ) -> list[MemoryFinding]:
     found: list[MemoryFinding] = []
     lines, size = text.count("\n") + 1 if text else 0, len(text.encode("utf-8", "replace"))
-    if not fits(text, limits):
+    if not fits_limits(text, limits):
         found.append(
             MemoryFinding(
                 name,

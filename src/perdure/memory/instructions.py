@@ -153,7 +153,7 @@ MAX_FILES: Final = 300  # SEC-6: of one search; more are a mistake, or an attack
 REVISION_CHARS: Final = 12
 
 
-def at_start(places: InstructionPlaces, reader: InstructionReader) -> LoadedInstructions:
+def load_at_start(places: InstructionPlaces, reader: InstructionReader) -> LoadedInstructions:
     """What loads with a session, in loading order: managed, user, project from the root down, local beside each."""
     search = _InstructionSearch(places, reader)
     if places.policy.strip():
@@ -168,7 +168,7 @@ def at_start(places: InstructionPlaces, reader: InstructionReader) -> LoadedInst
     return search.gathered()
 
 
-def touched(places: InstructionPlaces, reader: InstructionReader, paths: Iterable[str]) -> LoadedInstructions:
+def load_for_paths(places: InstructionPlaces, reader: InstructionReader, paths: Iterable[str]) -> LoadedInstructions:
     """What loads because tools touched these paths: nested files of their folders, and rules for them (INS-2, INS-4).
 
     Paths outside the project bring nothing.
@@ -192,7 +192,7 @@ def touched(places: InstructionPlaces, reader: InstructionReader, paths: Iterabl
     return search.gathered()
 
 
-def again(places: InstructionPlaces, reader: InstructionReader, paths: Iterable[str]) -> LoadedInstructions:
+def reload_files(places: InstructionPlaces, reader: InstructionReader, paths: Iterable[str]) -> LoadedInstructions:
     """These files as they are now, whatever made them load; a file that is gone is missing in the answer (INS-6)."""
     search = _InstructionSearch(places, reader, follows=False)
     for path in paths:
@@ -389,7 +389,7 @@ class FittedFile:
         return len(self.text) < len(self.file.text)
 
 
-def fit(
+def fit_files(
     files: Sequence[Instruction], limit_tokens: int, cost: Callable[[str], int] = base_tokens
 ) -> tuple[FittedFile, ...]:
     """The files in their order, with what there is room for of each.

@@ -144,7 +144,7 @@ def is_template(notes: Notes, form: Notes) -> bool:
     return all(one.body in ("", given.get(one.title, "")) for one in notes.sections)
 
 
-def whole(notes: Notes, form: Notes) -> tuple[Notes, tuple[str, ...]]:
+def completed_notes(notes: Notes, form: Notes) -> tuple[Notes, tuple[str, ...]]:
     """The notes with every section and description of the template, and the titles of those that had to come back."""
     sections, back = list(notes.sections), []
     place = 0
@@ -165,7 +165,7 @@ def whole(notes: Notes, form: Notes) -> tuple[Notes, tuple[str, ...]]:
 # --- filling by code ------------------------------------------------------------------------------------------------
 
 
-def filled(notes: Notes, lines: Mapping[str, tuple[str, ...]], before: Notes | None) -> Notes:
+def fill_lines(notes: Notes, lines: Mapping[str, tuple[str, ...]], before: Notes | None) -> Notes:
     """The notes with other lines below the marks. `before`: what code left there, None when that isn't known.
 
     A line below a mark that code didn't write was written by somebody: it moves above the mark, and stays (SM-6).
@@ -225,7 +225,7 @@ def section_tokens(one: NotesSection) -> int:
     return base_tokens(one.body)
 
 
-def oversized(notes: Notes, budget: NotesBudget) -> str:
+def oversized_sections(notes: Notes, budget: NotesBudget) -> str:
     """What a model is told to trim, with sizes; nothing while all is within the budgets."""
     sizes = {one.title: section_tokens(one) for one in notes.sections}
     total, lines = sum(sizes.values()), []
@@ -258,7 +258,7 @@ def update_prompt(
         "notesPath": path,
         "sectionTokens": f"{budget.section_tokens:,}",
         "fileTokens": f"{budget.file_tokens:,}",
-        "oversized": oversized(notes, budget),
+        "oversized": oversized_sections(notes, budget),
     }
     if custom is not None:
         return f"{fill(custom, values, where='prompt.md').rstrip()}\n\n{how}"

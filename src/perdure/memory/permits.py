@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.memory.files import INDEX
-from perdure.memory.notes import Notes, parse, whole
+from perdure.memory.notes import Notes, completed_notes, parse
 from perdure.memory.places import is_memory
 from perdure.memory.places import refusal as name_refusal
 
@@ -83,7 +83,7 @@ def edits_in(answer: str) -> list[dict[str, str]]:
     return found
 
 
-def edited(text: str, arguments: Mapping[str, Any], form: Notes) -> tuple[str, str | None]:
+def apply_notes_edit(text: str, arguments: Mapping[str, Any], form: Notes) -> tuple[str, str | None]:
     """The text after one edit, or as it was with what was wrong. Headings and descriptions can't be edited away."""
     old, new = arguments.get("old_string"), arguments.get("new_string")
     if not isinstance(old, str) or not isinstance(new, str):
@@ -94,7 +94,7 @@ def edited(text: str, arguments: Mapping[str, Any], form: Notes) -> tuple[str, s
     if times > 1 and arguments.get("replace_all") is not True:
         return text, f"old_string is {times} times in the file: give more of it, or replace_all"
     after = text.replace(old, new)
-    lost = set(whole(parse(after), form)[1]) - set(whole(parse(text), form)[1])
+    lost = set(completed_notes(parse(after), form)[1]) - set(completed_notes(parse(text), form)[1])
     if lost:
         return text, f"headings and their italic lines have to stay: {', '.join(sorted(lost))}"
     return after, None
@@ -247,7 +247,7 @@ def answer_read(tool: str, arguments: Mapping[str, Any], texts: Texts, permit: M
         under = permit.name_of(arguments.get("path") or permit.where) or ""
         pattern = str(arguments.get("pattern", ""))
         names = [name for name in sorted(texts) if _is_under(name, under)]
-        lines = _globbed(pattern, names, under) if tool == GLOB else _found(pattern, names, texts, arguments)
+        lines = _globbed(pattern, names, under) if tool == GLOB else _matching_lines(pattern, names, texts, arguments)
         found = ("\n".join(lines[:MOST_LINES]) or "nothing found", False)
     else:
         name = permit.name_of(arguments.get("file_path") or arguments.get("path")) or ""
@@ -276,7 +276,7 @@ def _globbed(pattern: str, names: Sequence[str], under: str) -> list[str]:
     return [n for n, o in zip(names, own, strict=True) if any(fnmatch.fnmatchcase(o, one) for one in (pattern, tail))]
 
 
-def _found(pattern: str, names: Sequence[str], texts: Texts, arguments: Mapping[str, Any]) -> list[str]:
+def _matching_lines(pattern: str, names: Sequence[str], texts: Texts, arguments: Mapping[str, Any]) -> list[str]:
     """Lines with the words of a pattern. `a|b` and `a.*b` mean what they usually do; nothing else is special."""
     wanted = [[part.lower() for part in one.split(".*")] for one in pattern.replace("\\b", "").split("|")]
     hits = [

@@ -156,7 +156,7 @@ DISK = NameRules(
 )  # for checkpoints: every file there is, by the bytes of its name (CKP-7)
 
 
-def shown(name: str, *, limit: int = _SHOWN_CHARS) -> str:
+def name_for_people(name: str, *, limit: int = _SHOWN_CHARS) -> str:
     """A name for people: one line, of which nothing is hidden; at most so many characters of it."""
     text = name if len(name) <= limit else name[: limit - 1] + "…"
     return text if text and all(c.isprintable() for c in text) else ascii(text)
@@ -166,7 +166,7 @@ def parts_of(name: str, rules: NameRules = MEMORY_NAMES) -> tuple[str, ...]:
     """The parts of a relative name, or `NameRefused` with the reason."""
     why = refusal(name, rules)
     if why is not None:
-        raise NameRefused(f"{shown(name)}: not a name that may be used: {why}")
+        raise NameRefused(f"{name_for_people(name)}: not a name that may be used: {why}")
     return tuple(name.split("/"))
 
 

@@ -63,7 +63,7 @@ def cut_body(topic: Topic, budget_tokens: int) -> str:
     return f"{kept}\n{notice}"
 
 
-def told(text: str) -> dict[str, float]:
+def memories_told(text: str) -> dict[str, float]:
     """Which memories a text of ours showed, and as of when."""
     found = {}
     for head in _HEAD.finditer(text):

@@ -298,14 +298,14 @@ def forget_matches(about: str, found: Iterable[tuple[Topic, str]]) -> tuple[Forg
     if not wanted:
         return ()
     found = list(found)
-    whole = [topic.file for topic, _ in found if topic.has_front_matter and wanted <= set(terms(_about(topic)))]
+    whole = [topic.file for topic, _ in found if topic.has_front_matter and wanted <= set(terms(_topic_words(topic)))]
     if whole:
         return tuple(ForgetMatch(file, None) for file in whole)
     kept = ((topic.file, text, _without(text, wanted)) for topic, text in found)
     return tuple(ForgetMatch(file, left) for file, text, left in kept if left != text)
 
 
-def _about(topic: Topic) -> str:
+def _topic_words(topic: Topic) -> str:
     return f"{topic.name} {topic.description}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import count
 
 from perdure.memory.files import INDEX, Topic, Type
-from perdure.memory.index_file import index_entries, normalised
+from perdure.memory.index_file import index_entries, normalised_index
 from perdure.text.words import folded, terms
 
 TITLE_CHARS = 80
@@ -82,7 +82,7 @@ def with_line(index: str, file: str, topic: Topic) -> str:
     A new index is that line alone, whoever writes it.
     """
     line = index_line(file, topic)
-    found = {entry.text for entry in index_entries(normalised(index)) if entry.file == file}
+    found = {entry.text for entry in index_entries(normalised_index(index)) if entry.file == file}
     if not found:
         body = index.rstrip("\n")
         if not body:
@@ -103,7 +103,7 @@ def with_line(index: str, file: str, topic: Topic) -> str:
 def without_line(index: str, file: str) -> str:
     """The index without the lines that lead to a file alone; a line that names others, too, stays."""
     several: dict[str, set[str]] = {}
-    for entry in index_entries(normalised(index)):
+    for entry in index_entries(normalised_index(index)):
         several.setdefault(entry.text, set()).add(entry.file)
     gone = {text for text, files in several.items() if files == {file}}
     return "\n".join(line for line in index.split("\n") if line.rstrip() not in gone)

@@ -17,7 +17,7 @@ class MemoryToolError(Exception):
     """The tool can't do what was asked; the text goes to the model as it is."""
 
 
-def listing(path: str, files: Iterable[tuple[str, int]]) -> str:
+def directory_listing(path: str, files: Iterable[tuple[str, int]]) -> str:
     """A directory, two levels deep: `files` are paths with their bytes; a folder has the bytes of all that is in it."""
     root = path.rstrip("/")
     sizes: dict[str, int] = {root: 0}
@@ -68,7 +68,7 @@ def _numbered(lines: Sequence[str], first: int, last: int) -> list[str]:
     return [f"{number:>6}\t{lines[number - 1]}" for number in range(max(1, first), min(last, len(lines)) + 1)]
 
 
-def replaced(path: str, text: str, old: str, new: str) -> tuple[str, str]:
+def replace_passage(path: str, text: str, old: str, new: str) -> tuple[str, str]:
     """The text with one passage replaced, and what is said of it. `MemoryToolError` when it isn't there exactly
     once."""
     count = text.count(old) if old else 0
@@ -92,7 +92,7 @@ def replaced(path: str, text: str, old: str, new: str) -> tuple[str, str]:
     return done, "\n".join((head, *shown))
 
 
-def inserted(path: str, text: str, line: int, more: str) -> tuple[str, str]:
+def insert_lines(path: str, text: str, line: int, more: str) -> tuple[str, str]:
     """The text with lines put in behind line `line` (0: at the beginning), and what is said of it."""
     lines = lines_of(text) if text else []
     if not 0 <= line <= len(lines):
@@ -103,7 +103,7 @@ def inserted(path: str, text: str, line: int, more: str) -> tuple[str, str]:
     return "\n".join((*lines[:line], more.removesuffix("\n"), *lines[line:], "")), f"The file {path} has been edited."
 
 
-def missing(path: str, command: str) -> str:
+def no_such_path_text(path: str, command: str) -> str:
     """What is said of a path that leads to nothing."""
     if command == "view":
         return f"The path {path} does not exist. Please provide a valid path."

@@ -102,7 +102,9 @@ class Originals:
             return self._result(identity)
         if identity in self._calls:
             block, message = self._calls[identity]
-            return Original(identity, "call", f"call without a result: {_about(block)}", *_content([block]), message.at)
+            return Original(
+                identity, "call", f"call without a result: {_call_line(block)}", *_content([block]), message.at
+            )
         if identity in self._collapses:
             return _messages(identity, "collapse", "the folded work", self._collapses[identity])
         if identity in self._messages:
@@ -118,7 +120,7 @@ class Originals:
     def _result(self, identity: str) -> Original:
         blocks = list({block.raw: block for block in self._results[identity]}.values())
         call = self._calls.get(identity)
-        what = f"result of {_about(call[0])}" if call else "result of a call that isn't here"
+        what = f"result of {_call_line(call[0])}" if call else "result of a call that isn't here"
         parts = [_result(block) for block in blocks]
         text = parts[0] if len(parts) == 1 else "\n\n".join(parts)
         return Original(identity, "result", what, text, tuple(b.raw for b in blocks), self._answers[identity].at)
@@ -139,7 +141,7 @@ def _who(message: Message) -> str:
     return f"message of the {message.role}" + (f" (sub-agent {message.agent_id})" if message.agent_id else "")
 
 
-def _about(call: Block) -> str:
+def _call_line(call: Block) -> str:
     """A call on one short line: the tool, and what was asked of it."""
     value = call.value
     if not isinstance(value, ToolUse):

@@ -221,7 +221,7 @@ def range_of(text: str, *, what: str) -> tuple[int, int | None]:
     return first, last
 
 
-def shown(original: Original, wanted: RecallRequest) -> RecalledText:
+def recalled_part(original: Original, wanted: RecallRequest) -> RecalledText:
     """The part of an original that was asked for, as far as the limit allows."""
     text = original.text
     total = text.count("\n") + 1

@@ -49,12 +49,12 @@ def problem(glob: str) -> str:
     """Why a glob would not be read as it is meant; empty when it is."""
     if len(glob) > MAX_CHARS:
         return f"it has more than {MAX_CHARS:,} characters"
-    if _braces(glob) is not None and expanded(glob) == (glob,):
+    if _braces(glob) is not None and expand_braces(glob) == (glob,):
         return "its braces stand for too many patterns"
     return ""
 
 
-def expanded(glob: str) -> tuple[str, ...]:
+def expand_braces(glob: str) -> tuple[str, ...]:
     """The patterns that braces stand for; the glob itself when they would be too many, or don't close."""
     done: list[str] = []
     todo = [glob]
@@ -97,7 +97,7 @@ def _braces(pattern: str) -> tuple[int, int, list[int]] | None:
 def _parts(glob: str) -> tuple[tuple[str, ...], ...]:
     """The patterns of a glob, each as its names."""
     found: list[tuple[str, ...]] = []
-    for pattern in expanded(glob) if len(glob) <= MAX_CHARS else ():
+    for pattern in expand_braces(glob) if len(glob) <= MAX_CHARS else ():
         names = pattern.removeprefix("./").split("/")
         if len(names) > 1 and not names[-1]:
             names[-1] = _DEEP

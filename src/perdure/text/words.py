@@ -89,8 +89,8 @@ def plain_words(text: str) -> list[str]:
 def terms(text: str) -> Counter[str]:
     """The terms of a text, each with how often it comes."""
     found: Counter[str] = Counter()
-    for word, count in Counter(plain_words(_opened(text))).items():
-        term, mark = _known(word)
+    for word, count in Counter(plain_words(_with_parts_of_names(text))).items():
+        term, mark = _term_of(word)
         if term:
             found[term] += count
         if mark:
@@ -116,7 +116,7 @@ def asked_terms(query: str) -> Counter[str]:
 
 
 @lru_cache(maxsize=1 << 17)
-def _known(word: str) -> tuple[str, str]:
+def _term_of(word: str) -> tuple[str, str]:
     """The term of a word, nothing for a stop word; and the term more that it brings along."""
     mark = WHEN if word in _TIMES or _YEAR.match(word) else COUNT if word in _NUMBERS or word.isdigit() else ""
     if word in STOP_WORDS:
@@ -132,7 +132,7 @@ def _split(run: str) -> list[str]:
     return [run[n : n + 2] for n in range(len(run) - 1)] or [run]
 
 
-def _opened(text: str) -> str:
+def _with_parts_of_names(text: str) -> str:
     """The text with the parts of names in code behind it, and those names in one piece."""
     if not _IS_NAME.search(text):
         return text

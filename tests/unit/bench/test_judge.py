@@ -30,7 +30,7 @@ from perdure.lab.bench.judge import (
     judge,
     names_it,
     sample_questions,
-    without,
+    without_lines_naming,
 )
 from perdure.lab.bench.probe import FactName
 from perdure.lab.bench.report import as_markdown, as_table
@@ -152,8 +152,8 @@ def test_what_counts_as_an_answer() -> None:
     assert names_it("`app/src/rows.py`", name) and names_it("It was src/rows.py.", name)
     assert not names_it("rows.py", name) and not names_it("src/rows.py, src/cols.py or src/cells.py", name)
     assert is_unknown("unknown.") and is_unknown("UNKNOWN: the record says nothing") and not is_unknown("src/rows.py")
-    assert "parse_left_rows" not in without(VIEW, FactName("name", "parse_left_rows"))
-    assert without(VIEW, FactName("name", "parse_left_rows")).count("\n") == VIEW.count("\n") - 1
+    assert "parse_left_rows" not in without_lines_naming(VIEW, FactName("name", "parse_left_rows"))
+    assert without_lines_naming(VIEW, FactName("name", "parse_left_rows")).count("\n") == VIEW.count("\n") - 1
 
 
 def test_questions_are_drawn_from_all_sessions() -> None:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from perdure.recall.originals import Original, Originals
-from perdure.recall.queries import BadRecall, RecallRequest, range_of, shown
+from perdure.recall.queries import BadRecall, RecallRequest, range_of, recalled_part
 from perdure.text.patterns import compile_pattern
 from perdure.transcript.messages import BlobId, Message, MessageId, ToolUseId
 from perdure.transcript.records import Collapsed, Compacted, Offloaded, StoredOriginal
@@ -95,7 +95,7 @@ def test_ranges_that_mean_nothing(text: str) -> None:
 
 
 def test_what_fits_is_whole() -> None:
-    got = shown(original(), RecallRequest(id="toolu_1"))
+    got = recalled_part(original(), RecallRequest(id="toolu_1"))
     assert got.is_whole and got.body == TEXT and got.left_out == ""
     assert got.framed() == f"[recalled toolu_1: result of Bash; 100 lines, {len(TEXT)} characters]\n{TEXT}"
 
@@ -104,7 +104,7 @@ def test_what_does_not_fit_says_how_to_go_on() -> None:
     """The parts that the notes name make up the whole."""
     wanted, parts = RecallRequest(id="toolu_1", limit_chars=300), []
     while True:
-        got = shown(original(), wanted)
+        got = recalled_part(original(), wanted)
         parts.append(got.body)
         if not got.left_out:
             break
@@ -116,26 +116,26 @@ def test_what_does_not_fit_says_how_to_go_on() -> None:
 
 def test_a_line_that_is_too_long_is_given_by_characters() -> None:
     text = "short\n" + "x" * 1_000 + "\nend"
-    first = shown(original(text), RecallRequest(id="i", lines=(2, None), limit_chars=400))
+    first = recalled_part(original(text), RecallRequest(id="i", lines=(2, None), limit_chars=400))
     assert first.body == "x" * 400 and first.chars == (7, 406)
     assert 'chars "407-806"' in first.left_out
-    assert shown(original(text), RecallRequest(id="i", chars=(407, 806), limit_chars=400)).body == text[406:806]
+    assert recalled_part(original(text), RecallRequest(id="i", chars=(407, 806), limit_chars=400)).body == text[406:806]
 
 
 def test_lines_and_characters_beyond_the_end() -> None:
     with pytest.raises(BadRecall, match="100 lines"):
-        shown(original(), RecallRequest(id="i", lines=(101, None)))
+        recalled_part(original(), RecallRequest(id="i", lines=(101, None)))
     with pytest.raises(BadRecall, match="characters"):
-        shown(original(), RecallRequest(id="i", chars=(10_000, None)))
-    assert shown(original(""), RecallRequest(id="i")).body == ""
+        recalled_part(original(), RecallRequest(id="i", chars=(10_000, None)))
+    assert recalled_part(original(""), RecallRequest(id="i")).body == ""
 
 
 def test_matching_lines_come_with_their_numbers() -> None:
-    got = shown(original(), RecallRequest(id="i", pattern=r"^line \d?7$"))
+    got = recalled_part(original(), RecallRequest(id="i", pattern=r"^line \d?7$"))
     assert got.body.splitlines()[:2] == ["7: line 7", "17: line 17"] and got.matches == 10
-    some = shown(original(), RecallRequest(id="i", pattern="line", limit_chars=50))
+    some = recalled_part(original(), RecallRequest(id="i", pattern="line", limit_chars=50))
     assert "95 of 100 matching lines left out" in some.left_out and 'lines "6-"' in some.left_out
-    assert "no line matches" in shown(original(), RecallRequest(id="i", pattern="nowhere")).left_out
+    assert "no line matches" in recalled_part(original(), RecallRequest(id="i", pattern="nowhere")).left_out
 
 
 def test_a_pattern_cannot_be_made_slow() -> None:
@@ -146,7 +146,7 @@ def test_a_pattern_cannot_be_made_slow() -> None:
 
 
 def test_what_is_no_pattern_is_taken_as_it_is_written() -> None:
-    got = shown(original("f(x\ny"), RecallRequest(id="i", pattern="f(x"))
+    got = recalled_part(original("f(x\ny"), RecallRequest(id="i", pattern="f(x"))
     assert got.body == "1: f(x" and "as it is written" in got.left_out
     assert "as it is written" in compile_pattern(r"(?<=a)b").note, "look-behind isn't linear"
 

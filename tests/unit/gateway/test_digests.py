@@ -9,7 +9,7 @@ import pytest
 
 from perdure.gateway.anthropic import AnthropicProtocol
 from perdure.gateway.openai import OpenAIProtocol
-from perdure.gateway.requests import DigestLimits, LinkCache, TooMuch, Unmanageable, chain, digest, seed
+from perdure.gateway.requests import DigestLimits, LinkCache, TooMuch, Unmanageable, chain, chain_seed, digest
 
 pytestmark = pytest.mark.unit
 TEXT = {"type": "text", "text": "hello"}
@@ -51,10 +51,10 @@ def test_something_else_has_another(one: list[Any], other: list[Any]) -> None:
 
 def test_a_chain_tells_histories_apart_by_their_order_and_their_beginning() -> None:
     a, b = digest("user", [TEXT]), digest("assistant", [TEXT])
-    start = seed("tenant", "route", "anthropic", "")
+    start = chain_seed("tenant", "route", "anthropic", "")
     assert chain(start, [a, b])[:2] == chain(start, [a])
     assert chain(start, [a, b])[2] != chain(start, [b, a])[2]
-    assert not set(chain(start, [a])) & set(chain(seed("other", "route", "anthropic", ""), [a]))
+    assert not set(chain(start, [a])) & set(chain(chain_seed("other", "route", "anthropic", ""), [a]))
 
 
 def test_a_history_that_was_seen_is_not_read_again() -> None:

@@ -6,11 +6,11 @@ import pytest
 
 from perdure.memory.index_file import (
     IndexLimits,
-    hooks,
     index_changes,
     index_entries,
     index_excerpt,
-    normalised,
+    index_hooks,
+    normalised_index,
     too_large,
 )
 
@@ -33,12 +33,12 @@ def test_entries_have_title_file_hook_section_and_line() -> None:
 
 def test_links_within_a_hook_are_entries_of_their_own() -> None:
     assert [e.file for e in index_entries("- [A](a.md) — see also [B](b.md)")] == ["a.md", "b.md"]
-    assert hooks("- [A](a.md) — see also [B](b.md)") == {"a.md": "A see also [B](b.md)", "b.md": "B"}
+    assert index_hooks("- [A](a.md) — see also [B](b.md)") == {"a.md": "A see also [B](b.md)", "b.md": "B"}
 
 
 def test_front_matter_comments_and_control_characters_are_not_counted() -> None:
     text = "---\nname: x\n---\n<!-- " + "long " * 9_000 + "-->\n# Memory\n- [A](a.md) — b\x07\n"
-    assert normalised(text) == "# Memory\n- [A](a.md) — b"
+    assert normalised_index(text) == "# Memory\n- [A](a.md) — b"
     assert index_excerpt(text, IndexLimits(), modified={}, uses={}).left_out == 0
 
 

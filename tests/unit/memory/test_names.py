@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure.errors import NameRefused
-from perdure.memory.places import MEMORY_NAMES, OWN, PROJECT, parts_of, refusal, shown
+from perdure.memory.places import MEMORY_NAMES, OWN, PROJECT, name_for_people, parts_of, refusal
 
 pytestmark = pytest.mark.unit
 
@@ -76,5 +76,5 @@ def test_rules_differ_by_who_asks() -> None:
 
 def test_names_are_shown_without_hidden_characters() -> None:
     """SEC-2: an error never prints what it refuses as it is."""
-    assert shown("a\u202eb") == r"'a\u202eb'"
-    assert len(shown("x" * 500)) == 80
+    assert name_for_people("a\u202eb") == r"'a\u202eb'"
+    assert len(name_for_people("x" * 500)) == 80

@@ -12,17 +12,17 @@ from perdure.memory.notes import (
     Notes,
     NotesBudget,
     NotesSection,
+    completed_notes,
     fill,
-    filled,
+    fill_lines,
     for_record,
     form_of,
     notes_state,
-    oversized,
+    oversized_sections,
     parse,
     render,
     template,
     update_prompt,
-    whole,
 )
 from perdure.transcript.tokens import base_tokens
 
@@ -95,23 +95,23 @@ def test_what_state_a_file_is_in(text: str | None, state: str) -> None:
 def test_sections_and_descriptions_come_back() -> None:
     """SM-1: never removed; what was written stays."""
     mine = parse("# Mine\nmy own\n\n# Current State\nhere\n\n# Worklog\n_x_\n- a\n")
-    notes, back = whole(mine, FORM)
+    notes, back = completed_notes(mine, FORM)
     assert "Worklog" not in back and {"Current State", "Learnings"} <= set(back)
     assert {"my own", "here", "- a"} <= {one.own for one in notes.sections}
     assert [one.title for one in notes.sections if one.title != "Mine"] == TITLES
-    assert whole(notes, FORM) == (notes, ())
+    assert completed_notes(notes, FORM) == (notes, ())
 
 
 def test_code_replaces_only_what_code_wrote() -> None:
     """SM-6: lines by hand stay, above the mark and below."""
-    first = filled(FORM, {"Worklog": ("- one", "- two")}, None)
+    first = fill_lines(FORM, {"Worklog": ("- one", "- two")}, None)
     text = render(first).replace("- two", "- two\n- by hand").replace(MARK, f"mine\n{MARK}")
-    second = filled(parse(text), {"Worklog": ("- three",)}, first)
+    second = fill_lines(parse(text), {"Worklog": ("- three",)}, first)
     log = second.section("Worklog")
     assert log is not None and log.own == "mine\n- by hand" and log.filled == ("- three",)
-    untouched = filled(parse(render(first)), {"Worklog": ("- three",)}, None).section("Worklog")
+    untouched = fill_lines(parse(render(first)), {"Worklog": ("- three",)}, None).section("Worklog")
     assert untouched is not None and untouched.own == "" and untouched.filled == ("- three",)
-    unknown = filled(parse(text), {"Worklog": ("- three",)}, None).section("Worklog")
+    unknown = fill_lines(parse(text), {"Worklog": ("- three",)}, None).section("Worklog")
     assert unknown is not None and unknown.own == "mine\n- one\n- two\n- by hand"
 
 
@@ -136,11 +136,11 @@ def test_a_line_that_is_too_long_alone() -> None:
 
 def test_the_update_prompt_names_what_is_too_long() -> None:
     """SM-4."""
-    assert oversized(written(Worklog="short"), NotesBudget()) == ""
-    told = oversized(written(Worklog="word " * 4_000), NotesBudget())
+    assert oversized_sections(written(Worklog="short"), NotesBudget()) == ""
+    told = oversized_sections(written(Worklog="word " * 4_000), NotesBudget())
     assert "Worklog: 5,000 tokens, allowed 2,000" in told and "Current State and Errors & Corrections last" in told
     many = dict.fromkeys(("Workflow", "Learnings", "Worklog", "Key_Results", "Current_State"), "word " * 1500)
-    assert "the whole file" in oversized(written(**many), NotesBudget(2_000, 9_000))
+    assert "the whole file" in oversized_sections(written(**many), NotesBudget(2_000, 9_000))
 
 
 def test_the_prompt_of_an_update() -> None:

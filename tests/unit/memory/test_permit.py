@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.memory.notes import form_of, template
-from perdure.memory.permits import NotesEditPermit, edited, lexical
+from perdure.memory.permits import NotesEditPermit, apply_notes_edit, lexical
 
 pytestmark = pytest.mark.unit
 
@@ -60,7 +60,7 @@ def test_nothing_gets_out(tool: str, parts: list[str]) -> None:
 def test_edits() -> None:
     """SM-3, SM-1: an edit is exact, and takes no heading or description away."""
     form, text = form_of(None), template() + "- a\n- a\n"
-    assert edited(text, {"old_string": "- a\n- a", "new_string": "- b"}, form) == (template() + "- b\n", None)
+    assert apply_notes_edit(text, {"old_string": "- a\n- a", "new_string": "- b"}, form) == (template() + "- b\n", None)
     for arguments, why in (
         ({"old_string": "- a", "new_string": "x"}, "2 times"),
         ({"old_string": "nowhere", "new_string": "x"}, "isn't in the file"),
@@ -69,5 +69,5 @@ def test_edits() -> None:
         ({"old_string": form.sections[3].about, "new_string": ""}, "have to stay: Files and Functions"),
         ({"new_string": "x"}, "have to be texts"),
     ):
-        after, said = edited(text, arguments, form)
+        after, said = apply_notes_edit(text, arguments, form)
         assert after == text and said is not None and why in said

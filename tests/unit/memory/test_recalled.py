@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from perdure.memory.files import Topic
-from perdure.memory.recalled import RecalledMemory, age, cut_body, recalled_text, selection, selection_prompt, told
+from perdure.memory.recalled import (
+    RecalledMemory,
+    age,
+    cut_body,
+    memories_told,
+    recalled_text,
+    selection,
+    selection_prompt,
+)
 from perdure.memory.retrieval import DAY_SECONDS, MemoryCard
 from perdure.transcript.tokens import base_tokens
 
@@ -34,7 +42,7 @@ def test_ages_in_words(days: int, words: str) -> None:
 
 def test_what_was_shown_can_be_read_back() -> None:
     text = recalled_text(RecalledMemory(body("## other.md\nFact."), 1_000_000.7), now=2_000_000.0, budget_tokens=100)
-    assert told(f"Lead.\n\n{text}\n\nmore") == {"project_x.md": 1_000_000.0}
+    assert memories_told(f"Lead.\n\n{text}\n\nmore") == {"project_x.md": 1_000_000.0}
 
 
 @pytest.mark.parametrize("text", ["line of text\n" * 4_000, "x" * 50_000], ids=["lines", "one line"])

@@ -6,7 +6,15 @@ from collections import Counter
 
 import pytest
 
-from perdure.lab.bench.retrieval import DialogueIndex, DialogueTurn, SessionIndex, best, dates, is_question, only_asks
+from perdure.lab.bench.retrieval import (
+    DialogueIndex,
+    DialogueTurn,
+    SessionIndex,
+    best_positions,
+    dates,
+    is_question,
+    only_asks,
+)
 from perdure.memory.files import Topic
 from perdure.memory.retrieval import (
     DAY_SECONDS,
@@ -95,8 +103,8 @@ def test_a_text_that_went_or_changed_is_no_longer_found_by_its_words() -> None:
     index.put("199", {"text": terms("zebra")})
     assert len(index) == 50
     assert len(index.keys) < 100  # the dead were swept out
-    assert {index.keys[n] for n in best(index.scores({"common": 1}), 99)} == {str(n) for n in range(150, 199)}
-    assert [index.keys[n] for n in best(index.scores({"zebra": 1}), 9)] == ["199"]
+    assert {index.keys[n] for n in best_positions(index.scores({"common": 1}), 99)} == {str(n) for n in range(150, 199)}
+    assert [index.keys[n] for n in best_positions(index.scores({"zebra": 1}), 9)] == ["199"]
 
 
 def test_it_survives_being_packed() -> None:
@@ -104,7 +112,7 @@ def test_it_survives_being_packed() -> None:
     again = TextIndex.unpacked(index.fields, index.packed())
     assert again.scores({"fish": 1}) == index.scores({"fish": 1})
     again.put("c", {"text": terms("fish fish")})
-    assert best(again.scores({"fish": 1}), 9) == [2, 1]
+    assert best_positions(again.scores({"fish": 1}), 9) == [2, 1]
     assert set(again.matched(["cat", "fish", "dog"], 1)) == {"fish", "cat"}
 
 
@@ -233,7 +241,7 @@ TALK = DialogueIndex(
 
 
 def turns(query: str) -> list[str]:
-    return [TALK.turns[n].id for n in best(TALK.scores(query), 9)]
+    return [TALK.turns[n].id for n in best_positions(TALK.scores(query), 9)]
 
 
 def test_an_answer_is_found_by_the_question_before_it() -> None:
@@ -267,7 +275,7 @@ def test_only_questions_are_told_from_what_says_something() -> None:
 def test_a_task_prefers_recent_sessions_and_a_question_does_not() -> None:
     texts = ["parser work on tokens", "parser work on tokens", "something else", "more of it"]
     sessions = SessionIndex([DialogueTurn(id=str(n), text=text) for n, text in enumerate(texts)])
-    assert best(sessions.scores("go on with the parser tokens"), 1) == [1]
+    assert best_positions(sessions.scores("go on with the parser tokens"), 1) == [1]
     question = sessions.scores("what did we do about parser tokens?")
     assert question[0] == question[1]
     assert sessions.scores("go on with the parser tokens", at=1)[1:] == [0.0, 0.0, 0.0]

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from perdure.memory.files import Topic, topic
-from perdure.memory.index_file import index_entries, normalised
+from perdure.memory.index_file import index_entries, normalised_index
 from perdure.memory.remarks import MemoryRequest, forget_matches, kind_of, memory_requests
 from perdure.memory.save import file_names, memory_text, title_of, with_line, without_line
 
@@ -107,7 +107,7 @@ def test_a_line_of_the_index() -> None:
     two = with_line("# M\n\n" + index, "b.md", about("B", "about b"))
     assert two == "# M\n\n- [A (1)](a.md)\n- [B](b.md) — about b\n"
     again = with_line(two, "b.md", about("B2"))
-    assert [entry.title for entry in index_entries(normalised(again))] == ["A (1)", "B2"]
+    assert [entry.title for entry in index_entries(normalised_index(again))] == ["A (1)", "B2"]
     assert without_line(again, "b.md") == "# M\n\n- [A (1)](a.md)\n"
     both = "- [A](a.md) and [B](b.md)\n"
     assert without_line(both, "a.md") == both

@@ -36,7 +36,7 @@ from perdure.memory.checkpoints import (
     thin_snapshots,
     without_oldest,
 )
-from perdure.memory.places import OWN, shown
+from perdure.memory.places import OWN, name_for_people
 from perdure.ports import Clock, FileRewind, Sink
 from perdure.ports import FileCall as Call
 from perdure.settings import Settings
@@ -86,7 +86,7 @@ class SessionCheckpoints:
             restoring.recover()
         why = is_no_project(self.root)
         if why:
-            self._blinded(f"commands can't be rewound here: {shown(self.root)}: {why}")
+            self._blinded(f"commands can't be rewound here: {name_for_people(self.root)}: {why}")
         elif not self.settings.checkpoint_commands:
             self._blind = "the setting checkpoint_commands is off"
         else:
@@ -181,7 +181,7 @@ class SessionCheckpoints:
         try:
             look = tree.changes()
         except TooManyFiles as e:
-            self._blinded(f"commands can't be rewound here: {shown(self.root)}: {e}")
+            self._blinded(f"commands can't be rewound here: {name_for_people(self.root)}: {e}")
             return TreeChanges()
         if was_cut_short and (look.changes or look.missed):  # an earlier process was killed in the middle of a command
             self._wrote(was_cut_short, "", uncertain_changes(look.changes), look.missed)

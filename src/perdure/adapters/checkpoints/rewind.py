@@ -32,12 +32,12 @@ from perdure.memory.checkpoints import (
     PathHistory,
     PathState,
     decide_path,
-    missed,
+    missed_changes,
     path_histories,
     rewind_point_of,
     same,
 )
-from perdure.memory.places import shown
+from perdure.memory.places import name_for_people
 from perdure.ports import FileRewind, FileStep
 
 STAGED = "plan.staged"
@@ -125,12 +125,14 @@ class RestoreTransaction:
             if item.now.kind in ("file", "link"):
                 self._aside(plan, grounds, number)
             elif item.now.kind == "none" and item.to.kind != "folder" and grounds.has(item.path):
-                raise RewindRefused(f"{shown(item.path)}: somebody made it just now; nothing was changed")
+                raise RewindRefused(f"{name_for_people(item.path)}: somebody made it just now; nothing was changed")
         for _, item in reversed(numbered):
             if item.now.kind == "folder" and item.to.kind != "folder":
                 ground, name = grounds.of(item.path)
                 if not ground.take_folder(name) and item.to.kind != "none":
-                    raise RewindRefused(f"{shown(item.path)}: other files stand in this folder; nothing was changed")
+                    raise RewindRefused(
+                        f"{name_for_people(item.path)}: other files stand in this folder; nothing was changed"
+                    )
         for _, item in numbered:
             if item.to.kind == "folder" and item.now.kind != "folder":
                 ground, name = grounds.of(item.path)
@@ -147,7 +149,7 @@ class RestoreTransaction:
         ground.move(grounds.of(item.path)[1], old)
         found, _ = ground.state(old, limit_bytes=self.limit_bytes)
         if not same(found, item.now):
-            raise RewindRefused(f"{shown(item.path)}: somebody changed it just now; nothing was changed")
+            raise RewindRefused(f"{name_for_people(item.path)}: somebody changed it just now; nothing was changed")
 
     # --- backwards ----------------------------------------------------------------------------------------------------
 
@@ -302,7 +304,7 @@ class FileRewinds:
         planned = self._planned(path_histories(entries, anchor.seq))
         to = at.prompt
         done = self._done(planned, CheckpointEntry(seq=0, kind=REWIND, to=to), is_forced=is_forced, is_dry=is_dry)
-        return replace(done, missed=missed(entries, anchor.seq))
+        return replace(done, missed=missed_changes(entries, anchor.seq))
 
     def undo(self, *, is_forced: bool, is_dry: bool) -> FileRewind:
         """Take back the last rewind that wasn't."""
@@ -322,7 +324,7 @@ class FileRewinds:
                 now, data = self.state(want.path)
             except OSError as e:
                 raise RewindRefused(
-                    f"{shown(want.path)}: {e.strerror or e}; nothing was changed", paths=(want.path,)
+                    f"{name_for_people(want.path)}: {e.strerror or e}; nothing was changed", paths=(want.path,)
                 ) from e
             said = decide_path(want, now)
             if said.does and want.to.blob and not self._objects.has(want.to.blob):
@@ -371,7 +373,7 @@ class FileRewinds:
             return replace(found, is_done=True)
         if found.conflicts and not is_forced:
             names = tuple(step.path for step in found.conflicts)
-            told = ", ".join(map(shown, names[:_SHOWN])) + (
+            told = ", ".join(map(name_for_people, names[:_SHOWN])) + (
                 f" and {more} more" if (more := len(names) - _SHOWN) > 0 else ""
             )
             why = f"changed by someone else since: {told}; nothing was changed, --force overwrites them"
@@ -391,7 +393,11 @@ class FileRewinds:
         try:
             done = self._restoring.run(tuple(planned.items), made)
         except (OSError, FileRefused) as e:
-            why = f"{shown(str(e.filename or 'a file'))}: {e.strerror or e}" if isinstance(e, OSError) else str(e)
+            why = (
+                f"{name_for_people(str(e.filename or 'a file'))}: {e.strerror or e}"
+                if isinstance(e, OSError)
+                else str(e)
+            )
             raise RewindRefused(f"{why}; nothing was changed") from e
         return replace(found, is_done=True, number=done.seq)
 

@@ -83,7 +83,7 @@ class SessionLock:
             except OSError as e:
                 os.close(fd)
                 if e.errno in BUSY:
-                    raise SessionBusy(_said(directory, read_holder(directory))) from None
+                    raise SessionBusy(_busy_line(directory, read_holder(directory))) from None
                 raise JournalError(f"{path}: {e.strerror}: the session can't be locked for writing") from e
             os.close(fd)  # the file was removed between open and lock: take the new one
 
@@ -155,7 +155,7 @@ def _is_same(fd: int, path: Path) -> bool:
     return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
 
-def _said(directory: Path, holder: LockHolder | None) -> str:
+def _busy_line(directory: Path, holder: LockHolder | None) -> str:
     what_to_do = "close it there, fork the session, or open it read-only"
     if holder is None:
         return f"session {directory.name} is being written by another process: {what_to_do}"

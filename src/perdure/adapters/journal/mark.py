@@ -139,7 +139,7 @@ def line_checksum(line: bytes) -> str:
     return line.rstrip(b"\n")[-10:-2].decode("ascii", "replace")
 
 
-def remembered(disk: Disk, journal: Path) -> MarkReading:
+def read_mark(disk: Disk, journal: Path) -> MarkReading:
     """What is remembered of a journal; nothing where there is no mark or it can't be read."""
     path = mark_path(journal)
     try:

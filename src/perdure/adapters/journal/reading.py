@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 from perdure.adapters.journal.disk import DISK, Disk
-from perdure.adapters.journal.mark import NOTHING, JournalHeader, MarkReading, header_of, line_checksum, remembered
+from perdure.adapters.journal.mark import NOTHING, JournalHeader, MarkReading, header_of, line_checksum, read_mark
 from perdure.errors import DamagedLine, JournalError, NewerFormat
 from perdure.logs.recording import Problem
 from perdure.ports import PlacedRecord as Placed
@@ -642,7 +642,7 @@ def open_journal_reader(
 
     One of which nothing is left is still taken for a journal if it `may_be_empty` and its mark knows it.
     """
-    before = remembered(disk, path)  # before the file: whoever writes it now makes it longer first
+    before = read_mark(disk, path)  # before the file: whoever writes it now makes it longer first
     try:
         fd = disk.open(path, os.O_RDONLY)
     except OSError as e:

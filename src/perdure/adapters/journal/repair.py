@@ -196,7 +196,7 @@ def rebuild(
             parts.append(encode_line(line.seq, moved))
         offsets |= {record.id: at for record in moved if isinstance(record, Message)}
         at += len(parts[-1])
-    repairs, told = _said(scan, lines, aside.name)
+    repairs, told = _repairs(scan, lines, aside.name)
     mended = (
         *(Repaired(line=0, what=f"sequence number {r.seq} was brought back from {r.file}") for r in returned),
         *(Repaired(line=p.line, what=f"{p.what}: put right", quarantine=aside.name) for p in pointers),
@@ -215,7 +215,7 @@ def rebuild(
     return (*told, *mended)
 
 
-def _said(
+def _repairs(
     scan: JournalScan, lines: Sequence[JournalLine], aside: str
 ) -> tuple[tuple[Repaired, ...], tuple[Repaired, ...]]:
     """What the new journal says of the old one, and what of it is news.

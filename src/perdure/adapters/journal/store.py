@@ -26,7 +26,7 @@ from perdure.adapters.journal.journal import Durability, FileJournal
 from perdure.adapters.journal.lock import LOCK, SessionLock
 from perdure.adapters.journal.reading import JournalScan, open_journal_reader
 from perdure.errors import JournalError, MalformedBlock, PerdureError, SessionNotFound
-from perdure.memory.places import MEMORY, shown
+from perdure.memory.places import MEMORY, name_for_people
 from perdure.transcript.codec import FORMAT, VERSION, decode_header, decode_line
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Compacted, Header, Record, Repaired, Titled
@@ -136,7 +136,7 @@ def describe(journal: Path) -> SessionInfo:
             about = os.fstat(fd)
             modified, size = about.st_mtime, about.st_size
             header = _header(fd)
-            _look(fd, size, header.version, found)
+            _search_both_ends(fd, size, header.version, found)
         finally:
             os.close(fd)
     except OSError as e:
@@ -168,7 +168,7 @@ def _header(fd: int) -> Header:
     return decode_header(line)
 
 
-def _look(fd: int, size: int, version: int, found: _Findings) -> None:
+def _search_both_ends(fd: int, size: int, version: int, found: _Findings) -> None:
     """Go through the complete lines at both ends, newest first, until everything is known."""
     tail_start = max(0, size - EDGE_BYTES)
     cut, *tail = os.pread(fd, EDGE_BYTES, tail_start).split(b"\n")
@@ -238,7 +238,9 @@ class SessionStore:
         """A new session of a project, locked for writing."""
         real = await anyio.to_thread.run_sync(os.path.realpath, project)
         if not _is_text(real):
-            raise JournalError(f"{shown(real)}: the folder's name isn't UTF-8: rename it, or work in another one")
+            raise JournalError(
+                f"{name_for_people(real)}: the folder's name isn't UTF-8: rename it, or work in another one"
+            )
         directory = self.directory(session, project=real)
         header = Header(
             format=FORMAT,
@@ -479,7 +481,7 @@ async def make_session(
     draft = target.with_name(f"{DRAFT}{header.session}")
     try:
         await anyio.to_thread.run_sync(make_private, draft)
-        await _written(draft, header, fill, disk)
+        await _write_fork_journal(draft, header, fill, disk)
         await anyio.to_thread.run_sync(_move_into_place, draft, target, disk)
     except BaseException as e:
         with anyio.CancelScope(shield=True):
@@ -490,7 +492,7 @@ async def make_session(
     return target
 
 
-async def _written(
+async def _write_fork_journal(
     draft: Path, header: Header, fill: Callable[[FileJournal, Path], Awaitable[None]], disk: Disk
 ) -> None:
     """The journal of the fork. One sync at its end is enough: until then nobody was told of it."""
@@ -522,12 +524,12 @@ async def _copied(journal: FileJournal, scan: JournalScan) -> None:
     """Every transaction as one line again. Boundaries point to offsets, which are others in the new journal."""
     moved: dict[int, int] = {}
     for offset, placed in groupby(scan.placed, key=lambda one: one.offset):
-        records = tuple(_at_home(one.record, moved) for one in placed if not isinstance(one.record, Repaired))
+        records = tuple(_with_own_offsets(one.record, moved) for one in placed if not isinstance(one.record, Repaired))
         if records:
             moved[offset] = (await journal.append(records)).offset
 
 
-def _at_home(record: Record, moved: dict[int, int]) -> Record:
+def _with_own_offsets(record: Record, moved: dict[int, int]) -> Record:
     if not isinstance(record, Compacted) or not record.kept_from:
         return record
     return msgspec.structs.replace(record, kept_from=moved.get(record.kept_from, 0))

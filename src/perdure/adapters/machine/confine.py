@@ -79,7 +79,7 @@ def restrict(writable: Sequence[str], hidden: Sequence[str]) -> None:
     attributes = struct.pack("QQQ", handled, 0, _SCOPED if version >= 6 else 0)[
         : 8 if version < 4 else 16 if version < 6 else 24
     ]
-    ruleset = _called(_CREATE, attributes, len(attributes), 0)
+    ruleset = _syscall(_CREATE, attributes, len(attributes), 0)
     _grant(ruleset, "/", _LIST & handled)
     for path in _around(hidden):
         _grant(ruleset, path, (_READ | _EXECUTE) & handled)
@@ -88,7 +88,7 @@ def restrict(writable: Sequence[str], hidden: Sequence[str]) -> None:
     for path in _DEVICES:
         _grant(ruleset, path, (_READ | _WRITE | (1 << 14) | (1 << 15)) & handled)
     _no_new_privileges()
-    _called(_RESTRICT, ruleset, 0)
+    _syscall(_RESTRICT, ruleset, 0)
     os.close(ruleset)
 
 
@@ -130,12 +130,12 @@ def _grant(ruleset: int, path: str, rights: int) -> None:
         if rights:
             import struct
 
-            _called(_ADD, ruleset, 1, struct.pack("=Qi", rights, fd), 0)
+            _syscall(_ADD, ruleset, 1, struct.pack("=Qi", rights, fd), 0)
     finally:
         os.close(fd)
 
 
-def _called(number: int, *arguments: Any) -> int:
+def _syscall(number: int, *arguments: Any) -> int:
     import ctypes
 
     done = int(_library().syscall(number, *arguments))

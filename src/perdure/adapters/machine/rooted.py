@@ -20,7 +20,7 @@ from types import TracebackType
 from perdure.adapters.journal.disk import DISK, make_private
 from perdure.adapters.journal.lock import BUSY, lock_now
 from perdure.errors import FileMissing, FileRefused, FileTooLarge, FolderBusy, NameTaken, NotPlain
-from perdure.memory.places import MEMORY_NAMES, NameRules, parts_of, refusal, shown
+from perdure.memory.places import MEMORY_NAMES, NameRules, name_for_people, parts_of, refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def disk_errors(name: str, where: str = "") -> Iterator[None]:
         yield
     except OSError as e:
         kind, words = _WORDS.get(e.errno or 0, (FileRefused, (e.strerror or "it can't be used").lower()))
-        raise kind(f"{where or shown(name)}: {words}") from e
+        raise kind(f"{where or name_for_people(name)}: {words}") from e
 
 
 _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
@@ -292,12 +292,14 @@ class RootedFolder:
         with disk_errors(name), self._opened(parts, _READ) as fd:
             about = self._plain(fd, name)
             if about.st_size - offset > limit_bytes and not is_cut:
-                raise FileTooLarge(f"{shown(name)}: has {about.st_size:,} bytes, at most {limit_bytes:,} are read")
+                raise FileTooLarge(
+                    f"{name_for_people(name)}: has {about.st_size:,} bytes, at most {limit_bytes:,} are read"
+                )
             data, most = b"", limit_bytes + 1
             while part := self._calls.read(fd, min(_CHUNK, most - len(data)), offset + len(data)):
                 data += part
         if len(data) > limit_bytes and not is_cut:
-            raise FileTooLarge(f"{shown(name)}: has more than {limit_bytes:,} bytes")
+            raise FileTooLarge(f"{name_for_people(name)}: has more than {limit_bytes:,} bytes")
         return data[:limit_bytes]
 
     def stat(self, name: str) -> PlainFile | None:
@@ -310,7 +312,7 @@ class RootedFolder:
             return None
         why = not_plain(about)
         if why is not None:
-            raise NotPlain(f"{shown(name)}: {why}")
+            raise NotPlain(f"{name_for_people(name)}: {why}")
         return entry(name, about)
 
     def write(self, name: str, data: bytes, *, is_new: bool = False, is_durable: bool = True) -> None:
@@ -342,7 +344,7 @@ class RootedFolder:
             try:
                 about = self._plain(fd, name)
                 if about.st_nlink == 0:
-                    raise FileMissing(f"{shown(name)}: was removed at this moment: try again")
+                    raise FileMissing(f"{name_for_people(name)}: was removed at this moment: try again")
                 is_first = about.st_size == 0
                 self._write_all(fd, data)
                 if is_durable:
@@ -358,7 +360,7 @@ class RootedFolder:
         with disk_errors(name), self._folder(folders) as parent:
             why = not_plain(self._calls.stat(parent, leaf))
             if why is not None:
-                raise NotPlain(f"{shown(name)}: {why}")
+                raise NotPlain(f"{name_for_people(name)}: {why}")
             self._calls.unlink(parent, leaf)
             if is_durable:
                 self._calls.sync_folder(parent)
@@ -369,7 +371,7 @@ class RootedFolder:
         with disk_errors(old), self._folder(old_folders) as source:
             why = not_plain(self._calls.stat(source, old_leaf))
             if why is not None:
-                raise NotPlain(f"{shown(old)}: {why}")
+                raise NotPlain(f"{name_for_people(old)}: {why}")
             with disk_errors(new), self._folder(new_folders, make=True) as target:
                 self._calls.rename_new(source, old_leaf, target, new_leaf)
                 if is_durable:
@@ -428,7 +430,7 @@ class RootedFolder:
             if why is None:
                 found.append(entry(name, about))
             else:
-                refused.append((shown(name), why))
+                refused.append((name_for_people(name), why))
         return inside
 
     # --- one at a time ----------------------------------------------------------------------------------------------
@@ -531,7 +533,7 @@ class RootedFolder:
             if about.st_nlink != 2 or attempt + 1 == _LINK_TRIES:
                 break
             time.sleep(_LOCK_STEP_SECONDS)
-        raise NotPlain(f"{shown(name)}: {why}")
+        raise NotPlain(f"{name_for_people(name)}: {why}")
 
     def _replaceable(self, parent: int, leaf: str, name: str, *, is_new: bool) -> None:
         try:
@@ -539,9 +541,9 @@ class RootedFolder:
         except FileNotFoundError:
             return
         if why is not None:
-            raise NotPlain(f"{shown(name)}: {why}")
+            raise NotPlain(f"{name_for_people(name)}: {why}")
         if is_new:
-            raise NameTaken(f"{shown(name)}: there is such a file already")
+            raise NameTaken(f"{name_for_people(name)}: there is such a file already")
 
     def _draft(self, parent: int, data: bytes, *, is_durable: bool) -> str:
         """A new private file with these bytes beside its later name; nothing is left of it when that fails."""

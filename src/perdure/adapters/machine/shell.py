@@ -88,7 +88,7 @@ class LocalShell:
         return self._life[0]
 
     async def find(self, name: str) -> _AdoptedCommand | None:
-        return await anyio.to_thread.run_sync(_found, self._base(name))
+        return await anyio.to_thread.run_sync(_adopt, self._base(name))
 
     async def read(self, output: str, *, offset: int, limit_bytes: int) -> bytes:
         path = self._own(output)
@@ -216,7 +216,7 @@ class _AdoptedCommand(_CommandFiles):
                     await self.wait()
 
 
-def _found(base: Path) -> _AdoptedCommand | None:
+def _adopt(base: Path) -> _AdoptedCommand | None:
     try:
         pid, _, began = Path(f"{base}.process").read_text().strip().partition(" ")
     except FileNotFoundError:

@@ -66,7 +66,7 @@ def folder_trust(home: Path, cwd: Path, *, listed: Iterable[str] = (), given: bo
         return FolderTrust(root=root, is_trusted=True, is_answered=True, why=f"a work tree of {main}", runs=runs)
     is_trusted, runs, runs_not = _is_trusted(entry), _texts(entry, "runs"), _texts(entry, "runs_not")
     if is_trusted or not _is_listed(root, listed):
-        why = _said(entry) if entry is not None else _NEW
+        why = _answer_of(entry) if entry is not None else _NEW
         return FolderTrust(
             root=root, is_trusted=is_trusted, is_answered=entry is not None, why=why, runs=runs, runs_not=runs_not
         )
@@ -80,7 +80,7 @@ def remember(
 
     Raises `BadSetting` when what is kept is damaged, `OSError` when it can't be written.
     """
-    known = _known(home)
+    known = _read_answers(home)
     before = known.get(str(root))
     kept, kept_not = dict(_texts(before, "runs")), dict(_texts(before, "runs_not"))
     for file, digest in (runs or {}).items():
@@ -98,7 +98,7 @@ def remember(
 
 def forget(home: Path, root: Path) -> bool:
     """Take an answer back; False when there was none. Raises what `remember` raises."""
-    known = _known(home)
+    known = _read_answers(home)
     if known.pop(str(root), None) is None:
         return False
     _write(home, known)
@@ -107,7 +107,9 @@ def forget(home: Path, root: Path) -> bool:
 
 def trust_answers(home: Path) -> Mapping[str, tuple[bool, str]]:
     """Every root that was asked about: whether it is trusted, and since when. Raises `BadSetting` for a broken file."""
-    return {root: (_is_trusted(entry), str(entry.get("since", ""))) for root, entry in sorted(_known(home).items())}
+    return {
+        root: (_is_trusted(entry), str(entry.get("since", ""))) for root, entry in sorted(_read_answers(home).items())
+    }
 
 
 def digest(what: object) -> str:
@@ -186,7 +188,7 @@ def _is_trusted(entry: Any) -> bool:
     return isinstance(entry, dict) and entry.get("is_trusted") is True
 
 
-def _said(entry: Any) -> str:
+def _answer_of(entry: Any) -> str:
     when = str(entry.get("since", ""))[:10]
     return f"you said {'yes' if _is_trusted(entry) else 'no'} on {when}"
 
@@ -210,7 +212,7 @@ def _read(home: Path) -> dict[str, Any] | str:
     return known
 
 
-def _known(home: Path) -> dict[str, Any]:
+def _read_answers(home: Path) -> dict[str, Any]:
     known = _read(home)
     if not isinstance(known, dict):
         raise BadSetting(f"{known}: mend the file or delete it; then nothing is trusted")

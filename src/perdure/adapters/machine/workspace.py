@@ -305,7 +305,7 @@ async def _names(folder: str, git: str | None) -> tuple[list[str], bool]:
     listed = await _by_git(folder, git)
     if listed is not None:
         return listed[:_MOST_FILES], len(listed) <= _MOST_FILES
-    return await anyio.to_thread.run_sync(_walked, folder)
+    return await anyio.to_thread.run_sync(_walk, folder)
 
 
 async def _by_git(folder: str, git: str | None) -> list[str] | None:
@@ -323,7 +323,7 @@ async def _by_git(folder: str, git: str | None) -> list[str] | None:
     return list(dict.fromkeys(os.fsdecode(name) for name in done.stdout.split(b"\0") if name))
 
 
-def _walked(folder: str) -> tuple[list[str], bool]:
+def _walk(folder: str) -> tuple[list[str], bool]:
     found: list[str] = []
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)

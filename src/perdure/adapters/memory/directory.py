@@ -22,8 +22,8 @@ from perdure.adapters.machine.rooted import CALLS, OsCalls, RootedFolder
 from perdure.adapters.memory.store import StoredMemories
 from perdure.errors import FileMissing, FileRefused
 from perdure.memory.files import INDEX, Topic, topic
-from perdure.memory.index_file import hooks, normalised
-from perdure.memory.places import OWN, PROJECT, is_memory, shown
+from perdure.memory.index_file import index_hooks, normalised_index
+from perdure.memory.places import OWN, PROJECT, is_memory, name_for_people
 from perdure.memory.retrieval import (
     BACKGROUND,
     MEMORY_FIELDS,
@@ -197,7 +197,7 @@ class MemoryDirectory:
         found: dict[str, str] = {}
         for folder in ("", *sorted({file.rsplit("/", 1)[0] for file in files if "/" in file})):
             text = self.index_text(folder)
-            for file, hook in hooks(normalised(text)).items() if text else ():
+            for file, hook in index_hooks(normalised_index(text)).items() if text else ():
                 found[f"{folder}/{file}" if folder else file] = hook
         return found
 
@@ -241,7 +241,7 @@ class MemoryDirectory:
         except FileMissing as e:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file) from e
         except FileRefused as e:
-            raise PermissionError(errno.EACCES, str(e).removeprefix(f"{shown(file)}: "), file) from e
+            raise PermissionError(errno.EACCES, str(e).removeprefix(f"{name_for_people(file)}: "), file) from e
 
     # --- the cache file
 
@@ -327,12 +327,12 @@ def _folders_of(root: Path, disk: Disk) -> Iterator[tuple[str, int, list[tuple[s
 def file_memories(directory: Path, settings: Settings | None = None, *, calls: OsCalls = CALLS) -> StoredMemories:
     """The memories in a directory, which is made at the first write. `durability` of the settings holds here, too."""
     is_durable = (settings or Settings()).durability == "commit"
-    return StoredMemories(partial(_opened, directory, calls), is_durable=is_durable)
+    return StoredMemories(partial(_open_root, directory, calls), is_durable=is_durable)
 
 
-def _opened(directory: Path, calls: OsCalls, create: bool) -> RootedFolder:
+def _open_root(directory: Path, calls: OsCalls, create: bool) -> RootedFolder:
     if not create and not directory.is_dir():  # most projects have no memories: the fastest no there is
-        raise FileMissing(f"{shown(str(directory))}: there is no such directory")
+        raise FileMissing(f"{name_for_people(str(directory))}: there is no such directory")
     adopt(directory)
     return RootedFolder.open(directory, create=create, rules=OWN, calls=calls)
 

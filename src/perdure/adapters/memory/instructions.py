@@ -26,10 +26,10 @@ from perdure.memory.instructions import (
     FoundFile,
     InstructionPlaces,
     LoadedInstructions,
-    again,
-    at_start,
     is_below,
-    touched,
+    load_at_start,
+    load_for_paths,
+    reload_files,
 )
 from perdure.settings import Settings
 
@@ -121,7 +121,7 @@ class DiskInstructions:
         self._reader = DiskReader()
 
     async def at_start(self) -> LoadedInstructions:
-        return await anyio.to_thread.run_sync(at_start, self.places, self._reader)
+        return await anyio.to_thread.run_sync(load_at_start, self.places, self._reader)
 
     async def touched(self, paths: tuple[str, ...]) -> LoadedInstructions:
         return await anyio.to_thread.run_sync(self._touched, paths)
@@ -132,10 +132,10 @@ class DiskInstructions:
         for path in paths:
             is_other = os.path.isabs(path) and not is_below(path, root)
             found.append(os.path.realpath(path).replace(os.sep, "/") if is_other else path)
-        return touched(self.places, self._reader, found)
+        return load_for_paths(self.places, self._reader, found)
 
     async def reload(self, paths: tuple[str, ...]) -> LoadedInstructions:
-        return await anyio.to_thread.run_sync(again, self.places, self._reader, paths)
+        return await anyio.to_thread.run_sync(reload_files, self.places, self._reader, paths)
 
 
 def places_of(

@@ -37,7 +37,7 @@ from perdure.memory.changes import (
     resolve,
     to_undo,
 )
-from perdure.memory.places import MEMORY_NAMES, OWN, parts_of, shown
+from perdure.memory.places import MEMORY_NAMES, OWN, name_for_people, parts_of
 from perdure.ports import MemoryFile, MemoryListing, MemoryStat
 
 
@@ -69,7 +69,7 @@ class MissingFolder:
     """A directory that isn't there."""
 
     def read(self, name: str, *, limit_bytes: int, offset: int = 0) -> bytes:
-        raise FileMissing(f"{shown(name)}: there is no such file")
+        raise FileMissing(f"{name_for_people(name)}: there is no such file")
 
     def stat(self, name: str) -> PlainFile | None:
         return None
@@ -97,7 +97,7 @@ class InMemoryFolder:
     def read(self, name: str, *, limit_bytes: int, offset: int = 0) -> bytes:
         data = self._there(name)[1][offset:]
         if len(data) > limit_bytes:
-            raise FileTooLarge(f"{shown(name)}: has more than {limit_bytes:,} bytes")
+            raise FileTooLarge(f"{name_for_people(name)}: has more than {limit_bytes:,} bytes")
         return data
 
     def stat(self, name: str) -> PlainFile | None:
@@ -111,7 +111,7 @@ class InMemoryFolder:
         parts_of(name, OWN)
         with self._guard:
             if is_new and name in self._files:
-                raise NameTaken(f"{shown(name)}: there is such a file already")
+                raise NameTaken(f"{name_for_people(name)}: there is such a file already")
             self._count += 1
             self._files[name] = (self._count, data)
 
@@ -149,7 +149,7 @@ class InMemoryFolder:
         try:
             return self._files[name]
         except KeyError:
-            raise FileMissing(f"{shown(name)}: there is no such file") from None
+            raise FileMissing(f"{name_for_people(name)}: there is no such file") from None
 
 
 def _is_listed(name: str, under: str) -> bool:
@@ -366,7 +366,9 @@ class StoredMemories:
             base = None if one.base is None else encoded(one.base)
             fits = resolve(one, current).outcome != "conflict" if isinstance(one, SaveMemory) else current == base
             if not fits:
-                raise MemoryChanged(f"{shown(one.name)}: says something else by now: nothing was changed, begin anew")
+                raise MemoryChanged(
+                    f"{name_for_people(one.name)}: says something else by now: nothing was changed, begin anew"
+                )
         batch, there, steps = _new_id(), PlannedFiles(box), list[FileChange]()
         pairs = list(zip(change.changes, change.stamps(stamp, batch), strict=True))
         for one, stamped in sorted(pairs, key=lambda pair: not isinstance(pair[0], SaveMemory)):
@@ -388,12 +390,12 @@ class StoredMemories:
         if isinstance(change, SaveMemory):
             return self._saved(there, change, current, entry)
         if current is None:
-            raise FileMissing(f"{shown(change.name)}: there is no such memory")
+            raise FileMissing(f"{name_for_people(change.name)}: there is no such memory")
         if current != encoded(change.base):
-            raise MemoryChanged(f"{shown(change.name)}: says something else by now: read it again")
+            raise MemoryChanged(f"{name_for_people(change.name)}: says something else by now: read it again")
         if isinstance(change, RenameMemory):
             return _moved(there, msgspec.structs.replace(entry, action="rename", to=change.to), current)
-        return _put(msgspec.structs.replace(entry, action="delete", outcome="deleted"), current, None)
+        return _write_step(msgspec.structs.replace(entry, action="delete", outcome="deleted"), current, None)
 
     def _saved(
         self, there: PlannedFiles, change: SaveMemory, current: bytes | None, entry: MemoryLogEntry
@@ -401,15 +403,17 @@ class StoredMemories:
         done = resolve(change, current)
         size = len(done.data)
         if size > MOST_FILE_BYTES:
-            raise FileTooLarge(f"{shown(change.name)}: would have {size:,} bytes, at most {MOST_FILE_BYTES:,} are kept")
+            raise FileTooLarge(
+                f"{name_for_people(change.name)}: would have {size:,} bytes, at most {MOST_FILE_BYTES:,} are kept"
+            )
         if done.outcome == "unchanged":
             return None, WriteResult(outcome="unchanged", name=done.name, digest=digest_of(done.data))
         entry = msgspec.structs.replace(entry, name=done.name, outcome=done.outcome)
         if done.outcome != "conflict":
-            return _put(entry, done.expects, done.data)
+            return _write_step(entry, done.expects, done.data)
         step = None
         if there.bytes(done.name) is None:
-            step, _ = _put(msgspec.structs.replace(entry, wanted=change.name), None, done.data)
+            step, _ = _write_step(msgspec.structs.replace(entry, wanted=change.name), None, done.data)
         digest = None if current is None else digest_of(current)
         return step, WriteResult(outcome="conflict", name=change.name, digest=digest, entry=entry.id, beside=done.name)
 
@@ -557,23 +561,23 @@ class StoredMemories:
         target = last_to_undo(every) if wanted is None else next((e for e in every if e.id == wanted), None)
         if target is None or target.action == "void" or target.id in void:
             raise FileMissing(
-                "there is nothing to undo" if wanted is None else f"{shown(wanted)}: no change has this id"
+                "there is nothing to undo" if wanted is None else f"{name_for_people(wanted)}: no change has this id"
             )
         new = MemoryLogEntry(id=_new_id(), action="save", name=target.name, stamp=stamp, mode="undo", of=target.id)
         current = there.bytes(target.to if target.action == "rename" else target.name)
         if _digest(current) != target.after:
             raise MemoryChanged(
-                f"{shown(target.to or target.name)}: was changed since: undo that first, or edit it by hand"
+                f"{name_for_people(target.to or target.name)}: was changed since: undo that first, or edit it by hand"
             )
         if target.action == "rename":
             back = msgspec.structs.replace(new, action="rename", name=target.to, to=target.name)
             return _moved(there, back, current or b"")
         if target.before is None:
-            return _put(msgspec.structs.replace(new, action="delete", outcome="deleted"), current, None)
+            return _write_step(msgspec.structs.replace(new, action="delete", outcome="deleted"), current, None)
         before = there.bytes(f"{BEFORE}/{target.before}")
         if _digest(before) != target.before:
-            raise FileMissing(f"{shown(target.name)}: what it said before is no longer kept")
-        return _put(new, current, before)
+            raise FileMissing(f"{name_for_people(target.name)}: what it said before is no longer kept")
+        return _write_step(new, current, before)
 
     # --- the inbox --------------------------------------------------------------------------------------------------
 
@@ -612,7 +616,7 @@ class StoredMemories:
     def _found(self, box: OpenedFolder, proposal: str) -> MemoryProposal:
         found = self._proposal(box, proposal) if proposal.isalnum() else None
         if found is None:
-            raise FileMissing(f"{shown(proposal)}: no change with this id waits in the inbox")
+            raise FileMissing(f"{name_for_people(proposal)}: no change with this id waits in the inbox")
         return found
 
 
@@ -640,7 +644,7 @@ def _digest(data: bytes | None) -> str | None:
     return None if data is None else digest_of(data)
 
 
-def _put(entry: MemoryLogEntry, before: bytes | None, after: bytes | None) -> tuple[FileChange, WriteResult]:
+def _write_step(entry: MemoryLogEntry, before: bytes | None, after: bytes | None) -> tuple[FileChange, WriteResult]:
     entry = msgspec.structs.replace(entry, before=_digest(before), after=_digest(after))
     written = WriteResult(outcome=entry.outcome, name=entry.name, digest=entry.after, entry=entry.id)
     return FileChange(entry, before, after), written
@@ -648,7 +652,7 @@ def _put(entry: MemoryLogEntry, before: bytes | None, after: bytes | None) -> tu
 
 def _moved(there: PlannedFiles, entry: MemoryLogEntry, data: bytes) -> tuple[FileChange, WriteResult]:
     if there.has(entry.to):
-        raise NameTaken(f"{shown(entry.to)}: there is such a memory already")
+        raise NameTaken(f"{name_for_people(entry.to)}: there is such a memory already")
     digest = digest_of(data)
     entry = msgspec.structs.replace(entry, outcome="renamed", before=digest, after=digest)
     return FileChange(entry, data, data), WriteResult(outcome="renamed", name=entry.to, digest=digest, entry=entry.id)

@@ -401,8 +401,8 @@ class OpenAIModel:
             return ModelDown(f"{error.message} {error.__cause__ or ''}")
         if isinstance(error, sdk.APIError):
             if not isinstance(error, sdk.APIStatusError):  # in the middle of a stream
-                return classify(_said(200, error.body, error.message))
-            said = _said(error.status_code, error.body, error.message)
+                return classify(_error_response(200, error.body, error.message))
+            said = _error_response(error.status_code, error.body, error.message)
             wait = retry_after(error.response.headers.get("retry-after"))
             return classify(replace(said, retry_after_seconds=wait))
         return ModelDown(f"{type(error).__name__}: {error}")
@@ -411,7 +411,7 @@ class OpenAIModel:
 def _checked(chunk: dict[str, Any]) -> dict[str, Any]:
     """A chunk that is no error in disguise."""
     if chunk.get("error") or chunk.get("object") == "error":
-        raise classify(_said(200, chunk, "the server sent an error"))
+        raise classify(_error_response(200, chunk, "the server sent an error"))
     return chunk
 
 
@@ -423,7 +423,7 @@ def _sdk() -> Any:
     return openai
 
 
-def _said(status: int, body: object, message: str) -> ErrorResponse:
+def _error_response(status: int, body: object, message: str) -> ErrorResponse:
     """What an error body says: some servers wrap the error object, some send it bare, some only a text."""
     fields = body if isinstance(body, dict) else {}
     inner = fields.get("error")

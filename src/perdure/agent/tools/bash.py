@@ -12,7 +12,7 @@ from perdure.agent.commands import only_looks_or_shows, parse_command, paths_in_
 from perdure.agent.permissions import OF_FILES, PermissionRule, ToolEffects, folders_of, has_rule_for
 from perdure.agent.tool_context import ToolContext
 from perdure.agent.tools.tool import Tool, ToolInput, ToolInvocation, ToolOutcome, ToolRefused, output_text
-from perdure.memory.places import shown as one_line
+from perdure.memory.places import name_for_people as one_line
 from perdure.ports import CommandExit as Ended
 from perdure.ports import PermissionSource as Let
 from perdure.ports import RunningCommand as Command

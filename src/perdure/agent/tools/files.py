@@ -165,7 +165,7 @@ async def write(context: ToolContext, use: ToolInvocation, given: WriteInput) ->
     before = None
     if spot.kind == "file":
         before = await _as_known(context, spot, given.file_path)
-    await _put(context, use, spot, before, data)
+    await _save_and_write(context, use, spot, before, data)
     if before is None:
         return ToolOutcome(f"File created successfully at: {spot.path}")
     return ToolOutcome(f"The file {spot.path} has been overwritten.")
@@ -200,7 +200,7 @@ async def _edited(context: ToolContext, use: ToolInvocation, name: str, edits: S
         data = text.encode()
     except UnicodeEncodeError:
         raise ToolRefused("new_string holds half a surrogate pair") from None
-    await _put(context, use, spot, before, data)
+    await _save_and_write(context, use, spot, before, data)
     return ToolOutcome(f"The file {spot.path} has been updated. It reads there now:\n{_snippet(text, first, edits)}")
 
 
@@ -262,7 +262,9 @@ async def _as_known(context: ToolContext, spot: Spot, name: str) -> bytes:
     return data
 
 
-async def _put(context: ToolContext, use: ToolInvocation, spot: Spot, before: bytes | None, data: bytes) -> None:
+async def _save_and_write(
+    context: ToolContext, use: ToolInvocation, spot: Spot, before: bytes | None, data: bytes
+) -> None:
     """Save what stands there for those who watch, make sure that nobody was faster, and write."""
     workspace = context.machine.workspace
     await notify_observers(context, use.name, lambda observer: observer.before_change((spot.path,), use.prompt))

@@ -114,11 +114,11 @@ async def agent_factory(flags: list[str], *, trusts: bool) -> AsyncIterator[Agen
 
 def _unboxed(setting: str) -> tuple[str, ...]:
     """SEC-10: where commands run without a sandbox though one was wanted, that is said. Raises `BadSetting`."""
-    from perdure.adapters.machine.sandbox import choose_sandbox, found
+    from perdure.adapters.machine.sandbox import choose_sandbox, find_sandbox
 
     if setting == "off" or choose_sandbox(setting) is not None:
         return ()
-    return (f"commands run without a sandbox: {found().why} (sandbox = off says no more of it)",)
+    return (f"commands run without a sandbox: {find_sandbox().why} (sandbox = off says no more of it)",)
 
 
 async def _models(config: Config) -> tuple[JobModels, tuple[str, ...]]:

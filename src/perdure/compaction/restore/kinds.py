@@ -25,7 +25,7 @@ from perdure.compaction.restore.registry import (
 from perdure.context.instructions import ShownInstructions, block_text, head_line_path, unpack_instructions
 from perdure.context.reminders import inline, neutralised, quoted, unquoted
 from perdure.context.reminders import name as named
-from perdure.memory.instructions import fit
+from perdure.memory.instructions import fit_files
 from perdure.settings import Settings
 from perdure.text.cleaning import cut_to
 
@@ -77,7 +77,7 @@ def restore_instructions(scene: RestoreScene, room: TokenRoom) -> Restoration | 
     files = [file for file in unpack_instructions(given) if (head_line_path(file.path), file.revision) not in is_there]
     entries: list[RestoredEntry] = []
     left_out: list[str] = []
-    for fitted in fit(files, room.next, room.cost):
+    for fitted in fit_files(files, room.next, room.cost):
         path, text = fitted.file.path, block_text(fitted)
         if room.admits(text):
             entries.append(RestoredEntry(path, text))

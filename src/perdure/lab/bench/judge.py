@@ -140,7 +140,7 @@ def sample_questions(questions: Sequence[ClozeQuestion], most: int, seed: int) -
     return found
 
 
-def without(view: str, name: FactName) -> str:
+def without_lines_naming(view: str, name: FactName) -> str:
     """The view without any line that names it: what the question then asks for isn't there."""
     return "\n".join(line for line in view.splitlines() if name not in set(names_in(line)))
 
@@ -184,9 +184,9 @@ async def judge(
     agreeing = done = 0
     for question in questions:
         told: set[bool] = set()
-        for view, is_control in ((question.view, False), (without(question.view, question.name), True)):
+        for view, is_control in ((question.view, False), (without_lines_naming(question.view, question.name), True)):
             for _ in range(replicates):
-                answer = await _asked(model, question, view)
+                answer = await _ask_one(model, question, view)
                 done += 1
                 if on_progress is not None:
                     on_progress(done, len(questions) * replicates * 2, f"{about[1]} at {about[0]}")
@@ -201,10 +201,10 @@ async def judge(
                     told.add(is_right)
                     counts["correct" if is_right else "unknown" if is_unknown(answer) else "wrong"] += 1
         agreeing += len(told) == 1
-    return _judged(model.about.id, about, questions, replicates, {**counts, "agreeing": agreeing})
+    return _judge_one(model.about.id, about, questions, replicates, {**counts, "agreeing": agreeing})
 
 
-def _judged(
+def _judge_one(
     model: str, about: tuple[str, str], questions: Sequence[ClozeQuestion], replicates: int, counts: Mapping[str, int]
 ) -> Judged:
     held = sum(question.name in set(names_in(question.view)) for question in questions)
@@ -231,7 +231,7 @@ def _judged(
     )
 
 
-async def _asked(model: Model, question: ClozeQuestion, view: str) -> str | None:
+async def _ask_one(model: Model, question: ClozeQuestion, view: str) -> str | None:
     """One answer, in a session of its own; None when the model gave none."""
     settings = Settings(auto_compact=False, notes=False, offload=False)
     session = await memory_session("judge", parts=Parts(settings=settings))

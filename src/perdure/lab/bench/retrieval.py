@@ -103,7 +103,7 @@ def read(path: Path) -> Corpus:
         file = msgspec.json.decode(_plain(data), type=_CorpusFile, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError) as e:
         raise BadSetting(f"{path}: {e}: see docs/retrieval.md for the form") from None
-    return checked(file, path)
+    return checked_corpus(file, path)
 
 
 def _plain(data: bytes) -> bytes:
@@ -132,7 +132,7 @@ def _plain(data: bytes) -> bytes:
     return msgspec.json.encode(value)
 
 
-def checked(file: _CorpusFile, path: Path) -> Corpus:
+def checked_corpus(file: _CorpusFile, path: Path) -> Corpus:
     """The corpus of a file that says what it has to; questions without any evidence in it are left out."""
     ids = {item.id for item in file.corpus}
     if len(ids) != len(file.corpus):
@@ -311,7 +311,7 @@ def is_question(query: str) -> bool:
     return query.rstrip(" \"'”").endswith(_QUESTION_MARKS) or _ASKS.match(query) is not None
 
 
-def best(scores: Sequence[float], limit: int, *, among: Iterable[int] | None = None) -> list[int]:
+def best_positions(scores: Sequence[float], limit: int, *, among: Iterable[int] | None = None) -> list[int]:
     """The numbers of the best, best first; of equals the earlier. Those that score nothing are none."""
     numbers = range(len(scores)) if among is None else among
     return sorted((n for n in numbers if scores[n] > 0), key=lambda n: (-scores[n], n))[:limit]
@@ -466,7 +466,7 @@ def _measured(name: str, made: Made, corpus: Corpus) -> RetrievalRow:
             for number in range(runs):
                 one = msgspec.structs.replace(question, id=f"{question.id} {number}")
                 began = time.perf_counter()
-                places = best(scores(one, end), DEPTH, among=range(end))
+                places = best_positions(scores(one, end), DEPTH, among=range(end))
                 spent.append(time.perf_counter() - began)
                 for key, value in measures([items[n].id for n in places], question.evidence).items():
                     sums[key] += value / runs

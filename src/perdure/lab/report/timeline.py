@@ -129,10 +129,10 @@ def timeline(records: Sequence[Record], facts_of: Callable[[ContextView], Facts]
                 paid = _NOTHING
             paid = _paid(told, record, view, paid)
             if is_new and told.all_turns in wanted:
-                _looked(told, view, record)
+                _add_turn(told, view, record)
         elif isinstance(record, Compacted):
             told.compactions.append(_compaction(told.all_turns + 1, view, record))
-        told.happenings += [TimelineEvent(told.all_turns + 1, *one) for one in _happened(view, record)]
+        told.happenings += [TimelineEvent(told.all_turns + 1, *one) for one in _events_of(view, record)]
         advance(view, record)
     told.view, told.facts = view, facts_of(view)
     return told
@@ -149,7 +149,7 @@ def _drawn(count: int) -> frozenset[int]:
     return frozenset(1 + round(n * (count - 1) / (MOST_TURNS - 1)) for n in range(MOST_TURNS))
 
 
-def _looked(told: Timeline, view: ContextView, answer: Message) -> None:
+def _add_turn(told: Timeline, view: ContextView, answer: Message) -> None:
     found = account(view, told.facts)
     tokens: dict[str, int] = {category.name: category.tokens for category in found.categories}
     told.turns.append(TimelineTurn(told.all_turns, answer.at, found.size, tokens, told.usd))
@@ -183,7 +183,7 @@ def output_warning(stated: int, written: int) -> str:
     )
 
 
-def _happened(view: ContextView, record: Record) -> Iterator[tuple[str, str, int]]:
+def _events_of(view: ContextView, record: Record) -> Iterator[tuple[str, str, int]]:
     match record:
         case Compacted():
             gone = record.tokens_before - record.tokens_after

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from perdure.memory.changes import TRUST, Change, MemoryBatch, Mode, SaveMemory, Stamp
-from perdure.memory.places import refusal, shown
+from perdure.memory.places import name_for_people, refusal
 from perdure.memory.trust.injections import find_injections
 from perdure.memory.trust.labels import TrustLevel
 from perdure.memory.trust.secrets import find_secrets
@@ -35,7 +35,7 @@ def decide_change(change: Change, stamp: Stamp, mode: Mode) -> GateDecision:
     for name in (change.name, getattr(change, "to", change.name)):
         why = refusal(name)
         if why is not None:
-            return GateDecision("refuse", "name", f"{shown(name)}: not a name that may be used: {why}")
+            return GateDecision("refuse", "name", f"{name_for_people(name)}: not a name that may be used: {why}")
     found = new_violation(change)
     if found is not None:
         rule, line = found  # the name isn't said: it may be made of the same words

@@ -360,7 +360,7 @@ def redact_json(raw: bytes, key: bytes = b"") -> RedactedJson:
     except (msgspec.MsgspecError, RecursionError):
         return RedactedJson(raw)
     families: list[str] = []
-    changed = _walked(value, "", key, families)
+    changed = _redact_value(value, "", key, families)
     return RedactedJson(msgspec.json.encode(changed), tuple(families)) if families else RedactedJson(raw)
 
 
@@ -372,13 +372,13 @@ def redact_log(data: bytes, key: bytes = b"") -> bytes:
     return b"\n".join(redact_json(line, key).raw for line in data.split(b"\n"))
 
 
-def _walked(value: Any, name: str, key: bytes, families: list[str]) -> Any:
+def _redact_value(value: Any, name: str, key: bytes, families: list[str]) -> Any:
     if isinstance(value, str):
         return value if name in _BOUND or name in _IDS else _text(value, name, key, families)
     if isinstance(value, list):
-        return [_walked(one, name, key, families) for one in value]
+        return [_redact_value(one, name, key, families) for one in value]
     if isinstance(value, dict):
-        return {k: _walked(one, k, key, families) for k, one in value.items()}
+        return {k: _redact_value(one, k, key, families) for k, one in value.items()}
     return value
 
 

@@ -85,7 +85,7 @@ class SandboxSupport:
 
 
 @lru_cache(maxsize=1)
-def found() -> SandboxSupport:
+def find_sandbox() -> SandboxSupport:
     """The best sandbox that works here; it is tried out once."""
     if not sys.platform.startswith("linux"):
         return SandboxSupport("none", "there is a sandbox on Linux only")
@@ -93,7 +93,7 @@ def found() -> SandboxSupport:
     trouble = "bubblewrap is not installed"
     if program is not None:
         box = Sandbox(SandboxSupport("bubblewrap", "", program), root="/nonexistent", user="/nonexistent", own=())
-        trouble = _tried(box.bubblewrap(["/bin/true"], cwd="/", only_looks=True, hidden=()))
+        trouble = _why_command_fails(box.bubblewrap(["/bin/true"], cwd="/", only_looks=True, hidden=()))
         if not trouble:
             return SandboxSupport("bubblewrap", f"by {program}", program)
         trouble = f"bubblewrap doesn't work here ({trouble})"
@@ -105,7 +105,7 @@ def found() -> SandboxSupport:
     return SandboxSupport("none", f"{trouble}, and the kernel has no Landlock")
 
 
-def _tried(command: list[str]) -> str:
+def _why_command_fails(command: list[str]) -> str:
     """Why a command doesn't work; empty when it does."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=_PROBE_SECONDS, check=False, text=True)
@@ -118,7 +118,7 @@ def choose_sandbox(setting: str) -> SandboxSupport | None:
     """The sandbox for a setting (auto, on, off); None when commands run without one. Raises `BadSetting`."""
     if setting == "off":
         return None
-    here = found()
+    here = find_sandbox()
     if here.kind == "none":
         if setting == "on":
             raise BadSetting(
