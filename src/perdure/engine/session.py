@@ -341,9 +341,7 @@ class LiveSession:
             elif not is_system(one):
                 taken.append(self._answering(message_of(one, at), taken, at))
             elif taken or self.view.items or (self.view.front and self.view.front.system):
-                raise RecordRefused(
-                    f"{at}: a system message can only come first; later, record a Front with the new system prompt"
-                )
+                raise RecordRefused(f"{at}: a system message can only come first; later, use set_prefix(system=…)")
             else:
                 system.append(system_text(cast("Mapping[str, Any]", one), at))
         if not system:
@@ -357,6 +355,8 @@ class LiveSession:
             is_called = identity in self.view.calls or any(u.id == identity for m in before for u in m.tool_uses)
             if not is_called and self.view.boundary is None:
                 raise RecordRefused(f"{at} answers {identity[:80]!r}, which nobody called: name the id of a tool_use")
+            if identity in self.view.results or any(r.tool_use_id == identity for m in before for r in m.tool_results):
+                raise RecordRefused(f"{at} answers {identity[:80]!r}, which has its result already: say it in a text")
         return message
 
     def _named(self, message: Message) -> Message:

@@ -6,7 +6,9 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
+
+from anyio import to_thread
 
 from perdure.errors import BadSetting
 from perdure.face.connecting import connect
@@ -94,7 +96,7 @@ class Agent:
             home: where sessions are kept; by default where the `perdure` command keeps them.
             in_memory: keep nothing; the session ends with this process.
             system: what to add to its system prompt.
-            tools: more tools, beside its own.
+            tools: more tools, beside its own. They run without a question, unless a rule says `ask` or `deny`.
             settings: `Settings`, or an object with some of them.
             services: hooks and other extensions of your own.
             on_progress: sees answers, tools and background work as they come.
@@ -116,13 +118,25 @@ class Agent:
 
         async def opened() -> Agent:
             from perdure.agent.loop import AgentOptions
-            from perdure.agent.permissions import PermissionRules
+            from perdure.agent.permissions import Mode, PermissionRules
             from perdure.agent.tools import STANDARD
+            from perdure.agent.tools.tool import Tool
             from perdure.wiring.agents import agent
 
             if in_memory and resume is not None:
                 raise BadSetting("resume: a session in memory can't be gone on with; leave out in_memory")
-            given = permissions or Permissions()
+            given, root = permissions or Permissions(), path_of(folder, "folder")
+            if not await to_thread.run_sync(Path(root).is_dir):
+                raise BadSetting(f"{root}: there is no such folder for the agent to work in")
+            if given.mode is not None and given.mode not in get_args(Mode):
+                raise BadSetting(
+                    f"there is no permission mode {given.mode!r:.40}: write one of {', '.join(get_args(Mode))}"
+                )
+            for tool in tools:
+                if not isinstance(tool, Tool):
+                    raise BadSetting(f"{tool!r:.60} is no Tool: make one with Tool.of(…)")
+                if tool.name in {one.name for one in STANDARD}:
+                    raise BadSetting(f"the agent has a tool called {tool.name!r} already: give yours another name")
             parts = options_of(Session, settings, services)
             rules = None
             if given.allow or given.ask or given.deny:
@@ -139,7 +153,7 @@ class Agent:
             )
             asked, owned = (connect(model), True) if isinstance(model, str) else (model_of(model), False)
             loop = await agent(
-                path_of(folder, "folder"),
+                root,
                 model=asked,
                 home=None if in_memory else home_path(home),
                 resume=resume,

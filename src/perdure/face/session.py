@@ -295,6 +295,7 @@ class Session(LiveSession):
 
         Raises:
             ContextBlocked: the context is full and nothing more can go; the message says what helps. Nothing is lost.
+            RecordRefused: nothing was said yet.
 
         Example:
             await session.append("Hello")
@@ -304,6 +305,7 @@ class Session(LiveSession):
         from perdure.engine.turn import prepare
 
         async with self._used():
+            self._check_said()
             return await prepare(self, protocol=_protocol(protocol), stream=stream)
 
     async def run(
@@ -343,6 +345,8 @@ class Session(LiveSession):
                 raise RecordRefused("a system message is no prompt: say it with set_prefix(system=…)")
             for message in said:
                 check_shape(message)  # before the reminders that go in front of it are written
+            if not said:
+                self._check_said()
             if self._keepers is None and not self.is_read_only:
                 self._keepers = background(self)
             return await run_turn(self, said, asked, self._keepers, on_delta=on_delta)
@@ -463,6 +467,7 @@ class Session(LiveSession):
         """
         from perdure.engine.tools import original
 
+        self._check_open()
         return (await original(self, _text(id, "id"))).text
 
     async def search(self, query: str, *, limit: int = 10) -> Found:
@@ -484,6 +489,7 @@ class Session(LiveSession):
         """
         from perdure.engine.tools import search
 
+        self._check_open()
         return await search(self, _text(query, "query"), limit=limit)
 
     async def pin(self, text: str) -> str:
@@ -564,11 +570,18 @@ class Session(LiveSession):
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise SessionClosed(f"the session {self.id} is closed: open it again with Session.open({self.id!r})")
+
+    def _check_said(self) -> None:
+        if not self.view.items:
+            raise RecordRefused("nothing was said yet: append a message first")
+
     @asynccontextmanager
     async def _used(self) -> AsyncIterator[None]:
         """Nobody else uses the session meanwhile; what the engine does for this call may."""
-        if self.is_closed:
-            raise SessionClosed(f"the session {self.id} is closed: open it again with Session.open({self.id!r})")
+        self._check_open()
         task = anyio.get_current_task().id
         if self._task is not None and self._task != task:
             raise SessionInUse(f"the session {self.id} is in use by another task: await one call before the next")
@@ -630,6 +643,8 @@ def _definitions(tools: Any) -> Sequence[Any]:
 
 def _plain(one: Any) -> Any:
     """Answers of the SDKs, and whole answers of OpenAI's API, as messages."""
+    if isinstance(one, str) and not one.strip():
+        raise RecordRefused("the message says nothing: its text is empty")
     if not isinstance(one, Mapping | Message | str) and callable(as_dict := getattr(one, "to_dict", None)):
         one = as_dict()
     return openai_message(one) if isinstance(one, Mapping) and "choices" in one else one
@@ -642,8 +657,8 @@ def _prompts(prompt: Any) -> list[Any]:
 
 
 def model_of(model: Any) -> Model:
-    if not hasattr(model, "stream") or not hasattr(model, "about"):
-        raise BadSetting(f"{type(model).__name__} is no model: give one that connect gave, as connect('anthropic:…')")
+    if isinstance(model, type) or not hasattr(model, "stream") or not hasattr(model, "about"):
+        raise BadSetting(f"{model!r:.60} is no model: give its name, or what connect gives, as connect('anthropic:…')")
     found: Model = model
     return found
 

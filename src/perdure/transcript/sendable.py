@@ -295,7 +295,7 @@ def system_raws(given: Any) -> tuple[msgspec.Raw, ...]:
     if isinstance(given, str | Mapping | Block | msgspec.Raw):
         given = (given,)
     if not isinstance(given, Iterable) or isinstance(given, bytes | bytearray):
-        raise RecordRefused(f"the front's system must be a text, or a list of texts and blocks, not {_type(given)}")
+        raise RecordRefused(f"system must be a text, or a list of texts and blocks, not {_type(given)}")
     raws = []
     for number, one in enumerate(given):
         if isinstance(one, str):
@@ -309,7 +309,7 @@ def system_raws(given: Any) -> tuple[msgspec.Raw, ...]:
 def tool_raws(given: Any) -> tuple[msgspec.Raw, ...]:
     """Tool definitions as raw objects: Anthropic's and OpenAI's, each as it came."""
     if not isinstance(given, Sequence) or isinstance(given, str | bytes | bytearray):
-        raise RecordRefused(f"the front's tools must be a list of definitions, not {_type(given)}")
+        raise RecordRefused(f"tools must be a list of definitions, not {_type(given)}")
     return tuple(_raw(one, f"tools[{number}]", "an object") for number, one in enumerate(given))
 
 
@@ -319,8 +319,8 @@ def _raw(one: Any, at: str, wanted: str) -> msgspec.Raw:
     if isinstance(one, Block):
         return msgspec.Raw(one.raw)
     if not isinstance(one, Mapping):
-        raise RecordRefused(f"{at} of the front must be {wanted}, not {_type(one)}")
-    return msgspec.Raw(raw_of(one, f"{at} of the front"))
+        raise RecordRefused(f"{at} must be {wanted}, not {_type(one)}")
+    return msgspec.Raw(raw_of(one, at))
 
 
 def _type(value: Any) -> str:
@@ -330,19 +330,19 @@ def _type(value: Any) -> str:
 def check_front(model: Any, system: Iterable[Any], tools: Iterable[Any], dynamic_from: Any) -> None:
     """Raise `RecordRefused` when no request could be made with this front (ENG-7)."""
     if model is not None and (not isinstance(model, str) or not model.strip()):
-        raise RecordRefused(f"the front's model must be the name of a model, not {model!r:.60}")
+        raise RecordRefused(f"model must be the name of a model, not {model!r:.60}")
     system = tuple(system)
     for number, raw in enumerate(system):
         try:
             check_sendable(Block(bytes(raw)), "front")
         except MalformedBlock as e:
-            raise RecordRefused(f"system[{number}] of the front: {e}") from None
+            raise RecordRefused(f"system[{number}]: {e}") from None
     names: set[str] = set()
     for number, raw in enumerate(tools):
         if wrong := tool_problem(bytes(raw), names):
-            raise RecordRefused(f"tools[{number}] of the front: {wrong}")
+            raise RecordRefused(f"tools[{number}]: {wrong}")
     if dynamic_from is not None and not (type(dynamic_from) is int and 0 <= dynamic_from <= len(system)):
-        raise RecordRefused(f"dynamic_from of the front must be 0 to {len(system)}, not {dynamic_from!r:.40}")
+        raise RecordRefused(f"dynamic_from must be 0 to {len(system)}, not {dynamic_from!r:.40}")
 
 
 def tool_problem(raw: bytes, names: set[str]) -> str:
@@ -361,7 +361,7 @@ def tool_problem(raw: bytes, names: set[str]) -> str:
     if kind is not None and not isinstance(kind, str):
         return "its type is no text"
     if not isinstance(name, str) or not name:
-        return "" if kind == "mcp_toolset" else "without a name"
+        return "" if kind == "mcp_toolset" else "it has no name"
     if name in names:
         return f"another tool is called {name[:80]!r} already"
     names.add(name)

@@ -1,0 +1,467 @@
+"""LIB-5: the face takes plain data, refuses natural mistakes in one clear line, and gives plain data."""
+
+from __future__ import annotations
+
+import gc
+import json
+import warnings
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from perdure import Agent, Message, Permissions, Session, Tool, connect, memory_tool, recall_tool
+from perdure.errors import (
+    BadSetting,
+    NotAwaited,
+    PerdureError,
+    RecordRefused,
+    SessionBusy,
+    SessionClosed,
+    SessionInUse,
+    SessionNotFound,
+)
+from perdure.testing import ScriptedModel, say, tool_use
+
+pytestmark = pytest.mark.unit
+
+USE = {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Oslo"}}
+RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "rain"}
+OBJECT = {"type": "object", "properties": {}}
+TOOL = {"name": "weather", "description": "The weather.", "input_schema": OBJECT}
+
+
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    anyio.run(body)
+
+
+def user(*content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(content)}
+
+
+def assistant(*content: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(content)}
+
+
+# What is done by mistake, and what the message has to say.
+SAID: dict[str, tuple[Any, str]] = {
+    "no content": ({"role": "user"}, "no content to say: give `content` a text or a list of blocks"),
+    "no role": ({"content": "x"}, "no role: say who speaks"),
+    "an empty text": ("", "its text is empty"),
+    "a blank text": (" \n", "its text is empty"),
+    "nothing": (None, "must be a Message, a text, or an object with role and content, not nothing"),
+    "a number": (3, "not int"),
+    "bytes": (b"x", "not bytes"),
+    "a list in place of several": ([{"role": "user", "content": "x"}], "not list"),
+    "an unknown role": (
+        {"role": "bot", "content": "x"},
+        "unknown role 'bot': it must be user, assistant, tool or system",
+    ),
+    "a number as content": ({"role": "user", "content": 3}, "must be a text or a list of blocks, not int"),
+    "one block as content": ({"role": "user", "content": {"type": "text", "text": "x"}}, "list of blocks, not dict"),
+    "a block without a type": (user({"text": "x"}), 'content[0] has no type: a text is {"type": "text"'),
+    "a text block without text": (user({"type": "text"}), "content[0]: malformed text block"),
+    "a use by the user": (user(USE), "it can't stand in a message of the user"),
+    "a result by the assistant": (assistant(RESULT), "it can't stand in a message of the assistant"),
+    "a result that nobody called for": (user(RESULT), "answers 't1', which nobody called"),
+    "OpenAI's, without an id": ({"role": "tool", "content": "x"}, "no tool_call_id: say which call it answers"),
+    "OpenAI's, for no call": (
+        {"role": "tool", "tool_call_id": "c", "content": "x"},
+        "answers 'c', which nobody called",
+    ),
+    "an image without a source": (user({"type": "image"}), "missing required field `source`"),
+    "an input that is a text": (assistant({**USE, "input": "{}"}), "`input` is no object"),
+    "a use without an id": (assistant({"type": "tool_use", "name": "w", "input": {}}), "missing required field `id`"),
+    "what JSON has no value for": (user({"type": "text", "text": {1}}), "text is set, which JSON has no value for"),
+    "half a character": ("\ud800", "half a surrogate pair"),
+    "a chunk of a stream": (
+        {"choices": [{"delta": {"content": "x"}}]},
+        "append what a whole answer holds, not a chunk",
+    ),
+}
+
+PREFIXES: dict[str, tuple[dict[str, Any], str]] = {
+    "a number as system": ({"system": 3}, "system must be a text, or a list of texts and blocks, not int"),
+    "an image as system": ({"system": [{"type": "image"}]}, "system[0]: malformed image block"),
+    "one tool in place of a list": ({"tools": TOOL}, "tools must be a list of definitions, not dict"),
+    "a name as tools": ({"tools": "weather"}, "tools must be a list of definitions, not str"),
+    "a tool without a schema": ({"tools": [{"name": "x"}]}, "tools[0]: input_schema is missing"),
+    "a tool without a name": ({"tools": [{"input_schema": OBJECT}]}, "tools[0]: it has no name"),
+    "a tool twice": ({"tools": [recall_tool, recall_tool]}, "tools[1]: another tool is called 'recall' already"),
+    "a function as a tool": ({"tools": [print]}, "tools[0] must be an object, not builtin_function_or_method"),
+    "a number as model": ({"model": 3}, "3 is no model"),
+    "a blank model": ({"model": " "}, "model must be the name of a model"),
+}
+
+
+async def records(session: Session) -> list[Any]:
+    return [placed.record for placed in (await session.world.journal.load(whole=True)).records]
+
+
+async def refused(do: Awaitable[Any], words: str) -> PerdureError:
+    with pytest.raises(PerdureError) as told:
+        await do
+    assert words in str(told.value) and "\n" not in str(told.value)
+    return told.value
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_cannot_be_said_is_refused_before_anything_is_written(name: str) -> None:
+    """LIB-5, ENG-7: on its own, and behind something that could have been said."""
+    given, words = SAID[name]
+
+    async def body() -> None:
+        async with Session.in_memory() as session:
+            await session.append("Hello")
+            before, view = await records(session), session.messages()
+            await refused(session.append(given), words)
+            await refused(session.append("this one is fine", given), words)
+            await refused(session.run(["fine", given] if isinstance(given, list) else given, ScriptedModel()), "")
+            assert await records(session) == before and session.messages() == view
+
+    run(body if given is not None else lambda: _without_run(given, words))
+
+
+async def _without_run(given: Any, words: str) -> None:
+    """`run(None)` is no mistake: it asks with what is there."""
+    async with Session.in_memory() as session:
+        await refused(session.append(given), words)
+        assert not await records(session)
+
+
+@pytest.mark.parametrize("name", PREFIXES)
+def test_a_prefix_that_no_request_could_have_is_refused(name: str) -> None:
+    """LIB-5, ENG-7, finding D6: and what stood there before stays."""
+    given, words = PREFIXES[name]
+
+    async def body() -> None:
+        async with Session.in_memory() as session:
+            await session.set_prefix(model="claude-sonnet-4-5", system="You are helpful.", tools=[TOOL])
+            before = await records(session)
+            await refused(session.set_prefix(**given), words)
+            assert await records(session) == before
+
+    run(body)
+
+
+def test_wrong_order_is_refused() -> None:
+    async def body() -> None:
+        async with Session.in_memory() as session:
+            await refused(session.prepare(), "nothing was said yet: append a message first")
+            await refused(session.run(None, ScriptedModel()), "nothing was said yet")
+            await session.append("What is the weather?", assistant(USE))
+            await refused(session.append(user({**RESULT, "tool_use_id": "t2"})), "answers 't2', which nobody called")
+            await session.append(user(RESULT))
+            await refused(session.append(user(RESULT)), "answers 't1', which has its result already")
+            await refused(session.append(assistant(USE)), "tool_use t1 was called already")
+            await refused(session.append({"role": "system", "content": "x"}), "use set_prefix(system=…)")
+            await refused(session.run({"role": "system", "content": "x"}, ScriptedModel()), "use set_prefix(system=…)")
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("do", "words"),
+    [
+        (lambda s: s.run("hi"), "no model to ask: give one to run"),
+        (lambda s: s.run("hi", "cloude"), "'cloude' names no model"),
+        (lambda s: s.run("hi", "openai:gpt-6#PERDURE_NO_SUCH_KEY"), "needs a key: set PERDURE_NO_SUCH_KEY"),
+        (lambda s: s.run("hi", ScriptedModel), "is no model: give its name, or what connect gives"),
+        (lambda s: s.prepare("gemini"), "'gemini' is no protocol here: write 'anthropic' or 'openai'"),
+        (lambda s: s.rewind(), "the session has 0 prompts to go back to"),
+        (lambda s: s.rewind("nope"), "nothing in this session has that id"),
+        (lambda s: s.undo_rewind(), "there is no rewind to undo"),
+        (lambda s: s.undo_compaction(), "there is no compaction to undo"),
+        (lambda s: s.recall("nope"), "nothing here has the id 'nope'"),
+        (lambda s: s.recall(3), "id must be a text, not int"),
+        (lambda s: s.pin(""), "nothing to pin"),
+        (lambda s: s.unpin("x"), "no pin 'x'"),
+        (lambda s: s.compact(focus=3), "focus must be a text, not int"),
+    ],
+)
+def test_other_mistakes_with_a_session(do: Callable[[Session], Awaitable[Any]], words: str) -> None:
+    async def body() -> None:
+        async with Session.in_memory() as session:
+            if "protocol" in words:
+                await session.append("Hello")
+            await refused(do(session), words)
+
+    run(body)
+
+
+def test_a_closed_session_says_so() -> None:
+    async def body() -> None:
+        session = await Session.in_memory(id="mine")
+        await session.append("Hello")
+        await session.close()
+        await session.close()
+        calls = (session.append("x"), session.prepare(), session.run("x", ScriptedModel()), session.compact())
+        for do in (*calls, session.recall("x"), session.search("x"), session.pin("x"), session.rewind()):
+            told = await refused(do, "the session mine is closed: open it again with Session.open('mine')")
+            assert isinstance(told, SessionClosed)
+        assert session.messages() and "closed" in repr(session)
+
+    run(body)
+
+
+def test_who_forgets_to_await_is_told() -> None:
+    opening = Session.create(".", home="home")
+    with pytest.raises(NotAwaited, match=r"Session.create\(…\) was not awaited: write `await Session.create\(…\)`"):
+        opening.append("x")  # type: ignore[attr-defined]
+    assert not Path("home").exists() and not hasattr(opening, "__len__")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del opening
+        gc.collect()  # nothing was begun, so nothing complains
+
+
+def test_two_writers(tmp_path: Path) -> None:
+    """LIB-5: another holder of the session, and another task on the same object; readers may be there."""
+
+    async def body() -> None:
+        async with Session.create(tmp_path, home=tmp_path / "home", id="mine") as session:
+            assert isinstance(await refused(_open(tmp_path, "mine"), "is being written by process"), SessionBusy)
+            found: list[PerdureError] = []
+
+            async def speak(text: str) -> None:
+                try:
+                    await session.run(text, ScriptedModel([f"You said {text}."]))
+                except SessionInUse as e:
+                    found.append(e)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(speak, "one")
+                tasks.start_soon(speak, "two")
+            assert [str(one) for one in found] == [
+                "the session mine is in use by another task: await one call before the next"
+            ]
+            assert len(session.messages()) == 2
+            async with Session.open("mine", home=tmp_path / "home", read_only=True) as reader:
+                assert reader.messages() == session.messages()
+                await refused(reader.append("x"), "opened read-only")
+        assert isinstance(await refused(_open(tmp_path, "other"), "no session 'other'"), SessionNotFound)
+
+    run(body)
+
+
+async def _open(folder: Path, name: str) -> Session:
+    return await Session.open(name, home=folder / "home")
+
+
+@pytest.mark.parametrize(
+    ("do", "words"),
+    [
+        (
+            lambda: Session.in_memory(settings={"windw_tokens": 3}),
+            "no setting 'windw_tokens': did you mean window_tokens?",
+        ),
+        (
+            lambda: Session.in_memory(settings={"window_tokens": "many"}),
+            "window_tokens: 'many': has to be a whole number",
+        ),
+        (lambda: Session.in_memory(settings=3), "settings must be Settings, or an object with some of them, not int"),
+        (lambda: Session.create(".", home=3), "home must be the path of a folder, not 3"),
+        (lambda: Session.create(""), "project must be the path of a folder, not ''"),
+        (lambda: connect("cloude:x"), "'cloude:x' names no model"),
+        (lambda: connect(3), "must be a text such as 'anthropic:claude-…', not int"),
+        (lambda: Tool.of(print, name="x", description="x", input_schema={}), "the tool 'x': input_schema is missing"),
+        (lambda: Tool.of(print, name="", description="x", input_schema=OBJECT), "the tool '': it has no name"),
+    ],
+)
+def test_mistakes_that_need_no_session(do: Callable[[], Any], words: str) -> None:
+    with pytest.raises(PerdureError) as told:
+        do()
+    assert words in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"folder": "no-such-folder"}, "there is no such folder for the agent to work in"),
+        ({"model": "cloude"}, "'cloude' names no model"),
+        ({"permissions": Permissions(allow="Bash")}, "allow must be a list of rules such as ['Bash(git status:*)']"),
+        ({"permissions": Permissions(deny=["Bash("])}, "not a permission rule: 'Bash('"),
+        ({"permissions": Permissions(mode="yolo")}, "no permission mode 'yolo': write one of default, accept_edits"),  # type: ignore[arg-type]
+        ({"tools": [TOOL]}, "is no Tool: make one with Tool.of(…)"),
+        (
+            {"tools": [Tool.of(print, name="Bash", description="x", input_schema=OBJECT)]},
+            "the agent has a tool called 'Bash' already",
+        ),
+        ({"resume": "x"}, "leave out in_memory"),
+    ],
+)
+def test_mistakes_with_an_agent(more: dict[str, Any], words: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def body() -> None:
+        given = {"folder": ".", "model": ScriptedModel(), "in_memory": True, **more}
+        with pytest.raises(PerdureError) as told:
+            await Agent.create(**given)
+        assert words in str(told.value)
+
+    run(body)
+
+
+# --- what is right ---------------------------------------------------------------------------------------------------
+
+
+def test_both_protocols_in_and_out() -> None:
+    """LIB-5: OpenAI's messages come in as they are, a whole response too, and both protocols go out."""
+
+    async def body() -> None:
+        async with Session.in_memory() as session:
+            function = {"name": "weather", "description": "The weather.", "parameters": OBJECT}
+            await session.set_prefix(
+                model="gpt-6", system=("Be brief.",), tools=[{"type": "function", "function": function}]
+            )
+            await session.append({"role": "user", "content": [{"type": "text", "text": "Weather?"}]})
+            call = {
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": "weather", "arguments": '{"city": "Oslo"}'},
+            }
+            message = {"role": "assistant", "content": None, "refusal": None, "tool_calls": [call]}
+            choice = {"index": 0, "finish_reason": "tool_calls", "message": message}
+            usage = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 40}}
+            await session.append({"id": "chatcmpl-1", "model": "gpt-6-1", "choices": [choice], "usage": usage})
+            said = session.view.items[-1].message
+            assert said.usage is not None and said.usage.cache_read_input_tokens == 40
+            assert (said.response_id, said.model, said.stop_reason) == ("chatcmpl-1", "gpt-6-1", "tool_use")
+            assert said.tool_uses[0].input == {"city": "Oslo"}
+            await session.append({"role": "tool", "tool_call_id": "call_1", "content": "rain"})
+            assert session.messages("openai") == [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": "Weather?"},
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "call_1", "content": "rain"},
+            ]
+            assert session.messages()[1:] == [
+                assistant({"type": "tool_use", "id": "call_1", "name": "weather", "input": {"city": "Oslo"}}),
+                user({"type": "tool_result", "tool_use_id": "call_1", "content": "rain"}),
+            ]
+            asked = await session.prepare("openai")
+            assert json.loads(asked.body) == asked.data and asked.data["messages"] == session.messages("openai")
+            assert asked.data["tools"] == [{"type": "function", "function": function}]
+            other = await session.prepare()
+            assert other.data["model"] == "gpt-6" and other.data["tools"][0]["input_schema"] == OBJECT
+            assert other.tokens > 0 and other.headers == {}
+
+    run(body)
+
+
+class FromSdk:
+    """An answer as the SDKs give it: an object that knows its plain data."""
+
+    def to_dict(self) -> dict[str, Any]:
+        usage = {"input_tokens": 10, "output_tokens": 2}
+        return {
+            "id": "msg_1",
+            "type": "message",
+            "model": "claude",
+            "usage": usage,
+            **assistant({"type": "text", "text": "Hi."}),
+        }
+
+
+def test_the_answer_of_an_sdk_is_taken_as_it_is() -> None:
+    async def body() -> None:
+        async with Session.in_memory() as session:
+            await session.append("Hello", FromSdk())
+            assert session.messages() == [
+                user({"type": "text", "text": "Hello"}),
+                assistant({"type": "text", "text": "Hi."}),
+            ]
+            assert session.view.items[-1].message.usage is not None
+
+    run(body)
+
+
+def test_a_loop_with_tools_and_a_resume(tmp_path: Path) -> None:
+    """LIB-5: `reply.tool_uses` has id, name and input; the session goes on in another process with the same bytes."""
+    model = ScriptedModel([say(tool_use("weather", {"city": "Oslo"}, id="t1")), "It rains.", "Still raining."])
+
+    async def body() -> None:
+        async with Session.create(tmp_path, home=tmp_path / "home", id="mine") as session:
+            await session.set_prefix(model=model, system="Be brief.", tools=[TOOL, recall_tool, memory_tool])
+            reply = await session.run("Weather?")
+            (use,) = reply.tool_uses
+            assert (use.id, use.name, use.input) == ("t1", "weather", {"city": "Oslo"})
+            assert repr(use) == "ToolUse(id='t1', name='weather', input={\"city\":\"Oslo\"})"
+            reply = await session.run(user(RESULT))
+            assert reply.text == "It rains." and not reply.tool_uses
+            assert [block.type for block in reply.blocks] == ["text"]
+            said, before = session.messages(), len(await records(session))
+            await session.set_prefix(model="scripted", system="Be brief.", tools=[TOOL, recall_tool, memory_tool])
+            assert len(await records(session)) == before  # the same prefix again is no new one
+        async with Session.open("mine", home=tmp_path / "home") as session:
+            assert session.messages() == said and session.id == "mine"
+            assert (await session.run("And now?", model)).text == "Still raining."
+
+    run(body)
+
+
+def test_the_context_is_shrunk_and_brought_back() -> None:
+    async def body() -> None:
+        async with Session.in_memory(settings={"window_tokens": 60_000}) as session:
+            for number in range(30):
+                await session.append(f"Question {number}: " + "words " * 300, Message.of("assistant", "Answer. " * 200))
+            before, pin = session.context_usage().size, await session.pin("The port is 8080.")
+            done = await session.compact(focus="the port")
+            assert done.done and done.tokens_after < done.tokens_before and done.strategy == "ledger"
+            assert session.context_usage().size < before
+            assert "The port is 8080." in json.dumps(session.messages())
+            undone = await session.undo_compaction()
+            assert undone.tokens_after > undone.tokens_before
+            await session.unpin(pin)
+            assert (await session.rewind()).startswith("Question 29")
+            await session.undo_rewind()
+            hit = (await session.search("Question 7")).hits[0]
+            assert "Question 7:" in await session.recall(hit.id)
+        async with Session.in_memory() as session:
+            assert "nothing_to_compact" in (await session.compact()).reason
+
+    run(body)
+
+
+def test_an_agent_with_a_tool_of_ones_own(tmp_path: Path) -> None:
+    """LIB-5: functions, blocking or not, as tools; a question is answered by True or False."""
+    asked: list[str] = []
+
+    def blocking(given: dict[str, Any]) -> str:
+        return f"rain in {given['city']}"
+
+    async def waiting(given: dict[str, Any]) -> dict[str, Any]:
+        await anyio.lowlevel.checkpoint()
+        return {"snow": given["city"]}
+
+    def answer(question: Any) -> bool:
+        asked.append(question.tool)
+        return bool(question.tool == "snow")
+
+    schema = {**OBJECT, "required": ["city"]}
+    tools = [
+        Tool.of(blocking, name="rain", description="Rain.", input_schema=schema),
+        Tool.of(waiting, name="snow", description="Snow.", input_schema=schema),  # type: ignore[arg-type]
+    ]
+    uses = [tool_use("rain", {"city": "Oslo"}), tool_use("rain", {}), tool_use("snow", {"city": "Bergen"})]
+
+    async def body() -> None:
+        model = ScriptedModel([say(*uses), "Wet."])
+        permissions = Permissions(ask=["snow"], answer=answer)
+        async with Agent.create(tmp_path, model=model, permissions=permissions, tools=tools, in_memory=True) as agent:
+            done = await agent.run("Weather?")
+            assert (done.text, done.stopped, done.calls) == ("Wet.", "done", 3)
+            results = [block["content"] for block in agent.session.messages()[-2]["content"]]
+            assert results[0] == "rain in Oslo" and results[2] == '{"snow":"Bergen"}'
+            assert results[1] == "Invalid input for rain: city missing. Correct the input."
+            assert asked == ["snow"]
+
+    run(body)
+
+
+def test_bad_setting_and_refusals_are_perdures() -> None:
+    """Every mistake can be caught by one class."""
+    assert issubclass(BadSetting, PerdureError) and issubclass(RecordRefused, PerdureError)
+    assert issubclass(NotAwaited, AttributeError)
