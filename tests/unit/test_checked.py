@@ -164,7 +164,7 @@ MISTAKES: dict[str, tuple[Act, str]] = {
         recorded(lambda: Front(system=("You are helpful",), tools=({"name": "x"},))),
         "tools[0]",
     ),
-    "a tool without a name": (recorded(lambda: Front(tools=[{"input_schema": SCHEMA}])), "without a name"),
+    "a tool without a name": (recorded(lambda: Front(tools=[{"input_schema": SCHEMA}])), "it has no name"),
     "two tools of one name": (
         recorded(lambda: Front(tools=[{"name": "x", "input_schema": SCHEMA}] * 2)),
         "another tool is called 'x'",

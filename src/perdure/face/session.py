@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from perdure.engine.background import Keepers
     from perdure.engine.compact import CompactionOutcome
     from perdure.engine.turn import PreparedRequest
-    from perdure.ports import Model
-    from perdure.ports import SearchResults as Found
+    from perdure.ports import Model, SearchResults
 
 Said = str | Message | Mapping[str, Any]
 
@@ -470,7 +469,7 @@ class Session(LiveSession):
         self._check_open()
         return (await original(self, _text(id, "id"))).text
 
-    async def search(self, query: str, *, limit: int = 10) -> Found:
+    async def search(self, query: str, *, limit: int = 10) -> SearchResults:
         """Find what was said, in this session and in the others of its project.
 
         Args:

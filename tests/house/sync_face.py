@@ -1,0 +1,226 @@
+"""Writes `perdure/sync.py` from the face: the same names, arguments and words, each call handed over to the loop."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from perdure.engine.tools import MemoryTool, RecallTool
+from perdure.face.agent import Agent
+from perdure.face.session import Session
+
+HEAD = '''"""The face of the library for programs without an event loop: the same names, and nothing to await.
+
+    from perdure.sync import Session
+
+    with Session.create(".") as session:
+        print(session.run("What does src/app.py do?", "anthropic:claude-sonnet-4-5").text)
+
+Sessions and agents may be used from any thread that runs no event loop; calls for one object wait for each other.
+Ctrl-C cancels the call, which keeps what was said until then. A model that is given by its name is closed with them.
+
+This file is written from `perdure.face` by tests/house/test_sync_face.py: change that, and run
+`pytest tests/house/test_sync_face.py --rewrite-golden`.
+"""
+
+from __future__ import annotations
+
+'''
+CLASSES: tuple[tuple[str, type[Any]], ...] = (("Session", Session), ("Agent", Agent))
+TOOLS: tuple[tuple[str, str, type[Any]], ...] = (
+    ("SyncRecallTool", "recall_tool", RecallTool),
+    ("SyncMemoryTool", "memory_tool", MemoryTool),
+)
+SAME = "CompactionResult ContextView Message PerdureError Permissions PreparedRequest Reply Settings Tool Usage connect"
+
+
+def blocking(text: str) -> str:
+    """Words and examples without the waiting."""
+    text = text.replace("The session, to be awaited or entered with `async with`.", "The session; `with` closes it.")
+    text = text.replace("The agent, to be awaited or entered with `async with`.", "The agent; `with` closes it.")
+    text = re.sub(r"(?<!\w)\(await ([\w.]+\([^()]*(?:\([^()]*\))?[^()]*\))\)", r"\1", text)
+    text = text.replace("`async with` ", "`with` ").replace("async with ", "with ").replace("await ", "")
+    return text.replace("from any task", "from any thread").replace(
+        "One task at a time may use", "One thread at a time uses"
+    )
+
+
+def annotation(text: str) -> str:
+    text = re.sub(r"Opening\[(\w+)\]", r"Sync\1", text)
+    return re.sub(r"\bLiveSession\b", "SyncSession", text)
+
+
+def method(owner: str, name: str, value: Any) -> str:
+    """One method of the face, handing itself over."""
+    function = getattr(value, "__func__", value)
+    signature = inspect.signature(function)
+    parameters = [annotation(str(p)) for p in signature.parameters.values()]
+    told, kinds, before = [], [], None
+    for text, parameter in zip(parameters, signature.parameters.values(), strict=True):
+        if parameter.kind is parameter.KEYWORD_ONLY and before not in (
+            parameter.KEYWORD_ONLY,
+            parameter.VAR_POSITIONAL,
+        ):
+            told.append("*")
+        told.append(text.replace("'", "") if parameter.default in (parameter.empty, None) else _unquoted(text))
+        kinds.append(parameter)
+        before = parameter.kind
+    given = []
+    for parameter in kinds[1:]:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            given.append(f"*{parameter.name}")
+        elif parameter.kind is parameter.KEYWORD_ONLY:
+            given.append(f"{parameter.name}={parameter.name}")
+        else:
+            given.append(parameter.name)
+    what, arguments = f'"{owner}.{name}"', ", ".join(given)
+    result = annotation(str(signature.return_annotation).strip("'"))
+    doc = textwrap.indent(f'"""{blocking(inspect.cleandoc(function.__doc__ or ""))}\n"""', "    ")
+    if isinstance(value, classmethod):
+        body = f"    return cls(*opened({what}, lambda: _as_coroutine({owner}Face.{name}({arguments}))))"
+    elif name == "close":
+        body = f"    self._leave({what})"
+    elif name == "interrupt":
+        body = f"    self._at_once(self._inner.{name})"
+    else:
+        way = "_wait" if inspect.iscoroutinefunction(function) else "_now"
+        body = f"    return self.{way}({', '.join([what, f'self._inner.{name}', *given])})"
+    decorator = "@classmethod\n" if isinstance(value, classmethod) else ""
+    if result == "None":
+        body = body.replace("    return ", "    ")
+    return f"{decorator}def {name}({', '.join(told)}) -> {result}:\n{doc}\n{body}\n"
+
+
+def _unquoted(text: str) -> str:
+    """The annotation of a parameter without quotes; its default as it is."""
+    name, _, rest = text.partition(": ")
+    kind, equals, default = rest.rpartition(" = ")
+    return f"{name}: {kind.strip(chr(39))}{equals}{default}"
+
+
+def face_class(name: str, kind: type[Any]) -> str:
+    told = blocking(inspect.cleandoc(kind.__doc__ or ""))
+    body = []
+    for attribute, value in vars(kind).items():
+        function = getattr(value, "__func__", value)
+        if inspect.isfunction(function) and function.__module__.startswith("perdure") and attribute[0] != "_":
+            body.append(method(name, attribute, value))
+    if name == "Session":
+        body.append(
+            '@property\ndef id(self) -> str:\n    """The id of the session, by which `open` finds it again."""\n'
+            "    return self._inner.id\n"
+        )
+        body.append(
+            '@property\ndef view(self) -> ContextView:\n    """What the model sees; read it freely."""\n'
+            "    return self._inner.view\n"
+        )
+    else:
+        body.append(
+            '@property\ndef session(self) -> SyncSession:\n    """Its conversation; it is closed with the agent."""\n'
+            "    return SyncSession(self._inner.session, self._portal, within=self)\n"
+        )
+    body.append(f"def __enter__(self) -> Sync{name}:\n    return self\n")
+    body.append("def __exit__(self, *error: object) -> None:\n    self.close()\n")
+    quotes = '"""'
+    head = f"class Sync{name}(Blocking[{name}Face]):\n" + textwrap.indent(f"{quotes}{told}\n{quotes}\n", "    ")
+    return head + "\n" + textwrap.indent("\n".join(body), "    ")
+
+
+def tool_class(name: str, instance: str, kind: type[Any]) -> str:
+    told = blocking(inspect.cleandoc(kind.__doc__ or ""))
+    signature = inspect.signature(kind.run)
+    result = str(signature.return_annotation)
+    doc = textwrap.indent(f'"""{blocking(inspect.cleandoc(kind.run.__doc__ or ""))}\n"""', "        ")
+    return (
+        f"class {name}:\n{textwrap.indent(chr(34) * 3 + told + chr(10) + chr(34) * 3, '    ')}\n\n"
+        + "".join(f"    {one} = {instance}_face.{one}\n" for one in ("name", "native") if hasattr(kind, one))
+        + "\n"
+        + "    @property\n    def definition(self) -> dict[str, Any]:\n"
+        f'        """As the Messages API takes it; `set_prefix` takes the tool itself."""\n'
+        f"        return {instance}_face.definition\n\n"
+        f"    def run(self, session: SyncSession, arguments: Mapping[str, Any]) -> {result}:\n{doc}\n"
+        f'        return session._wait("{instance}.run", {instance}_face.run, session._inner, arguments)\n\n\n'
+        f"{instance} = {name}()\n"
+    )
+
+
+def imports_of(text: str) -> list[str]:
+    """The imports of the names that annotations use, as the face's modules have them."""
+    used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            used |= set(re.findall(r"\b[A-Z]\w+", node.value)) & {"Any"}
+    found: dict[str, str] = {}
+    for kind in (Session, Agent, RecallTool):
+        module = inspect.getmodule(kind)
+        assert module is not None
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    local = alias.asname or alias.name
+                    renamed = f" as {alias.asname}" if alias.asname else ""
+                    found.setdefault(local, f"from {node.module} import {alias.name}{renamed}")
+    own = {
+        "Said": "from perdure.face.session import Said",
+        "MemoryToolResult": "from perdure.engine.tools import MemoryToolResult",
+    }
+    own |= {"ContextView": "from perdure.context.view import ContextView"}
+    skip = {*SAME.split()} - {"ContextView"} | {
+        "recall_tool",
+        "memory_tool",
+        "Session",
+        "Agent",
+        "Opening",
+        "opened",
+        "annotations",
+    }
+    return sorted({line for name, line in {**found, **own}.items() if name in used and name not in skip})
+
+
+def generated() -> str:
+    """The text of `perdure/sync.py`."""
+    body = "\n\n".join(face_class(name, kind) for name, kind in CLASSES)
+    body += "\n\n" + "\n\n".join(tool_class(*one) for one in TOOLS)
+    body += "\n\nSession = SyncSession\nAgent = SyncAgent\n"
+    names = sorted([*SAME.split(), "Agent", "Session", "memory_tool", "recall_tool"])
+    body += "\n__all__ = [" + ", ".join(f'"{name}"' for name in names) + "]\n"
+    import perdure
+
+    same = [f"from perdure.{perdure._FACE[name]} import {name}" for name in SAME.split()]
+    fixed = [
+        "from perdure.engine.tools import memory_tool as memory_tool_face",
+        "from perdure.engine.tools import recall_tool as recall_tool_face",
+        "from perdure.face.agent import Agent as AgentFace",
+        "from perdure.face.portal import Blocking, as_coroutine, opened",
+        "from perdure.face.session import Session as SessionFace",
+        *same,
+    ]
+    body = body.replace("_as_coroutine(", "as_coroutine(")
+    typed = [line for line in imports_of(body) if line not in same]
+    head = HEAD + "from typing import TYPE_CHECKING, Any\n\n" + "\n".join(sorted(fixed)) + "\n\nif TYPE_CHECKING:\n"
+    head += textwrap.indent("\n".join(line for line in typed if not line.startswith("from typing")), "    ") + "\n\n\n"
+    return formatted(head + body)
+
+
+def formatted(text: str) -> str:
+    """As ruff writes it."""
+    root = Path(__file__).resolve().parents[2]
+    name = "src/perdure/sync.py"
+    for arguments in (["check", "--fix", "-q", "--select", "I,F401,UP,RUF022"], ["format", "-q"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", name, "-"],
+            input=text,
+            capture_output=True,
+            text=True,
+            cwd=root,
+            check=False,
+        )
+        assert done.stdout, done.stderr
+        text = done.stdout
+    return text

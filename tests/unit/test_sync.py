@@ -1,0 +1,175 @@
+"""LIB-5: the face without an event loop: scripts, threads, Ctrl-C, and nothing left behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import anyio
+import pytest
+
+from perdure.errors import ModelGaveUp, PerdureError, RecordRefused, SessionClosed, SessionNotFound, WrongLoop
+from perdure.sync import Agent, Session, recall_tool
+from perdure.testing import ScriptedModel, say, tool_use
+
+pytestmark = pytest.mark.unit
+
+
+def test_a_loop_with_tools_and_a_resume(tmp_path: Path) -> None:
+    model = ScriptedModel([say(tool_use("recall", {"query": "port"}, id="t1")), "8080.", "Still 8080."])
+    with Session.create(tmp_path, home=tmp_path / "home", id="mine") as session:
+        session.set_prefix(model=model, system="Be brief.", tools=[recall_tool])
+        reply = session.run("The port is 8080. Which port is it?")
+        results = []
+        for use in reply.tool_uses:
+            text = recall_tool.run(session, use.input)
+            assert "8080" in text
+            results.append({"type": "tool_result", "tool_use_id": use.id, "content": text})
+        assert session.run({"role": "user", "content": results}).text == "8080."
+        said = session.messages()
+    with Session.open("mine", home=tmp_path / "home") as session:
+        assert session.messages() == said and session.id == "mine" and len(session.view.items) == 4
+        assert session.run("And now?", model).text == "Still 8080."
+
+
+def test_errors_are_those_of_the_face(tmp_path: Path) -> None:
+    with Session.in_memory(id="mine") as session:
+        with pytest.raises(RecordRefused, match="no content to say"):
+            session.append({"role": "user"})
+        with pytest.raises(ModelGaveUp):
+            session.run("Hello", ScriptedModel(upstream=ScriptedModel().upstream, script=[_denied()]))
+        assert session.messages()
+    with pytest.raises(SessionClosed, match=r"Session.append: it is closed"):
+        session.append("x")
+    session.close()
+    with pytest.raises(SessionNotFound):
+        Session.open("nobody", home=tmp_path / "home")
+    with pytest.raises(PerdureError, match="no setting"):
+        Session.in_memory(settings={"no_such": 1})
+    assert not loops()
+
+
+def _denied() -> object:
+    from perdure.testing import UpstreamError
+
+    return UpstreamError(401, "authentication_error", "no such key")
+
+
+def loops() -> list[str]:
+    """The threads that run a loop for the face."""
+    return [thread.name for thread in threading.enumerate() if "portal" in thread.name]
+
+
+def test_closing_leaves_no_thread_behind(tmp_path: Path) -> None:
+    """LIB-5: one loop for all that is open, and none afterwards; an agent's session is closed with it."""
+    before = set(threading.enumerate())
+    with Session.in_memory() as one, Session.in_memory() as two:
+        assert len(loops()) == 1
+        one.append("x")
+        two.append("y")
+    assert not loops()
+    with Agent.create(tmp_path, model=ScriptedModel(["Done."]), in_memory=True) as agent:
+        assert agent.run("Go.").text == "Done." and agent.session.messages()
+        agent.interrupt()
+        inner = agent.session
+    with pytest.raises(SessionClosed):
+        inner.append("x")
+    inner.close()
+    assert not loops()
+    with Session.in_memory() as again:
+        again.append("z")
+    left = {thread for thread in threading.enumerate() if thread not in before}
+    for thread in left:  # what the loop's threads leave for others to use ends by itself
+        thread.join(5)
+    assert not [thread for thread in left if thread.is_alive()]
+
+
+def test_threads_share_a_session() -> None:
+    """LIB-5: calls for one object wait for each other, and nothing is lost."""
+    with Session.in_memory() as session, ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda number: session.append(f"from thread {number}"), range(40)))
+        said = " ".join(block["text"] for message in session.messages() for block in message["content"])
+        assert {f"from thread {number}" for number in range(40)} <= {
+            f"from thread {word}" for word in said.replace("from thread ", "").split()
+        }
+
+
+def test_inside_a_running_loop_it_says_what_to_use() -> None:
+    """LIB-5: it would block the loop, also from a callback on its own loop."""
+
+    async def body() -> None:
+        with pytest.raises(WrongLoop, match=r"Session.in_memory would block the event loop .* use it from perdure"):
+            Session.in_memory()
+
+    anyio.run(body)
+    assert not loops()
+    told: list[Exception] = []
+    with Session.in_memory() as session:
+
+        def heard(delta: object) -> None:
+            try:
+                session.append("from inside")
+            except WrongLoop as e:
+                told.append(e)
+
+        session.run("Hello", ScriptedModel(["Hi."]), on_delta=heard)
+        assert told and len(session.messages()) == 2
+
+
+SLOW = """
+    import threading, time
+    from perdure.sync import Session
+    from perdure.testing import ScriptedModel
+
+    class Slow(ScriptedModel):
+        async def stream(self, request):
+            import anyio
+            async for delta in super().stream(request):
+                yield delta
+                print("streaming", flush=True)
+                await anyio.sleep(30 if type(delta).__name__ == "BlockDone" else 0)
+
+    session = Session.create(".", home="home", id="mine")
+    try:
+        session.run("Count.", Slow(["one"]))
+    except KeyboardInterrupt:
+        print("interrupted", [message["role"] for message in session.messages()], flush=True)
+        {then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "lines"),
+    [
+        ('session.close(); print(len(threading.enumerate()), "thread")', ["1 thread"]),
+        ("pass", []),  # never closed: the program ends all the same
+    ],
+)
+def test_ctrl_c_ends_the_call_and_keeps_what_was_said(then: str, lines: list[str], tmp_path: Path) -> None:
+    """LIB-5, TURN-11: the whole blocks of the answer stay, the lock is let go, and the program ends by itself."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SLOW).replace("{then}", then)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    seen = 0
+    for line in program.stdout:
+        seen += line.startswith("streaming")
+        if seen == 3:  # started, its text, and the block that is whole
+            break
+    time.sleep(0.2)
+    program.send_signal(signal.SIGINT)
+    out, errors = program.communicate(timeout=20)
+    assert out.splitlines() == ["interrupted ['user', 'assistant']", *lines], errors
+    assert program.returncode == 0 and not errors
+    with Session.open("mine", home=tmp_path / "home") as session:
+        assert [message["role"] for message in session.messages()] == ["user", "assistant"]
