@@ -45,7 +45,7 @@ class CompactionResult:
         reason: why nothing was changed, where nothing was; a code, a colon, and words.
         tokens_before: the size of the context before, in tokens.
         tokens_after: and afterwards.
-        strategy: who wrote the record: `full_summary` (a model), `session_memory` (the notes), `ledger` (code), or
+        strategy: who wrote the record: `full` (a model), `session_memory` (the notes), `ledger` (code), or
     another.
         kept: how many messages stayed, word for word.
 
