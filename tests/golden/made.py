@@ -20,7 +20,8 @@ ODD = 'Zeile \u2028 und \u00e9t\u00e9, \u4e2d\u6587, \U0001f9ed, \x1b[31mred\x1b
 class Log:
     """A Claude Code log in the making."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: str = "11111111-1111-4111-8111-111111111111") -> None:
+        self.session = session
         self.lines: list[bytes] = []
         self.minutes = 0
         self.tokens = 9_000
@@ -33,7 +34,7 @@ class Log:
             "isSidechain": False,
             "type": kind,
             "uuid": uuid,
-            "sessionId": "11111111-1111-4111-8111-111111111111",
+            "sessionId": self.session,
             "cwd": "/home/dev/app",
             "version": "2.1.40",
             "timestamp": f"2026-03-01T{8 + self.minutes // 60:02d}:{self.minutes % 60:02d}:00.000Z",
@@ -57,10 +58,16 @@ class Log:
             message = {"role": "assistant", "id": f"msg_{number}", "model": "claude-opus-4-5-20251101"}
             self.line("assistant", {**message, "type": "message", "content": [block], "usage": usage})
 
-    def returns(self, identity: str, text: str) -> None:
+    def returns(self, identity: str, text: str, *, is_error: bool = False) -> None:
         self.chars += len(text)
         block = {"type": "tool_result", "tool_use_id": identity, "content": text}
-        self.line("user", {"role": "user", "content": [block]})
+        self.line("user", {"role": "user", "content": [block | ({"is_error": True} if is_error else {})]})
+
+    def compacts(self, summary: str) -> None:
+        """A compaction by Claude Code itself."""
+        boundary = {"trigger": "auto", "preTokens": self.tokens + self.chars // 4}
+        self.line("system", subtype="compact_boundary", content="Conversation compacted", compactMetadata=boundary)
+        self.line("user", {"role": "user", "content": summary}, isCompactSummary=True)
 
 
 def reading() -> bytes:
@@ -78,9 +85,7 @@ def reading() -> bytes:
         lines = 900 if number == 7 else 60 + 7 * number % 90
         log.returns(identity, "\n".join(f"{k:>5}\tdef function_{number}_{k}(v): return v + {k}" for k in range(lines)))
         if number == 20:
-            boundary = {"trigger": "auto", "preTokens": log.tokens + log.chars // 4}
-            log.line("system", subtype="compact_boundary", content="Conversation compacted", compactMetadata=boundary)
-            log.line("user", {"role": "user", "content": "A summary."}, isCompactSummary=True)
+            log.compacts("A summary.")
     log.answers(99, {"type": "text", "text": "All modules are read."})
     return b"\n".join(log.lines) + b"\n"
 

@@ -1,10 +1,11 @@
-"""Real recordings, kept beside the repository; each test names the file that it reads."""
+"""Real recordings, kept beside the repository, and made-up ones, which are always there (tests/recordings/made.py)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from tests.recordings import made
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 FOLDERS = (
@@ -30,5 +31,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "session_file" in metafunc.fixturenames:
         files = session_files()
         absent = pytest.param(None, marks=pytest.mark.skip(reason=ABSENT), id="absent")
-        params = [pytest.param(path, id=path.relative_to(DATA).as_posix()) for path in files] or [absent]
-        metafunc.parametrize("session_file", params)
+        real = [pytest.param(path, id=path.relative_to(DATA).as_posix()) for path in files] or [absent]
+        metafunc.parametrize("session_file", [*real, *MADE], indirect=True)
+
+
+MADE = [pytest.param(name, id=f"made/{name}") for name in made.FILES]
+
+
+@pytest.fixture(scope="session")
+def made_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of made-up recordings, laid out like the real ones."""
+    return made.write(tmp_path_factory.mktemp("recordings"))
+
+
+@pytest.fixture(scope="module")
+def session_file(request: pytest.FixtureRequest, made_data: Path) -> Path:
+    """A recording, real or made up."""
+    return request.param if isinstance(request.param, Path) else made_data / request.param

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.recordings.conftest import ABSENT, DATA
+from tests.recordings.conftest import DATA, MADE
 
 from perdure.cli.compact import said_before
 from perdure.compaction.ledger import ExtractIndex, compact_messages
@@ -17,12 +17,12 @@ from perdure.transcript.messages import Message
 FILES = sorted(
     path for folder in ("claude_code", "codex", "mini_swe_agent") for path in (DATA / folder).rglob("*.json*")
 )
-pytestmark = [pytest.mark.unit, pytest.mark.skipif(not FILES, reason=ABSENT)]
+pytestmark = pytest.mark.unit
 
 
-@pytest.fixture(scope="module", params=FILES, ids=lambda path: path.name[:12])
-def messages(request: pytest.FixtureRequest) -> list[Message]:
-    path: Path = request.param
+@pytest.fixture(scope="module", params=[*(pytest.param(path, id=path.name[:12]) for path in FILES), *MADE])
+def messages(request: pytest.FixtureRequest, made_data: Path) -> list[Message]:
+    path = made_data / request.param  # a real one is a whole path, and stays as it is
     recordings = read_recordings(path.read_bytes(), path.name)
     return max((said_before(one, 10**9)[0] for one in recordings), key=len)
 

@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.recordings.conftest import DATA
 
 from perdure.logs.detect import detect, read_recordings
 from perdure.logs.recording import LoggedCompaction, LoggedMicrocompaction, LoggedRewind, RecordedMessage, Recording
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
-if not DATA.is_dir():
-    pytest.skip("../shared/data is not here", allow_module_level=True)
-
-FORMS = {"codex": "codex", "swe_agent": "swe-agent", "mini_swe_agent": "mini-swe-agent", "tau_bench": "openai"}
+FORMS = {
+    "codex": "codex",
+    "swe_agent": "swe-agent",
+    "mini_swe_agent": "mini-swe-agent",
+    "tau_bench": "openai",
+    "openai": "openai",
+}
 
 
 def folder(path: Path) -> str:
-    return path.relative_to(DATA).parts[0]
+    return path.relative_to(DATA).parts[0] if path.is_relative_to(DATA) else path.parent.name
 
 
 def read(path: Path) -> tuple[Recording, ...]:
@@ -59,7 +62,7 @@ def test_ids_are_unique_and_results_have_calls(session_file: Path) -> None:
 
 
 def test_blocks_are_all_there(session_file: Path) -> None:
-    counted = {"codex": codex, "swe_agent": history, "mini_swe_agent": history, "tau_bench": tau}
+    counted = {"codex": codex, "swe_agent": history, "mini_swe_agent": history, "tau_bench": tau, "openai": tau}
     expected, without = counted.get(folder(session_file), claude_code)(session_file)
     assert kinds(read(session_file), without=without) == expected
 

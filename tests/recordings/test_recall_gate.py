@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.recordings import made
 from tests.recordings.conftest import ABSENT, session_files
 
 from perdure.adapters.journal.search import StoreArchive
@@ -28,7 +29,7 @@ from perdure.wiring import SessionOptions, create_session
 
 WORDS = 8  # of a query
 FIRST = 5  # results that are looked at
-SAMPLE = 700  # pieces that are searched for; all are recalled
+SAMPLE = 250  # pieces that are searched for; all are recalled, and bench/recall.py searches for more
 PARTS = SessionOptions(settings=Settings(durability="process", restore=False))
 
 
@@ -46,8 +47,8 @@ class Kept:
             yield from pieces(message, calls)
 
 
-def recordings() -> Iterator[tuple[Path, bytes, Recording, int]]:
-    for path in session_files():
+def recordings(files: list[Path]) -> Iterator[tuple[Path, bytes, Recording, int]]:
+    for path in files:
         data = path.read_bytes()
         try:
             found = [one for one in read_recordings(data, path.name) if one.messages]
@@ -57,17 +58,21 @@ def recordings() -> Iterator[tuple[Path, bytes, Recording, int]]:
             yield path, data, one, len(found)
 
 
+@pytest.fixture(scope="module", params=["real", "made"])
+def files(request: pytest.FixtureRequest, made_data: Path) -> list[Path]:
+    found = session_files() if request.param == "real" else [made_data / name for name in made.FILES]
+    return found or pytest.skip(ABSENT)
+
+
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory, files: list[Path]) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(scope="module")
-def kept(home: Path) -> list[Kept]:
+def kept(home: Path, files: list[Path]) -> list[Kept]:
     """Every recording, imported and compacted as often as that changes something, up to twice."""
-    found = list(recordings())
-    if not found:
-        pytest.skip(ABSENT)
+    found = list(recordings(files))
 
     async def body() -> list[Kept]:
         made = []
