@@ -56,7 +56,7 @@ class Story:
     def __post_init__(self) -> None:
         self.chance = Random(self.seed)
         names = [self.word() for _ in range(18)]
-        self.files = {f"/work/{names[0]}/src/{name}.py": [self.name() for _ in range(12)] for name in names}
+        self.files = {f"/srv/{names[0]}/src/{name}.py": [self.name() for _ in range(12)] for name in names}
 
     def pick(self, of: Any) -> Any:
         """One of them; in the same way in every version of Python."""
@@ -108,7 +108,7 @@ class Story:
             todos = [{"content": f"Look at {self.word()}", "status": states[place]} for place in range(3)]
             yield Said("assistant", "", (Call("TodoWrite", {"todos": todos}, "Todos have been modified."),))
         if number % 7 == 4:
-            missing = f"/work/{self.word()}.toml"
+            missing = f"/srv/{self.word()}.toml"
             yield Said("assistant", "", (Call("Read", {"file_path": missing}, "File does not exist.", is_error=True),))
         yield Said("assistant", f"Done: {name} is there. {self.words(2)}")
         if number % 3 == 2:
