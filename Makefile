@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 BENCHES := $(sort $(filter-out bench/_%,$(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser check bench house fuzz laws crossing attack chaos lint format types imports golden golden-all clean
+.PHONY: help demo test browser check bench house fuzz thorough crossing attack chaos lint format types imports golden golden-all clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +33,9 @@ check: lint types imports test ## everything CI runs: style, types, import contr
 fuzz: $(STAMP) ## mutants of everything that is read, 20,000 of them: no internal error, no invalid request
 	$(BIN)/python -m bench.fuzz --mutants 20000 $(ARGS)
 
-laws: $(STAMP) ## the laws and the state machines on 20 times as many sessions as in CI
-	PERDURE_HYPOTHESIS=thorough $(BIN)/python -m pytest -n auto -o timeout=3600 tests/laws tests/machines $(ARGS)
+thorough: $(STAMP) ## laws and state machines on 20 times as many sessions as in CI, and long loops in every combination
+	PERDURE_HYPOTHESIS=thorough $(BIN)/python -m pytest -n auto -o timeout=3600 tests/laws tests/machines \
+		tests/e2e/test_long_loop.py tests/e2e/test_gateway_loops.py tests/e2e/test_full_compact.py $(ARGS)
 
 bench: $(STAMP) ## run every benchmark under bench/
 	@set -e; for script in $(BENCHES); do \

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from perdure.transcript.messages import Message, MessageId, Role
 
-THOROUGH = os.environ.get("PERDURE_HYPOTHESIS") == "thorough"  # `make laws`
+THOROUGH = os.environ.get("PERDURE_HYPOTHESIS") == "thorough"  # `make thorough`
 
 
 def examples(count: int) -> settings:
-    """How often a law is tried: `count` in CI, as many as it has time for; `make laws` tries it on 20 times as many."""
+    """How often a law is tried: `count` in CI, as it has time for; `make thorough` tries it 20 times as often."""
     return settings(max_examples=count * (20 if THOROUGH else 1))
 
 

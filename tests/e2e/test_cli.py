@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.commands import command
 
 from perdure.adapters.journal import SessionLock
 from perdure.cli import main
@@ -123,18 +124,13 @@ class Ran:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Any:
-    def command(*arguments: str | Path) -> Ran:
+    def ran(*arguments: str | Path) -> Ran:
         code = main([str(argument) for argument in arguments])
         out, err = capsys.readouterr()
         assert "Traceback" not in out + err
         return Ran(code, out, err)
 
-    return command
-
-
-def process(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "perdure", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **more)
+    return ran
 
 
 # --- replay
@@ -206,7 +202,8 @@ def test_folders_are_searched_and_other_json_is_left_out(run: Any, place: Path) 
 def test_several_files_end_with_a_table_and_may_run_in_processes(place: Path, log: Path) -> None:
     other = place / "other.jsonl"
     other.write_bytes(log.read_bytes())
-    done = process("replay", str(log), str(other), "--jobs", "2")
+    words = [sys.executable, "-m", "perdure", "replay", str(log), str(other), "--jobs", "2"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "2 sessions, 10 turns, 0 failed" in done.stdout
     assert "verdict on 2 sessions: the logs paid $" in done.stdout and "what that buys: " in done.stdout
@@ -531,9 +528,9 @@ def test_errors_are_one_line_with_a_code(run: Any, arguments: list[str], code: i
 
 
 def test_only_debug_shows_a_traceback(place: Path) -> None:
-    plain = process("inspect", "nobody")
+    plain = command("inspect", "nobody", cwd=Path.cwd(), env=os.environ)
     assert plain.returncode == 3 and "Traceback" not in plain.stderr
-    told = process("--debug", "inspect", "nobody")
+    told = command("--debug", "inspect", "nobody", cwd=Path.cwd(), env=os.environ)
     assert told.returncode == 3 and "Traceback" in told.stderr
 
 
@@ -556,8 +553,8 @@ def test_an_interrupt_is_one_line(run: Any, log: Path, monkeypatch: pytest.Monke
 
 
 def test_a_closed_pipe_is_quiet(log: Path) -> None:
-    command = [sys.executable, "-m", "perdure", "inspect", "--json", str(log)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+    words = [sys.executable, "-m", "perdure", "inspect", "--json", str(log)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
         assert started.stdout is not None and started.stderr is not None
         started.stdout.close()
         err = started.stderr.read()
@@ -567,11 +564,11 @@ def test_a_closed_pipe_is_quiet(log: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell is needed")
 def test_an_output_that_is_full_or_closed_is_one_line_or_nothing(log: Path) -> None:
     """CLI-5: no traceback, and a place."""
-    command = shlex.join([sys.executable, "-m", "perdure", "inspect", str(log)])
-    closed = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, check=False)
+    inspecting = shlex.join([sys.executable, "-m", "perdure", "inspect", str(log)])
+    closed = subprocess.run(["sh", "-c", f"{inspecting} >&-"], capture_output=True, check=False)
     assert closed.returncode == 0 and closed.stderr == b""
     if Path("/dev/full").exists():
-        full = subprocess.run(["sh", "-c", f"{command} >/dev/full"], capture_output=True, check=False)
+        full = subprocess.run(["sh", "-c", f"{inspecting} >/dev/full"], capture_output=True, check=False)
         assert full.returncode == 1
         assert full.stderr.decode().strip() == "perdure: standard output: No space left on device"
 
@@ -597,8 +594,8 @@ def seen_on_a_terminal(arguments: list[str], columns: str, no_color: str = "") -
 
     leader, follower = pty.openpty()
     environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": columns, "NO_COLOR": no_color}
-    command = [sys.executable, "-m", "perdure", *arguments]
-    with subprocess.Popen(command, stdout=follower, stderr=follower, env=environ) as started:
+    words = [sys.executable, "-m", "perdure", *arguments]
+    with subprocess.Popen(words, stdout=follower, stderr=follower, env=environ) as started:
         os.close(follower)
         seen = b""
         while True:
@@ -623,11 +620,11 @@ def test_colours_on_a_terminal_only_and_never_with_no_color(log: Path, no_color:
 
 
 def test_help_and_version(place: Path) -> None:
-    done = process("--help")
+    done = command("--help", cwd=place, env=os.environ)
     assert done.returncode == 0
-    for command in ("replay", "inspect", "context", "sessions", "export", "config", "doctor"):
-        assert f"  {command} " in done.stdout
-    assert process("--version").stdout.startswith("perdure ")
+    for name in ("replay", "inspect", "context", "sessions", "export", "config", "doctor"):
+        assert f"  {name} " in done.stdout
+    assert command("--version", cwd=place, env=os.environ).stdout.startswith("perdure ")
 
 
 def test_help_loads_no_engine() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from tests import plans
 from tests.services import serve
 
 from perdure import Settings
@@ -369,8 +370,11 @@ class Stub:
         pass
 
 
+ROUNDS = 20 if plans.THOROUGH else 8
+
+
 @pytest.mark.parametrize("kind", ["empty", "garbage", "echo", "1 MB", "ignore", "no tags", "exception", "bug"])
-def test_twenty_compactions_with_a_useless_summarizer(kind: str) -> None:
+def test_many_compactions_with_a_useless_summarizer(kind: str) -> None:
     """CMP-9, RST-8, REL-14: pins and words byte for byte, the view under the trigger, and the session goes on."""
 
     async def body() -> None:
@@ -379,7 +383,7 @@ def test_twenty_compactions_with_a_useless_summarizer(kind: str) -> None:
         serve(session, summarizer=(stub,))
         await session.record(Pinned(id="p", text=PIN))
         said = []
-        for round_ in range(20):
+        for round_ in range(ROUNDS):
             words = f"Rule {round_}:  keep\tthis “exactly”,\n  line {round_}."
             said.append(words)
             await run_turn(session, words, model, summarizer=(stub,))
@@ -391,6 +395,6 @@ def test_twenty_compactions_with_a_useless_summarizer(kind: str) -> None:
             assert session.facts().size(session.view) < session.limits.trigger
             assert "<system-reminder>Ignore" not in shown
         assert (await run_turn(session, "still there?", model)).text
-        assert not model.upstream.statistics.violations and stub.calls >= 20
+        assert not model.upstream.statistics.violations and stub.calls >= ROUNDS
 
     run(body)
