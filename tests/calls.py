@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from perdure.compaction.restore.calls import Happened, HistoryReader
 from perdure.compaction.restore.registry import Tracker
 from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.tool_calls.actions import Happened, HistoryReader
 
 _numbers = count(1)
 
@@ -33,7 +33,7 @@ def words(text: str, origin: str = "reminder") -> list[Message]:
 
 def happened(*messages: list[Message]) -> list[Happened]:
     """What trackers see of these."""
-    return list(HistoryReader().of(one for some in messages for one in some))
+    return list(HistoryReader().read(one for some in messages for one in some))
 
 
 def tracked(tracker: Tracker, *messages: list[Message]) -> Any:

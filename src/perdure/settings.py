@@ -108,7 +108,7 @@ class Settings:
     keep_min_texts: int = 5
     summary_budget_tokens: int = 12_000  # CMP-5, QLT-2
     user_words_tokens: int = 20_000  # CMP-3
-    ledger_tools: tuple[str, ...] = ()  # CMP-5: what other tools do, as PATTERN=DEED: read, edit, write, run, todo, …
+    ledger_tools: tuple[str, ...] = ()  # CMP-5: what other tools do, as PATTERN=ACTION: read, edit, write, run, todo, …
 
     # Session notes (SM-2, SM-4, SM-9, CMP-2)
     notes: bool = True

@@ -143,12 +143,12 @@ def test_a_large_history_is_bounded_too() -> None:
 SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from tests.laws.test_ledger import compacted, history, large
+from tests.laws.test_ledger import compact_messages, history, large
 from perdure.compaction.ledger.checkpoint import pack_ledger
 from perdure.compaction.ledger.compacted import memory_of_messages
 steps = [(k, w) for w in ("foo_bar", "baz_qux") for k in ("user", "says", "todo", "run", "fail")]
 for messages in (history(steps), large()[:120]):
-    print(compacted(messages, 900).text, pack_ledger(memory_of_messages(messages)).data)
+    print(compact_messages(messages, 900).text, pack_ledger(memory_of_messages(messages)).data)
 """
 
 

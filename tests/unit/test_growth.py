@@ -15,9 +15,8 @@ from tests.unit.context.making import UNBOUND
 
 from perdure import Message, Settings
 from perdure.compaction.ledger.checkpoint import ExtractIndex
-from perdure.compaction.ledger.reader import read_outcome, todo_change
+from perdure.compaction.ledger.reader import read_outcome
 from perdure.compaction.restore.calls import KnownLines
-from perdure.compaction.restore.kinds import _rows
 from perdure.compaction.summary import NO_TEXT, ONLY_ANALYSIS, fault_of, summary_in
 from perdure.context.policy import Facts, thresholds
 from perdure.context.reminders import neutralised, restored
@@ -26,6 +25,8 @@ from perdure.memory.remarks import memory_requests
 from perdure.transcript.blocks import text_block
 from perdure.transcript.checks import depth
 from perdure.transcript.messages import ResponseId
+from perdure.transcript.tool_calls.actions import ToolTable
+from perdure.transcript.tool_calls.todos import todo_rows, todo_update
 
 pytestmark = pytest.mark.unit
 SIZE = 400_000
@@ -40,6 +41,7 @@ def facts() -> Facts:
     return Facts(settings=Settings(), limits=thresholds(Settings(), UNBOUND, 200_000, "flag"), model=UNBOUND, now=0.0)
 
 
+SHELL = ("'", '"', '"a\\', "<<A\n", "<<A\nA\n", "a > b.c ", "sed -i s x.py;", "rm a;", "(", "cd a;", "# ", " ")
 CASES: dict[str, tuple[Callable[[str], Any], str]] = {
     "a line of digits from a command": (lambda text: read_outcome(text, is_error=False, is_run=True), "0123456789"),
     "digits on lines from a command": (lambda text: read_outcome(text, is_error=True, is_run=True), "1" * 190 + "\n"),
@@ -47,9 +49,29 @@ CASES: dict[str, tuple[Callable[[str], Any], str]] = {
     "summaries that never end": (lambda text: summary_in(reply(text)), "<summary>"),
     "summaries that end only": (lambda text: summary_in(reply(text)), "</summary>"),
     "notices without a status": (lambda text: ExtractIndex().take(Message.of("user", text)), "<task-id>a</task-id>"),
-    "blank boxes": (lambda text: todo_change("todo_write", {"plan": text, "todos": text}), " "),
-    "boxes of blanks": (lambda text: todo_change("todo_write", {"plan": "[ ] a" + text + "\n", "todos": ""}), " "),
-    "empty lines for todos": (_rows, "\n"),
+    "blank boxes": (lambda text: todo_update("todo", "todo_write", {"plan": text, "todos": text}), " "),
+    "boxes of blanks": (
+        lambda text: todo_update("todo", "todo_write", {"plan": "[ ] a" + text + "\n", "todos": ""}),
+        " ",
+    ),
+    "empty lines for todos": (todo_rows, "\n"),
+    **{
+        f"a command of {unit!r}": (lambda text: ToolTable().action("Bash", {"command": text}), unit)
+        for unit in (
+            "'",
+            '"',
+            '"a\\',
+            "<<A\n",
+            "<<A\nA\n",
+            "a > b.c ",
+            "sed -i s x.py;",
+            "rm a;",
+            "(",
+            "cd a;",
+            "# ",
+            " ",
+        )
+    },
     "empty lines that may be quoted": (memory_requests, "\n"),
     "tags in a text": (lambda text: neutralised(text, tokens=True), "<s>"),
     "tags that are plain": (lambda text: restored(text, tokens=True), "<_s>"),

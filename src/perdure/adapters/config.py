@@ -189,7 +189,7 @@ ALLOWED: Final[Mapping[str, str]] = {
     "result_limits_chars": _ONLY_HOW_MUCH,
     "preview_chars": _ONLY_HOW_MUCH,
     "microcompact_tools": "names tools whose results may be cleared; they are kept, and can be had with recall",
-    "ledger_tools": "says under which heading a record lists the calls of other tools",
+    "ledger_tools": "says what the calls of other tools do: for records, and for what comes back behind them",
     "restore_files": _ONLY_BACK,
     "restore_file_tokens": _ONLY_BACK,
     "restore_files_tokens": _ONLY_BACK,

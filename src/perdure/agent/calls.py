@@ -16,11 +16,11 @@ from perdure.agent.permissions import PermissionDecision, PermissionRule, ToolEf
 from perdure.agent.progress import Deny, OnProgress, PermissionQuestion, PermissionRefused, ToolEnded, ToolStarted
 from perdure.agent.tool_context import ToolContext, notify_observers
 from perdure.agent.tools.tool import Tool, ToolInvocation, ToolOutcome, ToolRefused
-from perdure.compaction.restore.calls import DENIED
 from perdure.errors import PerdureError
 from perdure.events import PermissionDecided, ToolCalled
 from perdure.transcript.blocks import ToolUse
 from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.tool_calls.actions import DENIED
 
 INTERRUPTED_CALL = "Interrupted by the user before it ended; what it did until then is done."
 NOT_RUN = "Not run: the user stopped before it."

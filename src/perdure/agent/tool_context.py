@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from perdure.agent.permissions import CallPath, Mode, PermissionPolicy, PermissionRules
-from perdure.compaction.restore.calls import HistoryReader, TrackerStates
+from perdure.compaction.restore.calls import TrackerStates
 from perdure.compaction.restore.files import contents, same_file
 from perdure.compaction.restore.registry import RestoreScene
 from perdure.engine.session import LiveSession
@@ -19,6 +19,7 @@ from perdure.ports import FileCall as Call
 from perdure.ports import ResolvedPath as Spot
 from perdure.transcript.messages import MessageId, ToolUseId
 from perdure.transcript.records import OBSERVER_FAILED, Noted
+from perdure.transcript.tool_calls.actions import HistoryReader
 
 if TYPE_CHECKING:
     from perdure.agent.background import BackgroundTasks, Subagents
@@ -50,7 +51,7 @@ class ReadState:
 
     def _told(self, path: str, data: bytes, names: tuple[str, ...]) -> ReadStatus:
         view = self.session.view
-        happened = tuple(HistoryReader().of(item.message for item in view.items))
+        happened = tuple(HistoryReader().read(item.message for item in view.items))
         scene = RestoreScene(
             view=view,
             keep_from=0,

@@ -19,11 +19,11 @@ from perdure.errors import BadSetting, PerdureError, SessionNotFound
 
 if TYPE_CHECKING:
     from perdure.compaction.ledger import CompactedText
-    from perdure.compaction.ledger import ToolTable as Tools
     from perdure.engine.compact import CompactionFailure, CompactionPreview
     from perdure.logs.recording import LoggedRewind, Recording
     from perdure.transcript.messages import Message
     from perdure.transcript.records import Compacted
+    from perdure.transcript.tool_calls.actions import ToolTable
 
 if TYPE_CHECKING:
     from perdure.compaction.plan import CompactionPart as Chosen
@@ -358,7 +358,7 @@ def show_pins(done: dict[str, Any]) -> None:
 
 
 def measure(
-    file: Path, *, at: int, strategy: str, budget: str, tail: str, is_json: bool, tools: Tools | None = None
+    file: Path, *, at: int, strategy: str, budget: str, tail: str, is_json: bool, tools: ToolTable | None = None
 ) -> int:
     """Print the compacted view of everything before a line since the boundary before it; changes nothing."""
 

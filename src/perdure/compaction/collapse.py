@@ -7,10 +7,8 @@ the shorter prefix pays for itself within the turns that are expected to come.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 from perdure.compaction.ledger.compacted import digest
-from perdure.compaction.ledger.reader import ToolTable
 from perdure.context.cost import pays_back
 from perdure.context.cuts import follows_results, legal_cuts
 from perdure.context.policy import Facts
@@ -21,17 +19,18 @@ from perdure.transcript.blocks import ToolUse, text_block
 from perdure.transcript.messages import Message, MessageId, content_of
 from perdure.transcript.records import Collapsed
 from perdure.transcript.tokens import block_size
+from perdure.transcript.tool_calls.actions import ToolTable
+from perdure.transcript.tool_calls.todos import todo_update
 
-_TODO_TOOLS = frozenset({"TodoWrite", "todo_write", "update_plan", "write_todos"})
 _PROJECTION_TOKENS = 800
 
 
 def collapse(view: ContextView, facts: Facts) -> tuple[Collapsed, ...]:
     """Fold the oldest finished range that is worth it, if any; one at a time, since each moves the prefix."""
     settings = facts.settings
-    if not settings.collapse or not any(call.name in _TODO_TOOLS for call in view.calls.values()):
+    if not settings.collapse:
         return ()
-    for first, last, title in finished_ranges(view):
+    for first, last, title in finished_ranges(view, ToolTable.of(settings.ledger_tools)):
         tokens = sum(item.size.base for item in view.items[first : last + 1])
         if tokens < facts.limits.scaled(settings.collapse_min_tokens) or is_postponed(view, first, facts):
             continue
@@ -44,15 +43,22 @@ def collapse(view: ContextView, facts: Facts) -> tuple[Collapsed, ...]:
     return ()
 
 
-def finished_ranges(view: ContextView) -> list[tuple[int, int, str]]:
+def finished_ranges(view: ContextView, tools: ToolTable) -> list[tuple[int, int, str]]:
     """(first, last, todo) of each stretch of work on a todo that was closed, at legal cuts, not collapsed, all sent."""
+    todo_tools = {name for name in {call.name for call in view.calls.values()} if tools.kind(name) == "todo"}
+    if not todo_tools:
+        return []
     cuts = legal_cuts(view, loops=False)
     ranges = []
     started: dict[str, int] = {}
     for call in view.calls.values():
-        if call.name not in _TODO_TOOLS or view.items[call.position].is_hidden:
+        if call.name not in todo_tools or view.items[call.position].is_hidden:
             continue
-        for todo, status in _todos(view, call.position, call.block):
+        value = view.items[call.position].message.blocks[call.block].value
+        update = todo_update("todo", call.name, value.input) if isinstance(value, ToolUse) else None
+        for todo, status, _ in update.items if update is not None else ():
+            if not todo:
+                continue  # named by its id alone
             if status == "in_progress":
                 started.setdefault(todo, call.position)
             elif status == "completed" and todo in started:
@@ -72,21 +78,6 @@ def _joins_loops(view: ContextView, first: int, last: int) -> bool:
     ends = messages[last - first].role == "assistant" and not messages[last - first].tool_uses
     turns = pairwise(messages)
     return ends or any(a.role == "assistant" and b.role == "user" and not b.tool_results for a, b in turns)
-
-
-def _todos(view: ContextView, position: int, block: int) -> list[tuple[str, str]]:
-    value = view.items[position].message.blocks[block].value
-    arguments: dict[str, Any] = value.input if isinstance(value, ToolUse) else {}
-    entries = arguments.get("todos") or arguments.get("plan") or []
-    if not isinstance(entries, list):
-        return []
-    found = []
-    for entry in entries:
-        if isinstance(entry, dict):
-            text = entry.get("content") or entry.get("step") or entry.get("title")
-            if isinstance(text, str):
-                found.append((text, str(entry.get("status", ""))))
-    return found
 
 
 def _collapsed(view: ContextView, span: tuple[int, int], title: str, facts: Facts) -> Collapsed:

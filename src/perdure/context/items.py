@@ -9,9 +9,9 @@ from perdure.transcript.blocks import Block, Thinking, ToolResult, ToolUse
 from perdure.transcript.messages import Message, ToolUseId
 from perdure.transcript.records import BlockChange
 from perdure.transcript.tokens import NOTHING, Size, block_size
+from perdure.transcript.tool_calls.actions import path_of
 
 THINKING = ("thinking", "redacted_thinking")
-PATH_KEYS = ("file_path", "path", "notebook_path", "filePath", "filename", "file", "absolute_path", "target_file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class ResultInView:
 def call_of(use: ToolUse, position: int, block: int) -> CallInView:
     """The call with the file it names, if any."""
     arguments = use.input
-    path = next((arguments[key] for key in PATH_KEYS if isinstance(arguments.get(key), str)), None)
+    path = path_of(arguments) or None
     span = _span(arguments) if path else ""
     return CallInView(ToolUseId(use.id), use.name, position, block, path, span)
 

@@ -15,7 +15,6 @@ import msgspec
 from perdure import prompts
 from perdure.compaction.from_notes import CURSOR, PreparedNotes, budget_of, prepare
 from perdure.compaction.ledger.checkpoint import ExtractIndex, PackedLedger
-from perdure.compaction.ledger.reader import ToolTable
 from perdure.compaction.ledger.render import note_lines
 from perdure.compaction.plan import first_said, tokens_from
 from perdure.context.cost import ForkSpending, spending_record
@@ -50,6 +49,7 @@ from perdure.ports import Model, NotesFile
 from perdure.transcript.blocks import ToolUse
 from perdure.transcript.messages import Message, MessageId, Usage
 from perdure.transcript.records import Cursor, Record
+from perdure.transcript.tool_calls.actions import ToolTable
 
 PROMPT = "prompt.md"
 _TRIES = 3  # somebody may save the file while we write

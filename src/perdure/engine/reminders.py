@@ -31,6 +31,7 @@ from perdure.ports import InstructionFiles
 from perdure.transcript.blocks import Text, text_block
 from perdure.transcript.messages import Message, MessageId, content_of
 from perdure.transcript.tokens import base_tokens
+from perdure.transcript.tool_calls.actions import ToolTable
 
 Moment = Literal["before", "behind"]
 # What changes least stands first; sources of other names come behind these, in the order in which they were added.
@@ -161,7 +162,8 @@ class InstructionReminders:
     async def _behind(self, told: ShownInstructions) -> list[Message | None]:
         """Nested files of what the calls since the last answer touched; none twice, by path or content (INS-4)."""
         view = self._session.view
-        paths = touched_paths(view, view.sent)
+        tools = ToolTable.of(self._session.settings.ledger_tools)
+        paths = touched_paths(view, view.sent, tools)
         if not paths:
             return []
         gathered = await self._files.touched(paths)

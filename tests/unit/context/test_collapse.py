@@ -12,6 +12,7 @@ from perdure.compaction.collapse import collapse, finished_ranges
 from perdure.context.request import to_request
 from perdure.context.view import project
 from perdure.transcript.records import Undone
+from perdure.transcript.tool_calls.actions import ToolTable
 
 pytestmark = pytest.mark.unit
 
@@ -44,7 +45,7 @@ def known(**more: Any) -> Any:
 def test_a_finished_task_folds_into_its_projection() -> None:
     """TURN-6: the range between the todo's start and its end, at legal cuts; a projection takes its place."""
     talk = worked()
-    ((first, last, title),) = finished_ranges(talk.view)
+    ((first, last, title),) = finished_ranges(talk.view, ToolTable())
     assert (first, last, title) == (3, 14, "parser")
     (edit,) = collapse(talk.view, known())
     view = after(talk.view, (edit,))
@@ -59,7 +60,7 @@ def test_a_finished_task_folds_into_its_projection() -> None:
 @pytest.mark.parametrize("status", ["pending", "in_progress"])
 def test_an_open_task_stays(status: str) -> None:
     """TURN-6: only finished ranges."""
-    assert finished_ranges(worked(status).view) == []
+    assert finished_ranges(worked(status).view, ToolTable()) == []
     assert collapse(worked(status).view, known()) == ()
 
 
@@ -98,5 +99,5 @@ def test_a_range_that_ends_a_loop_does_not_join_two() -> None:
     talk.user("go on")
     todo(talk, "end", "completed")
     talk.answered()
-    assert finished_ranges(talk.view)
+    assert finished_ranges(talk.view, ToolTable())
     assert collapse(talk.view, known()) == ()

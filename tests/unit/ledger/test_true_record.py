@@ -8,8 +8,8 @@ import pytest
 from tests.unit.ledger.talk import Talk
 
 from perdure.compaction.ledger.compacted import RecordSurroundings, render
-from perdure.compaction.restore.calls import HistoryReader, ShellRemoval, shell_removals
 from perdure.compaction.restore.kinds import BackgroundJobs, track_background
+from perdure.transcript.tool_calls.actions import HistoryReader
 
 pytestmark = pytest.mark.unit
 
@@ -31,7 +31,7 @@ def began() -> Talk:
 def restored(talk: Talk) -> dict[str, str]:
     """What comes back behind a boundary, by the same reader."""
     state = BackgroundJobs()
-    for one in HistoryReader().of(talk.messages):
+    for one in HistoryReader().read(talk.messages):
         state = track_background(state, one)
     return {identity: job.state for identity, job in state.jobs.items()}
 
@@ -195,16 +195,3 @@ def test_errors_are_resolved_only_by_a_run_without_any() -> None:
     assert "resolved" not in talk.bash("make app | tail", "error: undefined name fooBar").text()
     assert "resolved" not in talk.bash("make app", "error: undefined name other_one").text()
     assert "resolved" in talk.bash("make app", "fine").text()
-
-
-def test_what_a_command_takes_away() -> None:
-    """RST-10: read once, for the record and for what comes back."""
-    assert shell_removals("cd src && rm -rf 'a b' \"c.py\"", "/w") == [
-        ShellRemoval("/w/src/a b", "deleted", by="rm"),
-        ShellRemoval("/w/src/c.py", "deleted", by="rm"),
-    ]
-    assert shell_removals("mv a.py b.py dir/", "/w") == [
-        ShellRemoval("/w/a.py", "moved", "/w/dir/a.py", "mv"),
-        ShellRemoval("/w/b.py", "moved", "/w/dir/b.py", "mv"),
-    ]
-    assert shell_removals("rm $FILE; echo rm a.py; grep rm x") == []

@@ -12,10 +12,10 @@ from perdure.agent.progress import Deny, PermissionQuestion
 from perdure.agent.skills import front_matter
 from perdure.agent.tool_context import ToolContext
 from perdure.agent.tools.tool import Tool, ToolInput, ToolInvocation, ToolOutcome, ToolRefused
-from perdure.compaction.restore.calls import DENIED
 from perdure.context.provenance import TOOL
 from perdure.engine.tools import compact_tool, memory_tool, recall_tool
 from perdure.transcript.messages import Message
+from perdure.transcript.tool_calls.actions import DENIED
 
 SKILL_BYTES = 200_000
 

@@ -4,6 +4,5 @@ from __future__ import annotations
 
 from perdure.compaction.ledger.checkpoint import ExtractIndex
 from perdure.compaction.ledger.compacted import CompactedText, SectionShares, compact_messages
-from perdure.compaction.ledger.reader import ActionKind, ToolTable
 
-__all__ = ["ActionKind", "CompactedText", "ExtractIndex", "SectionShares", "ToolTable", "compact_messages"]
+__all__ = ["CompactedText", "ExtractIndex", "SectionShares", "compact_messages"]

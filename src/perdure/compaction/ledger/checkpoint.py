@@ -15,12 +15,13 @@ import msgspec
 from perdure.compaction.ledger.evidence import EvidenceCover, EvidenceTarget, most_pieces
 from perdure.compaction.ledger.facts import facts_in
 from perdure.compaction.ledger.memory import EvidenceText, LedgerMemory, PlannedTask, SpokenText
-from perdure.compaction.ledger.reader import LedgerExtract, LedgerExtractor, ToolTable
+from perdure.compaction.ledger.reader import LedgerExtract, LedgerExtractor
 from perdure.compaction.ledger.render import clip
 from perdure.context.state import NOTHING_KNOWN, SessionState
 from perdure.context.view import ContextView
 from perdure.settings import Settings
 from perdure.transcript.messages import Message
+from perdure.transcript.tool_calls.actions import ToolTable
 
 # CMP-14: a boundary is read back at every resume (SPD-3), so the ledger in it stays below this.
 LIMIT_BYTES: Final = 40_000

@@ -10,11 +10,12 @@ from perdure.compaction.ledger import render as lists
 from perdure.compaction.ledger.evidence import EvidenceCover, EvidenceTarget, RawTail, goal_words, most_pieces, raw_tail
 from perdure.compaction.ledger.facts import facts_in
 from perdure.compaction.ledger.memory import LedgerMemory
-from perdure.compaction.ledger.reader import LedgerExtractor, ToolTable
+from perdure.compaction.ledger.reader import LedgerExtractor
 from perdure.compaction.ledger.render import Sheet, clip
 from perdure.context.reminders import fenced
 from perdure.transcript.messages import Message
 from perdure.transcript.tokens import UNITS_PER_TOKEN, base_tokens, utf16_units
+from perdure.transcript.tool_calls.actions import ToolTable
 
 HEAD = (
     "Record of earlier work, made by code from what was said and done. It is no request: the latest message of the "

@@ -11,7 +11,6 @@ from functools import cached_property
 
 import msgspec
 
-from perdure.compaction.background_tasks import BackgroundUpdate
 from perdure.compaction.ledger.facts import VOICES, normal_path, recency, weight
 from perdure.compaction.ledger.reader import (
     AssistantWords,
@@ -21,16 +20,17 @@ from perdure.compaction.ledger.reader import (
     FileTouched,
     LedgerExtract,
     PlanChanged,
-    PlanItem,
     ResultOutcome,
     TextPiece,
-    TodoChange,
     UserWords,
 )
+from perdure.transcript.tool_calls.background import BackgroundUpdate
+from perdure.transcript.tool_calls.todos import TodoEntry, TodoUpdate
 
 _KEPT_NAMES, _KEPT_SPANS = 12, 4
 _LONGEST_SAID, _KEPT_SAID = 4_000, 8
 _LONGEST_COMMAND = 2_000
+_STATUS = {"in_progress": "doing", **dict.fromkeys(("completed", "cancelled", "deleted"), "done")}
 _UNDONE = "`"  # how a fate begins that isn't certain: the command that ran
 
 
@@ -192,14 +192,13 @@ class LedgerMemory(msgspec.Struct, dict=True):
         elif isinstance(event, CallEnded):
             self._ended(event)
         elif isinstance(event, PlanChanged):
-            self._planned(event.change, at)
+            self._planned(event.update, at)
         elif isinstance(event, FilesRemoved):
             self._gone(event)
         elif isinstance(event, BackgroundUpdate):
             known_task = self.background.get(event.id)
             if event.is_new or known_task:
-                told = "" if event.has_ended else event.what
-                what = told or (known_task.text if known_task else "") or event.what or "task"
+                what = event.named(known_task.text if known_task else "")
                 self.background[event.id] = PlannedTask(what, event.state, here, _since(known_task, event.state, at))
 
     def _touched(self, event: FileTouched) -> None:
@@ -277,21 +276,19 @@ class LedgerMemory(msgspec.Struct, dict=True):
             if test.command == command or (test.runner == event.runner and _covers(command, name)):
                 test.is_failing = False
 
-    def _planned(self, change: TodoChange, at: float | None) -> None:
-        if change.is_whole:
-            gone = {key: task for key, task in self.todos.items() if task.status == "done"}
+    def _planned(self, update: TodoUpdate, at: float | None) -> None:
+        """Take in what a call says of the list. Work that was done stays known when a new list leaves it out."""
+        told = {(todo.id if update.has_ids else "") or todo.text: todo for todo in update.items}
+        if update.how == "all":
             known = self.todos
-            new = {
-                todo.key: PlannedTask(todo.text, todo.status, self.tokens, _since(known.get(todo.key), todo.status, at))
-                for todo in change.todos
-            }
-            self.todos = {**gone, **new}
+            done = {key: task for key, task in known.items() if task.status == "done"}
+            new = {key: _told(known.get(key), todo, self.tokens, at) for key, todo in told.items()}
+            self.todos = {**done, **new}
             return
-        for todo in change.todos:
-            task = self.todos.get(todo.key)
-            if task is None and not todo.text:
-                continue
-            self.todos[todo.key] = _updated(task, todo, self.tokens, at)
+        for key, todo in told.items():
+            task = self.todos.get(key)
+            if task is not None or todo.text:
+                self.todos[key] = _told(task, todo, self.tokens, at)
 
     def weights(self) -> dict[str, float]:
         """The weight of every fact, as of now; not to be changed."""
@@ -317,12 +314,9 @@ def _since(known: PlannedTask | None, status: str, at: float | None) -> float | 
     return known.at if known is not None and known.status == status else at
 
 
-def _updated(known: PlannedTask | None, todo: PlanItem, here: int, at: float | None) -> PlannedTask:
-    if known is None:
-        return PlannedTask(todo.text, todo.status or "open", here, at)
-    status = todo.status or known.status
-    text = known.text if not todo.text or known.text else todo.text
-    return PlannedTask(text, status, here, _since(known, status, at))
+def _told(known: PlannedTask | None, todo: TodoEntry, here: int, at: float | None) -> PlannedTask:
+    status = _STATUS.get(todo.state, "open") if todo.state else known.status if known else "open"
+    return PlannedTask(known.text if known and known.text else todo.text, status, here, _since(known, status, at))
 
 
 def _covers(command: str, test: str) -> bool:

@@ -5,12 +5,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
-from perdure.compaction import background_tasks
-from perdure.compaction.background_tasks import BackgroundUpdate
 from perdure.compaction.ledger.facts import (
     clipped,
     facts_in,
@@ -21,321 +19,24 @@ from perdure.compaction.ledger.facts import (
     unnumbered,
     without_reminders,
 )
-from perdure.compaction.restore import calls as told
-from perdure.compaction.restore.calls import ShellRemoval, shell_removals
 from perdure.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
 from perdure.transcript.messages import Message
 from perdure.transcript.spoken import is_of_person, spoken_text
 from perdure.transcript.tokens import base_tokens
-
-ActionKind = Literal[
-    "read", "edit", "write", "delete", "run", "search", "todo", "agent", "input", "web", "ask", "other"
-]
-DEEDS: tuple[ActionKind, ...] = get_args(ActionKind)
-
-_KNOWN: tuple[tuple[str, ActionKind], ...] = (
-    # The first pattern that a name (without the prefix of its server) matches decides.
-    (
-        r"todo_?write|todo_?read|write_todos|update_plan|update_todo_list|task_?(create|update|list|get)|task_tracker",
-        "todo",
-    ),
-    (r"bash_?output|task_?output|kill_?(shell|bash)|write_stdin|read_terminal\w*|send_input|get_terminal\w*", "input"),
-    (r"task|agent|dispatch_agent|spawn_agent|new_task|delegate\w*|sub_?agent\w*", "agent"),
-    (r"ask\w*|followup\w*|exit_?plan\w*|plan_mode\w*|attempt_completion|submit|finish", "ask"),
-    (r"web_?\w+|fetch\w*|browse\w*|google_\w+|url_\w+|http\w*", "web"),
-    (
-        r"str_replace\w*|(multi_?)?edit\w*|apply_(patch|diff)|replace(_in_file|_\w+)?|insert\w*|patch\w*|search_replace",
-        "edit",
-    ),
-    (r"notebook_?edit|update_file|modify_\w+|file_editor|editor|diff_edit", "edit"),
-    (r"delete\w*|remove_\w+|rm", "delete"),
-    (r"write\w*|create(_?file)?|new_file|save_file|add_file", "write"),
-    (r"grep\w*|rg|search\w*|find\w*|glob\w*|ls|list\w*|codebase_search|file_search|tree", "search"),
-    (r"read\w*|view\w*|open\w*|cat|goto|scroll_\w+|get_file\w*|load_file", "read"),
-    (r"bash\w*|shell\w*|\w*exec\w*|run\w*|terminal\w*|local_shell\w*|powershell|cmd|command|python|ipython\w*", "run"),
+from perdure.transcript.tool_calls.actions import (
+    DENIED,
+    TO_THE_END,
+    UNDONE,
+    AnsweredCall,
+    MessageText,
+    Span,
+    ToolAction,
+    ToolTable,
 )
-_PATHS = (
-    "file_path", "path", "notebook_path", "filePath", "file_name", "filename", "file", "absolute_path", "target_file",
-    "relative_path", "abs_path", "uri",
-)  # fmt: skip
-_OLD = ("old_string", "old_str", "old_text", "oldString", "search", "old")
-_NEW = (
-    "new_string", "new_str", "new_text", "newString", "replace", "new", "content", "file_text", "contents", "text",
-    "insert_text", "new_source", "code_edit", "replacement",
-)  # fmt: skip
-_FROM = ("offset", "start_line", "line_start", "startLine", "start", "line_number")
-_COUNT, _TO = ("limit", "max_lines", "length"), ("end_line", "line_end", "endLine", "end")
-_PATCHED = re.compile(r"^\*\*\* (?:Update|Add) File: (.+?)\s*$", re.MULTILINE)
-_DELETED = re.compile(r"^\*\*\* Delete File: (.+?)\s*$", re.MULTILINE)
-_MOVED_FROM = re.compile(r"^\*\*\* Update File: (.+?)\s*\n\*\*\* Move to: (.+?)\s*$", re.MULTILINE)
-_MOVED = re.compile(r"^\*\*\* Move to: (.+?)\s*$", re.MULTILINE)
-_DIFFED = re.compile(r"^\+\+\+ (?:b/)?(\S+)", re.MULTILINE)
-# Files that a shell command changes: redirections, in-place edits, tee; and those that it takes away or moves.
-_REDIRECTED = re.compile(r"(?<![0-9&<>=-])>{1,2}\s*([\w./~+@\\:-]*[\w-]+\.\w[\w.-]*)(?=\s|$|;|\))")
-_IN_PLACE = re.compile(r"\b(?:sed\s+(?:-\w+\s+)*-i\S*|perl\s+-p?i\S*)\s+(.*?)(?=$|\n|&&|\|\||;\s|\|)", re.MULTILINE)
-_TEE = re.compile(r"\btee\s+(?:-a\s+)?([\w./~+@-]+\.\w+)")
-_READ = re.compile(r"(?:^|[;&|]\s*)(?:cat|head|tail|less|nl|sed -n|bat|wc)\s+([^|;&<>\n]+)", re.MULTILINE)
-_ARGUMENT = re.compile(r"(?:[A-Za-z]:)?[\w./~+@\\-]*[\w-]+\.[A-Za-z]\w{0,9}\Z")
-_HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?.*?\n(.*?)\n\s*\1\b", re.DOTALL)
+from perdure.transcript.tool_calls.background import BackgroundUpdate, background_updates
+from perdure.transcript.tool_calls.shell import Removal, exit_code
+from perdure.transcript.tool_calls.todos import TodoUpdate, todo_update
 
-
-@dataclass(frozen=True, slots=True)
-class FileUse:
-    """A file that a call reads or changes; `span` says which part was read, such as 10-40."""
-
-    path: str
-    deed: ActionKind
-    span: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolAction:
-    """What a call does: its deed, the command it runs, the files it touches and the text that it writes into them."""
-
-    deed: ActionKind
-    command: str = ""
-    touches: tuple[FileUse, ...] = ()
-    fates: tuple[ShellRemoval, ...] = ()
-    written: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolTable:
-    """The registry: name patterns and the deed of each. `own` are the user's, and come first.
-
-    >>> Tools().with_pattern("deploy_.*", "run").deed("deploy_site")
-    'run'
-    """
-
-    own: tuple[tuple[str, ActionKind], ...] = ()
-    _seen: dict[str, ActionKind] = field(default_factory=dict, compare=False, repr=False)
-
-    @classmethod
-    def of(cls, entries: Iterable[str]) -> ToolTable:
-        """The registry with entries of settings, such as `deploy_.*=run`; an unknown deed counts as `other`."""
-        own: list[tuple[str, ActionKind]] = []
-        for entry in entries:
-            pattern, _, name = entry.rpartition("=")
-            deed: ActionKind = next((known for known in DEEDS if known == name.strip()), "other")
-            own.append((pattern.strip(), deed))
-        return cls(tuple(own))
-
-    def with_pattern(self, pattern: str, deed: ActionKind) -> ToolTable:
-        """The registry with one more pattern, a regular expression for the whole name; case doesn't matter."""
-        return ToolTable(((pattern, deed), *self.own))
-
-    def deed(self, name: str) -> ActionKind:
-        """What a tool of this name does."""
-        if name not in self._seen:
-            self._seen[name] = self._find(name)
-        return self._seen[name]
-
-    def _find(self, name: str) -> ActionKind:
-        bare = re.split(r"__|\.|/|:", name)[-1] or name
-        snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", bare)
-        for pattern, deed in self.own:
-            if re.fullmatch(pattern, name, re.IGNORECASE):
-                return deed
-        for pattern, deed in _KNOWN:
-            if any(re.fullmatch(pattern, one, re.IGNORECASE) for one in (bare, snake)):
-                return deed
-        return "other"
-
-    def deeds(self, name: str, arguments: Mapping[str, Any]) -> ToolAction:
-        """What one call does."""
-        deed = self.deed(name)
-        command = _command(arguments) if deed in ("run", "other", "input") else ""
-        if deed == "edit" and arguments.get("command") in ("view", "create"):
-            deed = "read" if arguments["command"] == "view" else "write"
-        if command and deed == "other":
-            deed = "run"
-        if deed == "run":
-            fates = (*_patch_fates(command), *shell_removals(command))
-            return ToolAction("run", command, _shell_touches(command), fates, _shell_writes(command))
-        if deed == "delete":
-            paths = [path for path in (_first_string(arguments, _PATHS),) if path]
-            return ToolAction("delete", fates=tuple(ShellRemoval(path, "deleted", by=name) for path in paths))
-        if deed in ("edit", "write", "read"):
-            return _file_deeds(deed, arguments)
-        return ToolAction(deed, command)
-
-
-def _first_string(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    return next((value for name in names if isinstance(value := arguments.get(name), str) and value), "")
-
-
-def _command(arguments: Mapping[str, Any]) -> str:
-    """The command line of a call; a list of arguments is joined, a shell's -c unwrapped."""
-    value = next((arguments[key] for key in ("command", "cmd", "script", "code") if arguments.get(key)), "")
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        is_wrapped = len(value) >= 3 and value[1] in ("-c", "-lc", "-Command", "/c")
-        return str(value[2]) if is_wrapped else " ".join(value)
-    return value if isinstance(value, str) else ""
-
-
-def _file_deeds(deed: ActionKind, arguments: Mapping[str, Any]) -> ToolAction:
-    patch = next((v for v in arguments.values() if isinstance(v, str) and ("*** " in v or "\n+++ " in v)), "")
-    path = _first_string(arguments, _PATHS)
-    paths = [path] if path else []
-    for entry in arguments.get("files") or arguments.get("edits") or ():
-        inner = _first_string(entry, _PATHS) if isinstance(entry, Mapping) else entry
-        if isinstance(inner, str) and inner and len(inner) < 400:
-            paths.append(inner)
-    if deed == "edit" and patch:
-        paths += _patched(patch) or _DIFFED.findall(patch)
-    span = _span(arguments) if deed == "read" else ""
-    written = patch if deed == "edit" and patch else _written(arguments)
-    touches = tuple(FileUse(one, deed, span) for one in dict.fromkeys(paths))
-    return ToolAction(deed, touches=touches, fates=_patch_fates(patch), written=written)
-
-
-def _written(arguments: Mapping[str, Any]) -> str:
-    edits = arguments.get("edits")
-    nested = [_first_string(e, _NEW) for e in edits if isinstance(e, Mapping)] if isinstance(edits, list) else []
-    return "\n".join(text for text in (_first_string(arguments, _NEW), *nested) if text)
-
-
-def _span(arguments: Mapping[str, Any]) -> str:
-    """Which lines were read: 10-40, 10- or nothing."""
-    both = arguments.get("view_range") or arguments.get("line_range") or arguments.get("range")
-    if isinstance(both, list) and len(both) == 2 and all(isinstance(one, int) for one in both):
-        return f"{both[0]}-{both[1] if both[1] >= 0 else ''}"
-    start = next((v for k in _FROM if isinstance(v := arguments.get(k), int)), None)
-    count = next((v for k in _COUNT if isinstance(v := arguments.get(k), int)), None)
-    end = next((v for k in _TO if isinstance(v := arguments.get(k), int)), None)
-    if end is None and count is not None:
-        end = (start or 1) + count - 1
-    if start is None and end is None:
-        return ""
-    return f"{start or 1}-{'' if end is None else end}"
-
-
-def _patched(text: str) -> list[str]:
-    """The files that a patch leaves changed or new."""
-    return [*_PATCHED.findall(text), *_MOVED.findall(text)] if "*** " in text else []
-
-
-def _patch_fates(text: str) -> tuple[ShellRemoval, ...]:
-    """The files that a patch deletes, or moves."""
-    if "*** " not in text:
-        return ()
-    gone = tuple(ShellRemoval(path, "deleted", by="apply_patch") for path in _DELETED.findall(text))
-    moved = tuple(ShellRemoval(old, "moved", to, "apply_patch") for old, to in _MOVED_FROM.findall(text))
-    return (*gone, *moved)
-
-
-def _shell_touches(command: str) -> tuple[FileUse, ...]:
-    """The files that a shell command plainly reads or changes, without those inside of here-documents."""
-    patched = _patched(command)
-    bare = _HEREDOC.sub(r"<<\1", command) if "<<" in command else command
-    changed = [*patched, *_REDIRECTED.findall(bare), *_TEE.findall(bare)]
-    for rest in _IN_PLACE.findall(bare):
-        changed += [word for word in rest.split()[1:] if _ARGUMENT.match(word.strip("'\""))]
-    changed = [path for path in dict.fromkeys(changed) if not path.startswith(("/dev/", "&"))]
-    read: dict[str, None] = {}
-    for rest in _READ.findall(bare):
-        read.update(dict.fromkeys(word for word in rest.split() if _ARGUMENT.match(word)))
-    touches = [FileUse(path.strip("'\""), "edit") for path in changed]
-    return (*touches, *(FileUse(path, "read") for path in read if path not in changed))
-
-
-def _shell_writes(command: str) -> str:
-    """What a command writes into files: its here-documents, or its patch."""
-    if "<<" not in command:
-        return ""
-    return "\n".join(body for _, body in _HEREDOC.findall(command))
-
-
-_DONE = frozenset({"completed", "complete", "done", "cancelled", "canceled", "closed", "deleted", "x"})
-_TEXTS = ("content", "step", "title", "subject", "text", "description", "task", "name")
-_BOX = re.compile(
-    r"^[^\S\n]*(?:(?:[-*]|\d{1,9}[.)])[^\S\n]*)?\[([ xX~/-]?)\][^\S\n]*(\S|\S.*\S)[^\S\n]*$", re.MULTILINE
-)
-_CREATED = re.compile(r"[Tt]ask #?(\w+) (?:created|added)")
-
-
-class PlanItem(NamedTuple):
-    """One piece of work. `key` is how the agent's tool names it later: an id, or the text itself."""
-
-    key: str
-    text: str
-    status: str  # open, doing or done
-
-
-class TodoChange(NamedTuple):
-    """What a call did to the plan: all of it anew, or some entries of it."""
-
-    todos: tuple[PlanItem, ...]
-    is_whole: bool
-
-
-def todo_change(name: str, arguments: Mapping[str, Any]) -> TodoChange | None:
-    """What a call of a todo tool says; None when it changes nothing, such as a listing."""
-    whole = _whole(arguments)
-    if whole is not None:
-        return TodoChange(whole, is_whole=True)
-    identity = next((str(arguments[key]) for key in ("taskId", "task_id", "id") if arguments.get(key)), "")
-    text = _text(arguments)
-    if identity:
-        state = str(arguments.get("status") or "")
-        return TodoChange((PlanItem(identity, text, _status(state) if state else ""),), is_whole=False)
-    if text and re.search("create|add|new", name, re.IGNORECASE):
-        return TodoChange((PlanItem("", text, "open"),), is_whole=False)
-    return None
-
-
-def created_key(result: str) -> str:
-    """The id that a tool gave to a new entry, told by its result."""
-    found = _CREATED.search(result[:200])
-    return found[1] if found else ""
-
-
-def _whole(arguments: Mapping[str, Any]) -> tuple[PlanItem, ...] | None:
-    for key in ("todos", "plan", "task_list", "todoList", "items", "task_progress"):
-        value = arguments.get(key)
-        if isinstance(value, str) and _BOX.search(value):
-            return tuple(PlanItem(text, text, _box(mark)) for mark, text in _BOX.findall(value))
-        if isinstance(value, list) and (not value or isinstance(value[0], Mapping)):
-            return tuple(todo for entry in value if (todo := _entry(entry)))
-    return None
-
-
-def _entry(entry: Any) -> PlanItem | None:
-    if not isinstance(entry, Mapping):
-        return None
-    text = _text(entry)
-    return PlanItem(text, " ".join(text.split()), _status(str(entry.get("status") or "pending"))) if text else None
-
-
-def _text(entry: Mapping[str, Any]) -> str:
-    texts = (entry.get(key) for key in _TEXTS)
-    return next((text for text in texts if isinstance(text, str) and text), "")
-
-
-def _status(word: str) -> str:
-    word = word.lower().replace("-", "_")
-    if word in _DONE:
-        return "done"
-    return "doing" if word in ("in_progress", "active", "doing", "started") else "open"
-
-
-def _box(mark: str) -> str:
-    return "done" if mark in ("x", "X") else "open" if mark in ("", " ") else "doing"
-
-
-# Where common agents put the exit code: at the beginning of the result, or in its last line. What stands elsewhere is
-# what the command printed: a log, a page of a manual, the end of another command.
-_EXIT_HEAD = re.compile(
-    r"\s*(?:Chunk ID: .*\n|Wall time: .*\n)*(?:<returncode>\s*|Process exited with code |Exit code:? |"
-    r"Command failed with exit code |\{.{0,40}\"exit_code\": ?)(-?\d{1,3})\b",
-    re.IGNORECASE,
-)
-_EXIT_JSON = re.compile(r"\"exit_code\": ?(-?\d{1,3})\b")
-_EXIT_LINE = re.compile(
-    r"^(?:\[.{0,60}exit code:? (-?\d{1,3})\.?\]?|\[?Process exited with code (-?\d{1,3})\]?|Exit Code: (-?\d{1,3}))$",
-    re.IGNORECASE,
-)
-_LAST_LINES = 4  # behind the code OpenHands tells the folder and the interpreter, Gemini the signal
 _SUMMARY_CHARS = 3_000  # runners sum up at the end
 _LINES = 400  # of a long result, so many lines at each end are looked at
 _ERROR = re.compile(
@@ -420,7 +121,7 @@ def read_outcome(text: str, *, is_error: bool, is_run: bool) -> ResultOutcome:
     if not is_run and not is_error:
         return ResultOutcome(True, None, "")
     text = _STRIP.sub("", text) if "\x1b" in text else text
-    code = _exit_code(text) if is_run else None
+    code = exit_code(text) if is_run else None
     ok: bool | None = not is_error and (code is None or code == 0)
     lines = _ends(text)
     failed, passed = _tests(text, lines) if is_run else ((), ())
@@ -435,19 +136,6 @@ def runner_of(command: str) -> str:
     """The test runner that a command calls, if any: what a later green run of it heals."""
     found = _RUNNER.search(command)
     return found[1].split()[0] if found else ""
-
-
-def _exit_code(text: str) -> int | None:
-    head = _EXIT_HEAD.match(text)
-    if head is None and text.startswith("{"):
-        head = _EXIT_JSON.search(text, max(0, len(text) - 300))
-    if head is not None:
-        return int(head[1])
-    for line in reversed(text[-600:].rstrip().split("\n")[-_LAST_LINES:]):
-        found = _EXIT_LINE.match(line.strip())
-        if found is not None:
-            return int(found[1] or found[2] or found[3])
-    return None
 
 
 def _ends(text: str) -> list[str]:
@@ -509,7 +197,6 @@ _DECIDED = re.compile(
 )
 _ABOUT = ("subject", "description", "pattern", "query", "task_id", "bash_id", "session_id", "url", "prompt", "content")
 _AWAY = re.compile(r"^\s*cd\s+\S+\s*(?:&&|;)\s*")  # where a command runs says nothing of what it does
-_EXTRACT_FAILED = ("Error", "error:", "apply_patch verification failed", "Your proposed edit has introduced")
 _TITLE_CHARS = 44
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 # A call that was never done: a person, a hook or the host refused it. What a failing program prints begins otherwise.
@@ -562,7 +249,7 @@ class FileTouched(NamedTuple):
 class FilesRemoved(NamedTuple):
     """Files were taken away, or put back to what they were; `is_certain` when the command says that it worked."""
 
-    fate: ShellRemoval
+    fate: Removal
     is_certain: bool
 
 
@@ -587,7 +274,7 @@ class CallEnded(NamedTuple):
 class PlanChanged(NamedTuple):
     """The plan changed."""
 
-    change: TodoChange
+    update: TodoUpdate
 
 
 Event = (
@@ -612,8 +299,8 @@ class OpenCall:
     """A call whose result has not come."""
 
     use: ToolUse
-    deeds: ToolAction
-    added: str  # an entry of the plan, whose id the result will tell
+    arguments: dict[str, Any]
+    action: ToolAction
     title: str
     events: tuple[Event, ...]  # what it does, if it is not refused
 
@@ -654,7 +341,7 @@ class LedgerExtractor:
             if text.strip():
                 events.append(AssistantWords(message.id, message.at, text.strip(), _decisions(text)))
             return tokens
-        events += background_tasks.background_updates(told.MessageText(text, message.origin, message.id, 0))
+        events += background_updates(MessageText(text, message.origin, message.id, 0))
         words = spoken_text(text) if is_of_person(message) else ""
         if words:
             _add(found, USER, words, message.id)
@@ -665,31 +352,26 @@ class LedgerExtractor:
 
     def _use(self, message: Message, use: ToolUse, found: list[TextPiece], events: list[Event]) -> int:
         arguments = use.input
-        deeds = self.tools.deeds(use.name, arguments)
+        action = self.tools.action(use.name, arguments)
         text = "\n".join(_strings(arguments))
         _add(found, INPUT, text, use.id)
-        names = _names(deeds.written)
+        names = _names(action.written)
         does: list[Event] = []
-        if deeds.deed in ("edit", "write") and not deeds.touches and self._file:
+        if action.kind in ("edit", "write") and not action.files and self._file:
             does.append(FileTouched(self._file, "edit", "", names or _names(text)))
-        for touch in deeds.touches:
-            self._file = normal_path(touch.path)
-            does.append(
-                FileTouched(self._file, touch.deed, touch.span, names if touch.deed in ("edit", "write") else ())
-            )
-        if deeds.deed == "run" and deeds.command:
-            does.append(CommandRan(use.id, message.at, deeds.command, runner_of(deeds.command)))
-        added = ""
-        if deeds.deed == "todo":
-            change = todo_change(use.name, arguments)
-            if change is not None and (change.is_whole or change.todos[0].key):
-                events.append(PlanChanged(change))
-            elif change is not None:
-                added = change.todos[0].text
-        about = next((v for k in _ABOUT if isinstance(v := arguments.get(k), str) and v), deeds.command)
-        subject = short_path(deeds.touches[0].path) if deeds.touches and not deeds.command else deeds.command or about
+        for file in action.files:
+            self._file = normal_path(file.path)
+            written = names if file.kind in ("edit", "write") else ()
+            does.append(FileTouched(self._file, file.kind, _lines(file.span), written))
+        if action.kind == "run" and action.command:
+            does.append(CommandRan(use.id, message.at, action.command, runner_of(action.command)))
+        planned = todo_update(action.kind, use.name, arguments)
+        if planned is not None and planned.how != "added":  # what is added has its id from the result
+            events.append(PlanChanged(planned))
+        about = next((v for k in _ABOUT if isinstance(v := arguments.get(k), str) and v), action.command)
+        subject = short_path(action.files[0].path) if action.files and not action.command else action.command or about
         title = " ".join(f"{use.name} {_AWAY.sub('', subject[:300])}".split())[:_TITLE_CHARS].rstrip()
-        self._calls[use.id] = OpenCall(use, deeds, added, title, tuple(does))
+        self._calls[use.id] = OpenCall(use, arguments, action, title, tuple(does))
         return base_tokens(text)
 
     def _result(self, message: Message, index: int, found: list[TextPiece], events: list[Event]) -> int:
@@ -697,39 +379,39 @@ class LedgerExtractor:
         assert isinstance(result, ToolResult)
         whole = result.text()
         call = self._calls.pop(result.tool_use_id, None)
-        deeds = call.deeds if call else ToolAction("other")
+        action = call.action if call else ToolAction("other")
         text = clipped(without_reminders(whole))
-        if deeds.deed == "read":
+        if action.kind == "read":
             text = unnumbered(text)
-        if deeds.deed != "todo":
+        if action.kind != "todo":
             _add(found, OUTPUT, text, result.tool_use_id)
-        is_refused = bool(_REFUSED.match(whole)) and (bool(result.is_error) or whole.startswith(told.DENIED))
-        is_run = deeds.deed in ("run", "input")
+        is_refused = bool(_REFUSED.match(whole)) and (bool(result.is_error) or whole.startswith(DENIED))
+        is_run = action.kind in ("run", "input", "stop")
         what = read_outcome(text, is_error=bool(result.is_error), is_run=is_run and not is_refused)
         if is_run and what.errors and what.code is None and result.is_error is None:
             what = replace(what, ok=None)  # nothing says that it went well, and something that it may not have
-        is_certain = bool(what.ok) and not whole.startswith(_EXTRACT_FAILED)
-        background = (
-            list(background_tasks.background_updates(told.AnsweredCall(call.use, result, message.id, index)))
-            if call
-            else []
-        )
+        is_certain = bool(what.ok) and not whole.startswith(UNDONE)
+        background: list[BackgroundUpdate] = []
+        if call:
+            answered = AnsweredCall(call.use, call.arguments, action, result, message.id, index)
+            background = list(background_updates(answered))
         if call and not is_refused:
             events += _done(call.events, is_run=is_run, is_certain=is_certain)
-            written = {normal_path(touch.path).rpartition("/")[2] for touch in deeds.touches if touch.deed != "read"}
-            for fate in deeds.fates if is_certain or is_run else ():
+            written = {normal_path(file.path).rpartition("/")[2] for file in action.files if file.kind != "read"}
+            for fate in action.removals if is_certain or is_run else ():
                 events.append(FilesRemoved(fate, is_certain and fate.path.rpartition("/")[2] not in written))
         if is_refused:
             pass  # nothing was done, and the refusal is no error of the work
-        elif background and any(not one.has_ended for one in background) and deeds.deed == "run":
+        elif background and any(not one.has_ended for one in background) and action.kind == "run":
             started = ResultOutcome(None, None, "started in the background")
-            events.append(CallEnded(result.tool_use_id, deeds.command, "", started))
+            events.append(CallEnded(result.tool_use_id, action.command, "", started))
         elif is_run or what.errors:
-            command = deeds.command if deeds.deed == "run" else ""
+            command = action.command if action.kind == "run" else ""
             events.append(CallEnded(result.tool_use_id, command, runner_of(command), what))
-        if call and call.added and not result.is_error:
-            entry = PlanItem(created_key(whole) or call.added, call.added, "open")
-            events.append(PlanChanged(TodoChange((entry,), is_whole=False)))
+        if call and action.kind == "todo" and not result.is_error:
+            planned = todo_update(action.kind, call.use.name, call.arguments, whole)
+            if planned is not None and planned != todo_update(action.kind, call.use.name, call.arguments):
+                events.append(PlanChanged(planned))
         events += background
         return base_tokens(whole)
 
@@ -742,6 +424,11 @@ def block_text(block: Block) -> str:
     if isinstance(value, ToolUse):
         return "\n".join(_strings(value.input))
     return value.text() if isinstance(value, ToolResult) else ""
+
+
+def _lines(span: Span | None) -> str:
+    """Which lines were read: 10-40, 10- or nothing."""
+    return f"{span[0]}-{'' if span[1] >= TO_THE_END else span[1]}" if span else ""
 
 
 def _done(events: tuple[Event, ...], *, is_run: bool, is_certain: bool) -> Iterator[Event]:

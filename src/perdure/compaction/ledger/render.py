@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from perdure.compaction.background_tasks import has_ended
 from perdure.compaction.ledger.facts import facts_in, kind_of
 from perdure.compaction.ledger.memory import (
     CommandHistory,
@@ -24,6 +23,7 @@ from perdure.compaction.ledger.memory import (
 from perdure.compaction.ledger.reader import SAID, THOUGHT, USER
 from perdure.context.reminders import indented, inline, name, quoted
 from perdure.transcript.tokens import UNITS_PER_TOKEN, utf16_units
+from perdure.transcript.tool_calls.background import has_ended
 
 _SHORT_ID = 12
 _SHOWN_IDS = 20

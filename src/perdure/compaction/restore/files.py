@@ -11,11 +11,8 @@ import msgspec
 
 from perdure import prompts
 from perdure.compaction.restore.calls import (
-    AnsweredCall,
     FileAction,
-    Happened,
     KnownLines,
-    Span,
     chosen,
     file_actions,
     numbered_listing,
@@ -35,6 +32,7 @@ from perdure.settings import Settings
 from perdure.text.cleaning import LEAST_TOKENS
 from perdure.transcript.blocks import ToolResult
 from perdure.transcript.messages import MessageId, ToolUseId
+from perdure.transcript.tool_calls.actions import AnsweredCall, Happened, Span
 
 KIND = "files"
 FILES_KEPT = 60  # by the tracker; more than are ever restored, so that one that left out can be named

@@ -9,10 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from perdure import prompts
-from perdure.compaction.background_tasks import background_updates, has_ended
 from perdure.compaction.restore import files
-from perdure.compaction.restore.calls import NAME_CHARS as PLAY_NAME_CHARS
-from perdure.compaction.restore.calls import AnsweredCall, BlockPosition, Happened, MessageText, file_actions
+from perdure.compaction.restore.calls import BlockPosition, file_actions
 from perdure.compaction.restore.registry import (
     Restoration,
     RestoredEntry,
@@ -28,6 +26,9 @@ from perdure.context.reminders import name as named
 from perdure.memory.instructions import fit_files
 from perdure.settings import Settings
 from perdure.text.cleaning import cut_to
+from perdure.transcript.tool_calls.actions import NAME_CHARS, AnsweredCall, Happened, MessageText
+from perdure.transcript.tool_calls.background import background_updates, has_ended
+from perdure.transcript.tool_calls.todos import todo_update
 
 SESSION_START = "session_start"
 MEMORY_INDEX = "memory_index"
@@ -96,7 +97,6 @@ INSTRUCTIONS_RESTORER = Restorer(
 
 
 PLAN_KIND = "plan"
-_ASKS = frozenset({"exitplanmode", "exitspecmode", "planexit", "submitplan", "planmoderespond"})
 _SAVED = re.compile(r"(?:plan has been saved to|plan file(?: is)?(?: at)?):? +(/\S+|[A-Za-z]:\\\S+)", re.IGNORECASE)
 _PLAN_FILE = re.compile(r"[/\\]\.?(?:claude|cursor|codex|opencode)[/\\]plans?[/\\][^/\\]+\.md$", re.IGNORECASE)
 _TOLD = re.compile(r"^(?:<system-reminder>\n)?The plan in (.+?):\n")
@@ -115,10 +115,10 @@ def track_plan(state: AgentPlan, happened: Happened) -> AgentPlan:
     """Take in a plan that was proposed, approved, or written to its file."""
     if isinstance(happened, MessageText):
         told = _TOLD.match(happened.text) if happened.origin != "user" else None
-        if told is not None and len(told[1]) <= PLAY_NAME_CHARS:
+        if told is not None and len(told[1]) <= NAME_CHARS:
             return AgentPlan(told[1], BlockPosition(happened.message, happened.block), state=state.state or "proposed")
         return state
-    if happened.kind in _ASKS:
+    if happened.action.kind == "plan":
         return _asked(state, happened)
     for deed in file_actions(happened):
         if _PLAN_FILE.search(deed.path) and deed.how in ("written", "edited"):
@@ -132,9 +132,9 @@ def _asked(state: AgentPlan, used: AnsweredCall) -> AgentPlan:
     text = used.word("plan", "response")
     approved = not used.has_failed
     return AgentPlan(
-        path if path and len(path) <= PLAY_NAME_CHARS else None,
+        path if path and len(path) <= NAME_CHARS else None,
         None,
-        used.use.id if text and len(used.use.id) <= PLAY_NAME_CHARS else None,
+        used.use.id if text and len(used.use.id) <= NAME_CHARS else None,
         "approved" if approved else "proposed",
     )
 
@@ -222,7 +222,6 @@ PLAN_RESTORER = Restorer(
 
 SKILLS_KIND = "skills"
 SKILLS_KEPT = 30
-_TOOLS = frozenset({"skill", "useskill", "loadskill", "invokeskill", "activateskill"})
 _BASE = re.compile(r"\ABase directory for this skill: (.+)\n")
 _FILE = re.compile(r"(?:^|[/\\])([^/\\]+)[/\\]SKILL\.md$")
 _LISTED = "<system-reminder>\nSkills in use in this session:\n"
@@ -248,10 +247,10 @@ def track_skills(state: InvokedSkills, happened: Happened) -> InvokedSkills:
     """Take in a call of a skill, the instructions behind it, or a read of a skill's file."""
     if isinstance(happened, MessageText):
         _words(state, happened)
-    elif happened.kind in _TOOLS and not happened.has_failed:
+    elif happened.action.kind == "skill" and not happened.has_failed:
         name = happened.word("skill", "command", "name", "skill_name")
         if name:
-            state.waiting = name[:PLAY_NAME_CHARS]
+            state.waiting = name[:NAME_CHARS]
             is_told = len(happened.text) > 400  # some agents answer with the instructions themselves
             place = BlockPosition(happened.message, happened.block) if is_told else None
             _put(state, state.waiting, InvokedSkill(None, place))
@@ -265,7 +264,7 @@ def track_skills(state: InvokedSkills, happened: Happened) -> InvokedSkills:
 
 def _words(state: InvokedSkills, words: MessageText) -> None:
     base = _BASE.match(words.text) if words.origin != "model" else None
-    if base is not None and len(base[1]) <= PLAY_NAME_CHARS:
+    if base is not None and len(base[1]) <= NAME_CHARS:
         folder = base[1].strip().rstrip("/\\")
         name = state.waiting or posixpath.basename(folder.replace("\\", "/"))
         separator = "\\" if "\\" in folder else "/"
@@ -273,7 +272,7 @@ def _words(state: InvokedSkills, words: MessageText) -> None:
         state.waiting = None
     elif words.text.startswith(_LISTED):
         for found in _LISTED_NAME.finditer(words.text):
-            if len(found[1]) <= PLAY_NAME_CHARS and found[1] not in state.invoked and _starts_skill(words.text, found):
+            if len(found[1]) <= NAME_CHARS and found[1] not in state.invoked and _starts_skill(words.text, found):
                 _put(state, found[1], InvokedSkill(None, BlockPosition(words.message, words.block)))
 
 
@@ -328,9 +327,8 @@ def _skills_text(scene: RestoreScene, name: str, skill: InvokedSkill) -> str | N
         return now.text
     said = scene.text_at(skill.place)
     if said is None and skill.place is not None:
-        said = next(
-            (u.text for u in scene.happened if isinstance(u, AnsweredCall) and u.message == skill.place.message), None
-        )
+        calls = (one for one in scene.happened if isinstance(one, AnsweredCall))
+        said = next((call.text for call in calls if call.message == skill.place.message), None)
     if said is not None:
         return said.removeprefix(_LISTED).split(_ARGUMENTS)[0].rstrip("\n")
     before = scene.text_at(scene.restored.get(SKILLS_KIND, {}).get(name))
@@ -350,16 +348,6 @@ SKILLS_RESTORER = Restorer(
 TODOS_KIND = "todos"
 TODOS_KEPT = 120
 TODO_CHARS = 300
-_LISTS: Final = frozenset("todowrite writetodos updateplan todolist tasktracker managetodolist".split())
-_MARKDOWN: Final = frozenset({"updatetodolist", "todomd"})
-_STATES: Final = {
-    "todo": "pending", "done": "completed", "complete": "completed", "inprogress": "in_progress", "x": "completed",
-    "-": "in_progress", "~": "in_progress", "": "pending", " ": "pending", "active": "in_progress",
-    "not-started": "pending", "in-progress": "in_progress",
-}  # fmt: skip
-_CREATED = re.compile(r"Task #(\S+) created")
-_ROW = re.compile(r"^[^\S\n]*(?:[-*] |\d{1,9}[.)] )?\[(?P<mark>[ xX~-]?)\] +(?P<text>.+)$", re.MULTILINE)
-_TASK_ROW = re.compile(r"^#(?P<id>\S+) \[(?P<state>\w+)\] (?P<text>.+)$", re.MULTILINE)
 
 
 class RestoredTodo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -377,87 +365,34 @@ class RestoredTodos(msgspec.Struct):
 
 
 def track_todos(state: RestoredTodos, happened: Happened) -> RestoredTodos:
-    """Take in a call that writes the list, or one of its items."""
+    """Take in a call that writes the list, or some of its items."""
     if not isinstance(happened, AnsweredCall) or happened.has_failed:
         return state
-    kind, given = happened.kind, happened.arguments
-    if kind in _LISTS:
-        items = next((v for k in ("todos", "plan", "task_list", "items", "todoList") if (v := given.get(k))), None)
-        if isinstance(items, list):
-            found = [todo for one in items if (todo := _todo(one)) is not None]
-            state.items = _merged(state.items, found) if given.get("merge") is True else found
-    elif kind in _MARKDOWN and isinstance(given.get("todos"), str):
-        state.items = _rows(given["todos"])
-    elif isinstance(given.get("task_progress"), str):
-        state.items = _rows(given["task_progress"]) or state.items
-    elif kind in ("taskcreate", "taskupdate", "tasklist"):
-        _tasks(state, happened)
+    update = todo_update(happened.action.kind, happened.name, happened.arguments, happened.text)
+    if update is None:
+        return state
+    items = [RestoredTodo(_clipped(one.text), one.state, one.id or None) for one in update.items]
+    match update.how:
+        case "all":
+            state.items = items
+        case "merged":  # Cursor's way: items of the same id are replaced, others are added
+            new = {todo.id: todo for todo in items}
+            state.items = [*(new.pop(todo.id, todo) for todo in state.items), *new.values()]
+        case "added":
+            state.items += [msgspec.structs.replace(todo, id=todo.id or str(len(state.items) + 1)) for todo in items]
+        case "changed":
+            state.items = [_changed(todo, items[0]) for todo in state.items]
+            state.items = [todo for todo in state.items if todo.id != items[0].id or todo.state != "deleted"]
     del state.items[TODOS_KEPT:]
     return state
 
 
-def _todo(one: Any) -> RestoredTodo | None:
-    if isinstance(one, str):
-        one = {"content": one}
-    if not isinstance(one, dict):
-        return None
-    keys = ("content", "step", "title", "text", "subject", "description", "task")
-    text = next((v for k in keys if isinstance(v := one.get(k), str) and v.strip()), None)
-    if text is None:
-        return None
-    identity = one.get("id")
-    name = str(identity)[:40] if isinstance(identity, str | int) and not isinstance(identity, bool) else None
-    return RestoredTodo(_clipped(text), _state(one.get("status")), name)
-
-
-def _state(value: Any) -> str:
-    word = value.strip().lower() if isinstance(value, str) else "pending"
-    return _STATES.get(word, word)[:20]
+def _changed(todo: RestoredTodo, to: RestoredTodo) -> RestoredTodo:
+    return RestoredTodo(to.text or todo.text, to.state or todo.state, todo.id) if todo.id == to.id else todo
 
 
 def _clipped(text: str) -> str:
-    text = " ".join(text.split())
     return text if len(text) <= TODO_CHARS else text[: TODO_CHARS - 1] + "…"
-
-
-def _rows(text: str) -> list[RestoredTodo]:
-    """A list in Markdown, as Roo and Cline write it."""
-    return [RestoredTodo(_clipped(row["text"]), _state(row["mark"])) for row in _ROW.finditer(text)]
-
-
-def _merged(old: list[RestoredTodo], new: list[RestoredTodo]) -> list[RestoredTodo]:
-    """Cursor's way: items of the same id are replaced, others are added."""
-    by_id = {todo.id: todo for todo in new}
-    kept = [by_id.pop(todo.id, todo) for todo in old]
-    return [*kept, *(todo for todo in new if todo.id in by_id)]
-
-
-def _tasks(state: RestoredTodos, used: AnsweredCall) -> None:
-    """Claude Code's tasks: created and updated one by one."""
-    given = used.arguments
-    if used.kind == "tasklist":
-        rows = [
-            RestoredTodo(_clipped(r["text"]), _state(r["state"]), r["id"][:40]) for r in _TASK_ROW.finditer(used.text)
-        ]
-        state.items = rows or state.items
-    elif used.kind == "taskcreate":
-        created, todo = _CREATED.search(used.text), _todo(given)
-        if todo is not None:
-            identity = created[1][:40] if created else str(len(state.items) + 1)
-            title = _clipped(given["subject"]) if isinstance(given.get("subject"), str) else todo.text
-            state.items = [*state.items, RestoredTodo(title, "pending", identity)]
-    else:
-        identity = str(given.get("taskId", given.get("id")))
-        if _state(given.get("status")) == "deleted":
-            state.items = [todo for todo in state.items if todo.id != identity]
-        else:
-            state.items = [_updated(todo, given) if todo.id == identity else todo for todo in state.items]
-
-
-def _updated(todo: RestoredTodo, given: dict[str, Any]) -> RestoredTodo:
-    text = given.get("subject")
-    state = _state(given["status"]) if isinstance(given.get("status"), str) else todo.state
-    return RestoredTodo(_clipped(text) if isinstance(text, str) and text.strip() else todo.text, state, todo.id)
 
 
 def restore_todos(scene: RestoreScene, room: TokenRoom) -> Restoration | None:
@@ -492,9 +427,8 @@ TODOS_RESTORER = Restorer(TODOS_KIND, restore_todos, todos_budget, lead=prompts.
 
 TOOLS_KIND = "tools"
 NAMES_KEPT = 150
-NAME_CHARS = 120
+TOOL_NAME_CHARS = 120
 PLACES_KEPT = 4  # announcements of one sort: the first and the last deltas
-_SEARCHES: Final = frozenset({"toolsearch", "searchtools", "findtools", "loadtools"})
 _SORTS: Final = {
     "Tools that can be loaded": "deferred tools",
     "Kinds of agents that can be called": "agents",
@@ -519,11 +453,11 @@ def track_tools(state: LoadedTools, happened: Happened) -> LoadedTools:
             places = state.told.setdefault(_SORTS[found[1]], [])
             places.append(BlockPosition(happened.message, happened.block))
             del places[1 : max(1, len(places) - PLACES_KEPT + 1)]
-    elif happened.kind in _SEARCHES and not happened.has_failed:
+    elif happened.action.kind == "tools" and not happened.has_failed:
         for name in _found(happened):
             if name in state.loaded:
                 state.loaded.remove(name)
-            state.loaded.append(name[:NAME_CHARS])
+            state.loaded.append(name[:TOOL_NAME_CHARS])
         del state.loaded[:-NAMES_KEPT]
     return state
 
@@ -632,10 +566,8 @@ def track_background(state: BackgroundJobs, happened: Happened) -> BackgroundJob
         before = state.jobs.pop(one.id, None) if one.is_new else state.jobs.get(one.id)
         if before is None and not one.is_new:
             continue
-        told = "" if one.has_ended else one.what  # a start says it best, then what was known
-        what = told or (before.what if before else "") or one.what or "task"
         where = one.where or (before.where if before else None)
-        state.jobs[one.id] = BackgroundJob(what, one.state, where, one.is_fetched)
+        state.jobs[one.id] = BackgroundJob(one.named(before.what if before else ""), one.state, where, one.is_fetched)
     for identity in [i for i, job in state.jobs.items() if job.is_fetched]:
         del state.jobs[identity]
     ended = [i for i, job in state.jobs.items() if has_ended(job.state)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perdure import prompts
-from perdure.compaction.restore.calls import NAME_CHARS, BlockPosition, RestoredMessages, TrackerStates
+from perdure.compaction.restore.calls import BlockPosition, RestoredMessages, TrackerStates
 from perdure.compaction.restore.registry import (
     Cost,
     Restoration,
@@ -26,6 +26,7 @@ from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import Message, MessageId, content_of
 from perdure.transcript.records import RestoredItem
 from perdure.transcript.tokens import text_size
+from perdure.transcript.tool_calls.actions import NAME_CHARS
 
 NAMES_SAID = 8  # of what was left out; the rest is a number
 NAMES_RECORDED = 20

@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 
 from perdure.compaction.plan import first_said
-from perdure.compaction.restore.calls import STATE_BYTES, BlockPosition, Happened, HistoryReader, TrackerStates
+from perdure.compaction.restore.calls import STATE_BYTES, BlockPosition, TrackerStates
 from perdure.context.policy import Facts
 from perdure.context.view import ContextView
 from perdure.settings import Settings
 from perdure.transcript.blocks import Text
 from perdure.transcript.messages import MessageId
+from perdure.transcript.tool_calls.actions import Happened, HistoryReader, ToolTable
 
 Cost = Callable[[str], int]
 
@@ -177,9 +178,9 @@ def track_scene(view: ContextView, keep_from: int, facts: Facts, registry: Resto
     start = min(first_said(view), len(view.items))
     read = max(start, keep_from)
     messages = [item.message for item in view.items]
-    hearing = HistoryReader()
-    left = list(hearing.of(messages[start:read]))
-    kept = list(hearing.of(messages[read:]))
+    history = HistoryReader(ToolTable.of(facts.settings.ledger_tools))
+    left = list(history.read(messages[start:read]))
+    kept = list(history.read(messages[read:]))
     before = TrackerStates.of(view.state)
     saved, failed, states = dict(before.states), dict[str, str](), dict[str, Any]()
     for tracker in registry.trackers:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.calls import happened, numbered, used
 
-from perdure.compaction.restore.calls import DENIED, AnsweredCall, FileAction, KnownLines, file_actions
+from perdure.compaction.restore.calls import FileAction, KnownLines, file_actions
+from perdure.transcript.tool_calls.actions import DENIED, AnsweredCall
 
 pytestmark = pytest.mark.unit
 

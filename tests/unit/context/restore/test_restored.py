@@ -307,7 +307,7 @@ def test_own_trackers_and_restorers() -> None:
     """RST-10: registered ones run, those that fail are events, and none of them can break the budget."""
 
     def track(state: list[str], one: Any) -> list[str]:
-        return [*state, one.arguments["id"]] if getattr(one, "kind", "") == "openticket" else state
+        return [*state, one.arguments["id"]] if getattr(one, "plain_name", "") == "openticket" else state
 
     def restore(scene: RestoreScene, room: TokenRoom) -> Restoration:
         return Restoration((RestoredEntry("tickets", "open: " + ", ".join(scene.states["tickets"])),))

@@ -8,8 +8,8 @@ import pytest
 from tests.calls import numbered, tracked, used, words
 
 from perdure.compaction.restore import files, kinds
-from perdure.compaction.restore.calls import DENIED
 from perdure.transcript.messages import Message
+from perdure.transcript.tool_calls.actions import DENIED
 
 pytestmark = pytest.mark.unit
 

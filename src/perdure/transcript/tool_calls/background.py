@@ -1,4 +1,8 @@
-"""Background tasks, as the log tells of them: what was started, what was heard of it since, and that it ended."""
+"""Work in the background, as the log tells of it: what was started, what was heard of it since, and that it ended.
+
+The one reader of it: what comes back behind a boundary (RST-5) and what the record says (CMP-15) are folds of what
+`background_updates` gives. Nobody told of an end isn't the same as running; whoever shows it says so.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,11 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from perdure.compaction.restore.calls import NAME_CHARS, SHELLS, AnsweredCall, Happened, MessageText, command_of
 from perdure.transcript.spoken import spoken_text
+from perdure.transcript.tool_calls.actions import NAME_CHARS, AnsweredCall, Happened, MessageText
 
 RUNNING: Final = "running"
 _GOING_ON: Final = frozenset({RUNNING, "pending", "started"})
-_AGENTS: Final = frozenset({"task", "agent", "spawnagent", "delegate", "dispatchagent"})
-_ASKS: Final = frozenset({"bashoutput", "taskoutput", "agentoutput", "agentoutputtool", "writestdin",
-                          "getterminaloutput", "waitagent"})  # fmt: skip
-_STOPS: Final = frozenset({"killshell", "killbash", "taskstop", "killterminal", "closeagent"})
 _IDS: Final = ("bash_id", "shell_id", "task_id", "agent_id", "agentId", "session_id", "id", "terminal_id")
 _RUNNING = re.compile(
     r"(?:running in (?:the )?background with ID: |process running with session ID )(\S+)", re.IGNORECASE
@@ -47,6 +47,10 @@ class BackgroundUpdate(NamedTuple):
     def has_ended(self) -> bool:
         return has_ended(self.state)
 
+    def named(self, before: str) -> str:
+        """What the work is, where it was known as `before`: a start says it best, then what was known."""
+        return ("" if self.has_ended else self.what) or before or self.what or "task"
+
 
 def has_ended(state: str) -> bool:
     """Whether a state is one that nothing comes after."""
@@ -57,9 +61,9 @@ def background_updates(happened: Happened) -> Iterator[BackgroundUpdate]:
     """What a call with its result, or some words, tell of background work."""
     if isinstance(happened, MessageText):
         yield from _noticed(happened)
-    elif happened.kind in _STOPS:
+    elif happened.action.kind == "stop":
         yield from _stopped(happened)
-    elif happened.kind in _ASKS:
+    elif happened.action.kind == "input":
         yield from _output_read(happened)
     elif not happened.has_failed:
         yield from _started(happened)
@@ -71,10 +75,10 @@ def _running(text: str) -> re.Match[str] | None:
 
 def _started(used: AnsweredCall) -> Iterator[BackgroundUpdate]:
     found = None
-    if used.kind in SHELLS:
+    if used.action.kind == "run":
         found = _running(used.text[:4_000])
-        what = f"command: {' '.join((command_of(used) or '').split())[:200]}"
-    elif used.kind in _AGENTS and (used.arguments.get("run_in_background") or "launched" in used.text[:200]):
+        what = f"command: {' '.join(used.action.command.split())[:200]}"
+    elif used.action.kind == "agent" and (used.arguments.get("run_in_background") or "launched" in used.text[:200]):
         found = _AGENT.search(used.text) or _running(used.text[:4_000])
         what = f"agent: {(used.word('description', 'name', 'task') or used.word('prompt') or '')[:200]}"
     if found is None or len(found[1]) > 200:
@@ -109,7 +113,7 @@ def _output_read(used: AnsweredCall) -> Iterator[BackgroundUpdate]:
     word = status[1] if status else RUNNING
     if exited:
         word = "completed" if exited[1] == "0" else f"failed (exit {exited[1]})"
-    elif status is None and used.kind == "writestdin" and not _running(used.text[:2_000]):
+    elif status is None and used.plain_name == "writestdin" and not _running(used.text[:2_000]):
         word = "completed"
     yield BackgroundUpdate(identity, word[:30], is_fetched=has_ended(word))
 
