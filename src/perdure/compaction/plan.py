@@ -535,14 +535,11 @@ def broken_law(view: ContextView, new: ContextView, boundary: Compacted) -> str 
         if old.is_hidden != now.is_hidden or any(
             (then.raw if then else None) != (shown.raw if shown else None)
             for then, shown in zip(old.shown, now.shown, strict=True)
-            if then is not shown and not (shown is None and number >= boundary.in_front and _is_thinking(then))
+            if then is not shown
+            and not (shown is None and number >= boundary.in_front and (then is not None and then.type in THINKING))
         ):
             return "a kept message doesn't show as it did"
     return _broken_pair(view, new)
-
-
-def _is_thinking(block: object) -> bool:
-    return getattr(block, "kind", "") in THINKING
 
 
 def _broken_pair(view: ContextView, new: ContextView) -> str | None:
