@@ -306,7 +306,7 @@ async def _log(data: bytes, name: str) -> None:
         session = await memory_session(journal=MemoryJournal(HEADER, encode=True))
         await import_recording(session, recording, data, file=name)
         await _prepared(session)
-        again = await LiveSession.load(session.world)
+        again = await LiveSession.load(session.ports)
         if again.view != session.view:
             raise Invalid("a reopened import is another one")
         await session.append("and now?")

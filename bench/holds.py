@@ -283,7 +283,7 @@ async def rebuilt(mb: int) -> None:
         text = Message.of("user", "word and line\n" * 700)
         for n in range(mb * 100):
             message = replace_id(text, f"m{n}")
-            await session.world.journal.append(
+            await session.ports.journal.append(
                 (message, Cursor(name=CLIENT, message=message.id, digest=mark(n, os.urandom(32))))
             )
         await session.close()

@@ -245,7 +245,7 @@ class Run:
         told.first_refusal = ", ".join(stats.violations)
         told.compactions = sum(isinstance(event, CompactionDone) for event in self.sink.events)
         told.clearings = sum(isinstance(event, ResultsCleared) for event in self.sink.events)
-        loaded = await self.session.world.journal.load(whole=True)
+        loaded = await self.session.ports.journal.load(whole=True)
         said = [placed.record for placed in loaded.records if isinstance(placed.record, Message)]
         told.closed = sum(message.note == LOOP_CLOSED and message.role == "assistant" for message in said)
         await self.session.close()

@@ -98,7 +98,7 @@ def bench(folder: Path, sessions: int, tokens: int) -> None:
     async def more() -> None:
         session = await open_session(home, "s0")
         await session.append(message(10**8, random.Random(2)))
-        await session.world.journal.close()
+        await session.ports.journal.close()
 
     anyio.run(more)
     row("search after one more message", took(search("needle100000000")))
@@ -106,7 +106,7 @@ def bench(folder: Path, sessions: int, tokens: int) -> None:
     async def by_id() -> None:
         session = await open_session(home, "s0", read_only=True)
         await recall(session, RecallRequest(id="message-000000001"))
-        await session.world.journal.close()
+        await session.ports.journal.close()
 
     row("recall by id, session opened for it", took(lambda: anyio.run(by_id), 5))
     row("search, no index", took(search("needle77", StoreArchive(home, has_index=False))))

@@ -55,7 +55,7 @@ class Bench:
         return last.text(), bool(last.is_error)
 
     async def records(self, kind: type) -> list[Any]:
-        loaded = await self.agent.session.world.journal.load(whole=True)
+        loaded = await self.agent.session.ports.journal.load(whole=True)
         return [placed.record for placed in loaded.records if isinstance(placed.record, kind)]
 
 

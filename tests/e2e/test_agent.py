@@ -599,7 +599,7 @@ def test_what_runs_is_named_behind_a_compaction(tmp_path: Path) -> None:
         assert isinstance(await compact(one.agent.session, trigger="manual"), CompactionSuccess)
         said = texts(item.message for item in one.agent.session.view.items)
         assert f"{work.id} (running), command: a long sleep; its result: {work.where}" in said
-        records = await one.agent.session.world.journal.load()
+        records = await one.agent.session.ports.journal.load()
         assert not any(isinstance(placed.record, InFlight) for placed in records.records)
         assert one.agent.background.running == (work,)
         await one.agent.close()

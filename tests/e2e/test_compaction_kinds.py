@@ -202,7 +202,7 @@ def test_a_summary_made_ahead_of_time_is_used_at_the_trigger() -> None:
         assert "8. Current work: file 7" in desk.texts[0] and "ahead of time" in desk.texts[0]
         assert "Over the warning." in desk.texts[0] or "Over the warning." in desk.texts
         assert desk.session.view.state.held is None
-        reopened = await memory_session(journal=desk.session.world.journal)
+        reopened = await memory_session(journal=desk.session.ports.journal)
         assert reopened.view == desk.session.view
 
     run(body)
@@ -213,7 +213,7 @@ def test_a_held_summary_survives_a_restart() -> None:
         desk = await Desk.open()
         await warned(desk)
         parts = SessionOptions(settings=desk.session.settings, sink=desk.sink, clock=FixedClock())
-        desk.session = await memory_session(journal=desk.session.world.journal, parts=parts)
+        desk.session = await memory_session(journal=desk.session.ports.journal, parts=parts)
         assert isinstance(await compact(desk.session, trigger="auto"), CompactionSuccess)
         assert desk.of(HeldSummaryUsed)
 
@@ -312,7 +312,7 @@ def test_a_request_that_comes_early_is_put_off_once() -> None:
         answer = await called(desk, {"focus": "the parser"})
         assert answer.startswith("Not yet: only ") and "If you call this again, it will be done" in answer
         assert not desk.of(CompactionDone)
-        reopened = await memory_session(journal=desk.session.world.journal)
+        reopened = await memory_session(journal=desk.session.ports.journal)
         assert reopened.view.state.requested == desk.session.view.state.requested, "it is in the fold"
         assert await called(desk, {"focus": "the parser"}) == ACCEPTED
         [done] = desk.of(CompactionDone)
@@ -455,7 +455,7 @@ def test_every_fault_inside_a_compaction_ends(first: Fault) -> None:
                 assert any("The prompt." in text for text in desk.texts), (second, third)
                 assert not check_anthropic(to_request(desk.session.view, desk.session.facts()).body)
                 ended["compacted"] += len(desk.of(CompactionDone))
-                reopened = await memory_session(journal=desk.session.world.journal)
+                reopened = await memory_session(journal=desk.session.ports.journal)
                 assert reopened.view == desk.session.view
         assert ended["answered"] > 20 and ended["compacted"] > 20, ended
 

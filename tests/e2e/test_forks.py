@@ -209,7 +209,7 @@ def test_the_next_request_of_the_conversation_knows_nothing_of_it(tmp_path: Path
             await it.turn("done")
             mains = [one for one in it.requests() if b"bring the notes" not in one]
             assert mains and len(mains) < len(it.requests())
-            loaded = await it.session.world.journal.load(whole=True)
+            loaded = await it.session.ports.journal.load(whole=True)
             [spent, *_] = read(placed.record for placed in loaded.records)
             assert (spent.job, spent.turns, spent.ended) == ("notes", 1, "")
             assert spent.usage.cache_read_input_tokens > 1_000 and spent.usd
@@ -312,7 +312,7 @@ def test_code_makes_good_what_a_model_fails(
             assert fell.reason.startswith(reason) and updated.engine == "offline"
             assert "make step1" in it.path.read_text() and CURSOR in it.session.view.state.cursors
             assert it.events(ForkEnded)[0].turns == calls
-            loaded = await it.session.world.journal.load(whole=True)
+            loaded = await it.session.ports.journal.load(whole=True)
             assert [one.ended for one in read(p.record for p in loaded.records)] == ([reason] if calls else [])
             it.upstream.script.clear()
             await it.turn()  # back-off: code alone

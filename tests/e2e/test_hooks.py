@@ -109,7 +109,7 @@ def test_a_blocked_compaction_is_abandoned_and_told() -> None:
         assert events(sink, CompactionBlocked) == [CompactionBlocked("auto", "mine")]
         with pytest.raises(ModelGaveUp, match=r"prompt_too_long.*not now"):
             await run_turn(session, "go on", ChaosModel(model, ["too_long"]))
-        loaded = await session.world.journal.load(whole=True)
+        loaded = await session.ports.journal.load(whole=True)
         assert not [p for p in loaded.records if isinstance(p.record, CompactionFailed | Compacted)]
         assert session.view.state.breaker.failures == 0
 

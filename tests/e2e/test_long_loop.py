@@ -127,7 +127,7 @@ class Loop:
         self.results = [Message.of("user", blocks)] if blocks else []
 
     async def reopen(self) -> None:
-        self.session = await memory_session(journal=self.session.world.journal, parts=self.parts())
+        self.session = await memory_session(journal=self.session.ports.journal, parts=self.parts())
 
     @property
     def closings(self) -> int:

@@ -289,7 +289,7 @@ def test_an_observer_that_can_not_be_noted_stops_no_call(tmp_path: Path, monkeyp
         monkeypatch.setattr(LiveSession, "record", full)
         await made.agent.say("Remove it.")
         assert not (tmp_path / "project" / "a.txt").exists() and failed
-        loaded = await made.agent.session.world.journal.load(whole=True)
+        loaded = await made.agent.session.ports.journal.load(whole=True)
         noted = [p.record.kind for p in loaded.records if isinstance(p.record, Noted)]
         assert noted.count(OBSERVER_FAILED) == 1, "around the call's end"
         await made.agent.close()

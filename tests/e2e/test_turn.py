@@ -84,7 +84,7 @@ class Desk:
         return [event for event in self.sink.events if isinstance(event, kinds)]
 
     async def records(self, *kinds: type) -> list[Any]:
-        loaded = await self.session.world.journal.load(whole=True)
+        loaded = await self.session.ports.journal.load(whole=True)
         return [placed.record for placed in loaded.records if isinstance(placed.record, kinds)]
 
     async def messages(self) -> list[Message]:

@@ -125,7 +125,7 @@ async def hashed(recording: Recording, variant: str, window: int, keep: Path | N
     if asked:
         drive.session.services = replace(drive.session.services, helpers=JobModels(notes=(model,)))
     await drive.run()
-    loaded = await drive.session.world.journal.load(whole=True)
+    loaded = await drive.session.ports.journal.load(whole=True)
     for number, placed in enumerate(loaded.records):
         streams["journal"].take(encode_line(number, (placed.record,)))
     return {name: stream.row() for name, stream in streams.items() if stream.count}

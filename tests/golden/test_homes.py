@@ -82,9 +82,9 @@ async def told(home: Path, journal: Path) -> dict[str, Any]:
         requests = {protocol: to_request(view, facts, protocol=protocol) for protocol in ("anthropic", "openai")}
         assert not check_anthropic(requests["anthropic"].body, model_rules=SHAPE)
         assert not check_openai(requests["openai"].body)
-        loaded = await session.world.journal.load(whole=True)
+        loaded = await session.ports.journal.load(whole=True)
         originals = [
-            (one.tool_use_id, len(await session.world.blobs.get(one.blob)))
+            (one.tool_use_id, len(await session.ports.blobs.get(one.blob)))
             for placed in loaded.records
             if isinstance(placed.record, Offloaded)
             for one in placed.record.stored

@@ -196,7 +196,7 @@ class CompactionMachine(SessionMachine):
         before = self.world.session.view.copy()
         journal = self.world.journal
         self.world.journal = dying = _Dying(journal, survives)  # type: ignore[assignment]
-        self.session().world = self.world.ports(dying)
+        self.session().ports = self.world.ports(dying)
         try:
             looped(compact(self.session(), trigger="manual"))
         except (Lost, CompactionRefused):

@@ -111,7 +111,7 @@ class SessionMachine(RuleBasedStateMachine):
     def crash(self, step: plans.Answer, survives: int) -> None:
         """The process dies within a turn: what was acknowledged is there, nothing else is."""
         self.world.journal, journal = _Dying(self.world.journal, survives), self.world.journal
-        self.world.session.world = self.world.ports(self.world.journal)
+        self.world.session.ports = self.world.ports(self.world.journal)
         count = len(self.world.records)
         try:
             self.world.play(step)

@@ -44,4 +44,4 @@ async def _holds(recording: Recording) -> None:
         assert size_tokens(session.view, BASE) == history.tokens
     assert session.view.state.calibration.overhead_tokens is None
     assert not check_anthropic(to_request(session.view, session.facts(), model="m").body, model_rules=RULES)
-    assert (await LiveSession.load(session.world)).view == session.view
+    assert (await LiveSession.load(session.ports)).view == session.view

@@ -79,7 +79,7 @@ def kept(home: Path, files: list[Path]) -> list[Kept]:
         for number, (path, data, recording, many) in enumerate(found):
             session = await create_session(home, project="/p", session=f"s{number}", parts=PARTS)
             await import_recording(session, recording, data, file=path.name, is_whole=many == 1)
-            loaded = await session.world.journal.load(whole=True)
+            loaded = await session.ports.journal.load(whole=True)
             messages = tuple(p.record for p in loaded.records if isinstance(p.record, Message))
             for _ in range(2):
                 if not isinstance(await compact(session, trigger="manual"), CompactionSuccess):
@@ -126,7 +126,7 @@ def test_the_engine_recalls_from_a_compacted_session(kept: list[Kept], home: Pat
             session = await open_session(home, one.name, read_only=True, parts=PARTS)
             for message in random.Random(2).sample(one.messages, min(5, len(one.messages))):
                 assert (await original(session, message.id)).raw == tuple(bytes(raw) for raw in message.content)
-            await session.world.journal.close()
+            await session.ports.journal.close()
 
     anyio.run(body)
 

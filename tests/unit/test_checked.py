@@ -284,7 +284,7 @@ def test_what_was_written_unchecked_is_no_trap(raw: bytes, tmp_path: Path) -> No
         session = await create_session(tmp_path, project=tmp_path, session="s")
         await session.append("hello")
         old = Message(id=MessageId("a1"), role="assistant", content=(msgspec.Raw(raw),), origin="model", at=1.0)
-        await session.world.journal.append((old,))
+        await session.ports.journal.append((old,))
         await session.close()
         again = await open_session(tmp_path, "s")
         await again.append("and now?")
@@ -373,7 +373,7 @@ def test_what_is_applied_is_what_is_read_back() -> None:
         session = await begun(await memory_session(journal=journal))
         await session.record(Titled(tags=["a", "b"]))  # type: ignore[arg-type]
         assert session.view.state.title.tags == ("a", "b")
-        again = await LiveSession.load(session.world)
+        again = await LiveSession.load(session.ports)
         assert again.view == session.view
 
     anyio.run(main)

@@ -124,7 +124,7 @@ def test_a_model_saves_what_the_user_said(tmp_path: Path) -> None:
         assert it.session.view.state.cursors[NAME].message == it.session.view.items[-1].message.id
         [done] = it.events(MemoriesExtracted)
         assert (done.engine, done.written, done.proposed) == ("scripted", 1, 0) and done.tokens > 0
-        placed = (await it.session.world.journal.load(whole=True)).records
+        placed = (await it.session.ports.journal.load(whole=True)).records
         [spent] = [one for one in read(p.record for p in placed) if one.job == "extractor"]
         assert spent.turns == 1
         (await it.store.undo(None, where.stamp))

@@ -97,7 +97,7 @@ PREFIXES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 async def records(session: Session) -> list[Any]:
-    return [placed.record for placed in (await session.world.journal.load(whole=True)).records]
+    return [placed.record for placed in (await session.ports.journal.load(whole=True)).records]
 
 
 async def refused(do: Awaitable[Any], words: str) -> PerdureError:

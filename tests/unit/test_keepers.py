@@ -250,7 +250,7 @@ def test_what_keepers_gave_outlives_a_disk_that_takes_nothing(monkeypatch: pytes
         assert await keepers.drain(session)
         monkeypatch.setattr(LiveSession, "record", record)
         await run_turn(session, "and on", model, keepers)
-        loaded = await session.world.journal.load(whole=True)
+        loaded = await session.ports.journal.load(whole=True)
         assert [p.record.kind for p in loaded.records if isinstance(p.record, Noted)] == ["given"]
         await keepers.close(session)
 
@@ -267,7 +267,7 @@ def test_one_record_that_is_refused_takes_no_other_along() -> None:
         keepers = Keepers(TaskJobs(), [Giving(bad, "a"), Giving(Noted(kind="good", data={}), "b")])
         await run_turn(session, "hi", model, keepers)
         assert await keepers.drain(session)
-        loaded = await session.world.journal.load(whole=True)
+        loaded = await session.ports.journal.load(whole=True)
         assert [p.record.kind for p in loaded.records if isinstance(p.record, Noted)] == ["good"]
         assert [e.keeper for e in sink.events if isinstance(e, KeeperFailed)] == ["collect"]
         await keepers.close(session)
@@ -294,7 +294,7 @@ def test_a_full_disk_loses_no_record_that_stands_beside_a_refused_one(monkeypatc
         assert await keepers.drain(session)
         monkeypatch.setattr(LiveSession, "record", record)
         assert await keepers.drain(session)
-        loaded = await session.world.journal.load(whole=True)
+        loaded = await session.ports.journal.load(whole=True)
         assert [p.record.kind for p in loaded.records if isinstance(p.record, Noted)] == ["good"]
         await keepers.close(session)
 

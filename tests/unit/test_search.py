@@ -30,7 +30,7 @@ def say(home: Path, session: str, *texts: str, project: str = "/p", at: float = 
         )
         for text in texts:
             await opened.append(Message.of("user", text, at=at))
-        await opened.world.journal.close()
+        await opened.ports.journal.close()
 
     anyio.run(body)
 
@@ -199,7 +199,7 @@ def test_what_the_recall_tool_gave_back_comes_last(archive: StoreArchive) -> Non
         await session.append(Message.of("assistant", [use], at=2.0))
         echo = {"type": "tool_result", "tool_use_id": "r", "content": "needle needle"}
         await session.append(Message.of("user", [echo], at=3.0))
-        await session.world.journal.close()
+        await session.ports.journal.close()
 
     anyio.run(body)
     assert [hit.role for hit in find(archive, "needle").hits] == ["user", "tool"]
@@ -236,7 +236,7 @@ def test_the_tool_answers_in_text(tmp_path: Path) -> None:
         for wrong in mistakes:
             assert (await run(session, wrong)).startswith("recall failed: "), wrong
         assert "Nothing that was said fits" in await run(session, {"query": "zebra"})
-        await session.world.journal.close()
+        await session.ports.journal.close()
 
     anyio.run(body)
 

@@ -450,7 +450,7 @@ def test_a_running_update(tmp_path: Path, age: float, is_awaited: bool) -> None:
         await filled(session, keepers)
         [notes] = session.services.keepers
         assert isinstance(notes, SessionNotes)
-        notes._began, notes._done = session.world.clock.now() - age, anyio.Event()
+        notes._began, notes._done = session.ports.clock.now() - age, anyio.Event()
         outcomes: list[Any] = []
 
         async def compacts() -> None:

@@ -51,12 +51,12 @@ class Subagents:
         kind = self.scopes.get(scope)
         if kind is None:
             raise ToolRefused(f"there is no kind of agent {scope!r}: {', '.join(self.scopes)}")
-        identity = resume or self.session.world.ids.new("agent")
+        identity = resume or self.session.ports.ids.new("agent")
         if resume is not None and not any(w.id == resume and w.kind == "agent" for w in self.background.works):
             raise ToolRefused(f"no agent has the id {resume[:80]!r}")
         if identity in self._busy:
             raise ToolRefused(f"{identity} is at work: wait for it (BashOutput), or stop it (KillShell)")
-        began = self.session.world.clock.now()
+        began = self.session.ports.clock.now()
         work = InFlight(id=identity, kind="agent", what=what[:_WHAT_CHARS], where=self.where(identity), began=began)
         self._busy.add(identity)
         if behind:
@@ -139,7 +139,7 @@ class BackgroundTasks:
     ) -> InFlight:
         """Start a command that somebody let run, and record it; one that can't be recorded is stopped again."""
         self._admit()
-        ids, clock = self._session.world.ids, self._session.world.clock
+        ids, clock = self._session.ports.ids, self._session.ports.clock
         identity = ids.new("command")
         running = await self._shell.start(identity, command, cwd=cwd, let=let, hidden=hidden, outlives=True)
         label = what or " ".join(command.split())
@@ -200,12 +200,12 @@ class BackgroundTasks:
         known = next((work for work in self.works if work.id == identity), None)
         if known is None or known.state != "running":
             return
-        now = self._session.world.clock.now()
+        now = self._session.ports.clock.now()
         ended = replace(known, state=state, ended=now, result=result[:RESULT_CHARS], code=code)
         self._waiting[identity] = ended
         if (event := self._ended.get(identity)) is not None:
             event.set()
-        self._session.world.sink.emit(BackgroundChanged(identity, ended.kind, ended.state, code))
+        self._session.ports.sink.emit(BackgroundChanged(identity, ended.kind, ended.state, code))
         if self._on_progress is not None:
             self._on_progress(BackgroundEnded(ended))
 
@@ -216,7 +216,7 @@ class BackgroundTasks:
             if self._waiting.get(work.id) == work:
                 del self._waiting[work.id]
             if work.state == "running":
-                self._session.world.sink.emit(BackgroundChanged(work.id, work.kind, work.state, None))
+                self._session.ports.sink.emit(BackgroundChanged(work.id, work.kind, work.state, None))
 
     async def announce_ended(self) -> None:
         """Say what ended, for the model, and record it. Only the session's owner calls this, between turns."""

@@ -94,7 +94,7 @@ class ToolRunner:
     async def _one(self, batch: ToolBatch, use: ToolInvocation) -> None:
         if batch.is_stopped:
             return
-        clock, sink = self.context.session.world.clock, self.context.session.world.sink
+        clock, sink = self.context.session.ports.clock, self.context.session.ports.sink
         began, how = clock.now(), "interrupted"
         outcome: ToolOutcome | None = None
         try:
@@ -196,7 +196,7 @@ class ToolRunner:
         return None
 
     def _decided(self, use: ToolInvocation, decision: str, by: str) -> None:
-        self.context.session.world.sink.emit(PermissionDecided(use.name, use.id, decision, by))
+        self.context.session.ports.sink.emit(PermissionDecided(use.name, use.id, decision, by))
 
 
 def answer_unanswered(open_calls: Iterator[str] | Sequence[str], text: str) -> Message | None:

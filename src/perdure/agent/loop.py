@@ -289,7 +289,7 @@ class AgentLoop:
             return ()
         message = Message.of("user", prompt) if isinstance(prompt, str) else prompt
         if not message.id:
-            message = msgspec.structs.replace(message, id=MessageId(self.session.world.ids.new("message")))
+            message = msgspec.structs.replace(message, id=MessageId(self.session.ports.ids.new("message")))
         self.context.prompt = self.options.prompt or message.id
         return (message,)
 

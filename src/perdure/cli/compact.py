@@ -136,7 +136,7 @@ def compact(
                     text = _edited(looked.plan.record)
                 return await _commit(session, focus, part, text, is_json=json)
             finally:
-                await session.world.journal.close()
+                await session.ports.journal.close()
 
     code = anyio.run(body)
     for event in sink.events:
@@ -260,7 +260,7 @@ def uncompact(session: SessionName, *, sets: Sets = None, json: Json = False) ->
                 "messages": len(one.view.items),
             }
         finally:
-            await one.world.journal.close()
+            await one.ports.journal.close()
 
     done = anyio.run(body)
     if json:
@@ -316,7 +316,7 @@ def pin(
                 done["removed"] = {"id": gone.id, "text": gone.text}
             return done | pins_of(one)
         finally:
-            await (one.world.journal.close() if is_list else one.close())
+            await (one.ports.journal.close() if is_list else one.close())
 
     done = anyio.run(body)
     if json:

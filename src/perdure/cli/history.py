@@ -88,7 +88,7 @@ def recall(
         try:
             return await find_original(one, wanted)
         finally:
-            await one.world.journal.close()
+            await one.ports.journal.close()
 
     shown = anyio.run(body)
     if json:
@@ -281,7 +281,7 @@ async def _rewound(
     parts = Parts(settings=config.settings)
     session = await open_session(config.home, directory, read_only=is_dry, parts=parts)
     try:
-        project = (await session.world.journal.load()).header.project
+        project = (await session.ports.journal.load()).header.project
         files = None
         if what != "conversation":
             if project is None or not await anyio.to_thread.run_sync(os.path.isdir, project):
@@ -295,7 +295,7 @@ async def _rewound(
             if files is not None:
                 files.close()
     finally:
-        await (session.world.journal.close() if is_dry else session.close())
+        await (session.ports.journal.close() if is_dry else session.close())
 
 
 def rewind_files(config: Config, *, message: str, resume: str | None, prompt: str | None) -> int:

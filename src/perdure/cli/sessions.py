@@ -231,7 +231,7 @@ def _changed(reference: str, change: Callable[[LiveSession], Awaitable[dict[str,
         session = await open_session(config.home, located(reference), parts=Parts(settings=config.settings))
         try:
             done = await change(session)
-            return {"session": (await session.world.journal.load()).header.session, **done}
+            return {"session": (await session.ports.journal.load()).header.session, **done}
         finally:
             await session.close()
 
@@ -261,7 +261,7 @@ def fork(
         try:
             if told is not None:
                 await forked.record(Titled(title=told))
-            header = (await forked.world.journal.load()).header
+            header = (await forked.ports.journal.load()).header
             return {
                 "session": header.session,
                 "forked_from": header.forked_from,

@@ -101,7 +101,7 @@ async def _import(
     except BaseException:
         # Half an import is no session; the file is still there to begin again with.
         with contextlib.suppress(PerdureError, OSError):
-            await opened.world.journal.close()
+            await opened.ports.journal.close()
         with contextlib.suppress(PerdureError, OSError):
             SessionStore(config.home).delete(session)
         raise
@@ -165,7 +165,7 @@ async def _again(
 async def _synced(session: LiveSession) -> None:
     from perdure.adapters.journal import FileJournal
 
-    journal = session.world.journal
+    journal = session.ports.journal
     if isinstance(journal, FileJournal):
         await journal.sync()
     await session.close()

@@ -281,14 +281,14 @@ async def record_model(session: LiveSession, about: ModelInfo) -> None:
     learned = Calibrated(model=about.id, ratio=ratio, window_tokens=window, output_tokens=output)
     await session.record(learned)
     if window:
-        session.world.sink.emit(WindowLearned(about.id, window, limits.window, "the model states it"))
+        session.ports.sink.emit(WindowLearned(about.id, window, limits.window, "the model states it"))
 
 
 async def call(
     session: LiveSession, model: Model, asked: ModelCall, on_delta: OnDelta | None = None
 ) -> Reply | ModelError:
     """Ask once. What the model says comes back, or the error it ended with; an interruption keeps whole blocks."""
-    about, clock, sink = model.about, session.world.clock, session.world.sink
+    about, clock, sink = model.about, session.ports.clock, session.ports.sink
     began, partial = clock.now(), PartialReply()
     try:
         reply = await _streamed(model, asked.request, partial, on_delta)
@@ -345,7 +345,7 @@ def _cut_by_server(session: LiveSession, about: ModelInfo, asked: ModelCall, rep
     if window is None or reply.usage is None:
         return None
     reported = reply.usage.prompt_tokens
-    session.world.sink.emit(PromptCutByServer(about.id, asked.tokens, reported, window))
+    session.ports.sink.emit(PromptCutByServer(about.id, asked.tokens, reported, window))
     detail = f"{asked.tokens:,} tokens were sent and {reported:,} read: raise the server's context length"
     return PromptTruncated(detail, tokens=asked.tokens, maximum=window)
 
@@ -360,7 +360,7 @@ async def _keep(session: LiveSession, about: ModelInfo, partial: PartialReply) -
         data = {"response": partial.response, "blocks": dropped, "reason": INTERRUPTED}
         await session.record(Noted(kind="answer_dropped", data=data))
     if partial.begun:
-        session.world.sink.emit(AnswerInterrupted(about.id, partial.response, len(kept), dropped))
+        session.ports.sink.emit(AnswerInterrupted(about.id, partial.response, len(kept), dropped))
 
 
 def _message(
@@ -395,11 +395,11 @@ async def apply(
     session: LiveSession, about: ModelInfo, remedy: Remedy, request: ModelRequest, source: str, *, shrink: Shrinking
 ) -> str | None:
     """Do what the ladder says. Returns why it changed nothing; None when it is worth asking again."""
-    sink = session.world.sink
+    sink = session.ports.sink
     if isinstance(remedy, Retry):
         if remedy.seconds:
             sink.emit(RetryWaited(about.id, remedy.reason, remedy.seconds))
-            await session.world.clock.sleep(remedy.seconds)
+            await session.ports.clock.sleep(remedy.seconds)
         return None
     match remedy:
         case Correct():
@@ -444,4 +444,4 @@ async def _learn(session: LiveSession, about: ModelInfo, error: PromptTooLong | 
     learned = correction(session.view, session.facts(), error, about.id)
     await session.record(learned)
     if learned.window_tokens:
-        session.world.sink.emit(WindowLearned(about.id, learned.window_tokens, before, error.reason))
+        session.ports.sink.emit(WindowLearned(about.id, learned.window_tokens, before, error.reason))

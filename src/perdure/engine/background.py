@@ -87,20 +87,20 @@ class Keepers:
         try:
             return keeper.is_due(session.view, facts)
         except Exception as e:  # the boundary to keepers: they never fail a turn (TURN-12)
-            session.world.sink.emit(KeeperFailed(keeper.name, type(e).__name__, 0.0))
+            session.ports.sink.emit(KeeperFailed(keeper.name, type(e).__name__, 0.0))
             return False
 
     def _on(self, session: LiveSession, name: str, event: KeeperEvent) -> None:
         self._states[name], action = step(self._states[name], event)
         if action == "wait":
-            session.world.sink.emit(KeeperDeferred(name))
+            session.ports.sink.emit(KeeperDeferred(name))
         elif action == "start":
-            session.world.sink.emit(KeeperStarted(name))
+            session.ports.sink.emit(KeeperStarted(name))
             self._jobs.start(name, self._work(session, self._keepers[name]))
 
     def _work(self, session: LiveSession, keeper: Keeper) -> Callable[[], Awaitable[None]]:
         view, facts = session.view.copy(), session.facts()
-        clock, sink, by = session.world.clock, session.world.sink, self._asked[keeper.name]
+        clock, sink, by = session.ports.clock, session.ports.sink, self._asked[keeper.name]
 
         async def work() -> None:
             began = clock.now()
@@ -128,13 +128,13 @@ class Keepers:
             try:
                 await session.record(*batch)
             except JournalError as e:
-                session.world.sink.emit(KeeperFailed("collect", type(e).__name__, 0.0))
+                session.ports.sink.emit(KeeperFailed("collect", type(e).__name__, 0.0))
                 return
             except PerdureError as e:
                 if len(batch) > 1:
                     most = 1  # one of them can't be recorded: each by itself
                     continue
-                session.world.sink.emit(KeeperFailed("collect", type(e).__name__, 0.0))
+                session.ports.sink.emit(KeeperFailed("collect", type(e).__name__, 0.0))
             self._records = self._records[len(batch) :]
 
     async def drain(self, session: LiveSession, seconds: float | None = None) -> bool:

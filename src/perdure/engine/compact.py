@@ -115,7 +115,7 @@ async def _tracked_scene(session: LiveSession, plan: CompactionPlan, facts: Fact
 
 async def _files(session: LiveSession, scene: RestoreScene, failed: dict[str, str]) -> dict[str, CurrentFile] | None:
     """The files that restorers want, as they are now; None where there is no disk to ask."""
-    files = session.world.files
+    files = session.ports.files
     if files is None:
         return None
     wanted: dict[str, None] = {}
@@ -130,12 +130,12 @@ async def _files(session: LiveSession, scene: RestoreScene, failed: dict[str, st
         failed["disk"] = f"{type(e).__name__}: {e}"
         return None
     for file in found:
-        session.world.sink.emit(FileReadBack(file.text is not None, file.why))
+        session.ports.sink.emit(FileReadBack(file.text is not None, file.why))
     return {file.path: file for file in found}
 
 
 def _tell(session: LiveSession, failed: dict[str, str], boundary: Compacted) -> None:
-    emit = session.world.sink.emit
+    emit = session.ports.sink.emit
     for name, reason in failed.items():
         emit(RestoreFailed(name, reason.split(":")[0]))
     for kind, (entries, tokens, left_out) in restored_counts(boundary.restored).items():
@@ -235,7 +235,7 @@ async def _hooked(session: LiveSession, wish: CompactionRequest) -> CompactionPr
     """The proposal that the hooks agree with. One that they supply and that fails the test isn't the last word."""
     hooked = await run_pre_hooks(session, wish.trigger, wish.focus)
     if hooked.blocked is not None:
-        session.world.sink.emit(CompactionBlocked(wish.trigger, hooked.blocked.split(":")[0]))
+        session.ports.sink.emit(CompactionBlocked(wish.trigger, hooked.blocked.split(":")[0]))
         return CompactionVeto(f"blocked: {hooked.blocked}")
     if wish.record is None and hooked.summary is not None:
         found = await proposal(session, replace(wish, record=hooked.summary))
@@ -246,7 +246,7 @@ async def _hooked(session: LiveSession, wish: CompactionRequest) -> CompactionPr
 
 async def proposal(session: LiveSession, wish: CompactionRequest) -> CompactionProposal | CompactionFailure:
     """What `compact` would commit now. Changes nothing."""
-    view, emit = session.view, session.world.sink.emit
+    view, emit = session.view, session.ports.sink.emit
     asked = wish.focus if wish.instructions is None else wish.instructions
     wanted = "\n\n".join(part for part in (compact_instructions_shown(view), asked) if part)
     span = span_of(view, wish.part) if wish.part is not None else None
@@ -272,10 +272,10 @@ async def _boundary_or_refusal(
     """
     for _ in range(_LOOKS):
         seen = session.changes
-        judge = partial(_checked_boundary, plan, facts, wish, session.world.ids.new("boundary"))
+        judge = partial(_checked_boundary, plan, facts, wish, session.ports.ids.new("boundary"))
         clean, families, bare, why = await run_aside_of(session.view, judge)
         if families:
-            session.world.sink.emit(SecretsRedacted("summary", tuple(sorted(set(families))), len(families)))
+            session.ports.sink.emit(SecretsRedacted("summary", tuple(sorted(set(families))), len(families)))
         if why is not None:
             return why
         boundary = await with_restored(session, clean, facts, bare)
@@ -297,7 +297,7 @@ def _checked_boundary(
 
 
 async def _committed(session: LiveSession, found: CompactionProposal) -> CompactionSuccess:
-    boundary, emit, held = found.boundary, session.world.sink.emit, session.view.state.held
+    boundary, emit, held = found.boundary, session.ports.sink.emit, session.view.state.held
     rewritten = _rewritten_tokens(session.view, boundary)
     boundary = await session.commit_boundary(boundary)
     emit(_done(boundary))
@@ -391,7 +391,7 @@ async def preview(
     part: Chosen | None = None,
 ) -> CompactionPreview | CompactionFailure:
     """What `compact` would do now. Changes nothing, records nothing, tells nobody."""
-    quiet = replace(session, world=replace(session.world, sink=_SilentSink()))
+    quiet = replace(session, ports=replace(session.ports, sink=_SilentSink()))
     found = await proposal(quiet, CompactionRequest(trigger=trigger, record=record, focus=focus, part=part))
     return _preview(session.view, found) if isinstance(found, CompactionProposal) else found
 

@@ -206,7 +206,7 @@ class ConsolidationKeeper:
         return True
 
     async def keep(self, view: ContextView, facts: Facts) -> Sequence[Record]:
-        settings, clock, store = facts.settings, self.session.world.clock, self.memory.store
+        settings, clock, store = facts.settings, self.session.ports.clock, self.memory.store
         seconds = settings.memory_consolidate_hours * HOUR_SECONDS
         wanted = settings.memory_consolidate_sessions
         if not await store.is_due(self.session.id, clock.now(), seconds=seconds, sessions=wanted):

@@ -263,7 +263,7 @@ class ExtractionKeeper:
 
     def _skipped(self, reason: str) -> None:
         if reason != self._said:
-            self.session.world.sink.emit(ExtractionSkipped(reason))
+            self.session.ports.sink.emit(ExtractionSkipped(reason))
         self._said = reason
 
     def _chain(self) -> tuple[Model, ...]:
@@ -298,7 +298,7 @@ class ExtractionKeeper:
 
     @property
     def _now(self) -> float:
-        return self.session.world.clock.now()
+        return self.session.ports.clock.now()
 
     @property
     def _tokens(self) -> int:
@@ -307,7 +307,7 @@ class ExtractionKeeper:
     def _tell(self, tally: ExtractionCounts) -> None:
         fork = self.fork
         usage = fork.usage if fork else Usage()
-        self.session.world.sink.emit(
+        self.session.ports.sink.emit(
             MemoriesExtracted(
                 fork.about.id if fork and not fork.reason else OFFLINE,
                 tally.written,
@@ -336,7 +336,7 @@ class ExtractionKeeper:
         if (spent := fork.spending(self._now)) is not None:
             self._unrecorded.append(spending_record(spent))
         if fork.reason and not (changes and fork.reason.startswith("turns:")):
-            self.session.world.sink.emit(ExtractionFellBack(fork.about.id, fork.reason))
+            self.session.ports.sink.emit(ExtractionFellBack(fork.about.id, fork.reason))
             return None
         who = voices(view, fork.upto)
         message = words[-1].message if words else ""

@@ -67,10 +67,10 @@ async def import_recording(
     is what an earlier import of the same log left in the session: only what came after it is added. The same log, `at`
     and header give the same journal to the byte, so that a damaged line can be had again (`engine.reimporting`).
     """
-    at = session.world.clock.now() if at is None else at
+    at = session.ports.clock.now() if at is None else at
     if session.settings.redact_at_ingest:
-        data = redact_log(data, session.world.secret_key)
-    (blob,) = await session.world.blobs.put((data,))
+        data = redact_log(data, session.ports.secret_key)
+    (blob,) = await session.ports.blobs.put((data,))
     # Its thinking stays where its own system kept it; what no longer holds goes with the first request of ours.
     with session.taken_for(dataclasses.replace(session.model, thinking_is_bound=False)):
         said = await _import_messages(session, recording, at, known)
@@ -186,18 +186,18 @@ class ImportedLines:
 
 
 async def lines_again(
-    world: SessionPorts, journal: Journal, header: Header, settings: Settings, source: ImportSource
+    ports: SessionPorts, journal: Journal, header: Header, settings: Settings, source: ImportSource
 ) -> ImportedLines | None:
     """What the import of a source wrote; None when the source can't be read any more.
 
-    `journal` is an empty one in memory that counts offsets as a file does, `world` has the blobs of the session.
+    `journal` is an empty one in memory that counts offsets as a file does, `ports` has the blobs of the session.
     """
     try:
-        data = await world.blobs.get(source.blob)
+        data = await ports.blobs.get(source.blob)
         found = [one for one in read_recordings(data, source.file) if one.session == source.session and one.messages]
         if not found:
             return None
-        session = await LiveSession.load(replace(world, journal=journal, calibrations=None), settings)
+        session = await LiveSession.load(replace(ports, journal=journal, calibrations=None), settings)
         await import_recording(
             session, found[0], data, file=source.file, is_whole=source.is_whole, at=source.at or header.created
         )

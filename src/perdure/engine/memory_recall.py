@@ -67,15 +67,15 @@ class MemoryRecall:
         self._asked = said.message.id
         if await self._memories.is_empty():
             return ()
-        began = session.world.clock.now()
+        began = session.ports.clock.now()
         wanted = self._wanted(session, began)
         chosen, engine, scanned = await self._chosen(session, wanted)
         texts = await self._texts(session, chosen, began)
         if texts:
             await self._memories.used(tuple(card.file for card in chosen))
         tokens = sum(map(base_tokens, texts))
-        spent = session.world.clock.now() - began
-        session.world.sink.emit(MemoriesRecalled(engine, scanned, len(texts), tokens, spent))
+        spent = session.ports.clock.now() - began
+        session.ports.sink.emit(MemoriesRecalled(engine, scanned, len(texts), tokens, spent))
         if not texts:
             return ()
         return (_reminder("\n\n".join((prompts.source("memory_recalled"), *texts)), NAME, "Memories"),)
@@ -130,7 +130,7 @@ class MemoryRecall:
                 reason = "unreadable"
             else:
                 reason = said.reason
-        session.world.sink.emit(MemorySelectionFailed(reason, len(cards)))
+        session.ports.sink.emit(MemorySelectionFailed(reason, len(cards)))
         return None
 
     async def _sources(self, session: LiveSession) -> Mapping[str, str]:
@@ -194,7 +194,7 @@ class MemoryIndexReminder:
         return index_told(map(restored, notes), self._put_back)
 
     def _said(self, why: str, told: str, **filled: str) -> Message:
-        self._session.world.sink.emit(MemoryIndexShown(why, told.count("\n") + 1, base_tokens(told)))
+        self._session.ports.sink.emit(MemoryIndexShown(why, told.count("\n") + 1, base_tokens(told)))
         name = "memory_index" if why == "start" else "memory_index_changed"
         return _reminder(prompts.render(name, **filled), INDEX_NAME, "Memory index")
 

@@ -71,7 +71,7 @@ async def ask_job(session: LiveSession, models: JobModels, job: Job, asking: Ask
             return said
         last = said
         if models_left:
-            session.world.sink.emit(ModelFellBack(job, models_left[0].about.id, said.reason))
+            session.ports.sink.emit(ModelFellBack(job, models_left[0].about.id, said.reason))
     return last
 
 
@@ -89,12 +89,12 @@ async def _ask_one(session: LiveSession, model: Model, job: Job, asking: Asking)
         match action:
             case Retry():
                 if action.seconds:
-                    session.world.sink.emit(RetryWaited(model.about.id, action.reason, action.seconds))
-                    await session.world.clock.sleep(action.seconds)
+                    session.ports.sink.emit(RetryWaited(model.about.id, action.reason, action.seconds))
+                    await session.ports.clock.sleep(action.seconds)
             case DeliverAnswer():
                 return said
             case GiveUp() if action.tried:
-                session.world.sink.emit(LadderGaveUp(model.about.id, action.last.reason, action.tried))
+                session.ports.sink.emit(LadderGaveUp(model.about.id, action.last.reason, action.tried))
                 return ModelGaveUp(action.last, action.tried)
             case _:
                 assert isinstance(said, ModelError)

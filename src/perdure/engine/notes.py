@@ -236,7 +236,7 @@ class SessionNotes:
 
     def _skipped(self, reason: str) -> None:
         if reason != self._said:
-            self._session.world.sink.emit(NotesSkipped(reason))
+            self._session.ports.sink.emit(NotesSkipped(reason))
         self._said = reason
 
     # --- how --------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class SessionNotes:
             self.pace, _ = pacing.step(pace, pacing.UpdatePutOff(), limits)
             self._skipped("compacting")
             return ()
-        clock, emit = self._session.world.clock, self._session.world.sink.emit
+        clock, emit = self._session.ports.clock, self._session.ports.sink.emit
         self._began, self._done, self._said, self.fork = clock.now(), anyio.Event(), "", None
         models = self._models()
         emit(NotesStarted(models[0].about.id if models else OFFLINE))
@@ -267,7 +267,7 @@ class SessionNotes:
 
     def _over(self, is_changed: bool | None, limits: UpdateTriggers) -> None:
         """An update ended; None when it failed."""
-        at = self._session.world.clock.now()
+        at = self._session.ports.clock.now()
         tokens = self.fork.usage.total_tokens if self.fork else 0
         event: pacing.Event = pacing.UpdateFailed(at=at, tokens=tokens)
         if is_changed is not None:
@@ -299,7 +299,7 @@ class SessionNotes:
         form = (await self.found()).form
         fork, written = await update_notes_by_model(self._session, (view, facts), models, self.file, (start, form))
         self.fork = fork
-        at, emit = self._session.world.clock.now(), self._session.world.sink.emit
+        at, emit = self._session.ports.clock.now(), self._session.ports.sink.emit
         if fork is not None and (spent := fork.spending(at)) is not None:
             self._unrecorded.append(spending_record(spent))
         model = fork.about.id if fork else models[0].about.id
@@ -365,7 +365,7 @@ class SessionNotes:
 
     async def _mended(self, found: NotesOnDisk) -> Notes:
         """Where an update starts: from what is there; a file that is none any more is put aside, and said (SM-6)."""
-        emit = self._session.world.sink.emit
+        emit = self._session.ports.sink.emit
         if found.state in ("emptied", "broken"):
             emit(NotesMended(found.state, await self.file.set_aside(), 0))
             return found.form
@@ -396,7 +396,7 @@ class SessionNotes:
         if self._began is None:
             return
         settings = facts.settings
-        left = settings.notes_stale_seconds - (self._session.world.clock.now() - self._began)
+        left = settings.notes_stale_seconds - (self._session.ports.clock.now() - self._began)
         if left > 0:
             with anyio.move_on_after(min(settings.notes_wait_seconds, left)):
                 await self._done.wait()

@@ -117,7 +117,7 @@ class MemoryAccess:
 def stamp_of(session: LiveSession, origin: Origin) -> Stamp:
     """The stamp of a change that a session makes now: its message is the last that the user said."""
     asked = next((item.message.id for item in reversed(session.view.items) if spoken(item.message)), "")
-    return Stamp(origin=origin, at=session.world.clock.now(), session=session.id, message=asked)
+    return Stamp(origin=origin, at=session.ports.clock.now(), session=session.id, message=asked)
 
 
 def memory_access(
@@ -202,7 +202,7 @@ class UserMemoryRequests:
             outcome, line = await (_keep if wish.act == "remember" else _forget)(session, mount, stamp, wish.text)
         except PerdureError as e:
             outcome, line = "refused", f"Not done: {e}"
-        session.world.sink.emit(MemoryAsked(wish.act, outcome))
+        session.ports.sink.emit(MemoryAsked(wish.act, outcome))
         return line
 
 

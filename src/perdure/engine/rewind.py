@@ -30,7 +30,7 @@ class PastPrompt:
 
 async def prompts(session: LiveSession) -> tuple[PastPrompt, ...]:
     """Everything that a person said on the way to the present view, oldest first, compacted away or not."""
-    loaded = await session.world.journal.load(whole=True)
+    loaded = await session.ports.journal.load(whole=True)
     view = project(mended_record(placed.record, placed.seq + 1, Problems()) for placed in loaded.records)
     said = {placed.record.id for placed in loaded.records if isinstance(placed.record, Message)}
     found: list[PastPrompt] = []
@@ -81,11 +81,11 @@ async def rewind_to(
     if session.is_compacting:
         raise CompactionRefused("a compaction of this session is running; wait for it to end")
     if last not in session.view.positions:
-        loaded = await session.world.journal.load(whole=True)
+        loaded = await session.ports.journal.load(whole=True)
         ids = {placed.record.id for placed in loaded.records if isinstance(placed.record, Message)}
         if last and last not in ids:
             raise PerdureError(f"{last!r} is no message of this session")
-    identity = session.world.ids.new("rewind")
+    identity = session.ports.ids.new("rewind")
     rewound = Rewound(to=MessageId(last), reason=reason, id=identity)
     await session.record(rewound, *((also(identity),) if also is not None else ()))
     return identity
@@ -137,7 +137,7 @@ class RewindResult:
 
 async def records_of(session: LiveSession) -> tuple[Record, ...]:
     """Everything in the journal."""
-    loaded = await session.world.journal.load(whole=True)
+    loaded = await session.ports.journal.load(whole=True)
     return tuple(placed.record for placed in loaded.records)
 
 

@@ -87,7 +87,7 @@ def watch(session: LiveSession, reply: Reply) -> None:
     usage, before = reply.usage, session.cached
     if usage is None:
         return
-    view, now = session.view, session.world.clock.now()
+    view, now = session.view, session.ports.clock.now()
     here = CachedPrefix(
         tokens=usage.prompt_tokens if usage.cache_read_input_tokens or usage.cache_creation_input_tokens else 0,
         at=now,
@@ -101,7 +101,7 @@ def watch(session: LiveSession, reply: Reply) -> None:
     is_same = (before.model, before.front, before.boundary) == (here.model, here.front, here.boundary)
     is_warm = now - before.at < CACHE_SECONDS[session.facts().held_ttl(view)]
     if is_same and is_warm and usage.cache_read_input_tokens < before.tokens * _MOST_LOST:
-        session.world.sink.emit(CacheDropped(reply.model, before.tokens, usage.cache_read_input_tokens))
+        session.ports.sink.emit(CacheDropped(reply.model, before.tokens, usage.cache_read_input_tokens))
 
 
 Source = Callable[[], Awaitable["str | None"]]
@@ -160,7 +160,7 @@ class Services:
 class LiveSession:
     """One conversation, open in this process. Open it with `LiveSession.load`; one task at a time may use it."""
 
-    world: SessionPorts
+    ports: SessionPorts
     settings: Settings
     view: ContextView
     given_model: ModelSpec | None = None  # for certain; else the front's model decides
@@ -182,7 +182,7 @@ class LiveSession:
     @classmethod
     async def load(
         cls,
-        world: SessionPorts,
+        ports: SessionPorts,
         settings: Settings | None = None,
         *,
         model: ModelSpec | None = None,
@@ -196,13 +196,13 @@ class LiveSession:
         `services` may be made for the session, by a function that gets it. Without `whole`, reading starts at what the
         last boundary keeps, so time follows the live view (SPD-3).
         """
-        loaded = await world.journal.load(whole=whole)
+        loaded = await ports.journal.load(whole=whole)
         view, mended = await _view_of(loaded)
         for one in mended:
-            world.sink.emit(JournalRepaired(one.line, one.what))
+            ports.sink.emit(JournalRepaired(one.line, one.what))
         for repair in loaded.repairs:
-            world.sink.emit(JournalRepaired(repair.line, repair.what))
-        session = cls(world, settings or Settings(), view, model, window, is_read_only, offsets=_offsets(loaded))
+            ports.sink.emit(JournalRepaired(repair.line, repair.what))
+        session = cls(ports, settings or Settings(), view, model, window, is_read_only, offsets=_offsets(loaded))
         session.id = loaded.header.session
         session.spent = read(placed.record for placed in loaded.records)
         session._prune_offsets()
@@ -278,9 +278,9 @@ class LiveSession:
             settings=self.settings,
             limits=self.limits,
             model=self.model,
-            now=self.world.clock.now(),
+            now=self.ports.clock.now(),
             source=source,
-            secret_key=self.world.secret_key,
+            secret_key=self.ports.secret_key,
         )
 
     def _checked(self, records: tuple[Record, ...]) -> tuple[Record, ...]:
@@ -310,17 +310,17 @@ class LiveSession:
             check_shape(message)
         named = tuple(map(self._named, given))
         read = await run_aside(
-            _bytes(named), partial(_read, named, self.settings, self.entry_limits, self.world.secret_key)
+            _bytes(named), partial(_read, named, self.settings, self.entry_limits, self.ports.secret_key)
         )
         for families in read.secrets:
-            self.world.sink.emit(SecretsRedacted("message", tuple(sorted(set(families))), len(families)))
+            self.ports.sink.emit(SecretsRedacted("message", tuple(sorted(set(families))), len(families)))
         complete = read.messages
         self._refuse_repeated(complete)
         front = () if system is None else self._checked((system,))
         await self._record((*front, *complete, *self._checked(also)))
         for message in complete:
             item = self.view.item(message.id)
-            self.world.sink.emit(MessageAppended(message.id, message.role, item.size.live if item else 0))
+            self.ports.sink.emit(MessageAppended(message.id, message.role, item.size.live if item else 0))
 
     def rest(self) -> None:
         """Read what was said since the last rest for the ledger, while nobody waits; a compaction then finds it read.
@@ -362,8 +362,8 @@ class LiveSession:
     def _named(self, message: Message) -> Message:
         if message.id and message.at is not None:
             return message
-        identity = message.id or MessageId(self.world.ids.new("message"))
-        at = self.world.clock.now() if message.at is None else message.at
+        identity = message.id or MessageId(self.ports.ids.new("message"))
+        at = self.ports.clock.now() if message.at is None else message.at
         return msgspec.structs.replace(message, id=identity, at=at)
 
     def _refuse_repeated(self, messages: Sequence[Message]) -> None:
@@ -406,7 +406,7 @@ class LiveSession:
             await self._record((dropped,))
         for record, position, known in moves:
             move = known or cost.prefix_rewrite_at(self.view, position, facts)
-            self.world.sink.emit(PrefixMoved(_name(record), move.position, move.tokens_rewritten, move.usd))
+            self.ports.sink.emit(PrefixMoved(_name(record), move.position, move.tokens_rewritten, move.usd))
 
     def _model_after(self, record: Record) -> ModelSpec:
         """The model whose rules hold for thinking once a record is there."""
@@ -422,7 +422,7 @@ class LiveSession:
 
     async def _had_another_front(self, rewinds: set[str]) -> bool:
         """Whether one of these rewinds left another front than there is now: all else comes back as it was (CKP-8)."""
-        loaded = await self.world.journal.load(whole=True)
+        loaded = await self.ports.journal.load(whole=True)
         front: Front | None = None
         for placed in loaded.records:
             if isinstance(placed.record, Front):
@@ -441,7 +441,7 @@ class LiveSession:
 
     def _known_of(self, record: Record) -> Iterable[Calibrated]:
         """What earlier sessions learned about the model that a front names, so that this one starts right (TOK-4)."""
-        known = self.world.calibrations
+        known = self.ports.calibrations
         if known is None or not isinstance(record, Front) or record.model is None:
             return
         ratio = known.ratio(record.model)
@@ -451,8 +451,8 @@ class LiveSession:
     def _learned(self) -> None:
         calibration = self.view.state.calibration
         was_reported = self.view.anchor is not None and calibration.overhead_tokens is not None
-        if self.world.calibrations is not None and calibration.model and was_reported:
-            self.world.calibrations.learn(calibration.model, calibration.ratio)
+        if self.ports.calibrations is not None and calibration.model and was_reported:
+            self.ports.calibrations.learn(calibration.model, calibration.ratio)
 
     async def commit(self, edits: Iterable[Edit], facts: Facts) -> tuple[Edit, ...]:
         """Store what leaves the view, record the edits, and show the view as they say. Returns what was committed.
@@ -472,7 +472,7 @@ class LiveSession:
         if position is not None and position < self.view.sent:
             move = cost.prefix_rewrite_at(self.view, position, facts)
             reason = ", ".join(dict.fromkeys(_name(edit) for edit in proposed))
-            self.world.sink.emit(PrefixMoved(reason, move.position, move.tokens_rewritten, move.usd))
+            self.ports.sink.emit(PrefixMoved(reason, move.position, move.tokens_rewritten, move.usd))
         return done
 
     async def commit_boundary(self, boundary: Compacted) -> Compacted:
@@ -494,7 +494,7 @@ class LiveSession:
                 await self._record((self._title(),))
         finally:
             self.is_closed = True
-            await self.world.journal.close()
+            await self.ports.journal.close()
 
     def _title(self) -> Titled:
         state = self.view.state
@@ -505,13 +505,13 @@ class LiveSession:
     async def _store(self, edits: tuple[Edit, ...]) -> None:
         contents = {s.blob: original(self.view, s.tool_use_id) for edit in edits for s in edit.stored}
         if contents:
-            await self.world.blobs.put(tuple(contents.values()))
+            await self.ports.blobs.put(tuple(contents.values()))
 
     async def _record(self, records: Iterable[Record]) -> None:
         if self.is_closed:
             raise SessionClosed(f"the session {self.id} is closed: open it again to go on")
         batch = tuple(records)
-        receipt = await self.world.journal.append(batch)
+        receipt = await self.ports.journal.append(batch)
         ratio = self.view.state.calibration.ratio
         if any(leaves_memory(self.view, record) for record in batch):
             await self._read_back()
@@ -519,7 +519,7 @@ class LiveSession:
             self._apply(batch, receipt.offset)
         calibration = self.view.state.calibration
         if calibration.ratio != ratio:
-            self.world.sink.emit(CalibrationLearned(calibration.model or "", calibration.ratio))
+            self.ports.sink.emit(CalibrationLearned(calibration.model or "", calibration.ratio))
 
     def _apply(self, batch: tuple[Record, ...], offset: int) -> None:
         self.changes += 1
@@ -531,7 +531,7 @@ class LiveSession:
 
     async def _read_back(self) -> None:
         """Fold the journal anew, from as far back as it needs: a record reached behind the last boundary (CMP-11)."""
-        loaded = await self.world.journal.load()
+        loaded = await self.ports.journal.load()
         self.view, _ = await _view_of(loaded)
         self.changes += 1
         self.offsets = _offsets(loaded)
@@ -541,7 +541,7 @@ class LiveSession:
         self.offsets = {i: offset for i, offset in self.offsets.items() if i in self.view.positions}
 
     def _announce(self, edit: Edit) -> None:
-        emit = self.world.sink.emit
+        emit = self.ports.sink.emit
         if isinstance(edit, Offloaded):
             for stored in edit.stored:
                 emit(ResultOffloaded(stored.tool_use_id, stored.bytes, edit.preview_bytes))
@@ -639,9 +639,9 @@ async def pin(session: LiveSession, text: str) -> Pinned:
     if why is not None:
         raise PinRefused(why)
     taken = {one.id for one in session.view.state.pins}
-    identity = session.world.ids.new("pin")
+    identity = session.ports.ids.new("pin")
     while identity in taken:
-        identity = session.world.ids.new("pin")
+        identity = session.ports.ids.new("pin")
     record = Pinned(id=identity, text=text)
     await session.record(record)
     return record

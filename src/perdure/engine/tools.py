@@ -52,13 +52,13 @@ async def recall(session: LiveSession, wanted: RecallRequest, *, other: str | No
 async def original(session: LiveSession, identity: str, *, other: str | None = None) -> Original:
     """The exact original behind an id, or behind a beginning of one that no other id has."""
     if other is not None:
-        if session.world.archive is None:
+        if session.ports.archive is None:
             raise BadRecall("no other session can be reached from here")
-        loaded, blobs = await session.world.archive.load(other)
+        loaded, blobs = await session.ports.archive.load(other)
     else:
         if (shown := in_view(session, identity)) is not None:
             return shown
-        loaded, blobs = await session.world.journal.load(whole=True), session.world.blobs
+        loaded, blobs = await session.ports.journal.load(whole=True), session.ports.blobs
     return await original_in(loaded, blobs, identity)
 
 
@@ -93,9 +93,9 @@ async def original_in(loaded: Loaded, blobs: Blobs, identity: str) -> Original:
 
 async def search(session: LiveSession, query: str, *, limit: int = 10, sessions: tuple[str, ...] = ()) -> Found:
     """Everything that fits a query, in this session and the others of its project, best first."""
-    if session.world.archive is None:
+    if session.ports.archive is None:
         raise PerdureError("nothing can be searched here: the session has no archive")
-    return await session.world.archive.search(query, limit=limit, sessions=sessions)
+    return await session.ports.archive.search(query, limit=limit, sessions=sessions)
 
 
 _MOST_HITS = 20
@@ -270,7 +270,7 @@ class CompactTool:
         )
         await session.record(Noted(kind=REQUESTED, data=msgspec.to_builtins(wanted)))
         percent = facts.size(session.view) * 100 // max(1, facts.limits.trigger)
-        session.world.sink.emit(CompactionRequested(accepted, percent))
+        session.ports.sink.emit(CompactionRequested(accepted, percent))
         if accepted:
             return ACCEPTED
         return (

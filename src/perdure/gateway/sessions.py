@@ -497,7 +497,7 @@ class TenantSessions:
     ) -> CachedSession:
         cursors = session.view.state.cursors
         head = head or _place(cursors.get(CLIENT)) or HistoryPosition(0, b"")
-        journal = session.world.journal
+        journal = session.ports.journal
         assert isinstance(journal, LateSyncJournal)
         held = CachedSession(session, journal, background(session), sink, head, _place(cursors.get(ASKED)), route)
         held.is_shaped = is_shaped(session)
@@ -525,15 +525,15 @@ class TenantSessions:
 
     async def _forked(self, parent: CachedSession, links: Sequence[bytes], route: str, parts: PartsOf) -> CachedSession:
         """A session with the past that both share; without any when the parent has no such place after all."""
-        loaded = await parent.session.world.journal.load(whole=True)
+        loaded = await parent.session.ports.journal.load(whole=True)
         known = {at[1] for p in loaded.records if isinstance(p.record, Cursor) and (at := parse_mark(p.record))}
         count = next((n for n in range(len(links) - 1, 0, -1) if links[n] in known), 0)
         records = records_until(loaded.records, links[count]) if count else []
-        store, world = SessionStore(self.home), parent.session.world
+        store, ports = SessionStore(self.home), parent.session.ports
         header = msgspec.structs.replace(
             loaded.header,
-            session=world.ids.new("session"),
-            created=world.clock.now(),
+            session=ports.ids.new("session"),
+            created=ports.clock.now(),
             source=SOURCE,
             forked_from=parent.id,
             version=VERSION,

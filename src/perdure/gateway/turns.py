@@ -263,7 +263,7 @@ async def _append_new(
     calls: set[str] = set()
     new = incoming.history[start:]
     for message in await run_aside(_new_bytes(incoming), lambda: side.messages(new)):
-        identity = MessageId(session.world.ids.new("message"))
+        identity = MessageId(session.ports.ids.new("message"))
         messages.append(msgspec.structs.replace(_renamed(message, held, calls), id=identity))
     is_as_it_came = await run_aside(_new_bytes(incoming), lambda: all(map(is_plain, messages)))
     held.is_shaped = held.is_shaped or not is_as_it_came
@@ -393,7 +393,7 @@ def _answer(turn: GatewayTurn, reply: Reply) -> Message:
     message = Message.of(
         "assistant",
         reply.blocks,
-        id=MessageId(turn.held.session.world.ids.new("message")),
+        id=MessageId(turn.held.session.ports.ids.new("message")),
         note=PROVIDER_EDITED if is_edited else None,
         response_id=reply.response or None,
         model=turn.incoming.model,

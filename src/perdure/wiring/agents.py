@@ -175,7 +175,7 @@ def _memory_children(parts: SessionOptions) -> OpenChild:
     async def child(name: str, resumes: bool, rights: MemoryRights | None, origin: Origin | None) -> LiveSession:
         own = replace(parts, services=replace(parts.services, agent=name))
         session = await memory_session(name, journal=journals.get(name) if resumes else None, parts=own)
-        journals[name] = session.world.journal
+        journals[name] = session.ports.journal
         return session
 
     return child

@@ -37,7 +37,7 @@ async def with_lines_of_source(
     if source is None:
         return files, ()
     home = files.directory.parent.parent.parent
-    world = SessionPorts(
+    ports = SessionPorts(
         journal=files.journal,
         blobs=files.blobs,
         clock=SystemClock(),
@@ -46,7 +46,7 @@ async def with_lines_of_source(
         secret_key=secret_key(home) if settings.redact_at_ingest else b"",
     )
     again = MemoryJournal(files.journal.header, encode=True)
-    lines = await lines_again(world, again, files.journal.header, settings, source)
+    lines = await lines_again(ports, again, files.journal.header, settings, source)
     there = await anyio.to_thread.run_sync(path.read_bytes)
     done = repair_journal(there, lines) if lines is not None else None
     if done is None:

@@ -120,7 +120,7 @@ async def open_session(
         files, told = await with_lines_of_source(store, files, parts.settings)
     session = await session_of(files, parts, whole=whole, read_only=read_only)
     for repair in told:
-        session.world.sink.emit(JournalRepaired(repair.line, repair.what))
+        session.ports.sink.emit(JournalRepaired(repair.line, repair.what))
     return await offered_session(session) if offers_notes else session
 
 
@@ -157,7 +157,7 @@ async def session_of(
             given, search = _remembering(session, given, parts, *place)
             given = replace(given, reminders=(*given.reminders, UserMemoryRequests()))
         if files.journal.has_past:
-            given = replace(given, keepers=(*given.keepers, VerificationKeeper(files.journal, session.world.sink)))
+            given = replace(given, keepers=(*given.keepers, VerificationKeeper(files.journal, session.ports.sink)))
         given = with_notes(session, given, FileNotes(files.directory, home_beside(files)))
         return given if search is None else _with_upkeep(session, given, search)
 
@@ -197,7 +197,7 @@ async def _opened(
     whole: bool = False,
     read_only: bool = False,
 ) -> LiveSession:
-    world = SessionPorts(
+    ports = SessionPorts(
         journal=files.journal if parts.journal is None else parts.journal(files.journal),
         blobs=files.blobs,
         clock=parts.clock,
@@ -210,7 +210,7 @@ async def _opened(
     )
     try:
         return await parts.kind.load(
-            world,
+            ports,
             parts.settings,
             model=parts.model,
             window=parts.window,
@@ -246,7 +246,7 @@ def _remembering(
 
     Beside them those of the project; None when they aren't open to the session.
     """
-    settings, sink = parts.settings, session.world.sink
+    settings, sink = parts.settings, session.ports.sink
     if not trusts(parts, home, project):  # memories in the project's folder came with it
         rights = replace(rights, scopes=tuple(scope for scope in rights.scopes if scope == "user"))
     open_to = allowed_directories(memory_roots(home, Path(project or "."), directory=settings.memory_directory), rights)
@@ -270,7 +270,7 @@ def _with_upkeep(session: LiveSession, given: Services, memories: FileMemories) 
     settings, path = session.settings, Path(memories.where)
     if settings.memory_mode in ("off", "read-only"):
         return given
-    memory = GuardedMemory(file_memories(path, settings), session.world.sink, settings.memory_mode)
+    memory = GuardedMemory(file_memories(path, settings), session.ports.sink, settings.memory_mode)
     keepers = list(given.keepers)
     if settings.memory_extract:
         keepers.append(ExtractionKeeper(session, memory, memories))
@@ -350,7 +350,7 @@ async def memory_session(
     parts = parts or SessionOptions()
     header = Header(format=FORMAT, version=VERSION, session=session, created=parts.clock.now())
     journal, blobs = journal or MemoryJournal(header), MemoryBlobs()
-    world = SessionPorts(
+    ports = SessionPorts(
         journal=journal,
         blobs=blobs,
         archive=JournalArchive(journal, blobs),
@@ -366,4 +366,4 @@ async def memory_session(
             given = with_instructions(session, given, DiskInstructions(parts.places))
         return given if notes is None else with_notes(session, given, notes)
 
-    return await parts.kind.load(world, parts.settings, model=parts.model, window=parts.window, services=services)
+    return await parts.kind.load(ports, parts.settings, model=parts.model, window=parts.window, services=services)

@@ -124,7 +124,7 @@ def test_a_cleared_read_is_not_answered_with_a_pointer(tmp_path: Path) -> None:
         for n in range(6):
             one.write(f"b{n}.txt", f"{n} others\n" * 300)
             await one.call("Read", file_path=f"b{n}.txt")
-        clock = one.agent.session.world.clock
+        clock = one.agent.session.ports.clock
         facts = one.agent.session.facts()
         from dataclasses import replace
 

@@ -58,7 +58,7 @@ async def session_of(*messages: Message, **settings: Any) -> LiveSession:
 
 
 async def edits(session: LiveSession) -> list[Neutralised]:
-    loaded = await session.world.journal.load(whole=True)
+    loaded = await session.ports.journal.load(whole=True)
     return [placed.record for placed in loaded.records if isinstance(placed.record, Neutralised)]
 
 
@@ -73,9 +73,9 @@ def test_results_and_words_are_recorded_once() -> None:
         assert b"<system-reminder>" not in first and first.count(b"<_system-reminder>") == 2
         assert [len(edit.changes) for edit in await edits(session)] == [1, 1]
         assert (await prepare(session)).request.body == first and len(await edits(session)) == 2
-        again = await LiveSession.load(session.world, session.settings)
+        again = await LiveSession.load(session.ports, session.settings)
         assert to_request(again.view, again.facts()).body == first
-        sink = session.world.sink
+        sink = session.ports.sink
         assert isinstance(sink, ListSink) and not [e for e in sink.events if isinstance(e, PrefixMoved)]
         said = session.view.items[0].message.blocks[0].raw
         assert EVIL in json.loads(said)["text"], "the journal keeps what came"

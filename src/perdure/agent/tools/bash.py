@@ -58,7 +58,7 @@ async def bash(context: ToolContext, use: ToolInvocation, given: BashInput) -> T
         return ToolOutcome(
             f"Command running in background with ID: {work.id}. Output is being written to: {work.where}"
         )
-    name = context.session.world.ids.new("command")
+    name = context.session.ports.ids.new("command")
     command = await context.machine.shell.start(name, given.command, cwd=context.cwd, let=let, hidden=hidden)
     return await _to_its_end(context, use, given, command, context.machine.shell.notice if let != "approved" else "")
 

@@ -152,7 +152,7 @@ class ReplayDrive:
         clock = RecordedClock(waits=bool(summarizers) and options.summarizer != OFFLINE)
         sink = _ReplaySink()
         header = Header(format=FORMAT, version=VERSION, session=recording.session, created=0.0)
-        world = SessionPorts(
+        ports = SessionPorts(
             journal=MemoryJournal(header), blobs=MemoryBlobs(), clock=clock, ids=CountingIds(), sink=sink
         )
         window = window_of(recording, options)
@@ -160,7 +160,7 @@ class ReplayDrive:
         settings = replace(options.settings, estimator="base")
         given = Services(summarizer=tuple(summarizers))
         services = partial(with_notes, given=given, file=MemoryNotes())
-        session = await LiveSession.load(world, settings, model=model, window=window, services=services)
+        session = await LiveSession.load(ports, settings, model=model, window=window, services=services)
         rules = ModelRules(window_tokens=max(window.tokens, 1_000_000), max_output_tokens=10**9, allow_unknown=True)
         drive = cls(
             recording,

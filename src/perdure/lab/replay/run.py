@@ -98,7 +98,7 @@ async def drive_recording(
     """Drive one recording through the engine; also everything that was recorded on the way."""
     drive = await ReplayDrive.start(recording, options, tuple(JudgedModel(model) for model in summarizers))
     await drive.run()
-    loaded = await drive.session.world.journal.load(whole=True)
+    loaded = await drive.session.ports.journal.load(whole=True)
     return drive, tuple(placed.record for placed in loaded.records)
 
 

@@ -70,7 +70,7 @@ def world_of(*messages: list[Message], settings: Settings | None = None, tail: i
 
 def compacted(world: World, disk: Disk | None = None) -> Compacted:
     if disk is not None:
-        world.session.world = replace(world.session.world, files=disk)
+        world.session.ports = replace(world.session.ports, files=disk)
     outcome = done(compact(world.session, trigger="manual"))
     assert isinstance(outcome, CompactionSuccess), outcome
     return outcome.boundary
