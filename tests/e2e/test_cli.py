@@ -578,7 +578,7 @@ def test_a_home_that_cannot_be_made_is_a_problem(run: Any, monkeypatch: pytest.M
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "file" / "home"))
     ran = run("doctor")
-    assert ran.code == 1 and "can't be made" in ran.out and "all is well" not in ran.out
+    assert ran.code == 1 and "can't be created" in ran.out and "all is well" not in ran.out
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo terminals")

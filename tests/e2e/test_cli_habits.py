@@ -256,3 +256,12 @@ def test_what_undoes_a_rewind_names_the_session(run: Run) -> None:
     ran = run("rewind", "qm7jsw", "-1", "--conversation")
     assert ran.code == 0 and "perdure rewind qm7jsw --undo" in ran.out
     assert run("rewind", "qm7jsw", "--undo").code == 0
+
+
+def test_memories_are_listed_by_what_they_are_about(run: Run) -> None:
+    """CLI-6: --grep and --limit where lists are long."""
+    for text in ("The staging database is read-only.", "Deploys go out on Tuesdays."):
+        assert run("memory", "add", text).code == 0
+    assert "staging" in run("memory", "ls", "--grep", "STAGING").out
+    assert "Tuesdays" not in run("memory", "ls", "--grep", "STAGING").out
+    assert len(json.loads(run("memory", "ls", "--limit", "1", "--json").out)["memories"]) == 1

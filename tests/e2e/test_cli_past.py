@@ -240,7 +240,7 @@ def test_an_unchanged_import_is_exported_as_it_came(run: Door, place: Path) -> N
     assert (place / "back.jsonl").read_bytes() == data
     assert run("recall", "log-1", "call-2") == 0 and "marker_2_19" in run.out
     assert run.json("search", "marker_2_19")[0]["session"] == "log-1"
-    assert run("import", "log.jsonl") == 0 and "is there already, nothing new" in run.out
+    assert run("import", "log.jsonl") == 0 and "is already here, nothing new" in run.out
     assert run("import", "log.jsonl", "--as", "again") == 0
     assert run("import", "nothing.jsonl") == 3
     assert run("import", "log.jsonl", "--session", "x") == 3
@@ -265,9 +265,9 @@ def test_a_session_that_went_on_is_exported_with_what_was_said(run: Door, place:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("compact", "ours", "--strategy", "ledger"), "--strategy goes only with --at"),
-        (("compact", "ours", "--budget", "5k"), "--budget goes only with --at"),
-        (("compact", "log.jsonl", "--at", "3", "--dry-run"), "--dry-run goes not with --at"),
+        (("compact", "ours", "--strategy", "ledger"), "--strategy needs --at"),
+        (("compact", "ours", "--budget", "5k"), "--budget needs --at"),
+        (("compact", "log.jsonl", "--at", "3", "--dry-run"), "--dry-run can't be combined with --at"),
     ],
 )
 def test_flags_that_would_do_nothing_are_refused(

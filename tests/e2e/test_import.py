@@ -205,7 +205,7 @@ def test_the_same_log_again_adds_only_what_is_new(run: Any, log: Path, place: Pa
         (first,) = run("import", log, "--json").json
         assert not first["is_there"]
         ran = run("import", log)
-        assert ran.code == 0 and "is there already, nothing new" in ran.out
+        assert ran.code == 0 and "is already here, nothing new" in ran.out
         log.write_bytes(whole)
         (grown,) = run("import", log, "--json").json
         assert grown["is_there"] and grown["messages"] == 28 - first["messages"]
@@ -236,7 +236,7 @@ def test_what_is_no_import_of_it_is_left_alone(run: Any, log: Path, place: Path)
     anyio.run(goes_on)
     before = journal(place).read_bytes()
     ran = run("import", log)
-    assert ran.code == 2 and "went on since it was imported" in ran.err
+    assert ran.code == 2 and "has been continued since it was imported" in ran.err
     assert journal(place).read_bytes() == before
 
 
@@ -257,7 +257,7 @@ def test_an_import_whose_end_is_missing_isnt_to_be_deleted_once_somebody_went_on
 
     anyio.run(goes_on)
     ran = run("import", log)
-    assert ran.code == 2 and "went on since" in ran.err and "delete" not in ran.err and "--as" in ran.err
+    assert ran.code == 2 and "continued since" in ran.err and "delete" not in ran.err and "--as" in ran.err
 
 
 def test_an_export_of_an_import_is_the_log(run: Any, log: Path, place: Path) -> None:

@@ -48,7 +48,7 @@ def test_search_for_people_and_the_limit(tmp_path: Path, folder: Path) -> None:
     assert "\n5. " in many
     assert "\n6. " not in many
     assert "\n7. " in perdure(tmp_path, "memory", "search", "deploy", "--dir", str(folder), "--limit", "7").stdout
-    assert "matters to that" in perdure(tmp_path, "memory", "search", "zebra", "--dir", str(folder)).stdout
+    assert "matches" in perdure(tmp_path, "memory", "search", "zebra", "--dir", str(folder)).stdout
 
 
 def test_ls_show_and_doctor(tmp_path: Path, folder: Path) -> None:

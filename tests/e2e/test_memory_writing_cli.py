@@ -53,7 +53,7 @@ def test_add_rm_and_undo_keep_the_index_right(memory: Shell) -> None:
     assert "type: feedback\n---\n\nNever push to main.\n" in memory.text("feedback_never_push_to_main.md")
     memory("add", "-", "--name", "Anna", "--type", "project", "--file", "team/anna", stdin="Anna deploys.\n")
     assert memory.text("team/anna.md").startswith("---\nname: Anna\n")
-    assert "there is such a memory already" in memory("add", "x", "--file", "team/anna.md", code=1)
+    assert "this memory already exists" in memory("add", "x", "--file", "team/anna.md", code=1)
     assert "1." in memory("search", "who deploys?")
     assert "removed" in memory("rm", "feedback_never_push_to_main")
     assert memory.text("MEMORY.md") == "- [Anna](team/anna.md) — Anna deploys\n"
@@ -122,7 +122,7 @@ def test_review(memory: Shell) -> None:
     assert memory.json("review")["pending"] == []
     assert "no change with this id waits" in memory("review", "--approve", a, code=3)
     assert {name: one.least for name, one in anyio.run(store.provenance).items()}["a.md"] == "tool"
-    assert "goes without" in memory("review", "--approve-all", "--reject-all", code=2)
+    assert "can't be combined" in memory("review", "--approve-all", "--reject-all", code=2)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo terminals")

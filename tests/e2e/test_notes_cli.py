@@ -98,7 +98,7 @@ def test_what_an_editor_broke_is_said(home: Path) -> None:
     """SM-6."""
     wipe = f"{sys.executable} -c \"open(__import__('sys').argv[1],'w')\""
     done = perdure(home, "edit", "s1", editor=wipe)
-    assert done.returncode == 1 and "put" in done.stderr
+    assert done.returncode == 1 and "sets it aside" in done.stderr
     less = f"{sys.executable} -c \"open(__import__('sys').argv[1],'w').write('# Worklog\\\\n- y')\""
     done = perdure(home, "edit", "s1", editor=less)
     assert done.returncode == 0 and "will come back: Session Title" in done.stderr

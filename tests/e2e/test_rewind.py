@@ -438,5 +438,5 @@ async def test_a_project_whose_own_name_is_no_text_is_refused_in_one_line(tmp_pa
 def test_a_chat_tells_an_undone_rewind_from_a_rewind() -> None:
     """CKP-4, CLI-1: nothing went back, and nothing came after."""
     done = RewindResult(MessageId("m1"), "the prompt", None, is_conversation=True)
-    assert "is back there" in rewound_lines(done)[0]
+    assert "is back at that point" in rewound_lines(done)[0]
     assert rewound_lines(done, is_undone=True) == ["the conversation is what it was before the rewind"]

@@ -23,7 +23,7 @@ from perdure.agent.permissions import PermissionRules
 from perdure.agent.progress import Allow, Deny
 from perdure.errors import BadSetting
 
-SRC = Path(sandbox.__file__).parents[3]
+SRC = Path(sandbox.__file__).parents[4]
 NOBODY = 65534
 THEIRS = "/usr/bin/python3"
 LINUX = sys.platform.startswith("linux")

@@ -106,3 +106,13 @@ def test_every_setting_has_one_description() -> None:
         and not re.search(r"token|byte|second|character|percent|line|hour", what)
     ]
     assert not bare, "what is counted is said with its unit"
+
+
+def test_every_command_prints_json() -> None:
+    """CLI-5: but for the two that are a conversation; a group passes it on to its commands."""
+    lacking = [
+        " ".join(words)
+        for words, command in EVERY.items()
+        if not hasattr(command, "list_commands") and not any("--json" in one.opts for one in command.params)
+    ]
+    assert lacking == ["chat", "resume"]

@@ -73,7 +73,7 @@ def resume(
         'perdure run "why do the tests fail?"',
         'perdure run "fix the typo in README.md" --mode accept_edits',
         "perdure run - --json < prompt.txt",
-        "perdure run --last --rewind-files prompt-12",
+        "perdure run --resume 7k2q9x --rewind-files prompt-12",
     )
 )
 def run(
@@ -103,7 +103,6 @@ def run(
     short, 130 when it was interrupted. With --json everything that happens is a line, and the last one says how it
     ended.
     """
-
     import anyio
 
     from perdure.adapters.providers.connect import OFFLINE
@@ -130,9 +129,9 @@ def run(
 
 def _check(resume: str | None, last: bool, fork: bool) -> None:
     if resume is not None and last:
-        raise BadSetting("--resume: goes without --last; each of them names a session")
+        raise BadSetting("--resume can't be combined with --last: each of them names a session")
     if fork and resume is None and not last:
-        raise BadSetting("--fork: which session? Add --resume SESSION or --last")
+        raise BadSetting("--fork: of which session? Add --resume SESSION or --last")
 
 
 def _converse(resume: str | None, last: bool, fork: bool, trusts: bool, flags: list[str]) -> None:

@@ -48,7 +48,6 @@ def live(
     How much is read and run again after the compactions in your logs, compared with as many calls right before them:
     agents repeat themselves without a compaction, too.
     """
-
     from perdure.cli.replay import found_files
     from perdure.lab.bench.rework import as_plain, measure
 

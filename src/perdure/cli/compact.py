@@ -12,23 +12,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli.arguments import Json, SessionName, Sets, configured, examples, family, located, open_editor
+from perdure.cli.arguments import (
+    Json,
+    SessionName,
+    Sets,
+    configured,
+    examples,
+    family,
+    located,
+    open_editor,
+    short_name,
+)
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, clean, cut, note, out, out_json, plural, table
 from perdure.cli.words import compaction_failure
 from perdure.errors import BadSetting, PerdureError, SessionNotFound
 
 if TYPE_CHECKING:
     from perdure.compaction.ledger import CompactedText
-    from perdure.engine.compact import CompactionFailure, CompactionPreview
+    from perdure.compaction.plan import CompactionPart
+    from perdure.engine.compact import CompactionFailure, CompactionPreview, PreviewPart
+    from perdure.engine.session import LiveSession
     from perdure.logs.recording import LoggedRewind, Recording
     from perdure.transcript.messages import Message
     from perdure.transcript.records import Compacted
     from perdure.transcript.tool_calls.actions import ToolTable
-
-if TYPE_CHECKING:
-    from perdure.compaction.plan import CompactionPart as Chosen
-    from perdure.engine.compact import PreviewPart
-    from perdure.engine.session import LiveSession
 
 app = family()
 STRATEGIES = ("ledger",)
@@ -85,35 +92,34 @@ def compact(
     With --from or --up-to only a part gives way, and all else stays word for word. Nothing is lost: recall and search
     bring back what left the window, and uncompact undoes it.
     """
-
     import anyio
 
     from perdure.adapters.machine.hooks import shell_hook
     from perdure.adapters.sinks import ListSink
-    from perdure.compaction.plan import CompactionPart as Chosen
+    from perdure.compaction.plan import CompactionPart
     from perdure.engine.compact import CompactionFailure, preview
     from perdure.engine.session import Services
     from perdure.events import CompactionAttemptFailed, HookFailed
-    from perdure.wiring import SessionOptions as Parts
-    from perdure.wiring import connected, open_session
+    from perdure.wiring import SessionOptions, connected, open_session
 
     measured = {"--strategy": strategy, "--budget": budget, "--tail": tail}
     live = {"--focus": focus, "--dry-run": dry_run, "--edit": edit, "--summary": summary}
     live |= {"--from": start, "--up-to": end, "--hook": hook}
     odd = [flag for flag, value in (measured if at is None else live).items() if value]
     if odd:
-        raise BadSetting(f"{odd[0]} goes {'only' if at is None else 'not'} with --at, which measures on a log")
+        verb = "needs" if at is None else "can't be combined with"
+        raise BadSetting(f"{odd[0]} {verb} --at, which measures on a log")
     if at is not None:
         strategy, budget, tail = strategy or "ledger", budget or "10k", tail or "0"
         raise typer.Exit(measure(Path(reference), at=at, strategy=strategy, budget=budget, tail=tail, is_json=json))
     if edit and summary is not None:
-        raise BadSetting("--edit: goes without --summary; edit the file first")
+        raise BadSetting("--edit can't be combined with --summary; edit the file first")
     if model is not None and summary is not None:
-        raise BadSetting("--model: goes without --summary; there is nothing left to write")
+        raise BadSetting("--model can't be combined with --summary: there is nothing left to write")
     config, directory = configured(sets or ()), located(reference)
     record = None if summary is None else _read(summary)
     is_part = start is not None or end is not None  # an empty id is a mistake, not the whole
-    part = Chosen(start=start, end=end) if is_part else None
+    part = CompactionPart(start=start, end=end) if is_part else None
     sink = ListSink()
 
     async def body() -> int:
@@ -122,7 +128,7 @@ def compact(
         names = (model,) if model else config.settings.summarizer_models
         async with connected(names, os.environ) as models:
             services = Services(hooks=hooks, summarizer=models if record is None else ())
-            parts = Parts(settings=config.settings, sink=sink, services=services)
+            parts = SessionOptions(settings=config.settings, sink=sink, services=services)
             session = await open_session(config.home, directory, read_only=dry_run, parts=parts)
             try:
                 text = record
@@ -134,7 +140,7 @@ def compact(
                         _show_preview(looked, is_json=json)
                         return EXIT_OK
                     text = _edited(looked.plan.record)
-                return await _commit(session, focus, part, text, is_json=json)
+                return await _commit(session, focus, part, text, short_name(directory), is_json=json)
             finally:
                 await session.ports.journal.close()
 
@@ -147,7 +153,9 @@ def compact(
     raise typer.Exit(code)
 
 
-async def _commit(session: LiveSession, focus: str, part: Chosen | None, record: str | None, *, is_json: bool) -> int:
+async def _commit(
+    session: LiveSession, focus: str, part: CompactionPart | None, record: str | None, name: str, *, is_json: bool
+) -> int:
     from perdure.engine.compact import CompactionSuccess
     from perdure.engine.compact import compact as compact_session
 
@@ -159,6 +167,7 @@ async def _commit(session: LiveSession, focus: str, part: Chosen | None, record:
         out_json(_boundary_data(boundary))
     else:
         out(f"compacted ({boundary.strategy}): {boundary.tokens_before:,} -> {boundary.tokens_after:,} tokens")
+        out(f"kept {plural(len(boundary.kept), 'message')} word for word; undo it with `perdure uncompact {name}`")
     return EXIT_OK
 
 
@@ -240,17 +249,15 @@ def uncompact(session: SessionName, *, sets: Sets = None, json: Json = False) ->
 
     What was said since stays. Automatic compaction then waits until the window is nearly full.
     """
-
     import anyio
 
     from perdure.engine.compact import uncompact as undo_compaction
-    from perdure.wiring import SessionOptions as Parts
-    from perdure.wiring import open_session
+    from perdure.wiring import SessionOptions, open_session
 
     config, directory = configured(sets or ()), located(session)
 
     async def body() -> dict[str, Any]:
-        one = await open_session(config.home, directory, parts=Parts(settings=config.settings))
+        one = await open_session(config.home, directory, parts=SessionOptions(settings=config.settings))
         try:
             done = await undo_compaction(one)
             return {
@@ -268,6 +275,7 @@ def uncompact(session: SessionName, *, sets: Sets = None, json: Json = False) ->
     else:
         before, after = done["tokens_before"], done["tokens_after"]
         out(f"undone: {before:,} -> {after:,} tokens, {plural(done['messages'], 'message')}")
+        out("automatic compaction now waits until the window is nearly full")
 
 
 # --- pins -------------------------------------------------------------------------------------------------------------
@@ -293,20 +301,20 @@ def pin(
 
     Pins share a budget (the setting pins_tokens), which shrinks with the window; a pin that doesn't fit is refused.
     """
-
     import anyio
 
     from perdure.engine.session import pin as set_pin
     from perdure.engine.session import unpin
-    from perdure.wiring import SessionOptions as Parts
-    from perdure.wiring import open_session
+    from perdure.wiring import SessionOptions, open_session
 
     if sum((text is not None, is_list, remove is not None)) != 1:
         raise BadSetting("say one of the three: a TEXT to pin, --list, or --remove ID")
     config, directory = configured(sets or ()), located(session)
 
     async def body() -> dict[str, Any]:
-        one = await open_session(config.home, directory, read_only=is_list, parts=Parts(settings=config.settings))
+        one = await open_session(
+            config.home, directory, read_only=is_list, parts=SessionOptions(settings=config.settings)
+        )
         try:
             done: dict[str, Any] = {}
             if text is not None:
@@ -361,7 +369,6 @@ def measure(
     file: Path, *, at: int, strategy: str, budget: str, tail: str, is_json: bool, tools: ToolTable | None = None
 ) -> int:
     """Print the compacted view of everything before a line since the boundary before it; changes nothing."""
-
     from perdure.compaction.ledger import compact_messages as compacted
     from perdure.memory.trust.secrets import redact
 
@@ -390,7 +397,6 @@ def _tokens(option: str, given: str) -> int:
 
 def _before(file: Path, at: int) -> list[Message]:
     """What was said before a line, of the session that goes on there."""
-
     from perdure.logs.detect import read_recordings
 
     found: list[Message] = []
@@ -406,7 +412,6 @@ def _before(file: Path, at: int) -> list[Message]:
 
 def said_before(recording: Recording, at: int) -> tuple[list[Message], int]:
     """The messages before a line (from 1) since the last boundary, without sub-agents; and the line of the last."""
-
     from perdure.logs.recording import LoggedCompaction, LoggedRewind, RecordedMessage
 
     messages: list[Message] = []

@@ -63,7 +63,6 @@ def config(
     Settings are changed in the config file that init writes, by variables such as PERDURE_PINS_TOKENS, or for one
     command by --set.
     """
-
     from perdure.adapters.config import NAMES, nearest
     from perdure.settings import DESCRIPTIONS, description
 
@@ -136,7 +135,6 @@ def _source(source: str) -> str:
 
 def _changed(model: ModelSpec) -> dict[str, Any]:
     """What an entry says other than the table of known models."""
-
     from perdure.context.models import ModelSpec, model_spec
 
     known = model_spec(model.prefix)
@@ -170,14 +168,13 @@ def init(
 
     It has the settings that are changed most, each with what it does.
     """
-
     from perdure.adapters.journal.disk import DISK, make_private, write_new
     from perdure.adapters.machine.trust import CONFIG
     from perdure.memory.places import FOLDER
 
     path = Path.cwd() / FOLDER / CONFIG if project else home() / CONFIG
     if path.exists() and not force:
-        raise BadSetting(f"{path}: is there already; edit it, or overwrite it with --force")
+        raise BadSetting(f"{path}: already exists; edit it, or overwrite it with --force")
     if project:
         path.parent.mkdir(exist_ok=True)
     else:

@@ -49,7 +49,6 @@ def context(
 
     A grid of a hundred cells and a table of what the model sees now.
     """
-
     from perdure.cli.opened import read_session
     from perdure.context.accounting import account
 
@@ -64,12 +63,11 @@ def context(
     show_window(one.session, one.view, one.facts)
     if counted is not None:
         difference = (accounting.size - counted) * 100 / max(1, counted)
-        out(f"  {counted:,} tokens as {clean(str(exact))} counts them; ours is {difference:+.1f}% off")
+        out(f"  {counted:,} tokens as {clean(str(exact))} counts them; our estimate is {difference:+.1f}% off")
 
 
 def show_window(name: str, view: ContextView, facts: Facts) -> None:
     """Grid, table and thresholds of a view, for people."""
-
     from perdure.context.accounting import account
 
     accounting = account(view, facts)
@@ -83,7 +81,6 @@ def show_window(name: str, view: ContextView, facts: Facts) -> None:
 
 def window_data(one: ReadSession, accounting: Accounting) -> dict[str, Any]:
     """The accounting and thresholds of a session, for programs."""
-
     from perdure.context.accounting import trust_tokens
     from perdure.context.policy import percent_left, pressure_at
 
@@ -254,7 +251,6 @@ def _draw_coloured(grid: list[GridCell], legend: list[GridCell]) -> None:
 
 def exact_tokens(one: ReadSession, by: str) -> int:
     """Tokens of the request that would be sent next, by a model's provider (which is sent it) or a tokenizer file."""
-
     import anyio
 
     path = Path(by).expanduser()

@@ -36,8 +36,8 @@ PACKAGES = ("perdure", "msgspec", "anyio", "typer", "rich", "anthropic", "openai
 _SHOWN = 3
 _BESIDE = {
     ".new-": "a draft that was never finished; it can be deleted",
-    ".refused-": "what an append left that failed, as its caller was told",
-    ".before-": "the journal before it was written anew; it can be deleted when nothing is missed",
+    ".refused-": "what a failed write left behind; its caller was told",
+    ".before-": "the journal before it was rewritten; delete it when you miss nothing",
 }
 
 
@@ -96,7 +96,6 @@ def _check_all(place: Path, repairs: bool) -> Iterator[Finding]:
 
 def _journals(place: Path) -> Iterator[Path]:
     """Every journal at home: the sessions, those of their sub-agents, and those that the gateway keeps."""
-
     from perdure.adapters.journal import SessionStore
     from perdure.adapters.journal.store import AGENTS, GATEWAY, TENANTS
 
@@ -151,7 +150,7 @@ def _settings() -> Iterator[Finding]:
     for warning in config.warnings:  # what others wrote into a project is nothing that is wrong with this machine
         is_theirs = warning in config.theirs
         yield Finding("settings", "note" if is_theirs else "problem", f"{warning.name}: {warning.reason}")
-    files = ", ".join(map(str, config.files)) or "no files, so defaults and environment"
+    files = ", ".join(map(str, config.files)) or "no files: defaults and environment"
     yield Finding("settings", "ok", f"from {files}")
     folder = config.folder
     what = f"{folder.root}: {'trusted' if folder.is_trusted else 'not trusted'} ({folder.why})"
@@ -196,19 +195,19 @@ def _former(folder: Path, repairs: bool) -> Iterator[Finding]:
     except (PerdureError, OSError) as e:
         yield Finding("0.1", "problem", f"{folder} keeps its old name: {e}")
         return
-    yield Finding("0.1", "ok", f"{folder} is {now} now")
+    yield Finding("0.1", "ok", f"{folder} is now {now}")
 
 
 def _home(place: Path, repairs: bool) -> Iterator[Finding]:
     if not place.exists():
         first = next(parent for parent in place.absolute().parents if parent.exists())
         if first.is_dir() and os.access(first, os.W_OK | os.X_OK) and not _is_virtual(first):
-            yield Finding("home", "ok", f"{place}: not made yet; the first session makes it")
+            yield Finding("home", "ok", f"{place}: doesn't exist yet; the first session creates it")
         else:
-            yield Finding("home", "problem", f"{place}: can't be made in {first}; set PERDURE_HOME to another folder")
+            yield Finding("home", "problem", f"{place}: can't be created in {first}; set PERDURE_HOME elsewhere")
         return
     if not place.is_dir():
-        yield Finding("home", "problem", f"{place}: is no folder; set PERDURE_HOME to one")
+        yield Finding("home", "problem", f"{place}: isn't a folder; set PERDURE_HOME to one")
         return
     if repairs and _too_open(place) is not None:
         with contextlib.suppress(OSError):
@@ -276,7 +275,7 @@ def _session(journal: Path) -> Iterator[Finding]:
     problems, scan = verify_and_scan(journal)
     if scan is None and journal.name != JOURNAL:  # a file of another kind, in all likelihood
         told = "; ".join(problem.what for problem in problems)
-        yield Finding("session", "problem", f"{told}; logs of others are checked by `perdure inspect`")
+        yield Finding("session", "problem", f"{told}; `perdure inspect` checks logs of other agents")
         return
     fresh = [p for p in problems if not p.what.endswith(SET_ASIDE)]
     for problem in fresh[:_SHOWN]:
@@ -310,7 +309,6 @@ def _session(journal: Path) -> Iterator[Finding]:
 
 def _check_blobs(directory: Path, scan: JournalScan) -> Iterator[Finding]:
     """Whether what left the view can be had back byte for byte (ENG-9, RCL-2)."""
-
     from perdure.adapters.journal import FileBlobs, blob_problems
 
     name = f"session {directory.name}"
@@ -341,13 +339,12 @@ def _checkpoints(directory: Path) -> Iterator[Finding]:
     what = f"checkpoints of {plural(used.snapshots, 'prompt')}, {used.bytes:,} bytes"
     yield Finding(f"session {directory.name}", "note", what)
     if used.is_cut_short:
-        what = "a rewind of files was cut short; the next `perdure rewind` or resume puts them right"
+        what = "a rewind of files was interrupted; the next `perdure rewind` or `resume` finishes it"
         yield Finding(f"session {directory.name}", "problem", what)
 
 
 def _observers(directory: Path, scan: JournalScan) -> Iterator[Finding]:
     """What watches an agent's tools and failed, as the journal has it (CKP-7)."""
-
     from perdure.transcript.records import OBSERVER_FAILED, Noted
 
     failed: Counter[str] = Counter()
@@ -361,7 +358,6 @@ def _observers(directory: Path, scan: JournalScan) -> Iterator[Finding]:
 
 def _held(directory: Path) -> str | None:
     """Who writes the session, as far as the lock file tells."""
-
     import socket
 
     from perdure.adapters.journal import read_holder
@@ -388,7 +384,6 @@ def _is_alive(pid: int) -> bool:
 
 def _leftovers(projects: Path) -> Iterator[Finding]:
     """Sessions whose deletion, or whose making from another, was cut short."""
-
     from perdure.adapters.journal.store import DRAFT
 
     for what, pattern in (("a deleted session", ".deleted-*"), ("a fork that was never finished", f"{DRAFT}*")):
@@ -401,7 +396,6 @@ def _leftovers(projects: Path) -> Iterator[Finding]:
 
 def repaired(journal: Path) -> Iterator[Finding]:
     """Set damage aside as opening the session would, and take its files from the eyes of others; say what was done."""
-
     import anyio
 
     from perdure.adapters.journal import FileBlobs, blob_problems, originals, verify_and_scan
@@ -433,7 +427,6 @@ def repaired(journal: Path) -> Iterator[Finding]:
 
 async def _reopened(directory: Path, name: str) -> list[Finding]:
     """Open the session for writing, which sets damage aside, and say what that did."""
-
     from perdure.adapters.journal import SessionStore
     from perdure.adapters.journal.reading import BESIDE
 
@@ -450,7 +443,6 @@ async def _reopened(directory: Path, name: str) -> list[Finding]:
 
 async def _restored(directory: Path, name: str) -> list[Finding]:
     """Lines of an import come back from the log that it kept (ENG-8)."""
-
     from perdure.adapters.journal import SessionStore
     from perdure.settings import Settings
     from perdure.wiring.restoring import with_lines_of_source
@@ -465,7 +457,6 @@ async def _repair_blobs(
     directory: Path, name: str, known: Mapping[BlobId, bytes], troubles: Sequence[BlobProblem]
 ) -> list[Finding]:
     """Put damaged blobs aside, and store anew those whose bytes are known elsewhere (ENG-9)."""
-
     from perdure.adapters.journal import SessionStore
 
     files = await SessionStore(home()).open(directory)

@@ -15,13 +15,11 @@ from perdure.errors import BadSetting, RewindRefused, SessionNotFound
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
+    from perdure.engine.rewind import RewindResult, What
     from perdure.memory.checkpoints import MissedChange
     from perdure.ports import Archive, FileRewind, FileStep
     from perdure.ports import SearchHit as Hit
     from perdure.recall.queries import RecalledText
-
-if TYPE_CHECKING:
-    from perdure.engine.rewind import RewindResult, What
 
 app = family()
 _UNBOUNDED = 1 << 62  # a person's pipe takes everything; what models get is bounded
@@ -66,13 +64,11 @@ def recall(
 
     Byte for byte, whether it is in the window, cleared, offloaded or compacted away.
     """
-
     import anyio
 
     from perdure.engine.tools import recall as find_original
     from perdure.recall.queries import RecallRequest, range_of
-    from perdure.wiring import SessionOptions as Parts
-    from perdure.wiring import open_session
+    from perdure.wiring import SessionOptions, open_session
 
     config, directory = configured(), located(session)
     wanted = RecallRequest(
@@ -84,7 +80,7 @@ def recall(
     )
 
     async def body() -> RecalledText:
-        one = await open_session(config.home, directory, read_only=True, parts=Parts(settings=config.settings))
+        one = await open_session(config.home, directory, read_only=True, parts=SessionOptions(settings=config.settings))
         try:
             return await find_original(one, wanted)
         finally:
@@ -146,13 +142,12 @@ def search(
 
     The best and newest come first; each result names its place, and the id with which recall brings back the whole.
     """
-
     import anyio
 
     from perdure.adapters.journal.search import StoreArchive
 
     if session is not None and (is_all or project):
-        raise BadSetting("--session: goes without --all and --project")
+        raise BadSetting("--session can't be combined with --all or --project")
     config = configured()
     if rebuild:
         note(f"rebuilt the index: {plural(StoreArchive(config.home).rebuild(), 'piece')}")
@@ -173,7 +168,6 @@ def search(
 
 def _archive(session: str | None, project: Path | None, is_all: bool, home: Path) -> tuple[Archive, tuple[str, ...]]:
     """Where to search: in one session, a project, or everything kept here."""
-
     from perdure.adapters.journal import SessionStore
     from perdure.adapters.journal.search import StoreArchive
     from perdure.adapters.journal.store import PROJECTS, slug_of
@@ -244,15 +238,12 @@ def rewind(
 
     Either all files are put back or none. What is there now is saved first, so --undo brings it back.
     """
-
     import anyio
 
     if sum((code, conversation, both)) > 1:
         raise BadSetting("--code, --conversation and --both: give one of them")
     if undo and (to is not None or code or conversation or both):
-        raise BadSetting(
-            "--undo takes back the whole last rewind: it goes without TO and without --code, --conversation"
-        )
+        raise BadSetting("--undo undoes the whole last rewind: it can't be combined with TO, --code or --conversation")
     if to is None and not undo:
         raise BadSetting("say where to go back to: a user message, or -1 for the last prompt")
     if to is not None and to.startswith("-") and not to[1:].isdigit():
@@ -270,22 +261,20 @@ async def _rewound(
     directory: Path, config: Config, to: str | None, what: What, is_forced: bool = False, is_dry: bool = False
 ) -> RewindResult:
     """Rewind a session to a prompt; to none undoes the last rewind."""
-
     import anyio
 
     from perdure.engine.rewind import rewind as rewind_session
     from perdure.engine.rewind import undo_rewind
-    from perdure.wiring import SessionOptions as Parts
-    from perdure.wiring import file_checkpoints, open_session
+    from perdure.wiring import SessionOptions, file_checkpoints, open_session
 
-    parts = Parts(settings=config.settings)
+    parts = SessionOptions(settings=config.settings)
     session = await open_session(config.home, directory, read_only=is_dry, parts=parts)
     try:
         project = (await session.ports.journal.load()).header.project
         files = None
         if what != "conversation":
             if project is None or not await anyio.to_thread.run_sync(os.path.isdir, project):
-                raise SessionNotFound(f"{project or directory}: the project of this session isn't there any more")
+                raise SessionNotFound(f"{project or directory}: the project folder of this session no longer exists")
             files = file_checkpoints(directory, project, parts, is_looking=is_dry)
         try:
             if to is None:
@@ -304,7 +293,6 @@ def rewind_files(config: Config, *, message: str, resume: str | None, prompt: st
     Files that somebody else changed are not overwritten, and then nothing is. The exit code is 0 when the files stand
     as they did, 2 for what can't be asked, 1 for what can't be done.
     """
-
     import anyio
 
     if not resume:
@@ -347,7 +335,7 @@ def _show_files(files: FileRewind, *, is_dry: bool) -> None:
 
     missed = not_kept(files)
     if not files.steps:
-        nothing = "no file that is kept has to change" if missed else "no file has to change"
+        nothing = "no file that is kept needs to change" if missed else "no file needs to change"
         out(f"{nothing}{f': {files.note}' if files.note else ''}")
     else:
         table(
@@ -371,7 +359,6 @@ def _show_files(files: FileRewind, *, is_dry: bool) -> None:
 
 def not_kept(files: FileRewind) -> str:
     """One line of what a rewind doesn't put back, since nothing of it is kept (CKP-7); empty for nothing."""
-
     from perdure.memory.places import name_for_people
 
     told = [
@@ -384,7 +371,6 @@ def not_kept(files: FileRewind) -> str:
 
 def left(files: FileRewind) -> list[str]:
     """Lines of what is known and can't be put back."""
-
     from perdure.memory.places import name_for_people
 
     return [f"left {name_for_people(step.path)}: {step.left}" for step in files.steps if step.left]

@@ -35,7 +35,6 @@ def inspect(
 
     Its tokens by category at the end, its compactions, and what is odd about it.
     """
-
     from perdure.cli.opened import read_sessions
 
     found = read_sessions(file, configured(sets or ()), session=session)
@@ -108,7 +107,7 @@ def _boundaries(one: ReadSession) -> None:
         rows = [(b.after, b.trigger, b.tokens_before, b.tokens_after, b.id) for b in one.boundaries]
         table(("after messages", "compaction", "tokens before", "after", "id"), rows, indent="  ")
     if one.microcompactions:
-        out(f"  {plural(one.microcompactions, 'time')} old results were cleared")
+        out(f"  old results were cleared {plural(one.microcompactions, 'time')}")
 
 
 def _anomalies(found: list[Anomaly], one: ReadSession) -> None:
@@ -164,7 +163,6 @@ def _repeated(messages: list[Message]) -> Iterator[Anomaly]:
 
 def _jumps(messages: list[Message]) -> Iterator[Anomaly]:
     """Steps of the reported usage between API responses that the messages between them don't explain."""
-
     from perdure.transcript.tokens import block_size
 
     up: list[str] = []

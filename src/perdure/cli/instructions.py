@@ -55,7 +55,6 @@ def instructions(
 
     CLAUDE.md with its rules and imports: the tokens of each, and what was left out, cut, or waits for your approval.
     """
-
     from perdure.adapters.memory.instructions import DiskReader, places_of
     from perdure.memory.instructions import LoadedInstructions, fit_files, load_at_start, load_for_paths
 
@@ -84,7 +83,6 @@ def instructions(
 
 def _approvals(config: Config, cwd: Path, wanted: list[str], unwanted: list[str], *, is_json: bool) -> None:
     """Approve files or folders outside the project for its imports, or take that back."""
-
     from perdure.adapters.memory.instructions import approve
 
     approved = [approve(config.home, cwd=cwd, path=path) for path in wanted]
@@ -156,7 +154,7 @@ def _report(config: Config, fitted: tuple[FittedFile, ...], skipped: list[Skippe
         cut = f", {base_tokens(one.text):,} are sent" if one.is_cut else ""
         rows.append((one.file.path, one.file.scope, _why(one.file) + cut, one.file.tokens))
     if rows:
-        table(("file, the last is read last", "scope", "why", "tokens"), rows)
+        table(("file, in loading order", "scope", "why", "tokens"), rows)
     total = sum(base_tokens(one.text) for one in fitted)
     out(f"{plural(len(fitted), 'file')}, {total:,} of {budget:,} tokens")
     if skipped:

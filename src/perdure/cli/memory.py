@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli.arguments import Json, configured, examples, family, open_editor
+from perdure.cli.arguments import Json, configured, examples, family, matching, open_editor
 from perdure.cli.output import (
     EXIT_FAILED,
     EXIT_NOT_FOUND,
@@ -66,7 +66,6 @@ class MemoryFolder:
 
     def mount(self) -> MemoryMount:
         """The directory behind the gate."""
-
         from perdure.adapters.memory.directory import file_memories
         from perdure.adapters.sinks import NullSink
         from perdure.engine.remember import GuardedMemory, MemoryMount
@@ -75,7 +74,6 @@ class MemoryFolder:
 
     async def over(self, mount: MemoryMount, index: str = "MEMORY.md") -> str | None:
         """What is said when an index is too large by now (MEM-2)."""
-
         from perdure.memory.index_file import IndexLimits, too_large
 
         read = await mount.memory.store.read(index)
@@ -90,13 +88,12 @@ def _folder(directory: Path | None, is_user: bool) -> MemoryFolder:
 
 def directory_of(config: Config, given: Path | None, *, is_user: bool) -> Path:
     """The directory that is meant; it needn't be there. `BadSetting` for two answers."""
-
     from perdure.adapters.machine.repositories import memory_roots
     from perdure.memory.places import project_directory, user_directory
 
     if given is not None:
         if is_user:
-            raise BadSetting("--dir: goes without --user")
+            raise BadSetting("--dir can't be combined with --user")
         return given.expanduser().absolute()
     grounds = memory_roots(config.home, Path.cwd(), directory=config.settings.memory_directory)
     return Path(user_directory(grounds) if is_user else project_directory(grounds))
@@ -104,7 +101,6 @@ def directory_of(config: Config, given: Path | None, *, is_user: bool) -> Path:
 
 def opened_memories(config: Config, given: Path | None, *, is_user: bool) -> MemoryDirectory:
     """The directory, read anew where it changed. One that was named and isn't there is a `BadSetting`."""
-
     from perdure.adapters.memory.directory import MemoryDirectory, cache_of
 
     path = directory_of(config, given, is_user=is_user)
@@ -147,7 +143,6 @@ def search_memories(
     query: str, config: Config, *, directory: Path | None, is_user: bool, limit: int, is_json: bool
 ) -> None:
     """Print what matters to a question, best first."""
-
     from perdure.memory.retrieval import SEARCH_FLOOR, MemoryQuery
 
     began = time.perf_counter()
@@ -166,7 +161,7 @@ def search_memories(
         out_json({"results": results, "scanned": len(memories), "ms": round(spent, 2)})
         return
     if not found:
-        out(f"nothing in {plural(len(memories), 'file')} matters to that")
+        out(f"nothing in {plural(len(memories), 'file')} matches")
         return
     for number, one in enumerate(found, 1):
         kind = f" [{one.card.type}]" if one.card.type else ""
@@ -176,16 +171,37 @@ def search_memories(
         out(f"   {clean(one.why)}")
 
 
-@app.command(epilog=examples("perdure memory ls", "perdure memory ls --user --json"))
-def ls(*, directory: Folder = None, user: User = False, json: Json = False) -> None:
+@app.command(
+    epilog=examples("perdure memory ls", "perdure memory ls --grep deploy --limit 5", "perdure memory ls --user")
+)
+def ls(
+    *,
+    directory: Folder = None,
+    user: User = False,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show at most N memories.")] = None,
+    grep: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="Only those whose file, name or description match.")
+    ] = None,
+    json: Json = False,
+) -> None:
     """List the memories, newest first."""
-    list_memories(configured(), directory=directory, is_user=user, is_json=json)
+    list_memories(configured(), directory=directory, is_user=user, is_json=json, limit=limit, grep=grep)
 
 
-def list_memories(config: Config, *, directory: Path | None, is_user: bool, is_json: bool) -> None:
-    """Print all memories, newest first."""
+def list_memories(
+    config: Config,
+    *,
+    directory: Path | None,
+    is_user: bool,
+    is_json: bool,
+    limit: int | None = None,
+    grep: str | None = None,
+) -> None:
+    """Print the memories, newest first."""
+    matches = matching(grep)
     memories = opened_memories(config, directory, is_user=is_user)
     cards = sorted(memories.cards.values(), key=lambda card: (-card.modified, card.file))
+    cards = [card for card in cards if matches(f"{card.file}\n{card.name}\n{card.description}")][:limit]
     if is_json:
         rows = [
             {
@@ -252,7 +268,6 @@ def doctor(*, directory: Folder = None, user: User = False, json: Json = False) 
 
     The exit code is 1 when something keeps a memory from being found or read.
     """
-
     from perdure.memory.index_file import IndexLimits, memory_findings
 
     config = configured()
@@ -310,7 +325,6 @@ def add(
     json: Json = False,
 ) -> None:
     """Save a memory, with its line in the index."""
-
     import anyio
 
     from perdure.engine.remember import write_with_index
@@ -341,7 +355,7 @@ def add(
     async def adding() -> tuple[WriteResult | MemoryProposal, str | None]:
         mount = folder.mount()
         if await mount.memory.store.read(target) is not None:
-            raise NameTaken(f"{target}: there is such a memory already: edit it, or give another --file")
+            raise NameTaken(f"{target}: this memory already exists: edit it, or give another --file")
         done = await write_with_index(mount.memory, _hand(), SaveMemory(name=target, text=body))
         return done, await folder.over(mount)
 
@@ -361,7 +375,6 @@ def edit(
 
     What others change meanwhile is merged, or kept in a file beside it.
     """
-
     import anyio
 
     from perdure.memory.changes import SaveMemory
@@ -408,7 +421,6 @@ def edit(
 
 async def _named(file: str, folder: MemoryFolder) -> tuple[str, str] | None:
     """The name and the text of a memory; the ending may be left out."""
-
     from perdure.memory.places import refusal
 
     store = folder.mount().memory.store
@@ -431,7 +443,6 @@ def rm(
 
     `memory undo` brings both back.
     """
-
     import anyio
 
     from perdure.engine.remember import write_with_index
@@ -468,18 +479,17 @@ def undo(
 
     An undo is a change, too, and can be undone by its id.
     """
-
     import anyio
 
-    from perdure.engine.remember import undo_memory_change as take_back
+    from perdure.engine.remember import undo_memory_change
 
     folder = _folder(directory, user)
-    done = anyio.run(take_back, folder.mount().memory.store, entry, _hand())
+    done = anyio.run(undo_memory_change, folder.mount().memory.store, entry, _hand())
     if json:
         out_json({"directory": str(folder.path), "undone": [_data(one) for one in done]})
         return
     for one in done:
-        out(f"{clean(one.name)}: {'gone again' if one.outcome == 'deleted' else 'as it was before'}")
+        out(f"{clean(one.name)}: {'removed again' if one.outcome == 'deleted' else 'as it was before'}")
 
 
 @app.command(epilog=examples("perdure memory log", "perdure memory log build.md --limit 5"))
@@ -492,7 +502,6 @@ def log(
     json: Json = False,
 ) -> None:
     """Show the last changes: when, what, and on whose word."""
-
     import anyio
 
     folder = _folder(directory, user)
@@ -540,7 +549,7 @@ def _said(
     if is_json:
         out_json({"directory": str(folder.path), **_data(done), "warning": over})
     elif is_conflict:
-        note(f"{done.name}: others changed the same lines meanwhile; your text is in {done.beside}: put both together")
+        note(f"{done.name}: others changed the same lines; your text is in {done.beside}: merge the two by hand")
     else:
         out(clean(text))
     if over is not None:
@@ -579,11 +588,10 @@ def review(
 
     They are shown as diffs. On a terminal, without a decision, it asks about each of them.
     """
-
     import anyio
 
     if approve_all and reject_all:
-        raise BadSetting("--approve-all: goes without --reject-all")
+        raise BadSetting("--approve-all can't be combined with --reject-all")
     folder = _folder(directory, user)
     pending = anyio.run(folder.mount().memory.store.pending)
     wanted = {**dict.fromkeys(approve or (), "approve"), **dict.fromkeys(reject or (), "reject")}
@@ -616,7 +624,6 @@ def review(
 
 def _decide(one: MemoryProposal, decision: str, folder: MemoryFolder) -> dict[str, Any]:
     """Approve or reject a change; one that can't be made any more stays, and says why."""
-
     import anyio
 
     from perdure.engine.remember import approve
@@ -632,7 +639,7 @@ def _decide(one: MemoryProposal, decision: str, folder: MemoryFolder) -> dict[st
         return {**row, "outcome": "refused", "said": f"still waits: {e}"}
     said = f"approved, and {done.outcome}"
     if done.outcome == "conflict":
-        said = f"it was changed meanwhile: the text is in {done.beside}, put both together"
+        said = f"it was changed meanwhile; the text is in {done.beside}: merge the two by hand"
     return {**row, "outcome": done.outcome, "said": said}
 
 
@@ -713,7 +720,6 @@ def consolidate(
     With a model for the job extractor, also texts that contradict one another. All of it is one change, and one undo
     takes it back.
     """
-
     import anyio
 
     config = configured()
@@ -796,6 +802,6 @@ def _show_order(done: ConsolidationResult) -> None:
         case "dry-run":
             out(f"{count} would change; nothing was written")
         case "changed":
-            out("somebody wrote there meanwhile: nothing was changed; run it again")
+            out("someone changed the memory meanwhile, so nothing was written; run it again")
         case _:
-            out(f"{count} changed as {done.change}: one undo takes all of it back")
+            out(f"{count} changed, as change {done.change}; one undo takes all of it back")

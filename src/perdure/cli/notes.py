@@ -22,8 +22,8 @@ app = family("Show, edit or find the notes kept of a session.", "perdure notes s
 _HOUR_SECONDS = 3_600.0
 _SAYS = {
     "missing": "no notes yet: they are written while the session runs",
-    "emptied": "the file is empty; the next update puts it aside and makes new notes",
-    "broken": "no section of the template is in the file; the next update puts it aside and makes new notes",
+    "emptied": "the file is empty; the next update sets it aside and starts new notes",
+    "broken": "no section of the template is in the file; the next update sets it aside and starts new notes",
     "template": "the notes say nothing yet",
 }
 
@@ -55,12 +55,11 @@ def show(
 
 
 @app.command(epilog=examples("perdure notes edit @last"))
-def edit(session: SessionName) -> None:
+def edit(session: SessionName, *, json: Json = False) -> None:
     """Open the notes in your editor ($VISUAL or $EDITOR).
 
     What you write stays; the next update starts from it. You can edit while the session runs.
     """
-
     import anyio
 
     from perdure.memory.notes import completed_notes, render
@@ -77,6 +76,8 @@ def edit(session: SessionName) -> None:
         raise typer.Exit(EXIT_FAILED)
     if back := completed_notes(found.notes, found.form)[1]:
         note(f"these headings or their italic lines are gone and will come back: {', '.join(back)}")
+    if json:
+        out_json({"path": str(path), "will_come_back": list(back)})
 
 
 @app.command(epilog=examples("perdure notes path @last"))
@@ -95,7 +96,6 @@ def spend(session: SessionName, *, json: Json = False) -> None:
 
     The figures come from the journal, so they include what earlier processes spent.
     """
-
     import anyio
 
     config = configured()

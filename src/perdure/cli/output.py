@@ -223,7 +223,7 @@ def check_target(reference: str, target: Path, *, force: bool) -> None:
     if source.exists() and target.exists() and source.samefile(target):
         raise BadSetting(f"{target}: is the file that is exported; name another one")
     if target.exists() and not force:
-        raise BadSetting(f"{target}: is there already; --force writes over it")
+        raise BadSetting(f"{target}: already exists; --force overwrites it")
 
 
 def write_whole(target: Path, data: bytes, *, force: bool) -> None:
@@ -244,7 +244,7 @@ def write_whole(target: Path, data: bytes, *, force: bool) -> None:
         else:
             os.link(draft, target)
     except FileExistsError:
-        raise BadSetting(f"{target}: is there already; --force writes over it") from None
+        raise BadSetting(f"{target}: already exists; --force overwrites it") from None
     except OSError as e:  # of the draft, or of no file at all: what nobody asked for says nothing
         raise OSError(e.errno, e.strerror or str(e), str(target)) from e
     finally:

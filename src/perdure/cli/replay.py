@@ -62,7 +62,6 @@ def replay(
 
     As if they were live: shows where passes and compactions fire, what moves the cached prefix, and what it all costs.
     """
-
     from perdure.adapters.providers.connect import OFFLINE, connect
     from perdure.lab.replay.drive import ReplayOptions
     from perdure.lab.replay.run import replay_files
@@ -93,7 +92,7 @@ def replay(
         elif found_price is not None:
             out_json({"verdict": found_price})
     if others:
-        note(f"{plural(others, 'JSON file')} in the folders left out: no sessions in them")
+        note(f"skipped {plural(others, 'JSON file')} without sessions")
     failed = [result for result in results if "error" in result]
     if failed and (len(results) > 1 or json):
         note(f"{len(failed)} of {len(results)} failed; each has its reason above")
@@ -297,7 +296,7 @@ def _helped(result: Result) -> None:
         paid = "" if asked["usd"] is None else f" for {usd(asked['usd'])}"
         said = f"{plural(asked['requests'], 'request')}, {plural(asked['answers'], 'answer')}{paid}"
         wrong = f", {asked['invalid']} invalid: a defect of Perdure, please report it" if asked["invalid"] else ""
-        out(f"  records asked of {clean(asked['model'])}: {said}{wrong}")
+        out(f"  {clean(asked['model'])} was asked for records: {said}{wrong}")
 
 
 def _logged(logged: Result) -> None:

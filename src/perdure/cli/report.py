@@ -41,7 +41,6 @@ def report(
     Tokens over turns, what fired, what it cost, and what each compaction dropped and where it is. The page holds parts
     of the conversation, and loads nothing from anywhere.
     """
-
     from perdure.adapters.journal.home import secret_key
     from perdure.cli.opened import is_journal, read_session
     from perdure.lab.report.page import page

@@ -15,10 +15,7 @@ from perdure.errors import BadSetting
 
 if TYPE_CHECKING:
     from perdure.adapters.journal import SessionInfo
-
-if TYPE_CHECKING:
     from perdure.engine.session import LiveSession
-
 
 app = typer.Typer(
     help="List, show, rename, tag, fork or delete sessions.",
@@ -111,13 +108,12 @@ def list_sessions(
     if len(shown) < len(found):
         out(f"\n{len(found) - len(shown):,} more: --limit {len(found)} shows all, --since and --grep fewer")
     if problems := [info for info in found if info.problem]:
-        out(f"\n{plural(len(problems), 'session')} with problems: `perdure doctor` tells more")
+        out(f"\n{plural(len(problems), 'session')} with problems: `perdure doctor` says more")
 
 
 @app.command("show", epilog=examples("perdure sessions show @last", "perdure sessions show 7k2q9x --json"))
 def show(session: SessionName, json: Json = False) -> None:
     """Show what is known of one session."""
-
     from perdure.adapters.checkpoints.log import checkpoint_usage
     from perdure.adapters.journal import read_holder
     from perdure.adapters.journal.store import describe
@@ -174,7 +170,6 @@ def rename(
     json: Json = False,
 ) -> None:
     """Give a session a title."""
-
     from perdure.transcript.records import Titled
 
     told = _checked_title(title)
@@ -200,7 +195,6 @@ def tag(
     json: Json = False,
 ) -> None:
     """Add tags to a session, remove some, or show them."""
-
     from perdure.transcript.records import Titled
 
     added, removed = [_checked_tag(one) for one in tags or ()], [_checked_tag(one) for one in remove or ()]
@@ -220,15 +214,13 @@ def tag(
 
 def _changed(reference: str, change: Callable[[LiveSession], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
     """Open a session, change something about it, and close it."""
-
     import anyio
 
-    from perdure.wiring import SessionOptions as Parts
-    from perdure.wiring import open_session
+    from perdure.wiring import SessionOptions, open_session
 
     async def body() -> dict[str, Any]:
         config = configured()
-        session = await open_session(config.home, located(reference), parts=Parts(settings=config.settings))
+        session = await open_session(config.home, located(reference), parts=SessionOptions(settings=config.settings))
         try:
             done = await change(session)
             return {"session": (await session.ports.journal.load()).header.session, **done}
@@ -246,18 +238,16 @@ def fork(
     json: Json = False,
 ) -> None:
     """Copy a session; the copy can be continued on its own."""
-
     import anyio
 
     from perdure.transcript.records import Titled
-    from perdure.wiring import SessionOptions as Parts
-    from perdure.wiring import fork_session
+    from perdure.wiring import SessionOptions, fork_session
 
     told = None if title is None else _checked_title(title)
 
     async def body() -> dict[str, Any]:
         config = configured()
-        forked = await fork_session(config.home, located(session), parts=Parts(settings=config.settings))
+        forked = await fork_session(config.home, located(session), parts=SessionOptions(settings=config.settings))
         try:
             if told is not None:
                 await forked.record(Titled(title=told))
@@ -281,7 +271,6 @@ def delete(
     json: Json = False,
 ) -> None:
     """Delete a session with everything it stored, for good."""
-
     from perdure.adapters.journal import SessionStore
 
     store = SessionStore(home())

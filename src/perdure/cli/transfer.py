@@ -51,7 +51,6 @@ def import_log(
 
     It holds everything that was said, in its order; exporting an unchanged import gives the bytes of the file.
     """
-
     import anyio
 
     from perdure.adapters.journal import SessionStore
@@ -88,12 +87,11 @@ async def _import(
 ) -> dict[str, Any]:
     from perdure.adapters.journal import SessionStore
     from perdure.engine.imports import import_recording
-    from perdure.wiring import SessionOptions as Parts
-    from perdure.wiring import create_session
+    from perdure.wiring import SessionOptions, create_session
 
     config, project, is_whole = about
     # All of it is made durable at once: until then the file is there to begin again with.
-    parts = Parts(settings=replace(config.settings, durability="process"))
+    parts = SessionOptions(settings=replace(config.settings, durability="process"))
     opened = await create_session(config.home, project=project, session=session, source=str(file), parts=parts)
     try:
         done = await import_recording(opened, recording, data, file=file.name, is_whole=is_whole)
@@ -112,15 +110,13 @@ async def _again(
     file: Path, data: bytes, recording: Recording, directory: Path, about: tuple[Config, Path, bool]
 ) -> dict[str, Any]:
     """The same log once more: what came to it since is added, what was damaged is restored, nothing is doubled."""
-
     from perdure.adapters.journal import SessionStore
     from perdure.adapters.journal.home import secret_key
     from perdure.context.offload import blob_id
     from perdure.engine.imports import ImportResult, import_recording, last_source, source_of
     from perdure.memory.trust.secrets import redact_log
     from perdure.transcript.messages import Message
-    from perdure.wiring import SessionOptions as Parts
-    from perdure.wiring import open_session
+    from perdure.wiring import SessionOptions, open_session
     from perdure.wiring.restoring import with_lines_of_source
 
     config, _, is_whole = about
@@ -137,22 +133,22 @@ async def _again(
     said = {message.id for message in recording.messages}
     is_more = any(isinstance(record, Message) and record.id.split("~")[0] not in said for record in records)
     if before is None and loaded.header.source is not None:
-        cut = "holds an import whose end is missing"
+        cut = "is an unfinished import"
         if is_more:  # deleting it would take what was said since
-            raise BadSetting(f"{file}: session {directory.name} {cut}, and went on since; {other}")
+            raise BadSetting(f"{file}: session {directory.name} {cut}, and has been continued since; {other}")
         again = f"`perdure sessions delete {directory.name}`, and import again"
         raise BadSetting(f"{file}: session {directory.name} {cut}: {again}; or {other}")
     if before is None or (before.session, before.format) != (recording.session, recording.format):
-        raise BadSetting(f"{file}: there is a session {directory.name} already; {other}")
+        raise BadSetting(f"{file}: there is already a session {directory.name}; {other}")
     told = {"is_there": True, "restored": [one.line for one in restored]}
     now = redact_log(data, secret_key(config.home)) if settings.redact_at_ingest else data
     if blob_id(now) == before.blob:
         return _told(file, recording, directory.name, ImportResult(0, before.blob, 0, ())) | told
     if source is None:
-        raise BadSetting(f"{file}: session {directory.name} went on since it was imported; {other}")
+        raise BadSetting(f"{file}: session {directory.name} has been continued since it was imported; {other}")
     if is_more:
         raise BadSetting(f"{file}: session {directory.name} holds another log of that name; {other}")
-    opened = await open_session(config.home, directory, whole=True, parts=Parts(settings=settings))
+    opened = await open_session(config.home, directory, whole=True, parts=SessionOptions(settings=settings))
     try:
         done = await import_recording(
             opened, recording, data, file=file.name, is_whole=is_whole, at=before.at, known=records
@@ -191,7 +187,7 @@ def _what(told: dict[str, Any]) -> str:
         return plural(told["messages"], "message")
     mended = f"; {plural(len(told['restored']), 'damaged line')} restored" if told["restored"] else ""
     more = f"{plural(told['messages'], 'new message')} added" if told["messages"] else "nothing new"
-    return f"is there already, {more}{mended},"
+    return f"is already here, {more}{mended},"
 
 
 def _name(recording: Recording) -> str:
@@ -214,13 +210,12 @@ def export(
 
     A Claude Code log that nobody changed keeps its bytes.
     """
-
     from perdure.adapters.journal.home import secret_key
     from perdure.cli.opened import read_session
     from perdure.memory.trust.secrets import redact_json
 
     if form not in FORMATS:
-        raise BadSetting(f"--format {form}: what can be written is {', '.join(FORMATS)}")
+        raise BadSetting(f"--format {form}: the format can only be {', '.join(FORMATS)}")
     config = configured()
     if output != STDOUT:
         check_target(file, output, force=force)
@@ -249,7 +244,6 @@ def _how(messages: int, lines: list[RedactedJson]) -> str:
 
 def _unchanged(reference: str, config: Config) -> bytes | None:
     """The bytes of a log that nobody changed: the file itself, or what a session was imported from."""
-
     import anyio
 
     path = Path(reference)
@@ -313,7 +307,6 @@ def claude_code_lines(one: ReadSession) -> Iterable[bytes]:
 
 def _boundaries(one: ReadSession) -> dict[MessageId, ExportedBoundary]:
     """Our own compactions, each by the last message before it."""
-
     from perdure.logs.export import ExportedBoundary
     from perdure.transcript.blocks import Text
 

@@ -36,7 +36,7 @@ def trust(
     you are asked again.
     """
     if is_list and (remove or folder is not None):
-        raise BadSetting("--list: goes alone")
+        raise BadSetting("--list can't be combined with anything else")
     place = (folder or Path.cwd()).absolute()
     if is_list:
         code = _list(is_json=json)
@@ -51,7 +51,6 @@ def trust(
 
 def _trust(folder: Path, *, is_json: bool) -> int:
     """Trust a folder, with what it runs as it is now; at a terminal that is shown and asked about."""
-
     from perdure.adapters.machine.repositories import is_no_project
     from perdure.adapters.machine.trust import remember
 
@@ -70,7 +69,7 @@ def _trust(folder: Path, *, is_json: bool) -> int:
         return EXIT_OK
     out(f"{clean(str(root))} is trusted from now on")
     if why := is_no_project(str(root)):
-        out(f"only the folder itself, and no other that lies in it: {why}")
+        out(f"only the folder itself, not those below it: {why}")
     for line in [*_running(root, unseen), "it may, as it is now"] if unseen is not None else ():
         out(clean(line))
     return EXIT_OK
@@ -78,7 +77,6 @@ def _trust(folder: Path, *, is_json: bool) -> int:
 
 def _remove(folder: Path, *, is_json: bool) -> int:
     """Take the answer about a folder back; it will be asked about again."""
-
     from perdure.adapters.machine.trust import forget
 
     config = _config(folder)
@@ -88,9 +86,9 @@ def _remove(folder: Path, *, is_json: bool) -> int:
     if is_json:
         out_json({"root": str(root), "is_removed": is_removed, "is_trusted": now.is_trusted})
     elif is_removed:
-        out(f"{clean(str(root))}: what was said about it is taken back")
+        out(f"{clean(str(root))}: your answer about it is forgotten")
     else:
-        note(f"{root}: nothing was said about it; `perdure trust --list` shows what was")
+        note(f"{root}: you never answered for it; `perdure trust --list` shows the folders you did")
     if now.is_trusted:
         note(f"{root} is still trusted: {now.why}")
     return EXIT_OK if is_removed else EXIT_NOT_FOUND
@@ -98,7 +96,6 @@ def _remove(folder: Path, *, is_json: bool) -> int:
 
 def _list(*, is_json: bool) -> int:
     """Show every folder that was answered for."""
-
     from perdure.adapters.machine.trust import trust_answers
 
     known = trust_answers(home())
@@ -108,7 +105,7 @@ def _list(*, is_json: bool) -> int:
         rows = [(root, "yes" if yes else "no", since) for root, (yes, since) in known.items()]
         table(("folder", "trusted", "since"), rows)
     else:
-        out("no folder was asked about yet")
+        out("you haven't answered for any folder yet")
     return EXIT_OK
 
 
@@ -118,7 +115,6 @@ def settle(folders: Iterable[Path], flags: tuple[str, ...]) -> None:
     Asked is only where somebody can answer, and where something depends on it. The end of the input answers nothing:
     then nothing is remembered, and the folder stays as it is.
     """
-
     from perdure.adapters.config import load
     from perdure.adapters.machine.trust import remember
 
@@ -165,7 +161,7 @@ def _answered(lines: list[str]) -> bool | None:
     for line in lines[:-1]:
         out(clean(line))
     while True:
-        sys.stdout.write(f"{clean(lines[-1])} y: yes, n: no, go on without: ")
+        sys.stdout.write(f"{clean(lines[-1])} y: yes, n: no, continue without: ")
         sys.stdout.flush()
         said = sys.stdin.readline()
         if not said:

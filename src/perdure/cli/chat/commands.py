@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, get_args
 from anyio import to_thread
 
 from perdure.adapters.config import UnusableValue, nearest, parse_setting
-from perdure.adapters.journal import SessionStore
+from perdure.adapters.journal import SessionStore, short_ids
 from perdure.agent.permissions import Mode
+from perdure.cli.arguments import located
 from perdure.cli.output import Cell, cut, plural, table, tokens, usd
 from perdure.cli.words import compaction_failure
 from perdure.compaction.from_notes import CURSOR
@@ -49,22 +50,27 @@ async def clear_command(chat: Chat, argument: str) -> None:
 
 
 async def resume_command(chat: Chat, argument: str) -> None:
-    """Go on with another session of this project."""
+    """Continue another session of this project, by its number in the list or by any name that a session has."""
     store = SessionStore(chat.factory.home)
+    found = [info for info in store.list(chat.factory.project) if info.id != chat.agent.session.id][:_SHOWN]
     if not argument:
-        found = [info for info in store.list(chat.factory.project) if info.id != chat.agent.session.id][:_SHOWN]
         if not found:
             chat.screen.line("there is no other session of this project")
             return
-        rows = [(cut(i.id, 36), i.messages, cut(i.title or i.last_prompt or "", 60)) for i in found]
-        table(("session", "messages", "title or last prompt"), rows)
-        chat.screen.line("/resume ID goes on with one; its beginning is enough")
+        short = short_ids(directory.name for directory in store.newest())
+        rows = [
+            (number, short[one.id], one.messages, cut(one.title or one.last_prompt or "", 60))
+            for number, one in enumerate(found, 1)
+        ]
+        table(("", "session", "messages", "title or last prompt"), rows)
+        chat.screen.line("/resume NUMBER, or a part of the id, continues one")
         return
-    directory = store.locate(argument)
+    is_number = argument.isdecimal() and 1 <= int(argument) <= len(found)
+    directory = found[int(argument) - 1].directory if is_number else located(argument, chat.factory.home)
     if directory.name == chat.agent.session.id:
         raise BadSetting(f"/resume {argument}: this is that session")
     await chat.change(directory)
-    chat.screen.line(f"going on with {chat.agent.session.id}")
+    chat.screen.line(f"continuing {chat.agent.session.id}")
 
 
 async def rewind_command(chat: Chat, argument: str) -> None:
@@ -118,7 +124,6 @@ async def mode_command(chat: Chat, argument: str) -> None:
 
 async def context_command(chat: Chat, argument: str) -> None:
     """The same grid and table as `perdure context`, of the view as it is."""
-
     from perdure.cli.context import show_window
 
     await chat.agent.open()
@@ -163,7 +168,7 @@ def autocompact_lines(limits: Thresholds, settings: Settings) -> list[str]:
         return [*lines, f"auto-compaction is off; calls stop at {limits.block:,} tokens. /compact makes room by hand"]
     counted = min(limits.window, settings.auto_compact_window or limits.window)
     lines.append(f"auto-compaction counts with a window of {counted:,} and begins at {limits.trigger:,} tokens")
-    lines.append("what is old gives way to a record then; the newest messages, your words and pins stay word for word")
+    lines.append("older messages are then replaced by a record; the newest, your words and pins stay word for word")
     lines.append(
         "/autocompact 100k sets the window, off and on switch; both for this chat. In the config: auto_compact_window"
     )
@@ -187,7 +192,7 @@ async def cost_command(chat: Chat, argument: str) -> None:
         chat.screen.line("no model was asked yet")
         return
     table(("job", "model", "calls", "read", "of it cached", "written", "usd"), rows)
-    chat.screen.line(f"in all {usd(chat.spent.usd)} since this chat began" if chat.spent.is_priced else _UNPRICED)
+    chat.screen.line(f"{usd(chat.spent.usd)} in total since this chat began" if chat.spent.is_priced else _UNPRICED)
 
 
 _UNPRICED = "no prices are known for this model; add them to the config under [models]"
@@ -197,7 +202,6 @@ _UNPRICED = "no prices are known for this model; add them to the config under [m
 
 async def memory_command(chat: Chat, argument: str) -> None:
     """The memories of this project; with words, those that matter to them."""
-
     from perdure.cli.memory import list_memories, search_memories
 
     settings = chat.agent.session.settings
@@ -229,7 +233,6 @@ async def notes_command(chat: Chat, argument: str) -> None:
 
 async def pin_command(chat: Chat, argument: str) -> None:
     """Pin a text, take a pin back (`remove ID`), or list the pins (RST-8)."""
-
     from perdure.cli.compact import pins_of, show_pins, taken
 
     session = chat.agent.session
@@ -252,12 +255,11 @@ _WHAT: dict[str, What] = {what: what for what in get_args(What)}
 
 def rewound_lines(done: RewindResult, *, is_undone: bool = False) -> list[str]:
     """What was done, or undone, in lines for people."""
-
     from perdure.cli.history import left, not_kept
 
     lines = []
     if done.is_conversation:
-        back = "the conversation is back there; what came after it stays in the journal"
+        back = "the conversation is back at that point; what came after stays in the journal"
         lines.append("the conversation is what it was before the rewind" if is_undone else back)
     if done.files is not None:
         count = len(done.files.changes)
@@ -279,7 +281,7 @@ COMMANDS: dict[str, tuple[ChatCommand, str]] = {
     "notes": (notes_command, "the notes kept of this session"),
     "pin": (pin_command, "pin [TEXT], so that it survives compactions; remove ID; or list"),
     "rewind": (rewind_command, "go back to before an earlier prompt; [NUMBER] [code|conversation|both], or undo"),
-    "resume": (resume_command, "go on with another session; [ID]"),
+    "resume": (resume_command, "continue another session; [NUMBER|ID]"),
     "undo": (undo_command, "take the last compaction back"),
     "retry": (retry_command, "ask the model again with what is there, as after an error"),
     "mode": (mode_command, "the permission mode; [default|accept_edits|plan|bypass] sets it"),

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 _CODES = {"done": EXIT_OK, "interrupted": EXIT_INTERRUPTED}
 _ENDS = {
-    "turns": "stopped: --max-turns (the setting agent_turns) was reached; --resume goes on",
+    "turns": "stopped: --max-turns (the setting agent_turns) was reached; --resume continues",
     "max_tokens": "the last answer was cut at its limit",
-    "refused": "the model refused to go on",
+    "refused": "the model refused to continue",
 }
 
 

@@ -23,8 +23,7 @@ from perdure.engine.models import JobModels
 from perdure.engine.session import Services
 from perdure.errors import ModelError, SessionNotFound
 from perdure.ports import Model, Sink
-from perdure.wiring import SessionOptions as Parts
-from perdure.wiring import agent, connect_models, fork_session
+from perdure.wiring import SessionOptions, agent, connect_models, fork_session
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
@@ -65,7 +64,7 @@ class AgentFactory:
             if not await anyio.to_thread.run_sync(project.is_dir):
                 raise SessionNotFound(f"{project}: the folder of this session is gone; make it, or start a new session")
         is_here = trust_root(project) == trust_root(self.project)  # --trust was said of one folder
-        parts = Parts(
+        parts = SessionOptions(
             settings=self.config.settings,
             also=self.also,
             services=Services(
@@ -118,7 +117,7 @@ def _unboxed(setting: str) -> tuple[str, ...]:
 
     if setting == "off" or choose_sandbox(setting) is not None:
         return ()
-    return (f"commands run without a sandbox: {find_sandbox().why} (sandbox = off says no more of it)",)
+    return (f"commands run without a sandbox: {find_sandbox().why} (set sandbox to off to hide this)",)
 
 
 async def _models(config: Config) -> tuple[JobModels, tuple[str, ...]]:

@@ -19,11 +19,9 @@ from perdure.adapters.journal.disk import make_private
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
-    from prompt_toolkit.key_binding import KeyBindings
-from typing import TYPE_CHECKING
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-if TYPE_CHECKING:
-    from prompt_toolkit.key_binding import KeyPressEvent
+from typing import TYPE_CHECKING
 
 T = TypeVar("T")
 PROMPT = "> "

@@ -274,7 +274,7 @@ def telling(event: Event) -> tuple[str, str] | None:
 def _of_rarer(event: Event) -> tuple[str, str] | None:
     match event:
         case AnswerInterrupted(dropped_blocks=dropped) if dropped:
-            return "the answer was interrupted; what was whole of it stays", "dim"
+            return "the answer was interrupted; its complete parts are kept", "dim"
         case HookFailed():
             return f"the hook {event.hook} failed: {event.reason}", _WARN
         case ObserverFailed():
@@ -293,13 +293,13 @@ def _of_observer(event: ObserverFailed) -> str:
     said = f"{event.observer} failed ({event.reason})"
     call = f" around {event.tool}" if event.tool else ""
     if event.observer != CHECKPOINTS:
-        return f"{said}{call}; the call went on"
-    return f"{said}{call}: what it changes in files may not be rewound"
+        return f"{said}{call}; the call continued"
+    return f"{said}{call}: its changes to files may not be rewindable"
 
 
 def _cut_by_server(event: PromptCutByServer) -> str:
     return (
-        f"{event.model} left out the beginning of the prompt without a word: {event.estimated_tokens:,} tokens were "
+        f"{event.model} silently dropped the beginning of the prompt: {event.estimated_tokens:,} tokens were "
         f"sent, {event.reported_tokens:,} were read. Taking its window for {event.window_tokens:,}; raise the server's "
         "context length (Ollama: OLLAMA_CONTEXT_LENGTH or num_ctx)"
     )

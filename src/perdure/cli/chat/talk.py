@@ -37,10 +37,10 @@ from perdure.events import Event, ModelCalled
 
 HISTORY = "history"  # beside the sessions of a project
 _ENDS = {
-    "interrupted": "interrupted; the session is as it was left, go on when you like",
-    "turns": "stopped after {turns} calls of the model (the setting agent_turns); say something to go on",
-    "refused": "the model refused to go on",
-    "max_tokens": "the answer was cut at its limit; say something to go on",
+    "interrupted": "interrupted; the session is intact, continue when you like",
+    "turns": "stopped after {turns} calls of the model (the setting agent_turns); say something to continue",
+    "refused": "the model refused to continue",
+    "max_tokens": "the answer was cut at its limit; say something to continue",
     "stopped": "stopped",
 }
 _ASKED_DIFF_LINES = 20
@@ -200,7 +200,7 @@ def _greet(one: Chat, *, is_resumed: bool) -> None:
     for line in one.factory.told:
         one.screen.line(line, "yellow")
     window = agent.model.about.window_tokens or limits.window
-    what = "going on with" if is_resumed else "session"
+    what = "continuing" if is_resumed else "session"
     one.screen.line(f"{what} {agent.session.id}, model {agent.model.about.id}, window {window:,} tokens", "bold")
     one.screen.line(f"{one.screen.root}; permission mode {agent.mode}; /help lists the commands", "dim")
 
