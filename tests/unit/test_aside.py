@@ -164,7 +164,28 @@ def test_a_turn_rests_beside_the_loop(threads: dict[str, set[int]], monkeypatch:
         session = await memory_session(parts=WIDE)
         await turn.run_turn(session, LARGE, ScriptedModel(["fine"]))
         assert threading.get_ident() not in threads["index_of"]
-        assert len(session.view.index) == 2  # type: ignore[arg-type]
+        assert session.view.index is not None and len(session.view.index) == 2
+
+    asyncio.run(run())
+
+
+def test_short_turns_are_read_for_the_ledger_once_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPD-1, CMP-5: the ledger reads nothing after a short turn; what several said is read at once."""
+    read: list[int] = []
+    _counted = turn.index_of
+
+    def counted(view: ContextView, settings: Settings) -> Any:
+        read.append(len(view.items))
+        return _counted(view, settings)
+
+    monkeypatch.setattr(turn, "index_of", counted)
+
+    async def run() -> None:
+        session = await memory_session(parts=WIDE)
+        for _ in range(6):
+            await turn.run_turn(session, LARGE[: LARGE_BYTES // 5], ScriptedModel(["fine"]))
+            assert session.view.unread_bytes <= LARGE_BYTES
+        assert read == [10]
 
     asyncio.run(run())
 

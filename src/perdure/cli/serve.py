@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,11 +73,10 @@ def serve(
         given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
         return replace(config, gateway={**config.gateway, **given})
 
-    async def run() -> None:
-        await run_gateway(
-            read, os.environ, on_ready=lambda url: _ready(url, read(), is_json=json), on_note=note, sink=sink
-        )
+    def on_ready(url: str) -> None:
+        _ready(url, read(), is_json=json)
 
+    run = partial(run_gateway, read, os.environ, on_ready=on_ready, on_note=note, sink=sink)
     try:
         anyio.run(run, backend_options={"use_uvloop": sys.platform != "win32"})
     except KeyboardInterrupt:

@@ -4,9 +4,9 @@ open (TURN-9).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -489,6 +489,21 @@ def _cleaned(raw: bytes) -> bytes:
 def _is_empty_text(raw: bytes) -> bool:
     value = Block(raw).value
     return isinstance(value, Text) and not value.text
+
+
+RequiredThinking = Literal["none", "said", "first"]
+"""What of its thinking an open loop has to bring back: nothing, all that was said in it, or that and a first block."""
+
+
+def required_thinking(protocol: str, head: Mapping[str, Any] | None = None) -> RequiredThinking:
+    """What a request has to hold of the open loop's thinking, by its protocol and by the fields of whoever asks."""
+    given = (head or {}).get("thinking")
+    if isinstance(given, msgspec.Raw):
+        given = msgspec.json.decode(given)
+    kind = given.get("type") if isinstance(given, Mapping) else None
+    if protocol != "anthropic" or kind == "disabled":
+        return "none"
+    return "first" if kind == "enabled" else "said"
 
 
 def lacks_turn(view: ContextView) -> bool:

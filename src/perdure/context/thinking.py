@@ -8,14 +8,11 @@ among what loses it, two recorded lines end that loop and start another: of a fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
-
-import msgspec
+from collections.abc import Sequence
 
 from perdure.context.cost import first_position
 from perdure.context.cuts import open_loop, open_loop_in
-from perdure.context.groups import MessageGroup, WireBlock, flatten
+from perdure.context.groups import MessageGroup, RequiredThinking, WireBlock, flatten
 from perdure.context.items import THINKING, has_lost_thinking, thoughts
 from perdure.context.policy import Facts
 from perdure.context.view import ContextView
@@ -26,20 +23,6 @@ from perdure.transcript.records import BlockChange, Edit, ThinkingDropped
 LOOP_CLOSED = "loop_closed"  # the note of both lines
 CLOSES = "[The results above were read; the thinking between them is no longer shown]"
 GOES_ON = "[The conversation continues: go on from there, with what was asked last]"
-
-RequiredThinking = Literal["none", "said", "first"]
-"""What of its thinking an open loop has to bring back: nothing, all that was said in it, or that and a first block."""
-
-
-def required_thinking(protocol: str, head: Mapping[str, Any] | None = None) -> RequiredThinking:
-    """What a request has to hold of the open loop's thinking, by its protocol and by the fields of whoever asks."""
-    given = (head or {}).get("thinking")
-    if isinstance(given, msgspec.Raw):
-        given = msgspec.json.decode(given)
-    kind = given.get("type") if isinstance(given, Mapping) else None
-    if protocol != "anthropic" or kind == "disabled":
-        return "none"
-    return "first" if kind == "enabled" else "said"
 
 
 def is_postponed(view: ContextView, position: int, facts: Facts) -> bool:
@@ -77,7 +60,7 @@ def dropped_thinking(view: ContextView, position: int, facts: Facts) -> Thinking
 
 def is_broken(view: ContextView, wanted: RequiredThinking) -> bool:
     """Whether the open loop lacks thinking that the API wants back, so that it refuses the next request."""
-    if wanted == "none" or (wanted == "said" and view.thoughtless < 0):
+    if wanted == "none":
         return False
     groups = flatten(view)
     number = open_loop_in(groups)

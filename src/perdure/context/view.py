@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -282,7 +282,7 @@ class ContextView:
     rewound: RewoundBranch | None = field(default=None, compare=False)  # by the last rewind that can be undone (CKP-8)
     dirty: int = field(default=0, compare=False)  # flattened forms from this position on are stale …
     flat: object = field(default=None, compare=False)  # … in this cache, which is `wire`'s own
-    index: object = field(default=None, compare=False)  # of the ledger, which is `indexing`'s own
+    index: Sized | None = field(default=None, compare=False)  # what the ledger read of the items, the first ones
 
     def copy(self) -> ContextView:
         """An independent view of the same records."""
@@ -296,6 +296,12 @@ class ContextView:
     def forget(self) -> None:
         """Let go of all that only going back needs: whoever lives with a view reads it back from the journal then."""
         self.past, self.before, self.rewound, self.since = None, None, None, []
+
+    @property
+    def unread_bytes(self) -> int:
+        """How much of the messages the ledger hasn't read yet."""
+        read = len(self.index) if self.index is not None and len(self.index) <= len(self.items) else 0
+        return sum(len(raw) for item in self.items[read:] for raw in item.message.content)
 
     @property
     def front(self) -> Front | None:

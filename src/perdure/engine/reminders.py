@@ -23,6 +23,7 @@ from perdure.context.instructions import (
     pack_instructions,
     start_message,
 )
+from perdure.context.items import item_has_results
 from perdure.context.reminders import prepend_context, without_tokens
 from perdure.engine.session import LiveSession, Services
 from perdure.events import InstructionsChanged, InstructionsLoaded, ReminderFailed
@@ -59,7 +60,7 @@ def ordered_sources(sources: Sequence[ReminderSource]) -> tuple[ReminderSource, 
 
 async def remind(session: LiveSession, moment: Moment) -> None:
     """Ask all sources, and append what they give."""
-    if not session.services.reminders or (moment == "before" and session.view.open_calls):
+    if moment == "before" and session.view.open_calls:
         return
     said: list[Message] = []
     for source in ordered_sources(session.services.reminders):
@@ -162,6 +163,8 @@ class InstructionReminders:
     async def _behind(self, told: ShownInstructions) -> list[Message | None]:
         """Nested files of what the calls since the last answer touched; none twice, by path or content (INS-4)."""
         view = self._session.view
+        if not any(item_has_results(item) for item in view.items[view.sent :]):
+            return []
         tools = ToolTable.of(self._session.settings.ledger_tools)
         paths = touched_paths(view, view.sent, tools)
         if not paths:

@@ -325,8 +325,9 @@ class LiveSession:
     def rest(self) -> None:
         """Read what was said since the last rest for the ledger, while nobody waits; a compaction then finds it read.
 
-        About a millisecond for 1,000 tokens. `run_turn` rests after each answer; a loop of your own best calls it while
-        its tools or the model are at work. Without it the next compaction reads everything itself.
+        About a millisecond for 1,000 tokens. `run_turn` rests after an answer behind which some 32 KB wait; a loop of
+        your own best calls it while its tools or the model are at work. Without it the next compaction reads everything
+        itself.
         """
         index_of(self.view, self.settings)
 

@@ -304,8 +304,10 @@ class PrecomputedSummaryKeeper:
 
     def is_due(self, view: ContextView, facts: Facts) -> bool:
         session = self._session
+        if self._is_running or session.is_compacting or facts.size(view) < facts.limits.warning:
+            return False
         is_ready = self._made is not None and stale(view, self._made) is None
-        if self._is_running or is_ready or session.is_compacting or not self._models or not is_wanted(view, facts):
+        if is_ready or not self._models or not is_wanted(view, facts):
             return False
         boundary = view.boundary.id if view.boundary else ""
         since, tries = self._tried

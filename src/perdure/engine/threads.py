@@ -9,7 +9,6 @@ import anyio
 import anyio.to_thread
 from anyio.lowlevel import RunVar
 
-from perdure.compaction.ledger.checkpoint import unread_bytes
 from perdure.context.view import ContextView
 from perdure.transcript.tokens import UNITS_PER_TOKEN
 
@@ -52,7 +51,7 @@ async def run_aside_of(view: ContextView, work: Callable[[ContextView], T], *, s
     Without `size_bytes` all that the view shows is looked through. What the ledger read is shared with the copy: one
     piece of work at a time adds to it, and what was read needn't be read again.
     """
-    size = unread_bytes(view) + view.size.base * UNITS_PER_TOKEN if size_bytes is None else size_bytes
+    size = view.unread_bytes + view.size.base * UNITS_PER_TOKEN if size_bytes is None else size_bytes
     if size <= LARGE_BYTES:
         return work(view)
     copy = view.copy()

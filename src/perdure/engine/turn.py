@@ -9,15 +9,23 @@ from typing import Any
 
 import msgspec
 
-from perdure.compaction.ledger.checkpoint import index_of, unread_bytes
+from perdure.compaction.collapse import collapse
+from perdure.compaction.ledger.checkpoint import index_of
 from perdure.compaction.passes import CHEAP_PASSES, CLOSING_PASSES, Pass
 from perdure.compaction.plan import is_due
-from perdure.context.groups import CONTINUES, lacks_turn, unencoded_bytes, unflattened_bytes
+from perdure.context.groups import (
+    CONTINUES,
+    RequiredThinking,
+    lacks_turn,
+    required_thinking,
+    unencoded_bytes,
+    unflattened_bytes,
+)
 from perdure.context.policy import Facts, Pressure, compaction_need, pressure_at
 from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest, Protocol, to_request
 from perdure.context.state import REQUESTED
-from perdure.context.thinking import RequiredThinking, closing_lines, is_broken, required_thinking
+from perdure.context.thinking import closing_lines, is_broken
 from perdure.context.view import ContextView
 from perdure.engine.ask import (
     Action,
@@ -49,7 +57,7 @@ from perdure.engine.compact import (
 from perdure.engine.models import JobModels, own, with_background_models
 from perdure.engine.reminders import remind
 from perdure.engine.session import LiveSession
-from perdure.engine.threads import run_aside, run_aside_of
+from perdure.engine.threads import LARGE_BYTES, run_aside, run_aside_of
 from perdure.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong
 from perdure.events import CompactionChecked, LadderGaveUp
 from perdure.ports import Model
@@ -94,7 +102,8 @@ async def run_turn(
         await keepers.collect(session)
     session.held_with(model)
     with with_background_models(session, own(session, summarizer=summarizer, helpers=helpers)):
-        await remind(session, "before")
+        if session.services.reminders:
+            await remind(session, "before")
         await session.append(*_messages(prompt))
         reply = await _ask(session, model, source, on_delta)
         await rest_aside(session)
@@ -104,9 +113,10 @@ async def run_turn(
 
 
 async def rest_aside(session: LiveSession) -> None:
-    """`LiveSession.rest`, aside where there is much to read."""
-    settings = session.settings
-    await run_aside_of(session.view, lambda view: index_of(view, settings), size_bytes=unread_bytes(session.view))
+    """`LiveSession.rest`, aside, once enough was said to be worth it: a little more is read within the compaction."""
+    settings, size = session.settings, session.view.unread_bytes
+    if size > LARGE_BYTES:
+        await run_aside_of(session.view, lambda view: index_of(view, settings), size_bytes=size)
 
 
 def _messages(prompt: str | Message | Sequence[Message] | None) -> Sequence[Message]:
@@ -240,10 +250,13 @@ async def ready_view(session: LiveSession, source: str = "user", *, wanted: Requ
     await _pass_turn(session)
     facts = session.facts(source)
     for shrink in CHEAP_PASSES + CLOSING_PASSES:
+        if shrink is collapse and not facts.settings.collapse:
+            continue
         await session.commit(await _shrunk(session.view, facts, shrink), facts)
-    await remind(session, "behind")  # after the passes: what they cleared may be needed again at once
+    if session.services.reminders:  # after the passes: what they cleared may be needed again at once
+        await remind(session, "behind")
     outcome = await _compact_if_due(session, facts)
-    if is_broken(session.view, wanted):
+    if (wanted == "first" or session.view.thoughtless >= 0) and is_broken(session.view, wanted):
         await session.append(*closing_lines())
     size = facts.size(session.view)
     is_hopeless = isinstance(outcome, CompactionFailure) and sum(fixed_parts(session).values()) >= facts.limits.trigger
@@ -271,8 +284,8 @@ async def _compact_if_due(session: LiveSession, facts: Facts) -> CompactionOutco
     size = facts.size(session.view)
     level = pressure_at(size, facts.limits)
     session.ports.sink.emit(CompactionChecked(size, level.value, facts.limits.usable, facts.source))
-    wanted = session.view.state.requested if is_due(session.view, facts) else None
-    if wanted is not None:
+    wanted = session.view.state.requested
+    if wanted is not None and is_due(session.view, facts):
         outcome = await compact(session, trigger="model", source=facts.source, focus=wanted.focus)
         if isinstance(outcome, CompactionVeto):
             await session.record(Noted(kind=REQUESTED, data={}))  # put off: asking at each turn would be no answer
@@ -283,7 +296,8 @@ async def _compact_if_due(session: LiveSession, facts: Facts) -> CompactionOutco
     if isinstance(outcome, CompactionSuccess):
         for shrink in CLOSING_PASSES:
             await session.commit(shrink(session.view, facts), facts)
-        await remind(session, "behind")  # INS-4: what the kept results touched
+        if session.services.reminders:
+            await remind(session, "behind")  # INS-4: what the kept results touched
     return outcome
 
 

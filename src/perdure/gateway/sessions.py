@@ -43,6 +43,7 @@ from perdure.transcript.records import (
     CompactionFailed,
     Cursor,
     Edit,
+    Front,
     Noted,
     Record,
     Rewound,
@@ -384,6 +385,7 @@ class CachedSession:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_corrected: bool = False  # answers as long as the client wants are refused: a shorter one is asked for
     spending: SessionSpending = field(default_factory=SessionSpending)
+    fronted: tuple[bytes, Front | None] = b"", None  # the digest of the front that came last, and what it made then
     names: dict[str, str] = field(default_factory=dict)  # ids of calls that a client used twice, and ours for the last
 
     @property

@@ -6,6 +6,7 @@ Frozen edits are durable before they are sent (REL-5), since committing them is 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,9 +16,10 @@ import anyio
 import msgspec
 
 from perdure.context.anchor import PROVIDER_EDITED
+from perdure.context.groups import RequiredThinking, required_thinking
 from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest, output_tokens, to_request
-from perdure.context.thinking import RequiredThinking, closing_lines, is_broken, required_thinking
+from perdure.context.thinking import closing_lines, is_broken
 from perdure.context.view import advance
 from perdure.engine.ask import Compact, Correct, DropMedia, DropThinking, RecoveryLadder, RemedyLimits, apply, step
 from perdure.engine.compact import compact_reactively
@@ -355,11 +357,16 @@ async def _fronted(side: ClientProtocol, incoming: ClientRequest, held: CachedSe
     A system prompt that alone is another one holds and isn't recorded: some clients write the time of day into it, and
     all say it again with the next request.
     """
+    parts = (incoming.fields.get("system"), incoming.fields.get("tools"), *incoming.lead)
+    said = hashlib.sha256(msgspec.json.encode((incoming.model, *parts))).digest()
+    if held.fronted[0] == said and held.fronted[1] is held.session.view.front:
+        return
     front, known = side.front(incoming), held.session.view.front
     if known is None or (front.model, front.tools) != (known.model, known.tools):
         await held.session.record(front)
     elif front.system != known.system:
         advance(held.session.view, front)
+    held.fronted = said, held.session.view.front
 
 
 def wanted_of(side: ClientProtocol, incoming: ClientRequest) -> RequiredThinking:

@@ -11,7 +11,7 @@ from tests.unit.context.making import UNBOUND, Talk, call, facts, text, thinking
 
 from perdure.context.cuts import open_loop
 from perdure.context.failures import without_refused_thinking
-from perdure.context.groups import flatten
+from perdure.context.groups import flatten, required_thinking
 from perdure.context.request import to_request
 from perdure.context.thinking import (
     closed_groups,
@@ -19,7 +19,6 @@ from perdure.context.thinking import (
     dropped_thinking,
     is_broken,
     is_postponed,
-    required_thinking,
     with_thinking,
 )
 from perdure.transcript.messages import MessageId

@@ -217,12 +217,6 @@ class ExtractIndex:
         return self._extracts[first:last]
 
 
-def unread_bytes(view: ContextView) -> int:
-    """How much of the view's messages the next `index_of` has to read."""
-    start = len(view.index) if isinstance(view.index, ExtractIndex) and len(view.index) <= len(view.items) else 0
-    return sum(len(raw) for item in view.items[start:] for raw in item.message.content)
-
-
 def index_of(view: ContextView, settings: Settings) -> ExtractIndex:
     """The index of all messages of the view, by position, caught up.
 
