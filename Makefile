@@ -23,7 +23,7 @@ demo: $(STAMP) ## see it work: a long run, a compaction, a crash and a resume, o
 	$(BIN)/python -m perdure.lab.demo $(ARGS)
 
 test: $(STAMP) ## run all tests (ARGS='-k name' narrows)
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(ARGS)
 
 browser: $(STAMP) ## the tests in a real browser (Chromium); skipped with a reason where there is none
 	$(BIN)/python -m pytest -rs tests/browser $(ARGS)

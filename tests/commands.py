@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pty
 import signal
 import sys
 import tempfile
@@ -39,6 +40,31 @@ def command(*words: str | Path, cwd: Path, env: Mapping[str, str], given: str | 
         out.seek(0)
         err.seek(0)
         return Done(code, out.read().decode("utf-8"), err.read().decode("utf-8"))
+
+
+def command_at_terminal(*words: str | Path, cwd: Path, env: Mapping[str, str], typed: bytes = b"") -> Done:
+    """Run a command whose input and outputs are one pseudo-terminal; `stdout` is all that it shows."""
+    leader, follower = pty.openpty()
+    os.write(leader, typed)
+    shown = bytearray()
+
+    def watch() -> None:
+        try:
+            while some := os.read(leader, 65_536):
+                shown.extend(some)
+        except OSError:  # how Linux tells that nobody has the terminal open
+            pass
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        with _streams(follower, follower, follower), _surroundings(cwd, env):
+            code = main([str(word) for word in words])
+    finally:
+        os.close(follower)
+        watching.join()
+        os.close(leader)
+    return Done(code, shown.decode(), "")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.commands import command
+from tests.commands import command, command_at_terminal
 
 from perdure.adapters.journal import SessionLock
 from perdure.cli import main
@@ -590,25 +590,10 @@ def test_on_a_narrow_terminal_a_table_is_a_list(log: Path) -> None:
 
 
 def seen_on_a_terminal(arguments: list[str], columns: str, no_color: str = "") -> str:
-    import pty
-
-    leader, follower = pty.openpty()
     environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": columns, "NO_COLOR": no_color}
-    words = [sys.executable, "-m", "perdure", *arguments]
-    with subprocess.Popen(words, stdout=follower, stderr=follower, env=environ) as started:
-        os.close(follower)
-        seen = b""
-        while True:
-            try:
-                piece = os.read(leader, 65_536)
-            except OSError:
-                break
-            if not piece:
-                break
-            seen += piece
-    os.close(leader)
-    assert started.returncode == 0
-    return seen.decode()
+    done = command_at_terminal(*arguments, cwd=Path.cwd(), env=environ)
+    assert done.returncode == 0
+    return done.stdout
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo terminals")

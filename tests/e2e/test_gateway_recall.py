@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 import pytest
+from tests.commands import command
 from tests.gateways import fake, in_loop, serving
 
 from perdure.events import CompactionDone
@@ -25,17 +25,6 @@ def upstream(turns: int) -> FakeUpstream:
         script += [say(tool_use("Read", {"file_path": f"f{n}.py"}, id=f"toolu_{n}")), f"done {n}"]
     rules = ModelRules(window_tokens=100_000)
     return FakeUpstream(rules=rules, script=script)
-
-
-def command(home: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "perdure", *words],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PERDURE_HOME": str(home), "PYTHONPATH": ":".join(filter(None, sys.path))},
-    )
-    return done.stdout
 
 
 @in_loop
@@ -64,5 +53,5 @@ async def test_it_is_told_once_where_originals_are_and_the_command_works(tmp_pat
         last = str(at.bodies[-1]["messages"])
         assert "with the recall tool" not in last and "a person gets by its id" in last
         (session,) = set(COMMAND.findall(last))
-        original = await anyio.to_thread.run_sync(command, tmp_path, "recall", session, "toolu_0")
-        assert original.startswith("line of file 0: value 0\n" * 3_000)
+        recall = partial(command, "recall", session, "toolu_0", cwd=tmp_path, env={"PERDURE_HOME": str(tmp_path)})
+        assert (await anyio.to_thread.run_sync(recall)).stdout.startswith("line of file 0: value 0\n" * 3_000)

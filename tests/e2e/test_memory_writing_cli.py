@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.commands import command
+from tests.commands import command, command_at_terminal
 
 from perdure.adapters.memory.directory import file_memories
 from perdure.memory.changes import DeleteMemory, SaveMemory, Stamp
@@ -127,8 +127,6 @@ def test_review(memory: Shell) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo terminals")
 def test_review_on_a_terminal_asks_for_each(memory: Shell) -> None:
-    import pty
-
     store = file_memories(memory.notes)
 
     async def propose() -> None:
@@ -138,26 +136,12 @@ def test_review_on_a_terminal_asks_for_each(memory: Shell) -> None:
             )
 
     anyio.run(propose)
-    ours, theirs = pty.openpty()
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(memory.cwd), "PERDURE_HOME": str(memory.cwd / "home")}
-    environ |= {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
-    started = [sys.executable, "-m", "perdure", "memory", "review", "--dir", str(memory.notes)]
-    os.write(ours, b"a\nr\nwhat?\ns\nq\n")
-    with subprocess.Popen(started, stdin=theirs, stdout=theirs, stderr=theirs, env=environ, cwd=memory.cwd) as running:
-        os.close(theirs)
-        shown = b""
-        while True:
-            try:
-                read = os.read(ours, 4_096)
-            except OSError:  # the other end is closed
-                break
-            if not read:
-                break
-            shown += read
-    os.close(ours)
-    assert running.returncode == 0, shown
-    assert b"1 of 4" in shown
-    assert b"approved, and written" in shown
+    words = ("memory", "review", "--dir", memory.notes)
+    done = command_at_terminal(*words, cwd=memory.cwd, env=environ, typed=b"a\nr\nwhat?\ns\nq\n")
+    assert done.returncode == 0, done.stdout
+    assert "1 of 4" in done.stdout
+    assert "approved, and written" in done.stdout
     assert [one.change.name for one in anyio.run(store.pending)] == ["c.md", "d.md"]
     assert sorted(path.name for path in memory.notes.glob("*.md")) == ["MEMORY.md", "a.md"]
 

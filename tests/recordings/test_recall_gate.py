@@ -30,6 +30,7 @@ from perdure.wiring import SessionOptions, create_session
 WORDS = 8  # of a query
 FIRST = 5  # results that are looked at
 SAMPLE = 250  # pieces that are searched for; all are recalled, and bench/recall.py searches for more
+pytestmark = pytest.mark.xdist_group("recall")  # the sessions are made once
 PARTS = SessionOptions(settings=Settings(durability="process", restore=False))
 
 
