@@ -77,7 +77,7 @@ def _size(view: ContextView) -> tuple[int, int, int]:
 
 def _lost_thinking(item: Any) -> bool:
     pairs = zip(item.message.blocks, item.shown, strict=True)
-    gone = [said for said, shown in pairs if shown is None and "thinking" in said.kind]
+    gone = [said for said, shown in pairs if shown is None and "thinking" in said.type]
     return any(block.type == "redacted_thinking" or b'"signature":""' not in block.raw for block in gone)
 
 
