@@ -189,18 +189,18 @@ class AgentLoop:
         session: LiveSession,
         model: Model,
         machine: Machine,
-        crew: AgentServices,
+        services: AgentServices,
         *,
         options: AgentOptions | None = None,
         keepers: Keepers | None = None,
     ) -> None:
         self.session, self.model, self.options = session, model, options or AgentOptions()
-        self._crew, self._keepers = crew, keepers
+        self._services, self._keepers = services, keepers
         settings = session.settings
         rules = self.options.rules or PermissionRules.of(
             allow=settings.permission_allow, ask=settings.permission_ask, deny=settings.permission_deny
         )
-        self.background = BackgroundTasks(session, machine.shell, crew.jobs(), self.options.on_progress)
+        self.background = BackgroundTasks(session, machine.shell, services.jobs(), self.options.on_progress)
         self.context = ToolContext(
             machine=machine,
             session=session,
@@ -214,7 +214,7 @@ class AgentLoop:
             skills=skills_of(machine.skill_files),
         )
         self._scopes = subagent_types(machine.agent_files)
-        self.context.subagents = Subagents(session, self.background, self._scopes, self._child, crew.where)
+        self.context.subagents = Subagents(session, self.background, self._scopes, self._child, services.where)
         self._caller = ToolRunner(
             self.context, {tool.name: tool for tool in self.options.tools}, self.options.on_progress
         )
@@ -304,14 +304,14 @@ class AgentLoop:
         The message's text comes back, to be edited. Raises `RewindRefused`, and then nothing was changed.
         """
         self._check_rests()
-        done = await rewind(self.session, self._crew.files, to, what=what, is_forced=is_forced, is_dry=is_dry)
+        done = await rewind(self.session, self._services.files, to, what=what, is_forced=is_forced, is_dry=is_dry)
         await self._stand()
         return done
 
     async def undo_rewind(self, *, is_forced: bool = False, is_dry: bool = False) -> RewindResult:
         """Take back the last rewind, files and conversation. Raises as `rewind` does."""
         self._check_rests()
-        done = await undo_rewind(self.session, self._crew.files, is_forced=is_forced, is_dry=is_dry)
+        done = await undo_rewind(self.session, self._services.files, is_forced=is_forced, is_dry=is_dry)
         await self._stand()
         return done
 
@@ -390,7 +390,7 @@ class AgentLoop:
         finally:
             await self.session.close()
             if self.context.subagents is not None:
-                self._crew.cleanup()
+                self._services.cleanup()
 
     # --- sub-agents ---------------------------------------------------------------------------------------------------
 
@@ -399,7 +399,7 @@ class AgentLoop:
         memories = self.session.services.memories  # whatever its task derives from, what it writes does, too
         origin = await memories.origin(self.session) if memories is not None else None
         rights = scope.rights if memories is not None else None
-        session = await self._crew.open_session(identity, resumes, rights, origin)
+        session = await self._services.open_session(identity, resumes, rights, origin)
         session.configure(self.session.settings)
         wanted = None if scope.tools is None else set(scope.tools)
         tools = tuple(t for t in self.options.tools if t.name != "Task" and (wanted is None or t.name in wanted))
@@ -413,7 +413,7 @@ class AgentLoop:
             prompt=self.context.prompt,
             system="\n\n".join(part for part in (self.options.system, scope.body) if part),
         )
-        child = AgentLoop(session, self.model, self.context.machine, self._crew, options=options)
+        child = AgentLoop(session, self.model, self.context.machine, self._services, options=options)
         child.context.subagents = None
         child.context.failure_session = self.context.failure_session or self.session
         child.context.failures = self.context.failures

@@ -107,7 +107,7 @@ class ShownInstructions:
 
 
 def head_line_path(path: str) -> str:
-    """A path as head lines have it, on one line; the key of `Told.files`."""
+    """A path as head lines have it, on one line; the key of `ShownInstructions.files`."""
     return " ".join(path.split())
 
 

@@ -146,7 +146,7 @@ class GuardedMemory:
     async def change(self, change: Change, stamp: Stamp) -> WriteResult | MemoryProposal:
         """Make a change, or put it into the inbox. `MemoryRefused` names the rule that it breaks, in one line.
 
-        A `Written` with the outcome `conflict` was kept beside: whoever asked has to be told.
+        A `WriteResult` with the outcome `conflict` was kept beside: whoever asked has to be told.
         """
         action = str(change.__struct_config__.tag)
         found = decide_change(change, stamp, self.mode)

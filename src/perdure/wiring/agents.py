@@ -87,10 +87,10 @@ async def agent(
         options = options or AgentOptions()
         options = replace(options, observers=(CheckpointObserver(saved), *options.observers))
         cleanup = partial(_both, saved.close, cleanup)
-    crew = AgentServices(jobs=TaskJobs, open_session=children, where=where, files=saved, cleanup=cleanup)
+    services = AgentServices(jobs=TaskJobs, open_session=children, where=where, files=saved, cleanup=cleanup)
     is_trusted = trusts(parts, home or home_of(os.environ), project)
     machine = await to_thread.run_sync(_machine, project, folder, parts, home, is_trusted, box)
-    return AgentLoop(session, model, machine, crew, options=options, keepers=background(session))
+    return AgentLoop(session, model, machine, services, options=options, keepers=background(session))
 
 
 def file_checkpoints(

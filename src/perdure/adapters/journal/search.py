@@ -319,7 +319,7 @@ def _tail(reader: JournalReader, end: int) -> bytes:
 
 @contextmanager
 def open_search_index(path: Path, *, disk: Disk = DISK) -> Iterator[SearchIndex]:
-    """The index at `path`, made when it isn't there or has another version. Raises `Unusable` or `sqlite3.Error`."""
+    """The index at `path`, made if it is missing or has another version. Raises `IndexUnusable` or `sqlite3.Error`."""
     try:
         make_private(path.parent)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600))

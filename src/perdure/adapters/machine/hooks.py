@@ -40,7 +40,7 @@ def shell_hook(
 ) -> Hook:
     """A hook that runs a command at these events. Its stdin is one JSON object with `event`, one of their names.
 
-    Exit 0: what it prints is a JSON object with the fields of `Answer`, or plain text, which is added to the
+    Exit 0: what it prints is a JSON object with the fields of `HookDecision`, or plain text, which is added to the
     instructions (before) or to the conversation (after). Exit 2: what it writes to stderr is why it blocks.
     """
 

@@ -66,7 +66,7 @@ class PackedLedger(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return _DECODER.decode(state.ledger)
 
     def encoded(self) -> msgspec.Raw:
-        """As `State` carries it."""
+        """As `SessionState` carries it."""
         return msgspec.Raw(msgspec.json.encode(self)) if self.data else NOTHING_KNOWN
 
     def memory(self) -> LedgerMemory:

@@ -55,7 +55,7 @@ class TrackerStates(msgspec.Struct, frozen=True, omit_defaults=True):
         return _DECODER.decode(state.in_play)
 
     def encoded(self) -> msgspec.Raw:
-        """As `State` carries it."""
+        """As `SessionState` carries it."""
         return msgspec.Raw(msgspec.json.encode(self))
 
 
