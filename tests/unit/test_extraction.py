@@ -23,6 +23,7 @@ from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn
 from perdure.events import ExtractionFellBack, ExtractionSkipped, ForkEnded, MemoriesExtracted, MemoryBlocked
 from perdure.memory.changes import MemoryBatch, SaveMemory
+from perdure.memory.save import memory_text
 from perdure.testing import ScriptedModel, say, server_error, text, tool_use
 from perdure.transcript.blocks import text_block
 from perdure.transcript.records import Front
@@ -112,12 +113,11 @@ def test_a_model_saves_what_the_user_said(tmp_path: Path) -> None:
     """MEM-6, MEM-10: written in auto mode with the session, the message and the user's word; one line in the index."""
 
     async def do(it: Desk) -> None:
-        await it.turn(
-            "Please use pnpm instead of npm here.", "npm ok", fork=[say(it.write("feedback_pnpm.md", MEMORY))]
-        )
-        assert it.texts()["feedback_pnpm.md"] == MEMORY
-        assert it.texts()["MEMORY.md"].count("(feedback_pnpm.md)") == 1
-        where = (await it.store.provenance())["feedback_pnpm.md"]
+        await it.turn("Please use pnpm instead of npm.", "npm ok", fork=[say(it.write("feedback_pnpm.md", MEMORY))])
+        name = "feedback_use_pnpm_instead_of_npm.md"  # and a title of ours: the model's was no sentence of the user's
+        assert it.texts()[name] == memory_text(type="feedback", body="Use pnpm instead of npm.")
+        assert it.texts()["MEMORY.md"].count(f"({name})") == 1
+        where = (await it.store.provenance())[name]
         assert where.least == "user" and where.stamp.session == "s1"
         said = next(item.message for item in it.session.view.items if item.message.origin == "user")
         assert where.stamp.message == said.id

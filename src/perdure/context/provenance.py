@@ -1,8 +1,15 @@
-"""Who said what in a view, and where a text comes from that a model wants to keep (MEM-10)."""
+"""Whose word a text is that a model wants to keep, and who said what in a view (MEM-10).
+
+A model says whatever it was told to say, so nothing it says of the source counts. What counts is what it could have
+seen. Anything from outside that stands in the view may have moved its hand, also long after: "when they say thanks,
+save this" waits for its moment. So one result of a tool anywhere in the view makes all that the model writes derive
+from it, but for what the user said, whole. The one rule for every door: the memory tool and the extraction ask it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,67 +17,121 @@ from perdure.context.accounting import trust_in
 from perdure.context.items import ViewItem
 from perdure.context.view import ContextView
 from perdure.memory.changes import Origin, least_trusted
+from perdure.memory.dates import absolute
 from perdure.memory.files import INDEX, TYPES
-from perdure.memory.provenance import WordsByOrigin
 from perdure.memory.recalled import memories_told
+from perdure.memory.remarks import statements
 from perdure.memory.trust.labels import TrustLevel
-from perdure.text.cleaning import plain, sentences
+from perdure.text.cleaning import plain, sentences, unmarked
+from perdure.text.frontmatter import front_matter
 from perdure.transcript.blocks import Block, Text, ToolResult, ToolUse
 from perdure.transcript.messages import MessageId, ToolUseId
 from perdure.transcript.spoken import spoken, spoken_blocks
-from perdure.transcript.texts import block_text
 
 TOOL = "memory"
 ROOT = "/memories"
 _WEB_TOOLS = frozenset({"WebSearch", "web_search", "WebFetch", "web_fetch", "fetch"})
-_STRUCTURE = frozenset({"---", *(f"type: {one}" for one in TYPES)})  # of a memory's front matter: nobody's words
-_FIELD = ("name: ", "description: ")
+_TOGETHER = 12  # sentences, at most, that a person's words may tie to one statement
+# Of a memory's front matter: what only orders it is nobody's words, and of the others the values count.
+_ORDERS = re.compile(
+    rf"---|type\s*:\s*(?:{'|'.join(TYPES)})|node_type\s*:\s*memory|metadata\s*:"
+    r"|(?:modified|updated|created)\s*:\s*[\d\-:.TZ+ \"']*"
+)
+_VALUE = re.compile(r"(?:name|description)\s*:\s*")
+_BLANK = re.compile(r"[\s#>*\-=_`|~]*")  # rules and empty bullets
+_LABEL = re.compile(r"\W*(?:why|how to apply|reason)\W*:\W*(?=\w|$)", re.IGNORECASE)  # how memories are laid out
 
 
 def origin_of(
-    view: ContextView, added: str = "", *, memories: Mapping[str, Origin] | None = None, own: str = TOOL
+    view: ContextView,
+    text: str | None = None,
+    base: str | None = None,
+    *,
+    memories: Mapping[str, Origin] | None = None,
+    seen: Iterable[Origin] = (),
+    upto: int | None = None,
+    own: str = TOOL,
 ) -> Origin:
-    """Whose word a text is that the model of this view writes: `added` is what is new in it; none: it removes.
+    """Whose word a memory is that the model of this view writes.
 
-    `memories` says of memories, by their path under /memories, where they come from: the memory tool (`own`) shows
-    them, and what it shows is as trusted as they are, not as the result of a tool.
+    Args:
+        view: What the model saw, or of it the first `upto` messages.
+        text: The memory as it is to be; None when it is removed or renamed.
+        base: The memory as it was; None for a new one.
+        memories: Where memories come from, by their path under /memories. What a memory tool (`own`) shows is as
+            trusted as they are, not as the result of a tool.
+        seen: Where else things come from that the model read beside the view.
+
+    Returns:
+        `user` when everything new in the text was said by the user, whole; else the least trusted of what the model
+        saw, at best `assistant`. Taking away more lines than coming in is an act of the model's own, whatever it adds.
     """
-    if added.strip() and _is_said(view, added):
-        return "user"
-    return least_trusted(("assistant", *_sources(view, memories or {}, own)))
+    items = view.items[:upto]
+    if text is not None:
+        new, is_less = _changes(base, text)
+        if new and not is_less and _are_said(new, view, items):
+            return "user"
+    return least_trusted(("assistant", *seen, *_sources(view, items, memories or {}, own)))
 
 
-def added_lines(base: str | None, text: str) -> str:
-    """The lines of a text that its base didn't have."""
-    before = set((base or "").splitlines())
-    return "\n".join(line for line in text.splitlines() if line not in before)
+def _changes(base: str | None, text: str) -> tuple[list[str], bool]:
+    """The lines that come, and whether more go."""
+    before, after = _lines(base or ""), _lines(text)
+    known, kept = set(before), set(after)
+    new = [line for line in after if line not in known]
+    return new, sum(line not in kept for line in before) > len(new)
 
 
-def _is_said(view: ContextView, added: str) -> bool:
-    """Whether each sentence of a text was said by the user, whole: a part of one can say the opposite of it."""
-    lines = [line.strip() for line in added.splitlines()]
-    fields = [line.split(": ", 1)[1] if line.startswith(_FIELD) else line for line in lines if line not in _STRUCTURE]
-    missing = {one for line in fields if line for sentence in sentences(line) if (one := plain(sentence))}
-    if not missing:
-        return False
-    for text in _user_texts(view):
+def _lines(text: str) -> list[str]:
+    """The lines of a memory that say something: the values of its front matter, and what stands below it."""
+    front = front_matter(text)
+    head = [line.strip() for line in text[: front.start].splitlines()] if front.is_present else []
+    values = [_VALUE.sub("", line, count=1).strip("\"'") for line in head if not _ORDERS.fullmatch(line)]
+    below = [_LABEL.sub("", line, count=1).strip() for line in text[front.start :].splitlines()]
+    return [line for line in (*values, *below) if not _BLANK.fullmatch(line)]
+
+
+def _are_said(lines: Sequence[str], view: ContextView, items: Sequence[ViewItem]) -> bool:
+    """Whether the user said all of these lines, in whole statements: a part of one can say the opposite of it."""
+    pieces = [unmarked(piece) for line in lines for piece in sentences(line)]
+    wanted = {_key(piece) for piece in pieces}
+    said: set[str] = set()
+    for at, text in _user_texts(view, items):
         low = plain(text)
-        if any(one in low for one in missing):  # most texts don't hold it at all
-            missing -= {plain(one) for one in (*sentences(text), *text.splitlines())}
-    return not missing
+        if any(one.rstrip("?") in low for one in wanted) or any(c.isdigit() for piece in pieces for c in piece):
+            for one in statements(text):
+                said |= {_key(one), _key(absolute(one, at) if at else one)}
+    said.discard("")
+    done = 0
+    while done < len(pieces):  # what was said as one may stand on several lines
+        for end in range(min(len(pieces), done + _TOGETHER), done, -1):
+            if _key(" ".join(pieces[done:end])) in said:
+                done = end
+                break
+        else:
+            return False
+    return bool(pieces)
 
 
-def _user_texts(view: ContextView) -> Iterator[str]:
-    for item in view.items:
+def _key(statement: str) -> str:
+    """A statement as it compares. A question isn't what it asks about."""
+    text = " ".join(plain(piece) for piece in statement.splitlines()).strip()
+    return text + "?" * statement.rstrip(" \"'”’)*_").endswith(("?", "？"))
+
+
+def _user_texts(view: ContextView, items: Iterable[ViewItem]) -> Iterator[tuple[float, str]]:
+    for item in items:
         if item.message.agent_id is None:
             for index, words in spoken_blocks(item.message):
                 if trust_in(view, item.message, item.message.blocks[index]) is TrustLevel.USER:
-                    yield words
+                    yield item.message.at or 0.0, words
 
 
-def _sources(view: ContextView, memories: Mapping[str, Origin], own: str) -> Iterator[Origin]:
+def _sources(
+    view: ContextView, items: Iterable[ViewItem], memories: Mapping[str, Origin], own: str
+) -> Iterator[Origin]:
     """Of everything in the view that isn't the model's own, the user's or the project's."""
-    for item in view.items:
+    for item in items:
         for block in item.message.blocks:
             if trust_in(view, item.message, block) is TrustLevel.OUTSIDE:
                 yield _outside(view, block, memories, own)
@@ -87,16 +148,19 @@ def _outside(view: ContextView, block: Block, memories: Mapping[str, Origin], ow
         return "web" if call is not None and call.name in _WEB_TOOLS else "tool"
     use = view.items[call.position].message.blocks[call.block].value
     path = use.input.get("path") if isinstance(use, ToolUse) else None
-    return memories.get(path.rstrip("/"), "assistant") if isinstance(path, str) else "assistant"
+    if not isinstance(path, str):
+        return "assistant"
+    path = path.rstrip("/")
+    return least_trusted(("assistant", *(memories[one] for one in memories if f"{one}/".startswith(f"{path}/"))))
 
 
 def _shown_memories(item: ViewItem, memories: Mapping[str, Origin]) -> Iterator[Origin]:
-    """Of memories that were recalled into the view, and of the index."""
+    """Of memories that were recalled into the view, and of the indexes."""
     note = item.message.note
     if item.message.origin not in ("reminder", "restored"):
         return
     if note == "memory_index":
-        yield memories.get(f"{ROOT}/{INDEX}", "assistant")
+        yield from (origin for path, origin in memories.items() if path.endswith(f"/{INDEX}"))
     elif note == "memory":
         for block in item.message.blocks:
             if isinstance(block.value, Text):
@@ -114,31 +178,6 @@ class UserMessage:
     message: MessageId
     at: float
     text: str
-
-
-def voices(view: ContextView, upto: int) -> WordsByOrigin:
-    """What the first `upto` messages say, by whose word it is.
-
-    What the model says once something from outside came in may derive from that, and counts as such (MEM-10).
-    """
-    user: list[str] = []
-    assistant: list[str] = []
-    outside: list[str] = []
-    for item in view.items[:upto]:
-        said = dict(spoken_blocks(item.message))
-        for index, block in enumerate(item.message.blocks):
-            text, label = block_text(block), trust_in(view, item.message, block)
-            if not text:
-                continue
-            if index in said and label >= TrustLevel.USER:
-                user.append(said[index])
-                if said[index] != text.strip():
-                    outside.append(text)
-            elif label is TrustLevel.MODEL and item.message.role == "assistant" and not outside:
-                assistant.append(text)
-            else:
-                outside.append(text)
-    return WordsByOrigin(tuple(user), tuple(assistant), tuple(outside), is_whole=view.boundary is None)
 
 
 def user_messages(

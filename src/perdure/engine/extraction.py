@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,24 +15,26 @@ from perdure import prompts
 from perdure.context.cost import spending_record
 from perdure.context.cuts import legal_cuts
 from perdure.context.policy import Facts
-from perdure.context.provenance import UserMessage, user_messages, voices, writes_memory
+from perdure.context.provenance import UserMessage, origin_of, user_messages, writes_memory
 from perdure.context.view import ContextView
 from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork
 from perdure.engine.models import OFFLINE, background_models
-from perdure.engine.remember import GuardedMemory, write_with_index
+from perdure.engine.remember import GuardedMemory, new_memory, write_with_index
 from perdure.engine.session import LiveSession
 from perdure.errors import FileRefused, MemoryChanged, MemoryRefused, PerdureError
 from perdure.events import ExtractionFellBack, ExtractionSkipped, MemoriesExtracted
 from perdure.memory import pace as pacing
-from perdure.memory.changes import MemoryProposal, Origin, SaveMemory, Stamp
+from perdure.memory.changes import TRUST, MemoryProposal, Origin, SaveMemory, Stamp, least_trusted
 from perdure.memory.dates import day_of
 from perdure.memory.files import topic
 from perdure.memory.pace import AnswerGiven, UpdatePace, UpdateTriggers
 from perdure.memory.permits import BASH, GLOB, GREP, PERMIT_EDIT, WRITE, WRITES, MemoryPermit, answer_read
-from perdure.memory.remarks import Remark, remarks
+from perdure.memory.remarks import Remark, kind_of, remarks
 from perdure.memory.retrieval import TURN_FLOOR, MemoryCard, MemoryQuery
 from perdure.memory.save import file_names, is_known, memory_text, title_of
+from perdure.memory.trust.labels import TrustLevel
 from perdure.ports import MemorySearch, MemoryStore, Model
+from perdure.text.frontmatter import front_matter
 from perdure.transcript.messages import Usage
 from perdure.transcript.records import Cursor, Record
 from perdure.transcript.spoken import spoken
@@ -338,12 +340,26 @@ class ExtractionKeeper:
         if fork.reason and not (changes and fork.reason.startswith("turns:")):
             self.session.ports.sink.emit(ExtractionFellBack(fork.about.id, fork.reason))
             return None
-        who = voices(view, fork.upto)
         message = words[-1].message if words else ""
-        for change in changes:
-            origin = await anyio.to_thread.run_sync(who.origin, change.text, change.base)
+        judge = await self._judge(view, fork.upto)
+        for draft in changes:
+            change, origin = await anyio.to_thread.run_sync(_vouched, draft, judge)
+            if not change.name:
+                change = await new_memory(self.memory.store, change.text)
             await self._save(change, self._stamp(message, origin), tally)
         return fork.upto
+
+    async def _judge(self, view: ContextView, upto: int) -> Callable[[str, str | None], Origin]:
+        """Whose word a text is: by what the model saw, which is that much of the view and the memories (MEM-10)."""
+        access = self.session.services.memories
+        known = await access.origins() if access is not None else {}
+        seen = [one.least for one in (await self.memory.store.provenance()).values()]
+        inherited: Origin = access.inherited if access is not None and access.inherited is not None else "user"
+
+        def judge(text: str, base: str | None) -> Origin:
+            return least_trusted((inherited, origin_of(view, text, base, memories=known, seen=seen, upto=upto)))
+
+        return judge
 
     async def _by_rules(self, view: ContextView, tally: ExtractionCounts) -> int:
         """Save what the rules find in the user's words up to the last closed pair; how far that is."""
@@ -356,17 +372,14 @@ class ExtractionKeeper:
     async def _save_remark(self, remark: Remark, source: UserMessage, tally: ExtractionCounts) -> None:
         found = await self.search.find(MemoryQuery(query=remark.text, floor=TURN_FLOOR, now=self._now))
         near = await self.search.read(tuple(one.card.file for one in found.chosen))
-        names = {stat.name.lower() for stat in (await self.memory.store.listing()).files}
-        choices = file_names(remark.type, title_of(remark.text))
-        own = next(choices)  # the search may not have seen yet what was saved a moment ago
-        if own in names and (file := await self.memory.store.read(own)) is not None:
-            near = (*near, topic(own, file.text))
+        text = memory_text(type=remark.type, body=remark.body)
+        own = await self.memory.store.read(next(file_names(remark.type, title_of(remark.text))))
+        if own is not None:  # the search may not have seen yet what was saved a moment ago
+            near = (*near, topic(own.name, own.text))
         if any(is_known(remark.text, one) for one in near):
             tally.known += 1
             return
-        free = own if own not in names else next(name for name in choices if name not in names)
-        text = memory_text(type=remark.type, body=remark.body)
-        change = SaveMemory(name=free, text=text)
+        change = await new_memory(self.memory.store, text)
         await self._save(change, self._stamp(source.message, "user"), tally)
 
     # --- saving -----------------------------------------------------------------------------------------------------
@@ -390,6 +403,15 @@ class ExtractionKeeper:
         else:
             tally.written += done.outcome != "unchanged"
             tally.known += done.outcome == "unchanged"
+
+
+def _vouched(change: SaveMemory, judge: Callable[[str, str | None], Origin]) -> tuple[SaveMemory, Origin]:
+    """The change with whose word it is. A new memory in the user's words gets a title of ours, where its own isn't."""
+    origin, body = judge(change.text, change.base), front_matter(change.text).body
+    if TRUST[origin] is TrustLevel.OUTSIDE and change.base is None and judge(body, None) == "user":
+        kind = topic(change.name, change.text).type or kind_of(body)
+        return SaveMemory(name="", text=memory_text(type=kind, body=body)), "user"
+    return change, origin
 
 
 def _after(view: ContextView) -> int:

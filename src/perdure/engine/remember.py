@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from perdure import prompts
-from perdure.context.provenance import ROOT, added_lines, origin_of
+from perdure.context.provenance import ROOT, origin_of
 from perdure.context.reminders import prepend_context
 from perdure.engine.memory_recall import last_said, user_text
 from perdure.engine.reminders import Moment
@@ -101,16 +101,15 @@ class MemoryAccess:
             found |= {mount.path(name): one.least for name, one in provenance.items()}
         return found
 
-    async def origin(self, session: LiveSession, added: str = "") -> Origin:
+    async def origin(self, session: LiveSession, text: str | None = None, base: str | None = None) -> Origin:
         """Whose word it is that this session's model writes now (MEM-10)."""
-        found = origin_of(session.view, added, memories=await self.origins())
+        found = origin_of(session.view, text, base, memories=await self.origins())
         return found if self.inherited is None else least_trusted((found, self.inherited))
 
     async def change(self, session: LiveSession, mount: MemoryMount, change: Change) -> WriteResult | MemoryProposal:
         """Make a change on the word of the session's model, stamped with where it comes from (MEM-10)."""
-        origin = await self.origin(
-            session, added_lines(change.base, change.text) if isinstance(change, SaveMemory) else ""
-        )
+        given = (change.text, change.base) if isinstance(change, SaveMemory) else ()
+        origin = await self.origin(session, *given)
         return await mount.memory.change(change, stamp_of(session, origin))
 
 
@@ -211,6 +210,19 @@ def _writable(session: LiveSession) -> MemoryMount | None:
     return next((one for one in mounts if one.right == "write" and one.memory.mode != "off"), None)
 
 
+async def new_memory(store: MemoryStore, text: str) -> SaveMemory:
+    """A memory under a name of ours that is free: its type and words of its title, and a number if need be.
+
+    Where that is the text of the first that has such a name, its `base` says so: it was saved before.
+    """
+    about = topic("", text)
+    for name in file_names(about.type or "project", about.name):
+        there = await store.read(name)
+        if there is None or there.text == text:
+            return SaveMemory(name=name, text=text, base=None if there is None else text)
+    raise AssertionError("there is always another number")
+
+
 async def write_with_index(memory: GuardedMemory, stamp: Stamp, *changes: FileEdit) -> WriteResult | MemoryProposal:
     """Make changes and what they mean for the index as one: one review, one undo (MEM-2, MEM-8).
 
@@ -297,15 +309,12 @@ async def over_limits(session: LiveSession, mount: MemoryMount) -> str:
 
 
 async def _keep(session: LiveSession, mount: MemoryMount, stamp: Stamp, text: str) -> tuple[str, str]:
-    kind, title = kind_of(text), title_of(text)
-    whole = memory_text(type=kind, body=text)
-    for name in file_names(kind, title):  # another text may begin alike
-        there = await mount.memory.store.read(name)
-        if there is None:
-            break
-        if there.text == whole:
-            return "unchanged", f"It was in the memory already: {mount.path(name)}"
-    done = await write_with_index(mount.memory, stamp, SaveMemory(name=name, text=whole))
+    title = title_of(text)
+    change = await new_memory(mount.memory.store, memory_text(type=kind_of(text), body=text))
+    name = change.name
+    if change.base is not None:
+        return "unchanged", f"It was in the memory already: {mount.path(name)}"
+    done = await write_with_index(mount.memory, stamp, change)
     if isinstance(done, MemoryProposal):
         return "waits", f"Waits for approval ({done.why}): {title}"
     line = f"Remembered as {mount.path(name)}: {title}"

@@ -17,7 +17,6 @@ from perdure.memory.dates import absolute, day_of
 from perdure.memory.files import INDEX, TYPES, Topic, topic
 from perdure.memory.index_file import IndexLimits, fits_limits, index_entries, normalised_index
 from perdure.memory.places import is_memory
-from perdure.memory.provenance import FRAMING, VouchedLine
 from perdure.memory.save import index_line, memory_text
 from perdure.text.frontmatter import front_matter
 from perdure.text.words import terms
@@ -368,6 +367,22 @@ class _RewriteAnswer(msgspec.Struct, frozen=True):
     dropped: list[_RewriteDrop] = []
 
 
+_NEGATES = re.compile(
+    r"\b(?:no|not|never|don'?t|do not|doesn'?t|isn'?t|aren'?t|won'?t|can'?t|cannot|without|avoid|stop|nor|neither"
+    r"|forbid\w*)\b|n['’]t\b|不|别|勿",
+    re.IGNORECASE,
+)
+# How memories are written, whatever they are about: such words make no two of them alike.
+FRAMING = frozenset(
+    t
+    for word in """user users prefer prefers preferred preference preferences wants like likes asked ask project team
+    reason why how apply applies application use uses used using rule always work works working role type feedback
+    reference name description said says decided decision deadline memory note remember correction corrected new
+    explicitly instead rather over today yesterday tomorrow week month""".split()
+    for t in terms(word)
+)
+
+
 def overlapping_groups(files: Mapping[str, DatedMemory]) -> list[list[DatedMemory]]:
     """Groups of memories that may be about one subject: of one folder and type, alike in their words."""
     memories = [one for name, one in sorted(files.items()) if is_memory(name) and name.rpartition("/")[2] != OLDER]
@@ -472,7 +487,7 @@ def _refused(group: Group, said: _RewriteAnswer) -> str:
         now = set(terms(line.text))
         for key in line.of:
             before = set(terms(numbered[key][1]))
-            is_turned = VouchedLine.of(numbered[key][1]).negates != VouchedLine.of(line.text).negates
+            is_turned = bool(_NEGATES.search(numbered[key][1])) != bool(_NEGATES.search(line.text))
             has_numbers = _numbers(numbered[key][1]) <= _numbers(line.text)
             if len(before & now) >= HELD_SHARE * len(before) and has_numbers and not is_turned:
                 held.add(key)

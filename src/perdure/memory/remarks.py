@@ -1,22 +1,27 @@
-"""What a person wants kept or forgotten: said outright, or worth keeping by rules (MEM-3, MEM-6, MEM-7)."""
+"""How a person's message is read for the memory: what it asks to keep or to forget, what in it is worth keeping, and
+which of its sentences stand for themselves (MEM-3, MEM-6, MEM-7, MEM-10).
+
+Read by patterns, so it works without a model and costs nothing. What is fenced or quoted in a message is nobody's word,
+and neither is a message so long that it was pasted.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from perdure.memory.dates import absolute, day_of
 from perdure.memory.files import Topic, Type
-from perdure.text.cleaning import sentences
+from perdure.text.cleaning import sentences, unmarked
 from perdure.text.frontmatter import front_matter
 from perdure.text.words import asked_terms, terms
 
 MOST_CHARS = 2_000  # of what is kept on a person's word; more is a document, not a sentence
 _POLITE = (
     r"(?:(?:and|also|ok(?:ay)?|hey|please|pls|btw|by the way|so|then|und|bitte|et|s'il te pla[iî]t|por favor|y|e|"
-    r"per favore|alsjeblieft|en|пожалуйста|请|また|あと)[,:，、]?\s*)*"
+    r"per favore|alsjeblieft|en|пожалуйста|请|また|あと|(?:can|could|would) you|always)[,:，、]?\s*)*"
 )
 _REMEMBER = (
     r"remember(?! (?:when|how|the time|if|whether|me\b))(?:[ ]+(?:this|that|to)\b)?[: ]",
@@ -57,7 +62,7 @@ _NOTHING = re.compile(
     r"tudo|dat|это|всё|这个|那个|一切|それ|これ|全部)",
     re.IGNORECASE,
 )
-_FENCE = re.compile(r"^(?:```|~~~).*?^(?:```|~~~)\s*$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"```.*?(?:```|\Z)|^~~~.*?(?:^~~~\s*$|\Z)", re.MULTILINE | re.DOTALL)
 _QUOTED = re.compile(r"^[^\S\n]*>.*$", re.MULTILINE)
 _CORRECTS = re.compile(
     r"\b(?:always|never|don['’]t|do not|instead|rather than|must|should|avoid|immer|nie(?:mals)?|toujours|jamais"
@@ -78,10 +83,22 @@ class MemoryRequest:
     text: str
 
 
+def _speech(text: str) -> str:
+    """A message without what it fences or quotes."""
+    return _QUOTED.sub("", _FENCE.sub("\n\n", text))
+
+
+def _paragraphs(text: str) -> list[str]:
+    return [one for one in re.split(r"\n\s*\n", text) if one.strip()]
+
+
 def memory_requests(text: str) -> tuple[MemoryRequest, ...]:
-    """What a message asks to keep or to forget, in its order."""
-    plain = _QUOTED.sub("", _FENCE.sub("\n\n", text))
-    paragraphs = [one for one in re.split(r"\n\s*\n", plain) if one.strip()]
+    """What a message asks to keep or to forget, in its order.
+
+    Only whole sentences of the first or last paragraph that begin so count: what is pasted into the middle of a message
+    is nobody's wish. Questions ("do you remember …?") and "forget it" are none either.
+    """
+    paragraphs = _paragraphs(_speech(text))
     ends = paragraphs[:1] + (paragraphs[-1:] if len(paragraphs) > 1 else [])
     found = [wish for one in ends for wish in _of_paragraph(one)]
     return tuple(dict.fromkeys(found))
@@ -120,24 +137,22 @@ def kind_of(text: str) -> Type:
 LEAST_WORDS = 3
 MOST_WORDS = 60
 REMARK_CHARS = 600
-_NO_SPEECH = frozenset(">|$#<{[/")  # a quotation, a table, a command, a heading, a tag, data
+_NO_SPEECH = tuple(">|$#<{[/")  # a quotation, a table, a command, a heading, a tag, data
 LONG_TEXT = 4_000  # a message beyond it is pasted, not said
 
-_REMARKS_FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'A-Z`(])|\n+|(?<=[。！？])")
 _LEAD = re.compile(
     r"^\s*(?:[-*+]\s+|\d+[.)]\s+)?"
-    r"(?:(?:no|nope|ok(?:ay)?|hey|hm+|well|also|and|but|oh|sorry|actually|btw|by the way|fyi|note"
-    r"|important|wait)[,:;.!]?\s+"
+    r"(?:(?:(?:no|nope)[,:;.!]|(?:ok(?:ay)?|hey|hm+|well|also|and|but|oh|sorry|actually|btw|by the way|fyi|note"
+    r"|important|wait)[,:;.!]?)\s+"  # "no mocks" says no, "no, mocks" doesn't
     r"(?:actually[, ]+)?)*",
     re.IGNORECASE,
 )
-_TOLD = re.compile(
-    r"^(?:please\s+)?(?:(?:can|could|would)\s+you\s+)?(?:please\s+)?(?:always\s+)?"
-    r"(?:remember|keep in mind|make a (?:mental )?note|note|don'?t forget|never forget|for (?:future )?reference)\b"
-    r"(?:\s+(?:that|this)\b)?[:,]?\s+(?!to\b|when\b|how\b|what\b|the time\b|last\b)",
+_NOTED = re.compile(  # said in passing: worth keeping where the rest of it is, and no order to keep it
+    rf"{_POLITE}(?:remember,|keep in mind|make a (?:mental )?note|note|for (?:future )?reference)"
+    r"(?:\s+(?:that|this)\b)?[:,]?\s+(?!to\b)",
     re.IGNORECASE,
 )
+_VAGUE = re.compile(r"(?:when|how|what|the time|last)\b", re.IGNORECASE)  # "remember what I said"
 _LASTING = re.compile(
     r"\b(?:always|never|from now on|going forward|in (?:the )?future|every ?time|whenever|each time"
     r"|as a rule|by default"
@@ -221,39 +236,45 @@ class Remark:
 
 
 def remarks(text: str, at: float) -> tuple[Remark, ...]:
-    """What in a message of a person is worth keeping, said at a time in seconds since the epoch."""
+    """What in a message of a person is worth keeping, said at a time in seconds since the epoch.
+
+    A remark has to hold beyond the moment and be understood alone. So a sentence that points at something (`this`,
+    `here`, `line 40`), asks, or only says what to do next is none, however much it corrects; rather nothing than junk.
+    """
     if len(text) > LONG_TEXT or text.lstrip().startswith("<"):
         return ()
     found: dict[str, Remark] = {}
-    for sentence in _sentences(text):
-        remark = _remark(sentence, at)
+    for one in sentences(_speech(text)):
+        sentence = " ".join(one.split())
+        is_speech = len(sentence) <= REMARK_CHARS and not sentence.startswith(_NO_SPEECH)
+        remark = _remark(sentence, at) if is_speech else None
         if remark is not None:
             found.setdefault(remark.text.lower(), remark)
     return tuple(found.values())
 
 
-def _sentences(text: str) -> Iterator[str]:
-    for part in _SENTENCE.split(_REMARKS_FENCE.sub("\n", text)):
-        sentence = " ".join(part.split())
-        if (
-            sentence
-            and len(sentence) <= REMARK_CHARS
-            and not sentence.startswith((">", "|", "$", "#", "<", "{", "[", "/"))
-        ):
-            yield sentence
-
-
 def _remark(sentence: str, at: float) -> Remark | None:
     bare = sentence[_end(_LEAD, sentence) :]
-    told = _TOLD.match(bare)
-    said = bare[told.end() :] if told else bare
+    told = _told(bare)
+    said = told or bare
     if not LEAST_WORDS <= len(said.split()) <= MOST_WORDS:
         return None
-    kind = _kind(said, is_told=told is not None)
+    kind = _kind(said, is_told=bool(told))
     if kind is None:
         return None
     true = absolute(said, at)
     return Remark(kind, true[0].upper() + true[1:], at)
+
+
+def _told(sentence: str) -> str:
+    """What somebody is told to keep in mind, as an order or in passing; nothing when it is only something to do."""
+    asked = _of_sentence(sentence)
+    if asked is not None:
+        is_task = sentence[: sentence.rfind(asked.text)].rstrip().lower().endswith(" to")
+        told = asked.text if asked.act == "remember" and not is_task else ""
+    else:
+        told = sentence[_end(_NOTED, sentence) :] if _NOTED.match(sentence) else ""
+    return "" if _VAGUE.match(told) else told
 
 
 def _kind(said: str, *, is_told: bool) -> Type | None:
@@ -279,6 +300,136 @@ def _kind(said: str, *, is_told: bool) -> Type | None:
 def _end(pattern: re.Pattern[str], text: str) -> int:
     found = pattern.match(text)
     return found.end() if found else 0
+
+
+# --- which of its sentences stand for themselves ----------------------------------------------------------------------
+
+_LISTED = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+")
+_ENDED = re.compile(r"[.!?…:;。！？：；][\"'”’»)\]*`]*\s*$")
+_LONG_LINE = 60  # a line of so many characters that ends no sentence was wrapped
+# What ties a line to the one before it, where that ends no sentence. In some languages, as far as a list can.
+_TIES = re.compile(
+    r"\s*(?:but|and|or|if|unless|except|only|once|until|till|before|after|when|while|as long as|provided|instead|though"
+    r"|although|however|otherwise|not|without|nur|au(?:ß|ss)er|aber|wenn|falls|sofern|solange|sobald|bevor|nachdem|nicht"
+    r"|mais|sauf|seulement|si|quand|avant|apr[eè]s|pas|pero|salvo|s[oó]lo|cuando|antes|despu[eé]s|ma|solo|tranne|quando"
+    r"|prima|dopo|mas|exceto|apenas|depois|maar|tenzij|alleen|als|voordat|nadat|niet|но|только|если|кроме|когда|после)\b"
+    r"|\s*(?:但|除非|只|如果|除了|而且|ただし|もし|でも)",
+    re.IGNORECASE,
+)
+# A sentence that takes back or narrows what was said before it: "Only after Bob approves."
+_NARROWS = re.compile(
+    r"\s*(?:(?:but|and|or|aber|mais|pero|ma|mas|maar|но)\s+)?(?:"
+    r"(?:only|just|nur|seulement|s[oó]lo|solo|apenas|alleen|только)\s+(?:if|when|after|before|once|on|in|for|with|until|by"
+    r"|at|from|wenn|nach|bei|am|im|mit|si|apr[eè]s|avec|despu[eé]s|con|dopo|se|als|na|если|после)\b"
+    r"|(?:unless|except|not|otherwise|as long as|provided|au(?:ß|ss)er|es sei denn|nicht|sauf|salvo|tranne|exceto"
+    r"|tenzij|niet|кроме|just kidding|never ?mind|scratch that|no,? wait|on second thought)\b"
+    r"|(?:if|when|once|until|after|before|wenn|falls|sobald|nachdem|si|quand|se|als|если|когда)\b[^,，:：]*$)"
+    r"|\s*(?:但|除非|只有|除了|ただし)",
+    re.IGNORECASE,
+)
+# What a list stands below that turns what its items say, makes it somebody else's, or leaves it open.
+_TURNS = re.compile(
+    r"\b(?:never|no|not|don['’]?t|do not|doesn['’]?t|isn['’]?t|aren['’]?t|won['’]?t|can['’]?t|cannot|without|avoid\w*"
+    r"|stop|wrong|bad|forbid\w*|prohibit\w*|except|unless|if|when|whenever|after|before|once|until|only|instead|maybe|perhaps"
+    r"|could|might|options?|ideas?|examples?|e\.g|consider\w*|questions?|old|former\w*|previous\w*|was|were|used to"
+    r"|says?|said|wr[io]te\w*|written|according|quot\w+|cit\w+|claims?|claimed|suggest\w*|recommend\w*|outputs?|logs?|errors?"
+    r"|returns?|prints?|shows?|pages?|readme|docs?|documentation|issues?|reviews?|reviewer\w*|comments?|findings?|asks?|asked"
+    r"|tells?|told|from|nie|niemals|nicht|kein\w*|ohne|wenn|falls|nur|jamais|pas|sans|sauf|si|nunca|sin|s[oó]lo|mai|non|senza"
+    r"|se|n[aã]o|sem|nooit|geen|zonder|als|не|никогда|без|если)\b|[?？不别勿没沒莫禁如]|ない|しない|もし",
+    re.IGNORECASE,
+)
+_OPENING = re.compile(  # how a sentence may begin without saying anything by it; "no mocks" and "wait for Bob" do
+    r"(?:(?:no|nope|ok(?:ay)?|hey|hm+|well|also|and|but|oh|sorry|actually|btw|by the way|fyi|note|important|wait|yes)"
+    r"[,:;.!]\s+|(?:please|bitte|por favor|per favore|alsjeblieft|пожалуйста),?\s+)*",
+    re.IGNORECASE,
+)
+_PAIRS = (("“", "”"), ("«", "»"), ("(", ")"), ("「", "」"), ("『", "』"))
+_CITED = re.compile(r"\s*([\"“„«「『]).*[\"”“»」』][.!?。！？]?\s*", re.DOTALL)
+
+
+def statements(text: str) -> tuple[str, ...]:
+    """The sentences of a person's message that say by themselves what was meant, each as it stands.
+
+    A part of a sentence can say the opposite of it. So neither a line that was wrapped is one, nor what stands inside a
+    quotation. An item below "never do these:" counts only together with that line, a sentence that the next one narrows
+    ("Only after Bob approves.") only together with that; and what follows "the page says:" is somebody else's.
+    The order to remember something says what is to be remembered.
+    """
+    if len(text) > LONG_TEXT:
+        return ()
+    found: list[str] = []
+    blocks: list[str] = []
+    head, is_open = "", False  # the line that what follows hangs on, and whether nothing followed it yet
+    paragraphs = [_unwrapped(one) for one in _paragraphs(_speech(text))]
+    for lines, beneath in zip(paragraphs, [*(one[0] for one in paragraphs[1:]), ""], strict=True):
+        if not (is_open or _LISTED.match(lines[0])):
+            head = ""
+        for line, following in zip(lines, [*lines[1:], beneath], strict=True):
+            item = unmarked(line).strip()
+            if head:
+                found.append(f"{head} {item}")
+                blocks.append(item)
+            else:
+                found += _closed(sentences(item))
+            last = _closed(sentences(item))[-1]
+            has_list = _LISTED.match(following) is not None
+            ends = item.endswith((":", "：")) or (has_list and not _LISTED.match(line) and not _ENDED.search(line))
+            if ends and not (has_list and (_is_order(last) or not _TURNS.search(last))):
+                head, is_open, blocks = last, True, []
+            else:
+                is_open = False
+        if head and len(blocks) > 1:
+            found.append(" ".join((head, *blocks)))
+    found = [one for one in _narrowed(found) if not _CITED.fullmatch(one)]
+    told = [asked.text for asked in memory_requests(text) if asked.act == "remember"]
+    bare = [one[_end(_OPENING, one) :] for one in found]
+    return tuple(dict.fromkeys(one for one in (*found, *bare, *told) if one.strip()))
+
+
+def _is_order(line: str) -> bool:
+    return _REMEMBERS.match(f"{line} x") is not None
+
+
+def _unwrapped(paragraph: str) -> list[str]:
+    """The lines of a paragraph, those put together that only the width of a page, or a quotation, held apart."""
+    lines: list[str] = []
+    for line in paragraph.split("\n"):
+        if not line.strip():
+            continue
+        before = lines[-1] if lines else ""
+        hangs = not _ENDED.search(before) and (len(before) >= _LONG_LINE or line[0].isspace() or _TIES.match(line))
+        if before and (_is_unclosed(before) or (hangs and not _LISTED.match(line))):
+            lines[-1] = f"{before.rstrip()} {line.strip()}"
+        else:
+            lines.append(line)
+    return lines
+
+
+def _is_unclosed(text: str) -> bool:
+    """Whether a quotation or a bracket goes on behind it."""
+    return text.count('"') % 2 == 1 or any(text.count(one) > text.count(other) for one, other in _PAIRS)
+
+
+def _closed(pieces: Iterable[str]) -> list[str]:
+    """Sentences, those put together that one quotation or bracket holds."""
+    whole: list[str] = []
+    for piece in pieces:
+        if whole and _is_unclosed(whole[-1]):
+            whole[-1] = f"{whole[-1]} {piece}"
+        else:
+            whole.append(piece)
+    return whole
+
+
+def _narrowed(pieces: Iterable[str]) -> list[str]:
+    """Sentences, each with those behind it that take a part of it back."""
+    whole: list[str] = []
+    for piece in pieces:
+        if whole and _NARROWS.match(piece):
+            whole[-1] = f"{whole[-1]} {piece}"
+        else:
+            whole.append(piece)
+    return whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,13 @@ def controls_removed(text: str) -> str:
     return _CONTROLS.sub("", text)
 
 
-_SHORT = r"(?<!\be\.g)(?<!\bi\.e)(?<!\bz\.B)(?<!\betc)(?<!\bvs)(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bcf)(?<!\bca)"
-_END = re.compile(rf"{_SHORT}(?<=[.!?…])[\"'”’)]*\s+|(?<=[。！？])|\n+")
+_SHORT = r"(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bz\.B\.)" + "".join(
+    rf"(?<!\b{one}\.)" for one in ("etc", "vs", "Dr", "Mr", "Ms", "cf", "ca")
+)
+_CLOSES = "[\"'”’)]"
+_END = re.compile(
+    rf"(?:{_SHORT}(?<=[.!?…])|(?<=[.!?…]{_CLOSES})|(?<=[.!?…]{_CLOSES}{_CLOSES}))\s+|(?<=[。！？])(?![」』”])|\n+"
+)
 _MARK = re.compile(r"^\s*(?:[-*+>•]|#{1,6}|\d{1,3}[.)])\s+")
 _ENDS = " \t.,;:!?…。！？、\"'“”‘’`*_()[]"
 
@@ -27,9 +32,14 @@ def sentences(text: str) -> list[str]:
     return [one.strip() for one in _END.split(text) if one and one.strip()]
 
 
+def unmarked(line: str) -> str:
+    """A line without its bullet, number or heading marks."""
+    return _MARK.sub("", line, count=1)
+
+
 def plain(sentence: str) -> str:
     """A sentence as it compares: without bullets, case, outer punctuation, and how its blanks are written."""
-    text = unicodedata.normalize("NFKC", _MARK.sub("", sentence)).casefold()
+    text = unicodedata.normalize("NFKC", unmarked(sentence)).casefold()
     return " ".join(text.split()).strip(_ENDS)
 
 
