@@ -6,14 +6,31 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from perdure.context.cost import spending_record
 from perdure.context.policy import Facts
 from perdure.context.view import ContextView
-from perdure.engine.models import BackgroundModels, background_models, with_background_models
+from perdure.engine.fork import ForkResult
+from perdure.engine.models import OFFLINE, BackgroundModels, background_models, with_background_models
 from perdure.engine.session import LiveSession
 from perdure.errors import JournalError, PerdureError
-from perdure.events import JournalRepaired, KeeperDeferred, KeeperDone, KeeperFailed, KeeperStarted
-from perdure.ports import Jobs, Sink
+from perdure.events import Event, JournalRepaired, KeeperDeferred, KeeperDone, KeeperFailed, KeeperStarted
+from perdure.memory.pace import (
+    AnswerGiven,
+    SkipUpdate,
+    StartUpdate,
+    UpdateEnded,
+    UpdateFailed,
+    UpdatePace,
+    UpdatePutOff,
+    UpdateTriggers,
+)
+from perdure.memory.pace import Event as PaceEvent
+from perdure.memory.pace import step as next_pace
+from perdure.ports import Jobs, Model, Sink
+from perdure.transcript.messages import Message
 from perdure.transcript.records import Record, Repaired
+
+MAIN = "user"  # the source of requests that keepers run after
 
 
 class Keeper(Protocol):
@@ -29,6 +46,99 @@ class Keeper(Protocol):
     def is_due(self, view: ContextView, facts: Facts) -> bool: ...
 
     async def keep(self, view: ContextView, facts: Facts) -> Sequence[Record]: ...
+
+
+def answered(view: ContextView) -> Message | None:
+    """The answer that the view ends with, after which keepers run; None in the middle of something."""
+    message = view.items[-1].message if view.items else None
+    return message if message is not None and message.role == "assistant" else None
+
+
+class PacedKeeper:
+    """What keepers share that let a model read along, so often and no oftener, and code where there is none.
+
+    It says whether a run is due at the keeper's pace (SM-2, SM-9), who is asked, and what that cost: a run that fails
+    costs, too, and the next one that succeeds records it. What a keeper is for, it says itself.
+    """
+
+    def __init__(
+        self, session: LiveSession, job: Literal["notes", "extractor"], skipped: Callable[[str], Event]
+    ) -> None:
+        self.session = session
+        self.pace: UpdatePace | None = None
+        self.fork: ForkResult | None = None  # the last one, with its own journal
+        self._job, self._skipped = job, skipped
+        self._said = ""  # why there was no run, as it was said last
+        self._may_ask = True
+        self._unrecorded: list[Record] = []
+
+    def is_time(
+        self, view: ContextView, facts: Facts, triggers: UpdateTriggers, begun: Callable[[], UpdatePace], calls: int = 0
+    ) -> bool:
+        """Whether a run is due after the answer that the view ends with; `begun` is the pace of a resumed session."""
+        message = answered(view)
+        assert message is not None
+        given = AnswerGiven(
+            message=message.id,
+            tokens=view.size.base,
+            calls=calls,
+            at=facts.now or 0.0,
+            is_main=facts.source == MAIN,
+            is_compacting=self.session.is_compacting,
+        )
+        return self._step(self.pace or begun(), given, triggers)
+
+    def skip(self, reason: str) -> None:
+        """Say why there is no run, once until there is another reason."""
+        if reason != self._said:
+            self.session.ports.sink.emit(self._skipped(reason))
+        self._said = reason
+
+    def put_off(self, triggers: UpdateTriggers, reason: str) -> None:
+        """A run that was due doesn't begin now."""
+        self._step(self.pace or UpdatePace(), UpdatePutOff(), triggers)
+        self.skip(reason)
+
+    def begin(self) -> None:
+        """A run begins."""
+        self._said, self.fork = "", None
+
+    def end(self, triggers: UpdateTriggers, *, is_changed: bool | None) -> None:
+        """A run ended; None when it failed."""
+        at, tokens = self.session.ports.clock.now(), self.fork.usage.total_tokens if self.fork else 0
+        failed = UpdateFailed(at=at, tokens=tokens)
+        ended = failed if is_changed is None else UpdateEnded(at=at, tokens=tokens, is_changed=is_changed)
+        self._step(self.pace or UpdatePace(), ended, triggers)
+
+    def _step(self, pace: UpdatePace, event: PaceEvent, triggers: UpdateTriggers) -> bool:
+        self.pace, action = next_pace(pace, event, triggers)
+        if isinstance(action, SkipUpdate):
+            self.skip(action.reason)
+        if isinstance(action, StartUpdate):
+            self._may_ask = action.may_ask
+        return not isinstance(action, SkipUpdate)
+
+    def models(self) -> tuple[Model, ...]:
+        """Who may be asked, the first and its fall-backs; nobody without a model for the job."""
+        helpers = background_models(self.session).helpers
+        chain = {"notes": helpers.notes, "extractor": helpers.extractor}[self._job]
+        return tuple(one for one in chain if one.about.id != OFFLINE)
+
+    def paid(self) -> tuple[tuple[float, int], ...]:
+        """When models of this job read and wrote so many tokens, also before this process (SM-9)."""
+        return tuple((one.at, one.tokens) for one in self.session.spent if one.job == self._job)
+
+    def spend(self, fork: ForkResult | None) -> None:
+        """A model was asked, whatever came of it."""
+        self.fork = fork
+        spent = fork.spending(self.session.ports.clock.now()) if fork is not None else None
+        if spent is not None:
+            self._unrecorded.append(spending_record(spent))
+
+    def spent(self) -> tuple[Record, ...]:
+        """What wasn't recorded yet of what was spent."""
+        spent, self._unrecorded = tuple(self._unrecorded), []
+        return spent
 
 
 # --- the machine of one keeper --------------------------------------------------------------------------------------

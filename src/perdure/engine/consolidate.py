@@ -15,6 +15,7 @@ from perdure.context.policy import Facts
 from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest
 from perdure.context.view import ContextView
+from perdure.engine.background import MAIN, answered
 from perdure.engine.models import OFFLINE, JobModels, ask_job, background_models
 from perdure.engine.remember import GuardedMemory
 from perdure.engine.session import LiveSession
@@ -182,7 +183,6 @@ def _said_at(name: str, text: str) -> float | None:
 
 NAME = "dream"
 HOUR_SECONDS = 3_600.0
-MAIN = "user"
 
 
 @dataclass(slots=True)
@@ -195,10 +195,9 @@ class ConsolidationKeeper:
     _looked: float | None = None
 
     def is_due(self, view: ContextView, facts: Facts) -> bool:
-        settings, now = facts.settings, facts.now or 0.0
+        settings, now, answer = facts.settings, facts.now or 0.0, answered(view)
         is_on = settings.memory and settings.memory_consolidate and self.memory.mode not in ("off", "read-only")
-        message = view.items[-1].message if view.items else None
-        if not is_on or facts.source != MAIN or message is None or message.role != "assistant" or message.tool_uses:
+        if not is_on or facts.source != MAIN or answer is None or answer.tool_uses:
             return False
         if self._looked is not None and now - self._looked < HOUR_SECONDS:
             return False

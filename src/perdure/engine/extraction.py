@@ -12,22 +12,21 @@ import anyio.to_thread
 import msgspec
 
 from perdure import prompts
-from perdure.context.cost import spending_record
 from perdure.context.cuts import legal_cuts
 from perdure.context.policy import Facts
 from perdure.context.provenance import UserMessage, origin_of, user_messages, writes_memory
 from perdure.context.view import ContextView
+from perdure.engine.background import PacedKeeper, answered
 from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork
-from perdure.engine.models import OFFLINE, background_models
+from perdure.engine.models import OFFLINE
 from perdure.engine.remember import GuardedMemory, new_memory, write_with_index
 from perdure.engine.session import LiveSession
 from perdure.errors import FileRefused, MemoryChanged, MemoryRefused, PerdureError
 from perdure.events import ExtractionFellBack, ExtractionSkipped, MemoriesExtracted
-from perdure.memory import pace as pacing
 from perdure.memory.changes import TRUST, MemoryProposal, Origin, SaveMemory, Stamp, least_trusted
 from perdure.memory.dates import day_of
 from perdure.memory.files import topic
-from perdure.memory.pace import AnswerGiven, UpdatePace, UpdateTriggers
+from perdure.memory.pace import UpdatePace, UpdateTriggers
 from perdure.memory.permits import BASH, GLOB, GREP, PERMIT_EDIT, WRITE, WRITES, MemoryPermit, answer_read
 from perdure.memory.remarks import Remark, kind_of, remarks
 from perdure.memory.retrieval import TURN_FLOOR, MemoryCard, MemoryQuery
@@ -188,7 +187,6 @@ def _tools(view: ContextView) -> set[str]:
 
 
 NAME = "memory"  # of the keeper, its cursor, and the source of its requests (PRS-5)
-MAIN = "user"
 
 
 @dataclass(slots=True)
@@ -201,49 +199,30 @@ class ExtractionCounts:
     refused: int = 0
 
 
-@dataclass(slots=True)
-class ExtractionKeeper:
-    """The keeper (`engine.keepers.Keeper`) of one session. It reads the session and never changes it."""
+class ExtractionKeeper(PacedKeeper):
+    """The keeper of one session's memories. It reads the session and never changes it."""
 
-    session: LiveSession
-    memory: GuardedMemory
-    search: MemorySearch
-    name: str = NAME
-    pace: UpdatePace | None = None
-    fork: ForkResult | None = None  # the last one, with its own journal
-    _said: str = ""
-    _may_ask: bool = True
-    _unrecorded: list[Record] = field(default_factory=list)  # spent, until a run that succeeds takes it along
+    name = NAME
+
+    def __init__(self, session: LiveSession, memory: GuardedMemory, search: MemorySearch) -> None:
+        super().__init__(session, "extractor", ExtractionSkipped)
+        self.memory, self.search = memory, search
 
     # --- when -------------------------------------------------------------------------------------------------------
 
     def is_due(self, view: ContextView, facts: Facts) -> bool:
-        settings = facts.settings
+        settings, answer = facts.settings, answered(view)
         if not (settings.memory and settings.memory_extract) or self.memory.mode in ("off", "read-only"):
             return False
-        message = view.items[-1].message if view.items else None
-        if message is None or message.role != "assistant" or message.tool_uses:
+        if answer is None or answer.tool_uses:
             return False  # in the middle of a turn
         why = self._why_not(view)
         if why:
-            self._skipped(why)
+            self.skip(why)
             return False
         has_remarks = any(remarks(one.text, one.at) for one in self._heard(view, len(view.items)))
-        limits = _limits(facts, has_models=bool(self._chain()), has_remarks=has_remarks)
-        answered = AnswerGiven(
-            message=message.id,
-            tokens=view.size.base,
-            calls=0,
-            at=facts.now or 0.0,
-            is_main=facts.source == MAIN,
-            is_compacting=self.session.is_compacting,
-        )
-        self.pace, action = pacing.step(self.pace or self._resumed(), answered, limits)
-        if isinstance(action, pacing.SkipUpdate):
-            self._skipped(action.reason)
-        if isinstance(action, pacing.StartUpdate):
-            self._may_ask = action.may_ask
-        return not isinstance(action, pacing.SkipUpdate)
+        triggers = _limits(facts, has_models=bool(self.models()), has_remarks=has_remarks)
+        return self.is_time(view, facts, triggers, lambda: UpdatePace(has_begun=True, spent=self.paid()))
 
     def _why_not(self, view: ContextView) -> str:
         """Nothing was said since the last look, or the turn that ended wrote memory itself."""
@@ -257,54 +236,29 @@ class ExtractionKeeper:
     def _heard(self, view: ContextView, upto: int) -> tuple[UserMessage, ...]:
         return user_messages(view, _after(view), upto, partial(writes_memory, where=self.search.where))
 
-    def _resumed(self) -> UpdatePace:
-        """What models of this job read and wrote before this process counts, too (SM-9)."""
-        return UpdatePace(
-            has_begun=True, spent=tuple((s.at, s.tokens) for s in self.session.spent if s.job == "extractor")
-        )
-
-    def _skipped(self, reason: str) -> None:
-        if reason != self._said:
-            self.session.ports.sink.emit(ExtractionSkipped(reason))
-        self._said = reason
-
-    def _chain(self) -> tuple[Model, ...]:
-        helpers = background_models(self.session).helpers
-        return tuple(one for one in helpers.extractor if one.about.id != OFFLINE)
-
     # --- how --------------------------------------------------------------------------------------------------------
 
     async def keep(self, view: ContextView, facts: Facts) -> Sequence[Record]:
-        self._said, self.fork = "", None
+        self.begin()
         facts = replace(facts, source=NAME)
-        limits = _limits(facts, has_models=True, has_remarks=True)
+        triggers = _limits(facts, has_models=True, has_remarks=True)
         tally = ExtractionCounts()
+        is_changed: bool | None = None
         try:
             covered = await self._by_model(view, facts, tally)
             if covered is None:
                 covered = await self._by_rules(view, tally)
-        except Exception:
-            self._over(pacing.UpdateFailed(at=self._now, tokens=self._tokens), limits)
-            raise
-        self._over(pacing.UpdateEnded(at=self._now, tokens=self._tokens), limits)
+            is_changed = True
+        finally:
+            self.end(triggers, is_changed=is_changed)
         self._tell(tally)
         if covered <= _after(view):
             return ()
-        spent, self._unrecorded = self._unrecorded, []
-        return (Cursor(name=NAME, message=view.items[covered - 1].message.id), *spent)
-
-    def _over(self, event: pacing.Event, limits: UpdateTriggers) -> None:
-        self.pace, action = pacing.step(self.pace or UpdatePace(), event, limits)
-        if isinstance(action, pacing.StartUpdate):
-            self._may_ask = action.may_ask
+        return (Cursor(name=NAME, message=view.items[covered - 1].message.id), *self.spent())
 
     @property
     def _now(self) -> float:
         return self.session.ports.clock.now()
-
-    @property
-    def _tokens(self) -> int:
-        return self.fork.usage.total_tokens if self.fork else 0
 
     def _tell(self, tally: ExtractionCounts) -> None:
         fork = self.fork
@@ -323,7 +277,7 @@ class ExtractionKeeper:
 
     async def _by_model(self, view: ContextView, facts: Facts, tally: ExtractionCounts) -> int | None:
         """What a model wants saved is saved; how far it saw, or None when it didn't do it, which is said."""
-        models = self._chain() if self._may_ask else ()
+        models = self.models() if self._may_ask else ()
         if not models:
             return None
         words = self._heard(view, len(view.items))
@@ -334,9 +288,7 @@ class ExtractionKeeper:
         since = f'"{words[0].text[:80]}"' if words else "the beginning"
         about = (self.search.where, memory_list(cards), since)
         fork, changes = await extract_by_model(self.session, (view, facts), models, self.memory.store, about)
-        self.fork = fork
-        if (spent := fork.spending(self._now)) is not None:
-            self._unrecorded.append(spending_record(spent))
+        self.spend(fork)
         if fork.reason and not (changes and fork.reason.startswith("turns:")):
             self.session.ports.sink.emit(ExtractionFellBack(fork.about.id, fork.reason))
             return None

@@ -17,17 +17,16 @@ from perdure.compaction.from_notes import CURSOR, PreparedNotes, budget_of, prep
 from perdure.compaction.ledger.checkpoint import ExtractIndex, PackedLedger
 from perdure.compaction.ledger.render import note_lines
 from perdure.compaction.plan import first_said, tokens_from
-from perdure.context.cost import ForkSpending, spending_record
 from perdure.context.cuts import legal_cuts
 from perdure.context.policy import Facts
 from perdure.context.reminders import neutralised
 from perdure.context.view import ContextView
+from perdure.engine.background import PacedKeeper, answered
 from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork
-from perdure.engine.models import OFFLINE, background_models
+from perdure.engine.models import OFFLINE
 from perdure.engine.session import LiveSession
 from perdure.errors import BadSetting, PerdureError
 from perdure.events import NotesFailed, NotesFellBack, NotesMended, NotesSkipped, NotesStarted, NotesUpdated
-from perdure.memory import pace as pacing
 from perdure.memory.notes import (
     Notes,
     NotesState,
@@ -42,7 +41,7 @@ from perdure.memory.notes import (
     section_tokens,
     update_prompt,
 )
-from perdure.memory.pace import AnswerGiven, UpdatePace, UpdateTriggers
+from perdure.memory.pace import UpdatePace, UpdateTriggers
 from perdure.memory.permits import EDIT, NotesEditPermit, apply_notes_edit, edits_in, lexical
 from perdure.memory.trust.secrets import redact
 from perdure.ports import Model, NotesFile
@@ -164,7 +163,6 @@ async def _write_notes(
 
 
 TEMPLATE = "template.md"
-MAIN = "user"
 OFFERED = "notes_offered"  # the note of the message that offers them (SM-10)
 
 
@@ -187,69 +185,41 @@ class _NotesSource:
     last: MessageId | None
 
 
-class SessionNotes:
-    """The notes of one session, as a keeper (`engine.keepers.Keeper`). It reads the session and never changes it."""
+class SessionNotes(PacedKeeper):
+    """The notes of one session, as a keeper. It reads the session and never changes it."""
 
     name = CURSOR
 
     def __init__(self, session: LiveSession, file: NotesFile) -> None:
+        super().__init__(session, "notes", NotesSkipped)
         self.file = file
-        self.pace: UpdatePace | None = None
         self.cursor: Cursor | None = None  # of the last update here; in the journal a little later
         self.prepared: PreparedNotes | None = None  # for the next compaction
-        self.fork: ForkResult | None = None  # the last one, with its own journal
-        self._session = session
         self._began: float | None = None
         self._done = anyio.Event()
         self._written: Notes | None = None  # as we left the file
         self._read: _NotesSource | None = None
-        self._said = ""
-        self._may_ask = True
         self._failures = 0  # of models, in a row
         self._rests = 0  # so many updates are left to code
-        self._unrecorded: list[Record] = []  # what was spent, until a run that succeeds takes it along
 
     # --- when -------------------------------------------------------------------------------------------------------
 
     def is_due(self, view: ContextView, facts: Facts) -> bool:
-        if not facts.settings.notes:
+        if not facts.settings.notes or answered(view) is None:
             return False
-        message = view.items[-1].message if view.items else None
-        if message is None or message.role != "assistant":
-            return False
-        pace = self.pace or _resumed(view, self._session.spent)
-        answered = AnswerGiven(
-            message=message.id,
-            tokens=view.size.base,
-            calls=_answer_calls(view),
-            at=facts.now or 0.0,
-            is_main=facts.source == MAIN,
-            is_compacting=self._session.is_compacting,
-        )
-        self.pace, action = pacing.step(pace, answered, limits_of(facts))
-        if isinstance(action, pacing.SkipUpdate):
-            self._skipped(action.reason)
-            return False
-        if isinstance(action, pacing.StartUpdate):
-            self._may_ask = action.may_ask
-        return True
-
-    def _skipped(self, reason: str) -> None:
-        if reason != self._said:
-            self._session.ports.sink.emit(NotesSkipped(reason))
-        self._said = reason
+        return self.is_time(view, facts, limits_of(facts), lambda: _resumed(view, self.paid()), _answer_calls(view))
 
     # --- how --------------------------------------------------------------------------------------------------------
 
     async def keep(self, view: ContextView, facts: Facts) -> Sequence[Record]:
-        pace, limits = self.pace or UpdatePace(), limits_of(facts)
-        if self._session.is_compacting:
-            self.pace, _ = pacing.step(pace, pacing.UpdatePutOff(), limits)
-            self._skipped("compacting")
+        limits = limits_of(facts)
+        if self.session.is_compacting:
+            self.put_off(limits, "compacting")
             return ()
-        clock, emit = self._session.ports.clock, self._session.ports.sink.emit
-        self._began, self._done, self._said, self.fork = clock.now(), anyio.Event(), "", None
-        models = self._models()
+        clock, emit = self.session.ports.clock, self.session.ports.sink.emit
+        self.begin()
+        self._began, self._done = clock.now(), anyio.Event()
+        models = self._willing()
         emit(NotesStarted(models[0].about.id if models else OFFLINE))
         is_changed: bool | None = None
         try:
@@ -261,30 +231,15 @@ class SessionNotes:
             emit(NotesFailed(type(e).__name__))
             raise
         finally:
-            self._over(is_changed, limits)
-        spent, self._unrecorded = self._unrecorded, []
-        return (*([self.cursor] if self.cursor is not None else []), *spent)
+            self.end(limits, is_changed=is_changed)
+            self._began = None
+            self._done.set()
+        return (*([self.cursor] if self.cursor is not None else []), *self.spent())
 
-    def _over(self, is_changed: bool | None, limits: UpdateTriggers) -> None:
-        """An update ended; None when it failed."""
-        at = self._session.ports.clock.now()
-        tokens = self.fork.usage.total_tokens if self.fork else 0
-        event: pacing.Event = pacing.UpdateFailed(at=at, tokens=tokens)
-        if is_changed is not None:
-            event = pacing.UpdateEnded(at=at, tokens=tokens, is_changed=is_changed)
-        self.pace, action = pacing.step(self.pace or UpdatePace(), event, limits)
-        if isinstance(action, pacing.StartUpdate):
-            self._may_ask = action.may_ask
-        self._began = None
-        self._done.set()
-
-    def _models(self) -> tuple[Model, ...]:
-        """Who is asked: nobody where the session has no models for it, the hour's tokens are spent, or one failed."""
-        helpers = background_models(self._session).helpers
-        models = tuple(one for one in helpers.notes if one.about.id != OFFLINE)
-        if not models or not self._may_ask:
-            return ()
-        if self._rests:
+    def _willing(self) -> tuple[Model, ...]:
+        """Who is asked: nobody where the hour's tokens are spent, either, or one failed a moment ago."""
+        models = self.models() if self._may_ask else ()
+        if models and self._rests:
             self._rests -= 1
             return ()
         return models
@@ -297,11 +252,9 @@ class SessionNotes:
             return _notes_kept(found), await self._mended(found)
 
         form = (await self.found()).form
-        fork, written = await update_notes_by_model(self._session, (view, facts), models, self.file, (start, form))
-        self.fork = fork
-        at, emit = self._session.ports.clock.now(), self._session.ports.sink.emit
-        if fork is not None and (spent := fork.spending(at)) is not None:
-            self._unrecorded.append(spending_record(spent))
+        fork, written = await update_notes_by_model(self.session, (view, facts), models, self.file, (start, form))
+        self.spend(fork)
+        emit = self.session.ports.sink.emit
         model = fork.about.id if fork else models[0].about.id
         if isinstance(written, str):
             self._failures += 1
@@ -365,12 +318,12 @@ class SessionNotes:
 
     async def _mended(self, found: NotesOnDisk) -> Notes:
         """Where an update starts: from what is there; a file that is none any more is put aside, and said (SM-6)."""
-        emit = self._session.ports.sink.emit
+        emit = self.session.ports.sink.emit
         if found.state in ("emptied", "broken"):
             emit(NotesMended(found.state, await self.file.set_aside(), 0))
             return found.form
         if found.state == "missing":
-            if self._written is not None or CURSOR in self._session.view.state.cursors:
+            if self._written is not None or CURSOR in self.session.view.state.cursors:
                 emit(NotesMended("missing", "", 0))
             return found.form
         notes, back = completed_notes(found.notes, found.form)
@@ -384,7 +337,7 @@ class SessionNotes:
         Whoever resumes decides whether to say it, by `offer_notes`. Behind a boundary made from them they stand there.
         """
         found = await self.found()
-        boundary = self._session.view.boundary
+        boundary = self.session.view.boundary
         is_there = boundary is not None and boundary.strategy == "session_memory"
         if not facts.settings.notes or found.state != "written" or is_there:
             return None
@@ -396,7 +349,7 @@ class SessionNotes:
         if self._began is None:
             return
         settings = facts.settings
-        left = settings.notes_stale_seconds - (self._session.ports.clock.now() - self._began)
+        left = settings.notes_stale_seconds - (self.session.ports.clock.now() - self._began)
         if left > 0:
             with anyio.move_on_after(min(settings.notes_wait_seconds, left)):
                 await self._done.wait()
@@ -453,9 +406,8 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _resumed(view: ContextView, spent: Sequence[ForkSpending]) -> UpdatePace:
+def _resumed(view: ContextView, paid: tuple[tuple[float, int], ...]) -> UpdatePace:
     """The pace of a session that notes were kept of before: it goes on from what they cover and cost (SM-5, SM-9)."""
-    paid = tuple((one.at, one.tokens) for one in spent if one.job == "notes")
     cursor = view.state.cursors.get(CURSOR)
     position = view.positions.get(cursor.message) if cursor is not None else None
     if position is None:
