@@ -3,7 +3,7 @@
     from perdure.sync import Session
 
     with Session.create(".") as session:
-        print(session.run("What does src/app.py do?", "anthropic:claude-sonnet-4-5").text)
+        print(session.run("What does src/app.py do?", "anthropic:claude-sonnet-5-5").text)
 
 Sessions and agents may be used from any thread that runs no event loop; calls for one object wait for each other.
 Ctrl-C cancels the call, which keeps what was said until then. A model that is given by its name is closed with them.
@@ -14,36 +14,33 @@ This file is written from `perdure.face` by tests/house/test_sync_face.py: chang
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from perdure.agent.tools.tool import Tool
-from perdure.context.replies import Reply
-from perdure.context.view import ContextView
-from perdure.engine.tools import memory_tool as memory_tool_face
-from perdure.engine.tools import recall_tool as recall_tool_face
-from perdure.engine.turn import PreparedRequest
-from perdure.errors import PerdureError
 from perdure.face.agent import Agent as AgentFace
-from perdure.face.agent import Permissions
-from perdure.face.connecting import connect
 from perdure.face.portal import Blocking, as_coroutine, opened
-from perdure.face.session import CompactionResult
 from perdure.face.session import Session as SessionFace
-from perdure.settings import Settings
-from perdure.transcript.messages import Message, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from perdure.agent.progress import OnProgress, RunResult
+    from perdure.agent.tools.tool import Tool
     from perdure.context.accounting import Accounting
-    from perdure.context.replies import Delta, WireProtocol
+    from perdure.context.replies import Delta, Reply, WireProtocol
+    from perdure.context.view import ContextView
     from perdure.engine.rewind import RewindResult, What
     from perdure.engine.session import Services
     from perdure.engine.tools import MemoryToolResult
-    from perdure.face.session import Said
+    from perdure.engine.turn import PreparedRequest
+    from perdure.errors import PerdureError
+    from perdure.face.agent import Permissions
+    from perdure.face.connecting import connect
+    from perdure.face.session import CompactionResult, Said
     from perdure.ports import Model, SearchResults
+    from perdure.settings import Settings
+    from perdure.transcript.messages import Message, Usage
 
 
 class SyncSession(Blocking[SessionFace]):
@@ -55,7 +52,7 @@ class SyncSession(Blocking[SessionFace]):
 
     Example:
         with Session.in_memory() as session:
-            session.set_prefix(model="claude-sonnet-4-5", system="You are helpful.")
+            session.set_prefix(model="claude-sonnet-5-5", system="You are helpful.")
             session.append("What is 6 times 7?")
             request = session.prepare()
             assert request.data["messages"][0]["role"] == "user"
@@ -195,7 +192,7 @@ class SyncSession(Blocking[SessionFace]):
         Example:
             schema = {"type": "object", "properties": {"city": {"type": "string"}}}
             session.set_prefix(
-                model="claude-sonnet-4-5",
+                model="claude-sonnet-5-5",
                 system="You are helpful.",
                 tools=[{"name": "weather", "description": "The weather in a city.", "input_schema": schema}],
             )
@@ -655,12 +652,14 @@ class SyncRecallTool:
         assert "The number is 7." in text
     """
 
-    name = recall_tool_face.name
+    name = "recall"
 
     @property
     def definition(self) -> dict[str, Any]:
         """As the Messages API takes it; `set_prefix` takes the tool itself."""
-        return recall_tool_face.definition
+        from perdure.engine.tools import recall_tool
+
+        return recall_tool.definition
 
     def run(self, session: SyncSession, arguments: Mapping[str, Any]) -> str:
         """Answer a call of the model.
@@ -675,7 +674,9 @@ class SyncRecallTool:
         Example:
             assert "recall failed" in recall_tool.run(session, {"id": "unknown"})
         """
-        return session._wait("recall_tool.run", recall_tool_face.run, session._inner, arguments)
+        from perdure.engine.tools import recall_tool
+
+        return session._wait("recall_tool.run", recall_tool.run, session._inner, arguments)
 
 
 recall_tool = SyncRecallTool()
@@ -694,13 +695,15 @@ class SyncMemoryTool:
         assert answer.is_error  # a session in memory has no memories
     """
 
-    name = memory_tool_face.name
-    native = memory_tool_face.native
+    name = "memory"
+    native: ClassVar[Mapping[str, str]] = {"type": "memory_20250818", "name": "memory"}
 
     @property
     def definition(self) -> dict[str, Any]:
         """As the Messages API takes it; `set_prefix` takes the tool itself."""
-        return memory_tool_face.definition
+        from perdure.engine.tools import memory_tool
+
+        return memory_tool.definition
 
     def run(self, session: SyncSession, arguments: Mapping[str, Any]) -> MemoryToolResult:
         """Answer a call of the model.
@@ -716,7 +719,9 @@ class SyncMemoryTool:
             answer = memory_tool.run(session, {"command": "view", "path": "/memories"})
             print(answer.text)
         """
-        return session._wait("memory_tool.run", memory_tool_face.run, session._inner, arguments)
+        from perdure.engine.tools import memory_tool
+
+        return session._wait("memory_tool.run", memory_tool.run, session._inner, arguments)
 
 
 memory_tool = SyncMemoryTool()
@@ -742,3 +747,10 @@ __all__ = [
     "memory_tool",
     "recall_tool",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What both faces have, loaded when it is first used."""
+    if name not in __all__:
+        raise AttributeError(f"module 'perdure.sync' has no attribute {name!r}")
+    return getattr(import_module("perdure"), name)

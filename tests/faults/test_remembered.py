@@ -13,8 +13,11 @@ import anyio
 import pytest
 
 from perdure import Settings
-from perdure.adapters.journal import DISK, Disk, FileJournal, SessionStore, verify
+from perdure.adapters.journal.disk import DISK, Disk
+from perdure.adapters.journal.journal import FileJournal
 from perdure.adapters.journal.mark import mark_path, read_mark
+from perdure.adapters.journal.reading import verify
+from perdure.adapters.journal.store import SessionStore
 from perdure.adapters.sinks import ListSink
 from perdure.engine.turn import run_turn
 from perdure.errors import JournalError
@@ -22,8 +25,7 @@ from perdure.events import JournalRepaired
 from perdure.testing import ScriptedModel
 from perdure.transcript.codec import encode_line
 from perdure.transcript.records import Noted, Repaired
-from perdure.wiring import SessionOptions
-from perdure.wiring.sessions import background, open_session
+from perdure.wiring import SessionOptions, background, open_session
 
 from .test_journal_faults import (
     HEADER,

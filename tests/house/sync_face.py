@@ -20,7 +20,7 @@ HEAD = '''"""The face of the library for programs without an event loop: the sam
     from perdure.sync import Session
 
     with Session.create(".") as session:
-        print(session.run("What does src/app.py do?", "anthropic:claude-sonnet-4-5").text)
+        print(session.run("What does src/app.py do?", "anthropic:claude-sonnet-5-5").text)
 
 Sessions and agents may be used from any thread that runs no event loop; calls for one object wait for each other.
 Ctrl-C cancels the call, which keeps what was said until then. A model that is given by its name is closed with them.
@@ -134,19 +134,22 @@ def face_class(name: str, kind: type[Any]) -> str:
 
 def tool_class(name: str, instance: str, kind: type[Any]) -> str:
     told = blocking(inspect.cleandoc(kind.__doc__ or ""))
-    signature = inspect.signature(kind.run)
-    result = str(signature.return_annotation)
+    result = str(inspect.signature(kind.run).return_annotation)
     doc = textwrap.indent(f'"""{blocking(inspect.cleandoc(kind.run.__doc__ or ""))}\n"""', "        ")
+    constants = f"    name = {kind.name!r}\n"
+    if hasattr(kind, "native"):
+        constants += f"    native: ClassVar[Mapping[str, str]] = {kind.native!r}\n"
+    load = f"        from perdure.engine.tools import {instance}\n\n"
+    quotes = '"""'
     return (
-        f"class {name}:\n{textwrap.indent(chr(34) * 3 + told + chr(10) + chr(34) * 3, '    ')}\n\n"
-        + "".join(f"    {one} = {instance}_face.{one}\n" for one in ("name", "native") if hasattr(kind, one))
-        + "\n"
-        + "    @property\n    def definition(self) -> dict[str, Any]:\n"
-        f'        """As the Messages API takes it; `set_prefix` takes the tool itself."""\n'
-        f"        return {instance}_face.definition\n\n"
-        f"    def run(self, session: SyncSession, arguments: Mapping[str, Any]) -> {result}:\n{doc}\n"
-        f'        return session._wait("{instance}.run", {instance}_face.run, session._inner, arguments)\n\n\n'
-        f"{instance} = {name}()\n"
+        f"class {name}:\n"
+        + textwrap.indent(f"{quotes}{told}\n{quotes}", "    ")
+        + f"\n\n{constants}\n    @property\n    def definition(self) -> dict[str, Any]:\n"
+        + f"        {quotes}As the Messages API takes it; `set_prefix` takes the tool itself.{quotes}\n"
+        + f"{load}        return {instance}.definition\n\n"
+        + f"    def run(self, session: SyncSession, arguments: Mapping[str, Any]) -> {result}:\n{doc}\n"
+        + f'{load}        return session._wait("{instance}.run", {instance}.run, session._inner, arguments)\n\n\n'
+        + f"{instance} = {name}()\n"
     )
 
 
@@ -170,8 +173,7 @@ def imports_of(text: str) -> list[str]:
         "Said": "from perdure.face.session import Said",
         "MemoryToolResult": "from perdure.engine.tools import MemoryToolResult",
     }
-    own |= {"ContextView": "from perdure.context.view import ContextView"}
-    skip = {*SAME.split()} - {"ContextView"} | {
+    skip = {*SAME.split()} | {
         "recall_tool",
         "memory_tool",
         "Session",
@@ -190,21 +192,30 @@ def generated() -> str:
     body += "\n\nSession = SyncSession\nAgent = SyncAgent\n"
     names = sorted([*SAME.split(), "Agent", "Session", "memory_tool", "recall_tool"])
     body += "\n__all__ = [" + ", ".join(f'"{name}"' for name in names) + "]\n"
+    body += textwrap.dedent(
+        '''
+
+        def __getattr__(name: str) -> Any:
+            """What both faces have, loaded when it is first used."""
+            if name not in __all__:
+                raise AttributeError(f"module 'perdure.sync' has no attribute {name!r}")
+            return getattr(import_module("perdure"), name)
+        '''
+    )
     import perdure
 
     same = [f"from perdure.{perdure._FACE[name]} import {name}" for name in SAME.split()]
     fixed = [
-        "from perdure.engine.tools import memory_tool as memory_tool_face",
-        "from perdure.engine.tools import recall_tool as recall_tool_face",
         "from perdure.face.agent import Agent as AgentFace",
         "from perdure.face.portal import Blocking, as_coroutine, opened",
         "from perdure.face.session import Session as SessionFace",
-        *same,
     ]
     body = body.replace("_as_coroutine(", "as_coroutine(")
-    typed = [line for line in imports_of(body) if line not in same]
-    head = HEAD + "from typing import TYPE_CHECKING, Any\n\n" + "\n".join(sorted(fixed)) + "\n\nif TYPE_CHECKING:\n"
-    head += textwrap.indent("\n".join(line for line in typed if not line.startswith("from typing")), "    ") + "\n\n\n"
+    typed = [line for line in imports_of(body) if not line.startswith("from typing")]
+    head = HEAD + "from importlib import import_module\nfrom typing import TYPE_CHECKING, Any, ClassVar\n\n"
+    head += (
+        "\n".join(fixed) + "\n\nif TYPE_CHECKING:\n" + textwrap.indent("\n".join([*typed, *same]), "    ") + "\n\n\n"
+    )
     return formatted(head + body)
 
 

@@ -180,3 +180,13 @@ def test_the_commands_of_the_reference_run(block: Block, capsys: pytest.CaptureF
             code = main(words)
             printed, errors = capsys.readouterr()
             assert program == "perdure" and code == 0, f"{line}: {code}: {printed}{errors}"
+
+
+def test_a_loop_of_ones_own_takes_thirty_lines() -> None:
+    """LIB-5: with tools and resume, with and without an event loop, and with one's own client."""
+    text = (ROOT / "docs" / "library.md").read_text()
+    shown = [match["body"] for match in FENCE.finditer(text) if not text[: match.start()].endswith("<!--\n")]
+    programs = [body for body in shown if "Session." in body]
+    assert len(programs) == 3 and any("prepare(" in body for body in programs)
+    for body in programs:
+        assert sum(bool(line.strip()) for line in body.splitlines()) <= 30

@@ -39,3 +39,40 @@ def test_import_perdure_opens_no_door() -> None:
     loaded = modules_after("import perdure")
     opened = sorted(name for name in loaded if name.startswith(tuple(f"perdure.{door}" for door in doors)))
     assert not opened, f"import perdure opens {opened}"
+
+
+# What belongs to compaction, memory, disks or doors: a short conversation in memory uses none of it.
+UNUSED = (
+    "agent agent.loop cli compaction.ledger.reader compaction.plan compaction.restore.kinds engine.compact "
+    "engine.consolidate engine.extraction engine.memory_recall engine.notes engine.remember gateway lab logs memory "
+    "adapters.journal.journal adapters.journal.search adapters.memory adapters.machine.shell recall testing "
+    "wiring.agents wiring.sessions"
+).split()
+FIRST_USE = """
+import asyncio
+from perdure import Session
+
+async def main():
+    async with Session.in_memory() as session:
+        await session.set_prefix(model="claude-sonnet-5-5", system="Be brief.", tools=[])
+        await session.append("Hello")
+        assert (await session.prepare()).data["messages"]
+
+asyncio.run(main())
+"""
+SYNC_USE = """
+from perdure.sync import Session
+
+with Session.in_memory() as session:
+    session.append("Hello")
+    assert session.prepare().data["messages"]
+"""
+
+
+@pytest.mark.parametrize("program", [FIRST_USE, SYNC_USE], ids=["await", "sync"])
+def test_the_first_use_of_a_session_loads_what_it_uses(program: str) -> None:
+    """LIB-6: what a program imports loads only what it uses, and no package that belongs to a door."""
+    loaded = modules_after(f"exec({program!r})")
+    assert not {name for name in UNUSED if f"perdure.{name}" in loaded}
+    doors = "aiohttp anthropic dulwich openai opentelemetry pathspec prompt_toolkit re2 rich sqlite3 typer uvicorn yaml"
+    assert not {name.partition(".")[0] for name in loaded} & set(doors.split())

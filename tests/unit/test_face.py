@@ -138,7 +138,7 @@ def test_a_prefix_that_no_request_could_have_is_refused(name: str) -> None:
 
     async def body() -> None:
         async with Session.in_memory() as session:
-            await session.set_prefix(model="claude-sonnet-4-5", system="You are helpful.", tools=[TOOL])
+            await session.set_prefix(model="claude-sonnet-5-5", system="You are helpful.", tools=[TOOL])
             before = await records(session)
             await refused(session.set_prefix(**given), words)
             assert await records(session) == before

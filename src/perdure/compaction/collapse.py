@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from perdure.compaction.ledger.compacted import digest
 from perdure.context.cost import pays_back
 from perdure.context.cuts import follows_results, legal_cuts
 from perdure.context.policy import Facts
@@ -84,6 +83,8 @@ def _collapsed(view: ContextView, span: tuple[int, int], title: str, facts: Fact
     items = view.items[span[0] : span[1] + 1]
     messages = [item.message for item in items]
     identity = f"collapse-{messages[0].id}"
+    from perdure.compaction.ledger.compacted import digest  # few requests fold anything (LIB-6)
+
     text = digest(messages, facts.limits.scaled(_PROJECTION_TOKENS), ToolTable.of(facts.settings.ledger_tools))
     lead = f'[Finished work, folded: "{inline(title)}". The whole of it: recall with id {identity}]\n\n'
     block = text_block(lead + text)

@@ -53,7 +53,7 @@ async def with_restored(session: LiveSession, plan: CompactionPlan, facts: Facts
     if not facts.settings.restore:
         return bare
     looked = await _tracked_scene(session, plan, facts)
-    restored = partial(_restored, plan, facts, bare, looked, session.services.registry)
+    restored = partial(_restored, plan, facts, bare, looked, session.services.restorers)
     boundary, failed, brought = await run_aside_of(session.view, restored)
     _tell(session, {**looked.failed, **failed}, brought)
     return boundary
@@ -98,7 +98,7 @@ def room_tokens(view: ContextView, bare: Compacted, facts: Facts) -> tuple[int, 
 async def _tracked_scene(session: LiveSession, plan: CompactionPlan, facts: Facts) -> TrackedScene:
     """The trackers' view of things, with the files as they are now and what the host gives."""
     looked = await run_aside_of(
-        session.view, lambda view: track_scene(view, plan.keep_from, facts, session.services.registry)
+        session.view, lambda view: track_scene(view, plan.keep_from, facts, session.services.restorers)
     )
     given: dict[str, str] = {}
     for name, source in session.services.sources.items():
@@ -119,7 +119,7 @@ async def _files(session: LiveSession, scene: RestoreScene, failed: dict[str, st
     if files is None:
         return None
     wanted: dict[str, None] = {}
-    for restorer in session.services.registry.restorers:
+    for restorer in session.services.restorers.restorers:
         try:
             wanted.update(dict.fromkeys(restorer.wants(scene)))
         except Exception as e:  # a named boundary: a restorer of the user's must not fail the compaction

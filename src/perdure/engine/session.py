@@ -10,12 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from perdure.compaction.hooks import Hook
-from perdure.compaction.ledger.checkpoint import PackedLedger, index_of
-from perdure.compaction.plan import pin_refusal
-from perdure.compaction.restore.calls import TrackerStates
-from perdure.compaction.restore.kinds import STANDARD
-from perdure.compaction.restore.registry import RestorerRegistry
 from perdure.context import cost
 from perdure.context.anchor import PROVIDER_EDITED
 from perdure.context.cost import ForkSpending, read
@@ -38,8 +32,6 @@ from perdure.events import (
     ResultsCleared,
     SecretsRedacted,
 )
-from perdure.logs.reading import Problems, mended_record
-from perdure.memory.trust.secrets import redact_json
 from perdure.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journal, Model, Sink
 from perdure.ports import LoadedJournal as Loaded
 from perdure.settings import Settings
@@ -60,12 +52,17 @@ from perdure.transcript.records import (
 )
 from perdure.transcript.spoken import spoken
 
+# What only some sessions need is imported where it is needed: a program that keeps a short conversation in memory loads
+# neither the ledger nor readers of logs (LIB-6).
 if TYPE_CHECKING:
+    from perdure.compaction.hooks import Hook
+    from perdure.compaction.restore.registry import RestorerRegistry
     from perdure.engine.background import Keeper
     from perdure.engine.models import JobModels
     from perdure.engine.remember import MemoryAccess
     from perdure.engine.reminders import ReminderSource
     from perdure.engine.strategies import CompactionStrategy
+    from perdure.logs.recording import Problem
 
 
 _MOST_LOST = 0.5  # a breakpoint may fall short of the end of the prompt, but not by half of it
@@ -144,7 +141,7 @@ class Services:
     helpers: JobModels | None = None
     strategies: tuple[CompactionStrategy, ...] = ()  # how to compact, before a model and the ledger (CMP-1)
     hooks: tuple[Hook, ...] = ()  # asked before a compaction, and told after it (CMP-10)
-    registry: RestorerRegistry = STANDARD  # what is tracked, and what comes back behind a boundary (RST-10)
+    registry: RestorerRegistry | None = None  # what is tracked and comes back (RST-10); None: the standard
     sources: Mapping[str, Source] = field(default_factory=dict)  # texts that the host gives again then (RST-7, RST-9)
     keepers: tuple[Keeper, ...] = ()  # work in the background that belongs to the session (TURN-12)
     reminders: tuple[ReminderSource, ...] = ()  # who may add context that nobody said (TURN-10)
@@ -154,6 +151,13 @@ class Services:
     on_boundary: tuple[Callable[[Compacted], None], ...] = ()  # told of each boundary: what was loaded may be gone
     on_remembered: tuple[Callable[[str], None], ...] = ()  # told in a line what was kept on the user's word (MEM-7)
     agent: str | None = None  # of which sub-agent this is the conversation; hooks are told (CMP-10)
+
+    @property
+    def restorers(self) -> RestorerRegistry:
+        """What is tracked, and what comes back behind a boundary."""
+        from perdure.compaction.restore.kinds import STANDARD
+
+        return self.registry or STANDARD
 
 
 @dataclass(slots=True, eq=False)
@@ -329,6 +333,8 @@ class LiveSession:
         your own best calls it while its tools or the model are at work. Without it the next compaction reads everything
         itself.
         """
+        from perdure.compaction.ledger.checkpoint import index_of
+
         index_of(self.view, self.settings)
 
     def _taken(self, messages: Sequence[Message | Mapping[str, Any] | str]) -> tuple[list[Message], Front | None]:
@@ -572,6 +578,8 @@ def _read(messages: Sequence[Message], settings: Settings, limits: MessageLimits
         if not is_expected and any(block.type == "compaction" for block in message.blocks):
             raise RecordRefused("a compaction block is taken only where the provider compacts: set provider_compaction")
         if settings.redact_at_ingest:
+            from perdure.memory.trust.secrets import redact_json
+
             done = [redact_json(bytes(raw), key) for raw in message.content]
             if families := [family for one in done for family in one.families]:
                 secrets.append(families)
@@ -583,11 +591,15 @@ def _read(messages: Sequence[Message], settings: Settings, limits: MessageLimits
     return _CheckedMessages(complete, tuple(secrets))
 
 
-def _folded(loaded: Loaded) -> tuple[ContextView, Problems]:
+def _folded(loaded: Loaded) -> tuple[ContextView, Iterable[Problem]]:
     """The view of a journal, and what in it no request could hold: written before records were checked, or by others.
 
     Messages and fronts are shown as they can be sent, always in the same way; an edit that can't be is refused.
     """
+    if not loaded.records:
+        return ContextView(), ()
+    from perdure.logs.reading import Problems, mended_record
+
     problems, view = Problems(), ContextView()
     for placed in loaded.records:
         record = placed.record
@@ -605,6 +617,9 @@ def _refuse_unreadable(record: Edit | Compacted, view: ContextView) -> None:
 
     check_record(cast("Record", record), role_of)
     if isinstance(record, Compacted):
+        from perdure.compaction.ledger.checkpoint import PackedLedger
+        from perdure.compaction.restore.calls import TrackerStates
+
         try:
             state = from_checkpoint(record.state)
             PackedLedger.of(state)
@@ -613,7 +628,7 @@ def _refuse_unreadable(record: Edit | Compacted, view: ContextView) -> None:
             raise RecordRefused(f"boundary {record.id!r:.60}: its state can't be read: {e}") from None
 
 
-async def _view_of(loaded: Loaded) -> tuple[ContextView, Problems]:
+async def _view_of(loaded: Loaded) -> tuple[ContextView, Iterable[Problem]]:
     """The fold of what a journal gave; nobody else has its records yet."""
     size = _bytes(placed.record for placed in loaded.records if isinstance(placed.record, Message))
     return await run_aside(size, lambda: _folded(loaded))
@@ -636,6 +651,8 @@ def prompt_line(message: Message) -> str | None:
 
 async def pin(session: LiveSession, text: str) -> Pinned:
     """Pin a text word for word; durable when this returns. Raises `PinRefused` when it is empty or doesn't fit."""
+    from perdure.compaction.plan import pin_refusal
+
     why = pin_refusal(session.view, text, session.facts())
     if why is not None:
         raise PinRefused(why)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from perdure.compaction.collapse import collapse
-from perdure.compaction.ledger.checkpoint import index_of
 from perdure.compaction.passes import CHEAP_PASSES, CLOSING_PASSES, Pass
-from perdure.compaction.plan import is_due
 from perdure.context.groups import (
     CONTINUES,
     RequiredThinking,
@@ -45,17 +43,7 @@ from perdure.engine.ask import (
     record_model,
     step,
 )
-from perdure.engine.background import Keepers
-from perdure.engine.compact import (
-    CompactionFailure,
-    CompactionOutcome,
-    CompactionSuccess,
-    CompactionVeto,
-    compact,
-    compact_reactively,
-)
 from perdure.engine.models import JobModels, own, with_background_models
-from perdure.engine.reminders import remind
 from perdure.engine.session import LiveSession
 from perdure.engine.threads import LARGE_BYTES, run_aside, run_aside_of
 from perdure.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong
@@ -65,6 +53,10 @@ from perdure.settings import Settings
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Edit, Noted
 from perdure.transcript.tokens import NOTHING, base_tokens
+
+if TYPE_CHECKING:  # what a request doesn't need is imported where it is needed (LIB-6)
+    from perdure.engine.background import Keepers
+    from perdure.engine.compact import CompactionOutcome
 
 WINDOW_STOP = "model_context_window_exceeded"
 
@@ -102,8 +94,7 @@ async def run_turn(
         await keepers.collect(session)
     session.held_with(model)
     with with_background_models(session, own(session, summarizer=summarizer, helpers=helpers)):
-        if session.services.reminders:
-            await remind(session, "before")
+        await _reminded(session, "before")
         await session.append(*_messages(prompt))
         reply = await _ask(session, model, source, on_delta)
         await rest_aside(session)
@@ -112,10 +103,19 @@ async def run_turn(
     return reply
 
 
+async def _reminded(session: LiveSession, moment: Literal["before", "behind"]) -> None:
+    if session.services.reminders:
+        from perdure.engine.reminders import remind
+
+        await remind(session, moment)
+
+
 async def rest_aside(session: LiveSession) -> None:
     """`LiveSession.rest`, aside, once enough was said to be worth it: a little more is read within the compaction."""
     settings, size = session.settings, session.view.unread_bytes
     if size > LARGE_BYTES:
+        from perdure.compaction.ledger.checkpoint import index_of
+
         await run_aside_of(session.view, lambda view: index_of(view, settings), size_bytes=size)
 
 
@@ -140,6 +140,8 @@ async def _ask(session: LiveSession, model: Model, source: str, on_delta: OnDelt
             return said
         if isinstance(action, DeliverAnswer | GiveUp):
             raise _given_up(session, about, action)
+        from perdure.engine.compact import compact_reactively
+
         shrink = partial(compact_reactively, session, source)
         useless = await apply(session, about, action, prepared.request, source, shrink=shrink)
         if useless is not None:
@@ -253,13 +255,17 @@ async def ready_view(session: LiveSession, source: str = "user", *, wanted: Requ
         if shrink is collapse and not facts.settings.collapse:
             continue
         await session.commit(await _shrunk(session.view, facts, shrink), facts)
-    if session.services.reminders:  # after the passes: what they cleared may be needed again at once
-        await remind(session, "behind")
+    await _reminded(session, "behind")  # after the passes: what they cleared may be needed again at once
     outcome = await _compact_if_due(session, facts)
     if (wanted == "first" or session.view.thoughtless >= 0) and is_broken(session.view, wanted):
         await session.append(*closing_lines())
     size = facts.size(session.view)
-    is_hopeless = isinstance(outcome, CompactionFailure) and sum(fixed_parts(session).values()) >= facts.limits.trigger
+    is_hopeless = False
+    if outcome is not None:
+        from perdure.engine.compact import CompactionFailure
+
+        has_failed = isinstance(outcome, CompactionFailure)
+        is_hopeless = has_failed and sum(fixed_parts(session).values()) >= facts.limits.trigger
     if is_hopeless or pressure_at(size, facts.limits) is Pressure.BLOCKED:
         raise ContextBlocked(blocked_text(session, facts, size))
     return ReadyView(size, outcome)
@@ -285,6 +291,11 @@ async def _compact_if_due(session: LiveSession, facts: Facts) -> CompactionOutco
     level = pressure_at(size, facts.limits)
     session.ports.sink.emit(CompactionChecked(size, level.value, facts.limits.usable, facts.source))
     wanted = session.view.state.requested
+    if wanted is None and compaction_need(session.view, facts) is None:
+        return None
+    from perdure.compaction.plan import is_due
+    from perdure.engine.compact import CompactionSuccess, CompactionVeto, compact
+
     if wanted is not None and is_due(session.view, facts):
         outcome = await compact(session, trigger="model", source=facts.source, focus=wanted.focus)
         if isinstance(outcome, CompactionVeto):
@@ -296,8 +307,7 @@ async def _compact_if_due(session: LiveSession, facts: Facts) -> CompactionOutco
     if isinstance(outcome, CompactionSuccess):
         for shrink in CLOSING_PASSES:
             await session.commit(shrink(session.view, facts), facts)
-        if session.services.reminders:
-            await remind(session, "behind")  # INS-4: what the kept results touched
+        await _reminded(session, "behind")  # INS-4: what the kept results touched
     return outcome
 
 

@@ -17,7 +17,7 @@ def connect(name: str, *, environ: Mapping[str, str] | None = None) -> Model:
 
     Args:
         name: `provider:model`, with `@URL` for another server and `#NAME` for the variable that holds its key: such as
-            `anthropic:claude-sonnet-4-5`, `ollama:qwen3:8b`, `openai:mine@http://127.0.0.1:9000/v1#MY_KEY`, `offline`.
+            `anthropic:claude-sonnet-5-5`, `ollama:qwen3:8b`, `openai:mine@http://127.0.0.1:9000/v1#MY_KEY`, `offline`.
         environ: where keys are looked for; by default the environment of this process.
 
     Returns:

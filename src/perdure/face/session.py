@@ -23,7 +23,7 @@ from perdure.transcript.checks import check_shape
 from perdure.transcript.messages import Message
 from perdure.transcript.plain import openai_message
 from perdure.transcript.records import Front
-from perdure.wiring.sessions import SessionOptions, background, create_session, memory_session, open_session
+from perdure.wiring.in_memory import SessionOptions, background, memory_session
 
 if TYPE_CHECKING:
     from perdure.context.accounting import Accounting
@@ -72,7 +72,7 @@ class Session(LiveSession):
 
     Example:
         async with Session.in_memory() as session:
-            await session.set_prefix(model="claude-sonnet-4-5", system="You are helpful.")
+            await session.set_prefix(model="claude-sonnet-5-5", system="You are helpful.")
             await session.append("What is 6 times 7?")
             request = await session.prepare()
             assert request.data["messages"][0]["role"] == "user"
@@ -117,6 +117,8 @@ class Session(LiveSession):
             async with Session.create(".", home="home") as session:
                 print(session.id)
         """
+        from perdure.wiring.sessions import create_session
+
         parts = options_of(cls, settings, services)
         make = partial(create_session, home_path(home), project=path_of(project, "project"), session=id, parts=parts)
         return Opening("Session.create(…)", partial(_opened, make))
@@ -154,6 +156,8 @@ class Session(LiveSession):
             async with Session.open("invoices", home="home") as session:
                 assert session.messages()[0]["role"] == "user"
         """
+        from perdure.wiring.sessions import open_session
+
         parts = options_of(cls, settings, services)
         make = partial(open_session, home_path(home), session, read_only=read_only, parts=parts)
         return Opening("Session.open(…)", partial(_opened, make))
@@ -211,7 +215,7 @@ class Session(LiveSession):
         Example:
             schema = {"type": "object", "properties": {"city": {"type": "string"}}}
             await session.set_prefix(
-                model="claude-sonnet-4-5",
+                model="claude-sonnet-5-5",
                 system="You are helpful.",
                 tools=[{"name": "weather", "description": "The weather in a city.", "input_schema": schema}],
             )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from perdure.memory.checkpoints import MissedChange
-from perdure.transcript.messages import MessageId
+if TYPE_CHECKING:
+    from perdure.memory.checkpoints import MissedChange
+    from perdure.transcript.messages import MessageId
+
 
 PermissionSource = Literal["looks", "allowed", "approved"]
 

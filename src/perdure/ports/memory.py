@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from perdure.memory.changes import Change, MemoryLogEntry, MemoryProposal, Provenance, Stamp, WriteResult
-from perdure.memory.files import Topic
-from perdure.memory.instructions import LoadedInstructions
-from perdure.memory.retrieval import MemoryCard, MemoryQuery, RankedMemory
+if TYPE_CHECKING:
+    from perdure.memory.changes import Change, MemoryLogEntry, MemoryProposal, Provenance, Stamp, WriteResult
+    from perdure.memory.files import Topic
+    from perdure.memory.instructions import LoadedInstructions
+    from perdure.memory.retrieval import MemoryCard, MemoryQuery, RankedMemory
 
 
 class InstructionFiles(Protocol):

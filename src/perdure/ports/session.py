@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from perdure.compaction.restore.registry import CurrentFile
-from perdure.context.replies import Delta, ModelInfo, Reply
-from perdure.context.request import ModelRequest
-from perdure.events import Event
-from perdure.transcript.messages import BlobId
-from perdure.transcript.records import Header, Record, Repaired
+if TYPE_CHECKING:
+    from perdure.compaction.restore.registry import CurrentFile
+    from perdure.context.replies import Delta, ModelInfo, Reply
+    from perdure.context.request import ModelRequest
+    from perdure.events import Event
+    from perdure.transcript.messages import BlobId
+    from perdure.transcript.records import Header, Record, Repaired
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-from perdure.wiring.agents import agent, file_checkpoints
-from perdure.wiring.models import connect_models, connected
-from perdure.wiring.sessions import (
-    SessionOptions,
-    background,
-    create_session,
-    fork_session,
-    memory_session,
-    open_session,
-    project_memories,
-    with_notes,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "SessionOptions",
-    "agent",
-    "background",
-    "connect_models",
-    "connected",
-    "create_session",
-    "file_checkpoints",
-    "fork_session",
-    "memory_session",
-    "open_session",
-    "project_memories",
-    "with_notes",
-]
+if TYPE_CHECKING:
+    from perdure.wiring.agents import agent as agent
+    from perdure.wiring.agents import file_checkpoints as file_checkpoints
+    from perdure.wiring.in_memory import SessionOptions as SessionOptions
+    from perdure.wiring.in_memory import background as background
+    from perdure.wiring.in_memory import memory_session as memory_session
+    from perdure.wiring.models import connect_models as connect_models
+    from perdure.wiring.models import connected as connected
+    from perdure.wiring.sessions import create_session as create_session
+    from perdure.wiring.sessions import fork_session as fork_session
+    from perdure.wiring.sessions import open_session as open_session
+    from perdure.wiring.sessions import project_memories as project_memories
+    from perdure.wiring.sessions import with_notes as with_notes
+
+# name -> where it is defined; a program that keeps a conversation in memory loads nothing for disks (LIB-6)
+_WIRED = {
+    "SessionOptions": "in_memory",
+    "agent": "agents",
+    "background": "in_memory",
+    "connect_models": "models",
+    "connected": "models",
+    "create_session": "sessions",
+    "file_checkpoints": "agents",
+    "fork_session": "sessions",
+    "memory_session": "in_memory",
+    "open_session": "sessions",
+    "project_memories": "sessions",
+    "with_notes": "sessions",
+}
+__all__ = sorted(_WIRED)  # noqa: PLE0605 - the table above is the one list of names
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WIRED:
+        raise AttributeError(f"module 'perdure.wiring' has no attribute {name!r}")
+    value = getattr(import_module(f"perdure.wiring.{_WIRED[name]}"), name)
+    globals()[name] = value
+    return value

@@ -15,24 +15,15 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from perdure.adapters.config import home_of
-from perdure.adapters.journal import SessionFiles, SessionStore
-from perdure.adapters.journal.store import AGENTS, COMMANDS, JOURNAL
+from perdure.adapters.journal.store import AGENTS, COMMANDS, JOURNAL, SessionFiles, SessionStore
 from perdure.adapters.machine.jobs import TaskJobs
 from perdure.adapters.machine.trust import CLAUDE
 from perdure.engine.session import LiveSession
 from perdure.memory.changes import Origin
 from perdure.memory.places import MemoryRights
 from perdure.ports import Journal, Model
-from perdure.wiring.sessions import (
-    SessionOptions,
-    background,
-    memory_session,
-    offered_session,
-    session_of,
-    sink_for,
-    subagent_session,
-    trusts,
-)
+from perdure.wiring.in_memory import SessionOptions, background, memory_session, sink_for
+from perdure.wiring.sessions import offered_session, session_of, subagent_session, trusts
 
 if TYPE_CHECKING:
     from perdure.adapters.checkpoints.checkpoints import FileCheckpoints

@@ -1,78 +1,45 @@
-"""The only place where adapters meet the engine: sessions on the files of this machine, or in memory.
+"""Sessions on the files of this machine.
 
 session = await create_session(home, project=".")
 session = await open_session(home, "3f2a")          # an id, the beginning of one, or a path
-session = await memory_session()                    # nothing survives the process
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from perdure.adapters.config import home_of
-from perdure.adapters.journal import SessionFiles, SessionStore, fork
 from perdure.adapters.journal.home import FileCalibrations, secret_key
-from perdure.adapters.journal.in_memory import MemoryBlobs, MemoryJournal
 from perdure.adapters.journal.search import JournalArchive, StoreArchive
-from perdure.adapters.journal.store import PROJECTS, open_beside
-from perdure.adapters.machine.clock import RandomIds, SystemClock
+from perdure.adapters.journal.store import PROJECTS, SessionFiles, SessionStore, fork, open_beside
 from perdure.adapters.machine.hooks import hooks_of
-from perdure.adapters.machine.jobs import TaskJobs
 from perdure.adapters.machine.repositories import memory_roots
 from perdure.adapters.machine.trust import folder_trust
 from perdure.adapters.machine.workspace import ProjectFiles
 from perdure.adapters.memory.directory import FileMemories, cache_of, file_memories
 from perdure.adapters.memory.instructions import DiskInstructions, places_of
 from perdure.adapters.memory.notes import FileNotes
-from perdure.adapters.sinks import TeeSink, sink_of
-from perdure.context.models import ModelSpec
-from perdure.engine.background import Keepers, VerificationKeeper
+from perdure.engine.background import VerificationKeeper
 from perdure.engine.consolidate import ConsolidationKeeper
 from perdure.engine.extraction import ExtractionKeeper
 from perdure.engine.memory_recall import with_memory
 from perdure.engine.notes import SessionNotes, offer_notes
 from perdure.engine.remember import GuardedMemory, UserMemoryRequests, memory_access
 from perdure.engine.reminders import with_instructions
-from perdure.engine.session import LiveSession, ModelWindow, Services, SessionPorts
-from perdure.engine.strategies import PrecomputedSummaryKeeper, from_notes
+from perdure.engine.session import LiveSession, Services, SessionPorts
+from perdure.engine.strategies import from_notes
 from perdure.events import JournalRepaired
 from perdure.memory.changes import Origin
 from perdure.memory.instructions import InstructionPlaces
 from perdure.memory.places import MAIN_RIGHTS, MemoryRights, allowed_directories, project_directory
-from perdure.ports import Archive, Clock, Files, Ids, Journal, MemorySearch, NotesFile, Sink
+from perdure.ports import Archive, NotesFile
 from perdure.settings import Settings
-from perdure.transcript.codec import FORMAT, VERSION
-from perdure.transcript.records import Header, Repaired
+from perdure.transcript.records import Repaired
+from perdure.wiring.in_memory import SessionOptions, sink_for
 from perdure.wiring.restoring import with_lines_of_source
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOptions:
-    """What a session is made with; each has a default that fits a person at a terminal.
-
-    `model` and `window` are what is known for certain; without them the journal's own front decides.
-    """
-
-    settings: Settings = field(default_factory=Settings)
-    model: ModelSpec | None = None
-    window: ModelWindow | None = None
-    sink: Sink | None = None  # None: as the setting `events` says
-    also: Sink | None = None  # told as well, such as a screen
-    clock: Clock = field(default_factory=SystemClock)
-    ids: Ids = field(default_factory=RandomIds)
-    files: Files | None = None  # None: the project's folder on this disk; in memory, no files at all
-    is_remote: bool = False  # whoever speaks works on another machine: no file is read here (SEC-7)
-    services: Services = field(default_factory=Services)  # the host's own; what the settings want is added
-    journal: Callable[[Journal], Journal] | None = None  # what stands before the session's journal
-    places: InstructionPlaces | None = (
-        None  # of instruction files; None: those of this machine, if the settings want any
-    )
-    memories: MemorySearch | None = None  # likewise of the project's memories
-    kind: type[LiveSession] = LiveSession  # the face's has methods of its own
-    is_trusted: bool | None = None  # SEC-8: whether the project's folder is; None: as its user said earlier
 
 
 async def create_session(
@@ -300,11 +267,6 @@ def with_notes(session: LiveSession, given: Services, file: NotesFile) -> Servic
     return replace(given, keepers=(*given.keepers, notes), strategies=(*given.strategies, from_notes(notes)))
 
 
-def background(session: LiveSession) -> Keepers:
-    """The session's keepers as tasks of this process, for `run_turn`; close them before the session."""
-    return Keepers(TaskJobs(), (*session.services.keepers, PrecomputedSummaryKeeper(session)))
-
-
 def home_beside(files: SessionFiles) -> Path | None:
     """The home of the store that a session stands in; None for one that stands outside."""
     folder = files.directory.parent
@@ -329,41 +291,3 @@ def _archive(files: SessionFiles) -> Archive:
     if folder.parent.name == PROJECTS:
         return StoreArchive(folder.parent.parent, folder.name)
     return JournalArchive(files.journal, files.blobs)
-
-
-def sink_for(parts: SessionOptions, session: str) -> Sink:
-    sink = parts.sink or sink_of(parts.settings.events, session=session, now=parts.clock.now)
-    return sink if parts.also is None else TeeSink(sink, parts.also)
-
-
-async def memory_session(
-    session: str = "memory",
-    *,
-    journal: Journal | None = None,
-    notes: NotesFile | None = None,
-    parts: SessionOptions | None = None,
-) -> LiveSession:
-    """A session that lives in this process only, for replays, tests and tries.
-
-    `journal` goes on with an older one. Notes are kept where there is a file for them.
-    """
-    parts = parts or SessionOptions()
-    header = Header(format=FORMAT, version=VERSION, session=session, created=parts.clock.now())
-    journal, blobs = journal or MemoryJournal(header), MemoryBlobs()
-    ports = SessionPorts(
-        journal=journal,
-        blobs=blobs,
-        archive=JournalArchive(journal, blobs),
-        clock=parts.clock,
-        ids=parts.ids,
-        sink=sink_for(parts, session),
-        files=parts.files,
-    )
-
-    def services(session: LiveSession) -> Services:
-        given = replace(parts.services, hooks=(*hooks_of(parts.settings), *parts.services.hooks))
-        if parts.settings.instructions and parts.places is not None:
-            given = with_instructions(session, given, DiskInstructions(parts.places))
-        return given if notes is None else with_notes(session, given, notes)
-
-    return await parts.kind.load(ports, parts.settings, model=parts.model, window=parts.window, services=services)

@@ -1,31 +1,59 @@
 """Sessions in files, which are the truth at home: journal, blobs, lock, and where they stand."""
 
-from perdure.adapters.journal.blobs import FileBlobs
-from perdure.adapters.journal.disk import DISK, Disk
-from perdure.adapters.journal.journal import Durability, FileJournal
-from perdure.adapters.journal.lock import LockHolder, SessionLock, read_holder
-from perdure.adapters.journal.reading import verify, verify_and_scan
-from perdure.adapters.journal.repair import BlobProblem, blob_problems, originals
-from perdure.adapters.journal.store import SessionFiles, SessionInfo, SessionStore, fork, short_ids, slug_of
+from __future__ import annotations
 
-__all__ = [
-    "DISK",
-    "BlobProblem",
-    "Disk",
-    "Durability",
-    "FileBlobs",
-    "FileJournal",
-    "LockHolder",
-    "SessionFiles",
-    "SessionInfo",
-    "SessionLock",
-    "SessionStore",
-    "blob_problems",
-    "fork",
-    "originals",
-    "read_holder",
-    "short_ids",
-    "slug_of",
-    "verify",
-    "verify_and_scan",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perdure.adapters.journal.blobs import FileBlobs as FileBlobs
+    from perdure.adapters.journal.disk import DISK as DISK
+    from perdure.adapters.journal.disk import Disk as Disk
+    from perdure.adapters.journal.journal import Durability as Durability
+    from perdure.adapters.journal.journal import FileJournal as FileJournal
+    from perdure.adapters.journal.lock import LockHolder as LockHolder
+    from perdure.adapters.journal.lock import SessionLock as SessionLock
+    from perdure.adapters.journal.lock import read_holder as read_holder
+    from perdure.adapters.journal.reading import verify as verify
+    from perdure.adapters.journal.reading import verify_and_scan as verify_and_scan
+    from perdure.adapters.journal.repair import BlobProblem as BlobProblem
+    from perdure.adapters.journal.repair import blob_problems as blob_problems
+    from perdure.adapters.journal.repair import originals as originals
+    from perdure.adapters.journal.store import SessionFiles as SessionFiles
+    from perdure.adapters.journal.store import SessionInfo as SessionInfo
+    from perdure.adapters.journal.store import SessionStore as SessionStore
+    from perdure.adapters.journal.store import fork as fork
+    from perdure.adapters.journal.store import short_ids as short_ids
+    from perdure.adapters.journal.store import slug_of as slug_of
+
+# name -> where it is defined; a journal in memory needs none of it (LIB-6)
+_NAMES = {
+    "BlobProblem": "repair",
+    "DISK": "disk",
+    "Disk": "disk",
+    "Durability": "journal",
+    "FileBlobs": "blobs",
+    "FileJournal": "journal",
+    "LockHolder": "lock",
+    "SessionFiles": "store",
+    "SessionInfo": "store",
+    "SessionLock": "lock",
+    "SessionStore": "store",
+    "blob_problems": "repair",
+    "fork": "store",
+    "originals": "repair",
+    "read_holder": "lock",
+    "short_ids": "store",
+    "slug_of": "store",
+    "verify": "reading",
+    "verify_and_scan": "reading",
+}
+__all__ = sorted(_NAMES)  # noqa: PLE0605 - the table above is the one list of names
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module 'perdure.adapters.journal' has no attribute {name!r}")
+    value = getattr(import_module(f"perdure.adapters.journal.{_NAMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-from perdure.adapters.journal.reading import last_boundary, records_since
 from perdure.errors import DamagedLine, JournalError
 from perdure.ports import LoadedJournal as Loaded
 from perdure.ports import PlacedRecord as Placed
@@ -45,6 +44,10 @@ class MemoryJournal:
 
     async def load(self, *, whole: bool = False) -> Loaded:
         placed = tuple(self._placed)
+        if not placed:
+            return Loaded(header=self._header, records=placed, whole=True)
+        from perdure.adapters.journal.reading import last_boundary, records_since  # not for a new one (LIB-6)
+
         records = [p.record for p in placed]
         while not whole and (boundary := last_boundary(records)) is not None:
             if (needed := records_since(boundary, placed)) is not None:

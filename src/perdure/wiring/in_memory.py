@@ -1,0 +1,135 @@
+"""Sessions that live in this process only, and what any session is made with.
+
+session = await memory_session()                    # nothing survives the process
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from perdure.adapters.journal.in_memory import MemoryBlobs, MemoryJournal
+from perdure.adapters.machine.clock import RandomIds, SystemClock
+from perdure.adapters.sinks import TeeSink, sink_of
+from perdure.context.models import ModelSpec
+from perdure.engine.session import LiveSession, ModelWindow, Services, SessionPorts
+from perdure.ports import Archive, Blobs, Clock, Files, Ids, Journal, LoadedJournal, SearchResults, Sink
+from perdure.settings import Settings
+from perdure.transcript.codec import FORMAT, VERSION
+from perdure.transcript.records import Header
+
+if TYPE_CHECKING:  # what only some sessions have is imported where it is needed (LIB-6)
+    from perdure.engine.background import Keepers
+    from perdure.memory.instructions import InstructionPlaces
+    from perdure.ports import MemorySearch, NotesFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """What a session is made with; each has a default that fits a person at a terminal.
+
+    `model` and `window` are what is known for certain; without them the journal's own front decides.
+    """
+
+    settings: Settings = field(default_factory=Settings)
+    model: ModelSpec | None = None
+    window: ModelWindow | None = None
+    sink: Sink | None = None  # None: as the setting `events` says
+    also: Sink | None = None  # told as well, such as a screen
+    clock: Clock = field(default_factory=SystemClock)
+    ids: Ids = field(default_factory=RandomIds)
+    files: Files | None = None  # None: the project's folder on this disk; in memory, no files at all
+    is_remote: bool = False  # whoever speaks works on another machine: no file is read here (SEC-7)
+    services: Services = field(default_factory=Services)  # the host's own; what the settings want is added
+    journal: Callable[[Journal], Journal] | None = None  # what stands before the session's journal
+    places: InstructionPlaces | None = (
+        None  # of instruction files; None: those of this machine, if the settings want any
+    )
+    memories: MemorySearch | None = None  # likewise of the project's memories
+    kind: type[LiveSession] = LiveSession  # the face's has methods of its own
+    is_trusted: bool | None = None  # SEC-8: whether the project's folder is; None: as its user said earlier
+
+
+def sink_for(parts: SessionOptions, session: str) -> Sink:
+    sink = parts.sink or sink_of(parts.settings.events, session=session, now=parts.clock.now)
+    return sink if parts.also is None else TeeSink(sink, parts.also)
+
+
+class LateArchive:
+    """`ports.Archive` that is made when something is searched or brought back for the first time."""
+
+    def __init__(self, make: Callable[[], Archive]) -> None:
+        self._make: Callable[[], Archive] = make
+        self._made: Archive | None = None
+
+    async def search(self, query: str, *, limit: int = 10, sessions: Sequence[str] = ()) -> SearchResults:
+        return await self._archive().search(query, limit=limit, sessions=sessions)
+
+    async def load(self, session: str) -> tuple[LoadedJournal, Blobs]:
+        return await self._archive().load(session)
+
+    def _archive(self) -> Archive:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+
+def _archive_of(journal: Journal, blobs: Blobs) -> Archive:
+    from perdure.adapters.journal.search import JournalArchive
+
+    return JournalArchive(journal, blobs)
+
+
+async def memory_session(
+    session: str = "memory",
+    *,
+    journal: Journal | None = None,
+    notes: NotesFile | None = None,
+    parts: SessionOptions | None = None,
+) -> LiveSession:
+    """A session that lives in this process only, for replays, tests and tries.
+
+    `journal` goes on with an older one. Notes are kept where there is a file for them.
+    """
+    parts = parts or SessionOptions()
+    header = Header(format=FORMAT, version=VERSION, session=session, created=parts.clock.now())
+    journal, blobs = journal or MemoryJournal(header), MemoryBlobs()
+    ports = SessionPorts(
+        journal=journal,
+        blobs=blobs,
+        archive=LateArchive(partial(_archive_of, journal, blobs)),
+        clock=parts.clock,
+        ids=parts.ids,
+        sink=sink_for(parts, session),
+        files=parts.files,
+    )
+
+    def services(session: LiveSession) -> Services:
+        given = parts.services
+        if parts.settings.pre_compact_hooks or parts.settings.post_compact_hooks:
+            from perdure.adapters.machine.hooks import hooks_of
+
+            given = replace(given, hooks=(*hooks_of(parts.settings), *given.hooks))
+        if parts.settings.instructions and parts.places is not None:
+            from perdure.adapters.memory.instructions import DiskInstructions
+            from perdure.engine.reminders import with_instructions
+
+            given = with_instructions(session, given, DiskInstructions(parts.places))
+        if notes is not None:
+            from perdure.wiring.sessions import with_notes
+
+            given = with_notes(session, given, notes)
+        return given
+
+    return await parts.kind.load(ports, parts.settings, model=parts.model, window=parts.window, services=services)
+
+
+def background(session: LiveSession) -> Keepers:
+    """The session's keepers as tasks of this process, for `run_turn`; close them before the session."""
+    from perdure.adapters.machine.jobs import TaskJobs
+    from perdure.engine.background import Keepers
+    from perdure.engine.strategies import PrecomputedSummaryKeeper
+
+    return Keepers(TaskJobs(), (*session.services.keepers, PrecomputedSummaryKeeper(session)))

@@ -1,0 +1,104 @@
+"""LIB-5: loops of one's own with the official SDKs, unmodified, through a server that checks every request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from perdure import Session, connect
+from perdure.testing import FakeServer, FakeUpstream, check_anthropic, check_openai, say, tool_use
+
+pytestmark = pytest.mark.e2e
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+SHORT = {"max_output_tokens": 8_000}
+SCRIPT = [say(tool_use("weather", {"city": "Oslo"})), "It rains.", "Still rain."]
+
+
+def test_openais_client(tmp_path: Path) -> None:
+    """Requests from `prepare`, answers appended as the SDK gives them, resumed in between; all in OpenAI's words."""
+    openai = pytest.importorskip("openai")
+    function = {"name": "weather", "description": "The weather.", "parameters": SCHEMA}
+
+    async def body() -> None:
+        async with FakeServer(FakeUpstream(script=list(SCRIPT))) as server:
+            client = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+
+            async def asked(session: Session) -> Any:
+                request = await session.prepare("openai")
+                assert not check_openai(request.body)
+                answer = await client.chat.completions.create(**request.data)
+                await session.append(answer)
+                return answer.choices[0].message
+
+            async with Session.create(tmp_path, home=tmp_path / "home", id="mine", settings=SHORT) as session:
+                await session.set_prefix(
+                    model="gpt-6", system="Be brief.", tools=[{"type": "function", "function": function}]
+                )
+                await session.append({"role": "user", "content": "Weather?"})
+                for call in (await asked(session)).tool_calls:
+                    assert call.function.name == "weather"
+                    await session.append({"role": "tool", "tool_call_id": call.id, "content": "rain"})
+                assert (await asked(session)).content == "It rains."
+                before = session.messages("openai")
+                assert session.view.items[-1].message.usage is not None
+            async with Session.open("mine", home=tmp_path / "home", settings=SHORT) as session:
+                assert session.messages("openai") == before
+                await session.append("And now?")
+                assert (await asked(session)).content == "Still rain."
+            await client.close()
+
+    anyio.run(body)
+
+
+def test_anthropics_client(tmp_path: Path) -> None:
+    anthropic = pytest.importorskip("anthropic")
+    tool = {"name": "weather", "description": "The weather.", "input_schema": SCHEMA}
+
+    async def body() -> None:
+        async with FakeServer(FakeUpstream(script=list(SCRIPT))) as server:
+            client = anthropic.AsyncAnthropic(base_url=server.url, api_key="none", max_retries=0)
+            async with Session.create(tmp_path, home=tmp_path / "home", settings=SHORT) as session:
+                await session.set_prefix(model="claude-sonnet-5-5", system="Be brief.", tools=[tool])
+                await session.append("Weather?")
+                said: list[str] = []
+                while not said:
+                    request = await session.prepare()
+                    assert not check_anthropic(request.body)
+                    answer = await client.messages.create(**request.data, extra_headers=request.headers, timeout=30)
+                    await session.append(answer)
+                    results = [
+                        {"type": "tool_result", "tool_use_id": block.id, "content": "rain"}
+                        for block in answer.content
+                        if block.type == "tool_use"
+                    ]
+                    if results:
+                        await session.append({"role": "user", "content": results})
+                    said = [block.text for block in answer.content if block.type == "text"]
+                assert said == ["It rains."] and len(session.messages()) == 4
+            await client.close()
+
+    anyio.run(body)
+
+
+def test_a_model_by_its_name_is_closed_with_the_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name connects once and is closed at the end; `connect` gives a model that several sessions share."""
+    pytest.importorskip("openai")
+    monkeypatch.setenv("MY_KEY", "none")
+
+    async def body() -> None:
+        async with FakeServer(FakeUpstream(script=["One.", "Two.", "Three."])) as server:
+            name = f"openai:mine@{server.url}/v1#MY_KEY"
+            async with Session.in_memory() as session:
+                assert (await session.run("1", name)).text == "One."
+                assert (await session.run("2")).text == "Two."
+                assert list(session._connected) == [name]
+            shared = connect(name)
+            async with Session.in_memory() as session:
+                assert (await session.run("3", shared)).text == "Three."
+            await shared.close()
+
+    anyio.run(body)
