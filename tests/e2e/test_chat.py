@@ -355,7 +355,7 @@ def test_room_is_made_shown_and_taken_back(folder: Path, env: dict[str, str]) ->
         assert "/autocompact nonsense: " in screen and "there is no such command" in screen
         assert re.search(r"main +claude-sonnet-4-5 +21 ", screen) and "in total since" in screen
         assert "memory is on" in screen and "permission mode: plan" in screen and "a new session: " in screen
-        assert re.search(r"session-\w+ +\d+ +Write files\.", screen)
+        assert re.search(r"1 +\w{6} +\d+ +Write files\.", screen)
     with served(["Yes."]) as server:
         screen = said(folder, env, server, "And now?", more=("--last", "--fork"))
         assert b"Write files." in server.bodies[0]
@@ -449,11 +449,11 @@ def test_run_streams_what_happens_and_how_it_ended(folder: Path, env: dict[str, 
         (("run", " "), 2, "the prompt is empty"),
         (("run", "x", "--resume", "nope", "--model", "offline"), 3, "nope"),
         (("run", "x", "--last", "--model", "offline"), 3, "no session in this folder yet"),
-        (("run", "x", "--fork"), 2, "--fork: which session?"),
+        (("run", "x", "--fork"), 2, "--fork: of which session?"),
         (("run", "x", "--mode", "wild"), 2, "permission_mode"),
         (("run", "x", "--model", "wild"), 2, "names no model"),
         (("resume",), 2, "resume: which session?"),
-        (("chat", "--last", "--resume", "x"), 2, "goes without --last"),
+        (("chat", "--last", "--resume", "x"), 2, "can't be combined with --last"),
     ],
 )
 def test_what_can_not_be_meant_is_one_line(

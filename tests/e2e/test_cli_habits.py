@@ -265,3 +265,30 @@ def test_memories_are_listed_by_what_they_are_about(run: Run) -> None:
     assert "staging" in run("memory", "ls", "--grep", "STAGING").out
     assert "Tuesdays" not in run("memory", "ls", "--grep", "STAGING").out
     assert len(json.loads(run("memory", "ls", "--limit", "1", "--json").out)["memories"]) == 1
+
+
+def test_search_names_sessions_by_their_short_ids(run: Run) -> None:
+    """CLI-6: what a list shows can be typed."""
+    first = run("search", "parser").out.splitlines()[0].split()
+    assert first[:2] == ["1.", short_ids([*IDS, LOG])[IDS[1]]] and run("recall", first[1], first[2]).out
+    assert json.loads(run("search", "parser", "--json").out.splitlines()[0])["session"] == IDS[1]
+
+
+def test_a_file_for_events_that_cannot_be_made_is_one_line(run: Run, place: Path) -> None:
+    """CLI-5."""
+    ran = run("serve", "--events", str(place / "none" / "events.jsonl"))
+    assert ran.code == 2 and ran.err.count("\n") == 1
+
+
+def test_serve_names_the_routes_there_are(run: Run, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """CLI-6: none that answers 404, and the upstream of each."""
+    from perdure.adapters.config import load
+    from perdure.cli.serve import _ready
+
+    (place.parent / "home" / "config.toml").write_text(
+        '[gateway.upstreams.local]\nurl = "http://127.0.0.1:11434"\n[gateway.routes.work]\nopenai = "local"\n'
+    )
+    _ready("http://127.0.0.1:8787", load(os.environ, cwd=place), is_json=False)
+    shown = capsys.readouterr().out
+    assert "OPENAI_BASE_URL=http://127.0.0.1:8787/work/v1" in shown and "11434" in shown
+    assert "ANTHROPIC" not in shown and shown.count("BASE_URL") == 1

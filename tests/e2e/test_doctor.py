@@ -125,7 +125,7 @@ def test_a_damaged_header_and_a_repeated_line(home: Path, capsys: pytest.Capture
     assert doctor(capsys, "--repair")[0] == 0 and journal.read_bytes().startswith(whole)
     assert (directory / "journal.jsonl.before-1").read_bytes() == damaged
     code, out = doctor(capsys)
-    assert code == 0 and "journal.jsonl.before-1: the journal before it was written anew" in out
+    assert code == 0 and "journal.jsonl.before-1: the journal before it was rewritten" in out
 
 
 def test_journals_of_sub_agents_and_of_the_gateway(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -150,7 +150,7 @@ def _value(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}={_value(item)}" for key, item in value.items())
     if isinstance(value, tuple):
-        return ", ".join(map(str, value))
+        return ", ".join(map(str, value)) or "none"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

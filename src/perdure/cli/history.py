@@ -144,6 +144,7 @@ def search(
     """
     import anyio
 
+    from perdure.adapters.journal import SessionStore, short_ids
     from perdure.adapters.journal.search import StoreArchive
 
     if session is not None and (is_all or project):
@@ -162,8 +163,10 @@ def search(
     if not found.hits:
         out("nothing that was said matches; try fewer or other words, or --all")
         return
+    named = {name for hit in found.hits for name in (hit.session, *(also for also, _, _ in hit.also))}
+    short = short_ids({directory.name for directory in SessionStore(config.home).newest()} | named, only=named)
     for rank, hit in enumerate(found.hits, 1):
-        _show_hit(rank, hit)
+        _show_hit(rank, hit, short)
 
 
 def _archive(session: str | None, project: Path | None, is_all: bool, home: Path) -> tuple[Archive, tuple[str, ...]]:
@@ -196,16 +199,16 @@ def _hit_data(rank: int, hit: Hit) -> dict[str, Any]:
     return {"rank": rank, **data}
 
 
-def _show_hit(rank: int, hit: Hit) -> None:
+def _show_hit(rank: int, hit: Hit, short: dict[str, str]) -> None:
     who = f"result of {hit.tool}" if hit.role == "tool" and hit.tool else hit.role
     when = f", {moment(hit.at)}" if hit.at is not None else ""
-    out(f"{rank}. {hit.session} {hit.id}")
+    out(f"{rank}. {short[hit.session]} {hit.id}")
     out(f"   {clean(who)}{when}, line {hit.line}")
     for line in hit.snippet.split("\n"):
         out(f"   | {clean(line)}")
     if hit.also:
         more = f" and {len(hit.also) - _ALSO} more" if len(hit.also) > _ALSO else ""
-        out(f"   the same text also: {', '.join(f'{s} {i}' for s, i, _ in hit.also[:_ALSO])}{more}")
+        out(f"   the same text also: {', '.join(f'{short[s]} {i}' for s, i, _ in hit.also[:_ALSO])}{more}")
 
 
 # --- back to how things were ------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def opened_memories(config: Config, given: Path | None, *, is_user: bool) -> Mem
     except FileNotFoundError:
         if given is not None:
             raise BadSetting(f"{path}: no such directory: name one with Markdown files") from None
-        note(f"no memories yet: {path} isn't there")
+        note(f"no memories yet: {path} doesn't exist")
     except OSError as e:
         raise BadSetting(f"{path}: {e.strerror or e}: name a directory that can be read") from None
     return found
@@ -218,6 +218,8 @@ def list_memories(
         out_json({"directory": str(memories.path), "memories": rows})
         return
     out(clean(str(memories.path)))
+    if not cards and memories.path.is_dir():
+        out("no memory matches" if grep else "no memories yet")
     if cards:
         head = ("file", "type", "changed", "size", "about")
         table(head, [(c.file, c.type, _day(c.modified), size(c.size), cut(c.name, 60)) for c in cards])

@@ -246,7 +246,7 @@ def _cost(result: Result) -> None:
         f"{tokens(cost['cache_write'])} written, {tokens(cost['input'])} uncached, {tokens(cost['output'])} output"
     )
     if prompt and (without := uncached_usd(result)) is not None:
-        share = f", {100 - 100 * cost['usd'] / without:.0f}% less" if without else ""
+        share = f", {100 - 100 * cost['usd'] / without:.0f}% less" if without > cost["usd"] else ""
         out(f"  cost without caching {usd(without)}{share}")
 
 

@@ -58,15 +58,17 @@ def serve(
         from perdure.adapters.extras import install
 
         raise BadSetting(f"the gateway needs another package ({e.name}): {install('gateway')}") from e
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="perdure: %(message)s")
     sink = None
     if events is not None:
         from perdure.adapters.machine.clock import SystemClock
         from perdure.adapters.sinks import JsonlSink
 
+        logging.getLogger("perdure").addHandler(logging.NullHandler())  # what is wrong is said once, below
         sink = JsonlSink(Path(events), SystemClock().now)
         if sink.problem:
             raise BadSetting(sink.problem)
+
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="perdure: %(message)s")
 
     def read() -> Config:
         config = configured(sets or (), trusts=trust)

@@ -57,6 +57,8 @@ def import_log(
     from perdure.logs.detect import read_recordings
 
     config = configured()
+    if file.is_dir():
+        raise BadSetting(f"{file}: is a folder; import takes one log at a time")
     data = file.read_bytes()
     found = [one for one in read_recordings(data, file.name) if one.messages]
     wanted = [one for one in found if which is None or one.session == which]
