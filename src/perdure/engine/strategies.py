@@ -292,7 +292,7 @@ _TRIES = 2  # between two boundaries: what keeps changing isn't worth a third su
 
 
 class PrecomputedSummaryKeeper:
-    """The keeper that writes summaries ahead of time (`engine.keepers.Keeper`)."""
+    """The keeper that writes summaries ahead of time (`engine.background.Keeper`)."""
 
     name = "precompute"
 

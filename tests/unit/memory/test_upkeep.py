@@ -23,6 +23,7 @@ PERMIT = MemoryPermit("/srv/memory")
     ("said", "kind", "text"),
     [
         ("Remember that the deploy key is in the vault", "project", "The deploy key is in the vault"),
+        ("Merk dir, dass wir freitags deployen.", "project", "Wir freitags deployen."),
         ("No, use pnpm instead of npm.", "feedback", "Use pnpm instead of npm."),
         ("don't add comments to generated code", "feedback", "Don't add comments to generated code"),
         ("Stop summarizing your work at every turn", "feedback", "Stop summarizing your work at every turn"),
@@ -47,6 +48,7 @@ def test_what_is_worth_keeping(said: str, kind: str, text: str) -> None:
         "run the tests", "no, the other one", "remember to commit", "> always use tabs", "always do this here",
         "<command>always use tabs</command>", "```\nalways use tabs everywhere\n```", "use it instead of that", "",
         "can you always run make lint?", "x" * 5_000, "I like it", "don't do that again",
+        "No mocks in tests, use real ones in general", "remember to commit your changes often",
     ],
 )  # fmt: skip
 def test_what_is_said_for_the_moment(said: str) -> None:
