@@ -37,7 +37,7 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 _ASKS_PLACE, _PLACE = b"\x1b[6n", b"\x1b[1;1R"  # where the cursor is: a terminal answers that
-SECONDS = 20.0
+SECONDS = 60.0  # at most; a machine may be busy
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:

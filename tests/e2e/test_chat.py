@@ -42,7 +42,7 @@ def env(tmp_path: Path, folder: Path) -> dict[str, str]:
 
 
 def wait_for(path: Path) -> None:
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + 60
     while not path.exists():
         assert time.monotonic() < ends, f"{path.name} never came"
         time.sleep(0.02)

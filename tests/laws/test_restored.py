@@ -102,6 +102,7 @@ def test_tracking_in_two_parts_is_tracking_at_once(said: list[list[Message]], cu
     }
 
 
+@plans.examples(25)
 @given(st.integers(1, 400))
 def test_states_are_bounded_however_long_the_session(count: int) -> None:
     """RST-10: whatever agents do, a tracker's state in the checkpoint has a limit."""
