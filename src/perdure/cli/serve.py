@@ -70,13 +70,16 @@ def serve(
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="perdure: %(message)s")
 
+    in_force: list[Config] = []  # what was read last, with what it had to say on stderr
+
     def read() -> Config:
         config = configured(sets or (), trusts=trust)
         given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-        return replace(config, gateway={**config.gateway, **given})
+        in_force[:] = [replace(config, gateway={**config.gateway, **given})]
+        return in_force[0]
 
     def on_ready(url: str) -> None:
-        _ready(url, read(), is_json=json)
+        _ready(url, in_force[0], is_json=json)
 
     run = partial(run_gateway, read, os.environ, on_ready=on_ready, on_note=note, sink=sink)
     try:
