@@ -14,6 +14,7 @@ import pytest
 from perdure import Message, Settings
 from perdure.adapters.journal import journal
 from perdure.compaction import plan as deciding
+from perdure.compaction.ledger import checkpoint
 from perdure.compaction.ledger.checkpoint import index_of
 from perdure.context.view import ContextView
 from perdure.engine import compact as compaction
@@ -158,7 +159,7 @@ def test_without_a_loop_nobody_is_held_up() -> None:
 
 def test_a_turn_rests_beside_the_loop(threads: dict[str, set[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     """SPD-8: reading for the ledger after an answer, too."""
-    _watch(monkeypatch, threads, turn, "index_of")
+    _watch(monkeypatch, threads, checkpoint, "index_of")
 
     async def run() -> None:
         session = await memory_session(parts=WIDE)
@@ -172,13 +173,12 @@ def test_a_turn_rests_beside_the_loop(threads: dict[str, set[int]], monkeypatch:
 def test_short_turns_are_read_for_the_ledger_once_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """SPD-1, CMP-5: the ledger reads nothing after a short turn; what several said is read at once."""
     read: list[int] = []
-    _counted = turn.index_of
 
     def counted(view: ContextView, settings: Settings) -> Any:
         read.append(len(view.items))
-        return _counted(view, settings)
+        return index_of(view, settings)
 
-    monkeypatch.setattr(turn, "index_of", counted)
+    monkeypatch.setattr(checkpoint, "index_of", counted)
 
     async def run() -> None:
         session = await memory_session(parts=WIDE)
