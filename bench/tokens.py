@@ -2,7 +2,7 @@
 
     python bench/tokens.py                                         speed, and errors against what can be loaded
     python bench/tokens.py --tokenizer FILE --tiktoken-cache DIR   more tokenizers, as files; nothing is downloaded
-    python bench/tokens.py --markdown                              the error tables as they stand in docs/tokens.md
+    python bench/tokens.py --markdown                              the error tables as they stand in docs/how/tokens.md
 
 The samples are the running Python's standard library, text generated from a fixed seed, and sentences written for
 this file. None of it was used to fit the prices in `perdure.transcript.tokens`. Nothing is asserted.
@@ -394,7 +394,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokenizer", action="append", default=[], metavar="FILE", help="a tokenizer.json")
     parser.add_argument("--tiktoken-cache", metavar="DIR", help="where tiktoken's files lie")
-    parser.add_argument("--markdown", action="store_true", help="tables for docs/tokens.md")
+    parser.add_argument("--markdown", action="store_true", help="tables for docs/how/tokens.md")
     options = parser.parse_args()
     classes, counters = samples(), dict[str, Count]()
     print(versions(), end="\n\n")

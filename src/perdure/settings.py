@@ -161,7 +161,7 @@ class Settings:
     recall_tool: bool = True  # RCL-1: whether the model has it; without, records say how a person gets what left
     pins_tokens: int = 4_000  # RST-8: pins are paid in every request
 
-    # Instruction files (INS-1 to INS-6, docs/instructions.md)
+    # Instruction files (INS-1 to INS-6, docs/use/instructions.md)
     instructions: bool = False  # off: a library reads nobody's files unasked; a program for people switches it on
     instructions_local: bool = True  # INS-1: CLAUDE.local.md
     instructions_agents_md: bool = False  # INS-1: AGENTS.md beside CLAUDE.md
@@ -183,7 +183,7 @@ class Settings:
     margin_numerator: int = 4  # TOK-3: only when nothing was ever reported
     margin_denominator: int = 3
 
-    # Models: names for each job, the first is asked first, the others are fall-backs (docs/models.md)
+    # Models: names for each job, the first is asked first, the others are fall-backs (docs/use/models.md)
     main_models: tuple[str, ...] = ()
     summarizer_models: tuple[str, ...] = ()
     notes_models: tuple[str, ...] = ()

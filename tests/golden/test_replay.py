@@ -129,7 +129,7 @@ def test_an_invalid_request_is_counted() -> None:
 
 @pytest.mark.e2e
 def test_a_model_is_asked_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """CLI-2: `--summarizer` takes the names of docs/models.md; one that names nobody is said before anything runs."""
+    """CLI-2: `--summarizer` takes the names of docs/use/models.md; an unknown one is said before anything runs."""
     log = tmp_path / "made.jsonl"
     log.write_bytes(reading())
     command = ["replay", str(log), "--json", "--window", "60k", "--set", "notes=false"]

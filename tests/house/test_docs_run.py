@@ -2,8 +2,8 @@
 
 ```python blocks of one file run in one namespace, in order, in an empty folder. A block after a line
 `<!-- no-run -->` is left out. In ```console blocks, lines that start with `$ perdure ` must name a command there is.
-Those of docs/cli.md are run, each block in a folder of its own with logs and sessions; what a block shows beneath a
-command must be printed by it, but for numbers.
+Those of docs/reference/cli.md are run, each block in a folder of its own with logs and sessions; what a block shows
+beneath a command must be printed by it, but for numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from perdure.wiring import create_session
 pytestmark = pytest.mark.house
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if path.is_file()]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name not in ("spec", "adr")),
+]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```\s*$", re.M | re.S)
 NO_RUN = "<!-- no-run -->"
 COMMAND = re.compile(r"^\$ perdure(?: +(?P<rest>.*))?$", re.M)
@@ -105,7 +108,7 @@ def test_console_blocks_name_commands(document: Path) -> None:
     assert not unknown, "\n".join(unknown)
 
 
-CLI = ROOT / "docs" / "cli.md"
+CLI = ROOT / "docs" / "reference" / "cli.md"
 CLI_BLOCKS = [block for block in blocks(CLI) if block.language == "console" and block.runs]
 
 
@@ -133,7 +136,7 @@ def talk(turns: int, lines: int) -> list[Message]:
 
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the commands of docs/cli.md find: this folder with logs in it, and a home with two sessions."""
+    """What the commands of docs/reference/cli.md find: this folder with logs in it, and a home with two sessions."""
     for name in list(os.environ):
         if name.startswith(("PERDURE_", "CLAUDE_", "ANTHROPIC_", "OPENAI_")):
             monkeypatch.delenv(name)
@@ -184,7 +187,7 @@ def test_the_commands_of_the_reference_run(block: Block, capsys: pytest.CaptureF
 
 def test_a_loop_of_ones_own_takes_thirty_lines() -> None:
     """LIB-5: with tools and resume, with and without an event loop, and with one's own client."""
-    text = (ROOT / "docs" / "library.md").read_text()
+    text = (ROOT / "docs" / "use" / "library.md").read_text()
     shown = [match["body"] for match in FENCE.finditer(text) if not text[: match.start()].endswith("<!--\n")]
     programs = [body for body in shown if "Session." in body]
     assert len(programs) == 3 and any("prepare(" in body for body in programs)

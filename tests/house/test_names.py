@@ -13,7 +13,7 @@ pytestmark = pytest.mark.house
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "perdure"
-GLOSSARY = ROOT / "docs" / "glossary.md"
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 
 
 def _trees() -> dict[Path, ast.Module]:
@@ -67,7 +67,7 @@ def test_the_glossary_names_code_that_exists() -> None:
     rows, names = _rows(), _names()
     assert len(rows) > 50
     missing = [f"{word}: `{name}`" for _, word, code in rows for name in code if name not in names]
-    assert not missing, "docs/glossary.md names code that is no more; say what it is called now:\n" + "\n".join(missing)
+    assert not missing, "the glossary names code that is no more; say what it is called now:\n" + "\n".join(missing)
 
 
 def test_the_glossary_says_each_word_once_and_in_order() -> None:

@@ -1,4 +1,4 @@
-"""QLT-4, MEM-3: real memory directories and dialogues. Questions and evidence are ours (docs/retrieval.md)."""
+"""QLT-4, MEM-3: real memory directories and dialogues. Questions and evidence are ours (docs/how/retrieval.md)."""
 
 from __future__ import annotations
 

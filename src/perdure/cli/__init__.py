@@ -9,7 +9,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code (docs/cli.md)."""
+    """Run a command and return its exit code (docs/reference/cli.md)."""
     try:
         from perdure.cli.app import run
     except KeyboardInterrupt:  # while it was still starting: nothing was begun

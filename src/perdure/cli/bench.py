@@ -206,14 +206,14 @@ def retrieval(
 ) -> None:
     """Measure how well and how fast things are found.
 
-    Memories, turns or sessions, by several rankers, with one file of questions; docs/retrieval.md has its form.
+    Memories, turns or sessions, by several rankers, with one file of questions; docs/how/retrieval.md has its form.
     """
     from perdure.lab.bench import retrieval
     from perdure.lab.bench import retrieval as questions
     from perdure.lab.bench import retrieval as retrieval_timing
 
     if file is None and not timing:
-        raise BadSetting("bench retrieval: name a file of questions (docs/retrieval.md), or --timing, or both")
+        raise BadSetting("bench retrieval: name a file of questions (docs/how/retrieval.md), or --timing, or both")
     found: dict[str, object] = {}
     if file is not None:
         corpus = questions.read(file)

@@ -27,14 +27,14 @@ _HEAD = {
 }
 # The settings that are changed most: a heading, then names, each with an example where its default tells little.
 SECTIONS: Mapping[str, Mapping[str, str]] = {
-    "Models: keys stay in the environment (docs/models.md)": {
+    "Models: keys stay in the environment (docs/use/models.md)": {
         "main_models": '["anthropic:claude-sonnet-5-5", "ollama:qwen3"]',
         "summarizer_models": '["offline"]',
         "notes_models": "",
         "window_tokens": "131_072",
     },
-    "Compaction (docs/compaction.md)": {"auto_compact": "", "auto_compact_window": "200_000"},
-    "The agent (docs/agent.md)": {
+    "Compaction (docs/how/compaction.md)": {"auto_compact": "", "auto_compact_window": "200_000"},
+    "The agent (docs/use/agent.md)": {
         "permission_mode": "",
         "permission_allow": '["Bash(git status:*)", "Edit(src/**)"]',
         "permission_ask": "",

@@ -1,7 +1,7 @@
 """Doubles for programs that talk to language models: a fake model server and validators, without a network.
 
 `check_anthropic` and `check_openai` say what is wrong with a request. `FakeUpstream` answers requests as the real
-server would, with its window, its prompt cache and its signed thinking. docs/testing.md shows them at work.
+server would, with its window, its prompt cache and its signed thinking. docs/use/testing.md shows them at work.
 """
 
 from perdure.testing.block_rules import ModelRules, Violation

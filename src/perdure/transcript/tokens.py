@@ -50,7 +50,7 @@ def base_tokens(text: str) -> int:
 # run of it. No count falls when text is appended and no price is negative, so a text is never cheaper than its own
 # beginning. Dense text (base64, wrapped or not, hex, ids) needs no detector: there the case turns over and digits
 # break in all the time, and those turns have prices. The prices are a fit to five published tokenizers, none of them
-# a current Claude; docs/tokens.md has the errors and how the fit was made.
+# a current Claude; docs/how/tokens.md has the errors and how the fit was made.
 
 _LOWER, _UPPER, _DIGIT, _MARK, _SPACE, _NEWLINE, _HIGH = (1 << bit for bit in range(7))  # a bit for each class of byte
 

@@ -181,7 +181,7 @@ def test_the_bench_asks_of_its_views(tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """QLT-5: `--judge MODEL`, by the names of docs/models.md; without budgets it reads the product's own view."""
+    """QLT-5: `--judge MODEL`, by the names of docs/use/models.md; without budgets it reads the product's own view."""
     log = str(log_of(telling(80), tmp_path / "one.jsonl"))
 
     async def served() -> None:

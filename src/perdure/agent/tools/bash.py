@@ -148,7 +148,7 @@ async def _hidden(context: ToolContext) -> tuple[str, ...]:
     if not forbidden:
         return ()
     named = await workspace.leads([path for rule in forbidden for path in folders_of(rule, policy)])
-    below, _ = await workspace.below([policy.root], limit=_MOST_BELOW)  # the nearest: docs/security.md says so
+    below, _ = await workspace.below([policy.root], limit=_MOST_BELOW)  # the nearest: docs/use/security.md says so
     inside = tuple(f"{path}/" for path in named)
     more = [p for p in below if not p.startswith(inside) and has_rule_for(forbidden, p, policy)]
     if len(more) > _MOST_HIDDEN:

@@ -1,4 +1,4 @@
-"""The ledger: facts taken from the history by code, without a model (CMP-5). docs/ledger.md tells what and why."""
+"""The ledger: facts taken from the history by code, without a model (CMP-5). docs/how/ledger.md tells what and why."""
 
 from __future__ import annotations
 

@@ -98,11 +98,11 @@ def read(path: Path) -> Corpus:
     try:
         data = path.read_bytes()
     except OSError as e:
-        raise BadSetting(f"{path}: {e.strerror or e}: name a file of questions (docs/retrieval.md)") from None
+        raise BadSetting(f"{path}: {e.strerror or e}: name a file of questions (docs/how/retrieval.md)") from None
     try:
         file = msgspec.json.decode(_plain(data), type=_CorpusFile, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError) as e:
-        raise BadSetting(f"{path}: {e}: see docs/retrieval.md for the form") from None
+        raise BadSetting(f"{path}: {e}: see docs/how/retrieval.md for the form") from None
     return checked_corpus(file, path)
 
 
@@ -145,7 +145,7 @@ def checked_corpus(file: _CorpusFile, path: Path) -> Corpus:
             identity = question.id or str(number)
             known.append(msgspec.structs.replace(question, evidence=evidence, id=identity))
     if not known:
-        raise BadSetting(f"{path}: no question has evidence in the corpus: see docs/retrieval.md for the form")
+        raise BadSetting(f"{path}: no question has evidence in the corpus: see docs/how/retrieval.md for the form")
     return Corpus(file.kind or _kind(file.corpus), file.corpus, tuple(known))
 
 
@@ -155,7 +155,7 @@ def _kind(items: Sequence[CorpusItem]) -> Kind:
     return "memories" if any(item.name or item.description or item.type for item in items) else "sessions"
 
 
-# Found on our own questions over another corpus (docs/retrieval.md); none of them is sharp.
+# Found on our own questions over another corpus (docs/how/retrieval.md); none of them is sharp.
 TURN_FIELDS = {
     "own": IndexField(1.0, 0.4),
     "before": IndexField(0.5, 0.4),

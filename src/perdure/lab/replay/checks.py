@@ -165,7 +165,7 @@ class JudgedModel:
 
 
 def summarizer_result(models: tuple[JudgedModel, ...], known: tuple[ModelSpec, ...]) -> dict[str, Any] | None:
-    """What was asked of the summarising models, in the documented form (docs/replay.md); None when there is none."""
+    """What was asked of the summarising models, in the documented form (docs/use/replay.md); None without any."""
     if not models:
         return None
     usd: float | None = 0.0
@@ -349,7 +349,7 @@ class ReplayForks:
             self.reasons[fork.reason.split(":")[0]] += 1
 
     def as_dict(self) -> dict[str, Any]:
-        """The section `forks` of a replay's result (docs/replay.md)."""
+        """The section `forks` of a replay's result (docs/use/replay.md)."""
         stand_in = self.stand_in
         prefix = stand_in.prefix_tokens
         return {

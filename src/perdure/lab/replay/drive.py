@@ -59,7 +59,7 @@ _SAYS_LONG = re.compile(r"\[1m\]|(?:^|[-_:])1m(?:$|[-_:])", re.IGNORECASE)
 class ReplayOptions:
     """`window_tokens` and `model` overrule what the recording says; `models` are the user's own entries.
 
-    `summarizer` is the name of the model that is asked for records (docs/models.md); `offline` asks none.
+    `summarizer` is the name of the model that is asked for records (docs/use/models.md); `offline` asks none.
     With `forks` the notes of each session are kept as if a model wrote them, and the requests for that are checked.
     """
 

@@ -84,7 +84,7 @@ async def _replay_connected(recording: Recording, name: str, options: ReplayOpti
 async def replay_recording(
     recording: Recording, name: str, options: ReplayOptions, summarizers: Sequence[Model] = ()
 ) -> dict[str, Any]:
-    """Drive one recording through the engine and say what happened, in the documented form (docs/replay.md).
+    """Drive one recording through the engine and say what happened, in the documented form (docs/use/replay.md).
 
     `summarizers` are asked for records in this order, before the ledger.
     """
@@ -103,7 +103,7 @@ async def drive_recording(
 
 
 def result_of(drive: ReplayDrive, name: str) -> dict[str, Any]:
-    """The JSON contract of `perdure replay`; see docs/replay.md."""
+    """The JSON contract of `perdure replay`; see docs/use/replay.md."""
     session, recording = drive.session, drive.recording
     limits = session.limits
     problems = [{"line": p.line, "what": p.what} for p in recording.problems] + drive.problems
