@@ -20,9 +20,9 @@ from random import Random
 import anyio
 
 from perdure.memory.changes import SaveMemory, Stamp
-from perdure.ports import Memories
+from perdure.ports import MemoryStore
 
-Open = Callable[[Path], Memories]
+Open = Callable[[Path], MemoryStore]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def race(folder: Path, opened: Open, plan: Race) -> Raced:
     return result
 
 
-async def _begin(store: Memories, plan: Race) -> None:
+async def _begin(store: MemoryStore, plan: Race) -> None:
     for number in range(plan.files):
         await store.write(SaveMemory(name=f"{number}.md", text=END), _stamp(), mode="auto")
 
@@ -110,7 +110,7 @@ def _writer(folder: Path, opened: Open, plan: Race, number: int) -> None:
     os.close(log)
 
 
-async def _edits(store: Memories, plan: Race, number: int, log: tuple[int, int]) -> None:
+async def _edits(store: MemoryStore, plan: Race, number: int, log: tuple[int, int]) -> None:
     chance = Random(f"{plan.seed} {number} {log[1]} {os.getpid()}")
     for count in range(log[1], plan.edits):
         name = f"{chance.randrange(plan.files)}.md"

@@ -33,7 +33,7 @@ def full(*_: Any, **__: Any) -> Any:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize(("seam", "fault"), [("copied", full), ("share_blobs", broken), ("open_session", broken)])
+@pytest.mark.parametrize(("seam", "fault"), [("copy_records", full), ("share_blobs", broken), ("open_session", broken)])
 @in_loop
 async def test_a_fork_that_fails_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seam: str, fault: Any
