@@ -7,7 +7,7 @@ from hypothesis import given
 from tests import plans
 from tests.worlds import BOUND, World
 
-from perdure.compaction.plan import make_boundary
+from perdure.compaction.boundary import make_boundary
 from perdure.compaction.summary import ModelSummary, full_plan, instruction, summary_ask
 from perdure.context.replies import ModelInfo
 from perdure.context.request import to_request

@@ -11,10 +11,10 @@ from tests import plans
 from tests.calls import numbered, tracked, used, words
 from tests.worlds import World
 
+from perdure.compaction.boundary import put_back, token_cost
 from perdure.compaction.restore.calls import STATE_BYTES, KnownLines, LineRun, numbered_listing, numbered_runs, runs_of
 from perdure.compaction.restore.files import FilesInPlay, candidates, restore, same_file, shown_files
 from perdure.compaction.restore.kinds import STANDARD
-from perdure.compaction.restore.messages import put_back, token_cost
 from perdure.compaction.restore.registry import TokenRoom, track_scene, tracker_state_json
 from perdure.engine.compact import CompactionSuccess
 from perdure.settings import Settings

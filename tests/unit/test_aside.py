@@ -18,7 +18,6 @@ from perdure.compaction.ledger import checkpoint
 from perdure.compaction.ledger.checkpoint import index_of
 from perdure.context.view import ContextView
 from perdure.engine import compact as compaction
-from perdure.engine import compact as restoring
 from perdure.engine import session as sessions
 from perdure.engine import strategies, turn
 from perdure.engine import threads as leaving
@@ -35,10 +34,8 @@ LARGE = "a word and a line of /some/path.py:12\n" * 3_000
 WIDE = SessionOptions(settings=Settings(window_tokens=1_000_000, durability="process"))
 PLACES: tuple[tuple[Any, str], ...] = (
     (strategies, "ledger_plan"),
-    (compaction, "make_boundary"),
-    (compaction, "refusal"),
-    (restoring, "track_scene"),
-    (restoring, "put_back"),
+    (compaction, "track_scene"),
+    (compaction, "build_boundary"),
     (deciding, "index_of"),
     (sessions, "_read"),
     (sessions, "_folded"),
@@ -112,20 +109,20 @@ def test_a_small_session_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("times", [1, 99])
 def test_what_is_said_meanwhile_is_not_lost(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """CMP-8: a session that changed while its record was made is looked at again; one that never rests stays whole."""
-    judged, said = compaction._checked_boundary, list[str]()
+    judged, said = compaction.build_boundary, list[str]()
 
     async def run() -> None:
         session = await talked(await memory_session(parts=WIDE), LARGE[:LARGE_BYTES])
         loop = asyncio.get_running_loop()
 
-        def slow(*args: Any) -> Any:
-            done = judged(*args)
+        def slow(*args: Any, **more: Any) -> Any:
+            done = judged(*args, **more)
             if len(said) < times:
                 said.append(f"meanwhile {len(said)}")
                 asyncio.run_coroutine_threadsafe(session.append(Message.of("user", said[-1])), loop).result(10)
             return done
 
-        monkeypatch.setattr(compaction, "_checked_boundary", slow)
+        monkeypatch.setattr(compaction, "build_boundary", slow)
         outcome = await compact(session, trigger="manual")
         shown = "\n".join(str(block.value) for item in session.view.items for block in item.visible)
         assert all(text in shown for text in said)

@@ -4,34 +4,23 @@ CMP-6, CMP-9).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import msgspec
-
-from perdure import prompts
 from perdure.compaction.ledger.checkpoint import PackedLedger, index_of, pack_ledger
 from perdure.compaction.ledger.compacted import TAIL_HEADING, RecordSurroundings, render
 from perdure.compaction.ledger.evidence import NO_TAIL, RawTail, raw_tail
 from perdure.compaction.ledger.memory import LedgerMemory, SpokenText
 from perdure.compaction.ledger.reader import block_text
-from perdure.compaction.restore.calls import NOTHING_BACK, RestoredMessages
-from perdure.context.accounting import least_trust
-from perdure.context.anchor import size_tokens
 from perdure.context.cuts import legal_cuts, open_loop
 from perdure.context.items import THINKING, ViewItem
 from perdure.context.policy import HELPER_SOURCES, Facts
-from perdure.context.reminders import fenced, indented, quoted, without_tags, without_tokens
-from perdure.context.state import SessionState, to_checkpoint
-from perdure.context.view import ContextView, view_behind
+from perdure.context.view import ContextView
 from perdure.errors import CompactionRefused
-from perdure.memory.trust.secrets import redact_record
-from perdure.transcript.blocks import Text, text_block
-from perdure.transcript.messages import Message, MessageId, content_of
-from perdure.transcript.records import BlockChange, Compacted, Cursor, Pinned, ResultMarks
-from perdure.transcript.spoken import spoken
-from perdure.transcript.tokens import UNITS_PER_TOKEN, base_tokens, text_size
+from perdure.transcript.blocks import Text
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.records import Cursor, Pinned
+from perdure.transcript.tokens import UNITS_PER_TOKEN, base_tokens
 
 
 class _KeepBounds(NamedTuple):
@@ -222,13 +211,6 @@ def missing_pins(view: ContextView) -> tuple[Pinned, ...]:
 Trigger = Literal["auto", "manual", "reactive", "model"]
 StrategyName = Literal["session_memory", "full", "ledger", "supplied"]
 _BROUGHT = ("summary", "restored")
-WHERE_TO_LOOK = (
-    "What a preview, a cleared result or this record names can be had again with the recall tool, by its id."
-)
-BY_HAND = (
-    "There is no tool to recall it with: what a preview, a cleared result or this record names, a person gets by its "
-    "id with `perdure recall`."
-)
 _LEAST_TEXT_TOKENS = 500  # less than that isn't worth a heading
 
 
@@ -239,14 +221,6 @@ class LeavingHistory(NamedTuple):
     ledger: PackedLedger
     start: int
     latest: tuple[SpokenText, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Boundary:
-    """A boundary, and the view that it makes: what its test looks at, before anything is committed."""
-
-    boundary: Compacted
-    view: ContextView
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,168 +270,6 @@ def kept_items(view: ContextView, start: int, keep_from: int) -> list[ViewItem]:
     return [*view.items[:start], *view.items[keep_from:]]
 
 
-def make_boundary(
-    view: ContextView,
-    plan: CompactionPlan,
-    facts: Facts,
-    *,
-    identity: str,
-    trigger: Trigger,
-    back: RestoredMessages = NOTHING_BACK,
-) -> Boundary:
-    """The boundary that a plan makes, with what comes back and the checkpoint of the fold (CMP-14)."""
-    kept = kept_items(view, plan.start, plan.keep_from)
-    text = _summary_text(view, plan, kept, WHERE_TO_LOOK if facts.settings.recall_tool else BY_HAND)
-    summary = Message(
-        id=MessageId(f"summary-{identity}"),
-        role="user",
-        content=content_of([text_block(text)]),
-        origin="summary",
-        at=facts.now,
-    )
-    names = (_frame(plan), *plan.prompts, *back.prompts)
-    first = first_said(view)
-    boundary = Compacted(
-        id=identity,
-        trigger=trigger,
-        strategy=plan.strategy,
-        summary=(summary, *back.messages),
-        kept=tuple(item.message.id for item in kept),
-        in_front=plan.start,
-        read=plan.start + max(0, first - plan.keep_from),
-        carried=_carried(view, kept),
-        changes=_changes(view, plan, facts),
-        collapses=tuple(c for c in view.collapses.values() if not _leaves(plan, view.positions[c.first])),
-        marks=_marks(view, plan),
-        state=to_checkpoint(_state_after(view, plan, facts, back, trigger)),
-        at=facts.now,
-        tokens_before=facts.size(view),
-        summary_tokens=text_size(text).base,
-        kept_tokens=sum(item.size.base for item in kept if not item.is_hidden),
-        prompts={name: prompts.version(name) for name in names},
-        restored=back.rows,
-        trust=least_trust(view, plan.keep_from).name.lower(),
-    )
-    after = view_behind(view, boundary)
-    return Boundary(msgspec.structs.replace(boundary, tokens_after=size_tokens(after, facts.settings)), after)
-
-
-def _leaves(plan: CompactionPlan, position: int) -> bool:
-    return plan.start <= position < plan.keep_from
-
-
-def _carried(view: ContextView, kept: Sequence[ViewItem]) -> tuple[Message, ...]:
-    """The kept messages that an earlier boundary brought, and no line of the journal holds."""
-    if view.boundary is None or not kept:
-        return ()
-    brought = {message.id for message in (*view.boundary.summary, *view.boundary.carried)}
-    return tuple(item.message for item in kept if item.message.id in brought)
-
-
-def _marks(view: ContextView, plan: CompactionPlan) -> ResultMarks:
-    results = [r.id for r in view.results.values() if not _leaves(plan, r.position)]
-    return ResultMarks(
-        offloaded=tuple(i for i in results if i in view.frozen),
-        cleared=tuple(i for i in results if i in view.cleared),
-        snipped=tuple(i for i in results if i in view.snipped),
-        settled=tuple(sorted(i for i in view.settled if not _leaves(plan, view.calls[i].position))),
-        sent=min(view.sent, plan.start) + max(0, view.sent - plan.keep_from),
-    )
-
-
-def _frame(plan: CompactionPlan) -> str:
-    """The prompt that tells what the record is."""
-    return "continuation_part" if plan.start else "continuation"
-
-
-def _summary_text(view: ContextView, plan: CompactionPlan, kept: Sequence[ViewItem], where: str) -> str:
-    record = _with_pins(view, without_tags(plan.record), kept)  # SEC-4; pins stay as they are (REL-14)
-    text = prompts.render(_frame(plan), how=plan.how, where=where, record=record)
-    return text.encode("utf-8", "replace").decode("utf-8")  # a model can write half a surrogate pair; JSON can't
-
-
-def without_secrets(view: ContextView, plan: CompactionPlan, facts: Facts) -> tuple[CompactionPlan, tuple[str, ...]]:
-    """The plan as it may be written: with the latest request in it, and no secrets; and their families (SEC-5).
-
-    Nor has it special tokens, where the model's server may read them out of it (SEC-11). Pins stay as they are: they
-    are the user's word on what stands there, byte for byte.
-    """
-    done = redact_record(_with_request(view, plan), plan.promised, facts.secret_key)
-    text, promised = done.text, done.promised
-    if facts.model.reads_tokens:
-        text, promised = without_tokens(text), tuple(map(without_tokens, promised))
-    return replace(plan, record=text, promised=promised), done.families
-
-
-def _with_request(view: ContextView, plan: CompactionPlan) -> str:
-    """The latest request goes in whole, by code, when its message isn't kept: it decides what to do now."""
-    latest = plan.ledger.spoken[-1:] if plan.latest is None else plan.latest
-    is_kept = any(spoken(item.message) for item in view.items[plan.keep_from :])
-    if is_kept or not latest or indented(latest[0].text) in plan.record:
-        return plan.record
-    if view.positions.get(MessageId(latest[0].id), plan.start) < plan.start:
-        return plan.record  # it stands before the part that leaves
-    return f"## The latest request of the user, word for word\n{quoted(latest[0].text)}\n\n{plan.record}"
-
-
-def _with_pins(view: ContextView, record: str, kept: Sequence[ViewItem]) -> str:
-    """Pins go in verbatim, by code, whatever the record says; unless an earlier summary that stays has them."""
-    if not view.state.pins:
-        return record
-    told = [block_text(b) for item in kept if item.message.origin == "summary" for b in item.visible]
-    pins = "\n".join(pin.text for pin in view.state.pins if not any(pin.text in text for text in told))
-    return f"## Pinned by the user, word for word\n{fenced(pins)}\n\n{record}" if pins else record
-
-
-def _kept_loop(view: ContextView, facts: Facts) -> int:
-    """From where thinking stays: an open tool loop needs it back, unless it is bound to what goes (TURN-7)."""
-    if facts.model.thinking_is_bound and facts.settings.thinking == "drop":
-        return len(view.items)
-    loop = open_loop(view)
-    return len(view.items) if loop is None else loop
-
-
-def _changes(view: ContextView, plan: CompactionPlan, facts: Facts) -> tuple[BlockChange, ...]:
-    """How the kept messages show. Before the part that leaves nothing moves, so that their thinking holds."""
-    loop = _kept_loop(view, facts)
-    positions = (*range(plan.start), *range(plan.keep_from, len(view.items)))
-    return tuple(change for p in positions for change in _frozen(view, p, drops_thinking=plan.keep_from <= p < loop))
-
-
-def _frozen(view: ContextView, position: int, *, drops_thinking: bool) -> list[BlockChange]:
-    """The changes that show a kept message as it is shown now, its thinking gone where another prefix voids it."""
-    item = view.items[position]
-    changes = []
-    for index, (said, shown) in enumerate(zip(item.message.blocks, item.shown, strict=True)):
-        if shown is None or (drops_thinking and shown.type in THINKING):
-            changes.append(BlockChange(message=item.message.id, block=index))
-        elif shown is not said:
-            changes.append(BlockChange(message=item.message.id, block=index, to=msgspec.Raw(shown.raw)))
-    return changes
-
-
-def _state_after(
-    view: ContextView, plan: CompactionPlan, facts: Facts, back: RestoredMessages, trigger: Trigger
-) -> SessionState:
-    """The state behind the boundary: the breaker closes, unless the window refilled too soon again (PRS-5, PRS-6)."""
-    state = view.state
-    soon = state.breaker.boundaries > 0 and state.breaker.responses_since_boundary <= facts.settings.thrash_turns
-    breaker = msgspec.structs.replace(
-        state.breaker,
-        failures=0,
-        refills=state.breaker.refills + 1 if soon and trigger in ("auto", "reactive") else 0,
-        responses_since_boundary=0,
-        boundaries=state.breaker.boundaries + 1,
-        waits=False,
-    )
-    in_play = state.in_play if back.in_play is None else back.in_play.encoded()
-    if plan.cursor is not None:
-        state = state.after(plan.cursor)
-    return msgspec.structs.replace(
-        state, breaker=breaker, ledger=plan.ledger.encoded(), in_play=in_play, held=None, requested=None
-    )
-
-
 def ledger_plan(view: ContextView, facts: Facts, keep_from: int, *, has_text: bool = True) -> CompactionPlan:
     """The plan that needs no model (CMP-5). What stands in the kept messages isn't said again.
 
@@ -498,62 +310,6 @@ def with_tail(record: str, tail: RawTail) -> str:
 def _messages_of_part(view: ContextView, start: int, end: int) -> list[Message]:
     """The messages of a part, without what a boundary brought."""
     return [item.message for item in view.items[start:end] if item.message.origin not in _BROUGHT]
-
-
-def refusal(view: ContextView, made: Boundary, facts: Facts, promised: tuple[str, ...] = ()) -> str | None:
-    """Why a boundary must not be committed; None when it may (CMP-9).
-
-    Strictly smaller (automatic: by at least 10 %), under the trigger, the laws of the view hold, and each pin and each
-    promised word is in place.
-    """
-    boundary, new = made.boundary, made.view
-    after, before = boundary.tokens_after, boundary.tokens_before
-    least = facts.settings.min_reduction_percent if boundary.trigger != "manual" else 0
-    if after >= before or (before - after) * 100 < before * least:
-        return f"too_little: {before:,} to {after:,} tokens"
-    if after >= facts.limits.trigger:
-        return f"over_trigger: {after:,} tokens, trigger {facts.limits.trigger:,}"
-    if (broken := broken_law(view, new, boundary)) is not None:
-        return f"law: {broken}"
-    if missing_pins(new):
-        return "pins: a pinned text is missing"
-    texts = summary_texts(new)
-    if any(all(without_tags(words) not in text for text in texts) for words in promised):
-        return "words: what the user said is not there word for word"
-    return None
-
-
-def broken_law(view: ContextView, new: ContextView, boundary: Compacted) -> str | None:
-    """Which law of the view a boundary breaks: order, kept bytes, pairs; None when all hold."""
-    front = boundary.kept[: boundary.in_front]
-    if tuple(item.message.id for item in new.items) != boundary.order:
-        return "a kept message is missing or out of its place"
-    if front and [item.message.id for item in view.items[: len(front)]] != [*front]:
-        return "what stays in front isn't the beginning"
-    for number, identity in enumerate(boundary.kept):
-        old, now = view.items[view.positions[identity]], new.items[new.positions[identity]]
-        if old.is_hidden != now.is_hidden or any(
-            (then.raw if then else None) != (shown.raw if shown else None)
-            for then, shown in zip(old.shown, now.shown, strict=True)
-            if then is not shown
-            and not (shown is None and number >= boundary.in_front and (then is not None and then.type in THINKING))
-        ):
-            return "a kept message doesn't show as it did"
-    return _broken_pair(view, new)
-
-
-def _broken_pair(view: ContextView, new: ContextView) -> str | None:
-    """Every call keeps its result, and every result its call."""
-    for identity, call in new.calls.items():
-        if (identity in view.results) != (identity in new.results) and call is not None:
-            return "a call is parted from its result"
-        if (identity in view.open_calls) != (identity in new.open_calls):
-            return "a call is open that wasn't, or the other way round"
-    for identity, result in view.results.items():
-        message = view.items[result.position].message.id
-        if message in new.positions and identity not in new.results:
-            return "a result is parted from its call"
-    return None
 
 
 def is_too_early(view: ContextView, facts: Facts) -> bool:

@@ -13,19 +13,13 @@ from typing import Any
 import msgspec
 
 from perdure import prompts
+from perdure.compaction.boundary import make_boundary
 from perdure.compaction.from_notes import CURSOR, covered_until, keep_behind
 from perdure.compaction.ledger.compacted import RecordSurroundings, render
 from perdure.compaction.ledger.memory import SpokenText
 from perdure.compaction.ledger.reader import block_text
 from perdure.compaction.ledger.render import clock, short_id
-from perdure.compaction.plan import (
-    CompactionPlan,
-    can_leave,
-    kept_items,
-    leaving_history,
-    make_boundary,
-    summary_budget,
-)
+from perdure.compaction.plan import CompactionPlan, can_leave, kept_items, leaving_history, summary_budget
 from perdure.context.groups import MessageGroup, WireBlock, flatten, with_words
 from perdure.context.items import THINKING
 from perdure.context.models import model_spec

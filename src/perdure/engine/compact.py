@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from perdure.compaction.plan import (
-    Boundary,
-    CompactionPart,
-    CompactionPlan,
-    Trigger,
-    make_boundary,
-    refusal,
-    span_of,
-    without_secrets,
-)
+from perdure.compaction.boundary import build_boundary, restored_counts
+from perdure.compaction.plan import CompactionPart, CompactionPlan, Trigger, span_of
 from perdure.compaction.plan import CompactionPart as Chosen
-from perdure.compaction.restore.calls import RestoredMessages, TrackerStates
-from perdure.compaction.restore.messages import put_back, restored_counts
-from perdure.compaction.restore.registry import CurrentFile, RestorerRegistry, RestoreScene, TrackedScene, track_scene
+from perdure.compaction.restore.registry import CurrentFile, RestoreScene, TrackedScene, track_scene
 from perdure.context.anchor import size_tokens
 from perdure.context.cost import rewrite_price
 from perdure.context.instructions import compact_instructions_shown
 from perdure.context.policy import Facts
 from perdure.context.view import ContextView
 from perdure.engine.session import LiveSession
-from perdure.engine.strategies import AHEAD, propose_plans, run_post_hooks, run_pre_hooks, supplied_record, with_focus
+from perdure.engine.strategies import AHEAD, propose_plans, run_post_hooks, run_pre_hooks, supplied_record
 from perdure.engine.threads import run_aside_of
 from perdure.errors import CompactionRefused
 from perdure.events import (
@@ -44,59 +35,11 @@ from perdure.events import (
 )
 from perdure.transcript.records import Compacted, CompactionFailed, Undone
 
-WHOLE_SHARES = (1.0, 0.5, 0.25)  # of the room, tried in turn: a boundary that is still refused comes back with less
 
-
-async def with_restored(session: LiveSession, plan: CompactionPlan, facts: Facts, without: Boundary) -> Compacted:
-    """The boundary with what comes back behind its summary. `without` is the one that may be committed as it is."""
-    bare = without.boundary
+async def _fetch(session: LiveSession, plan: CompactionPlan, facts: Facts) -> TrackedScene | None:
+    """What a boundary may bring back: the trackers' view of things, the host's texts, and the files as they are now."""
     if not facts.settings.restore:
-        return bare
-    looked = await _tracked_scene(session, plan, facts)
-    restored = partial(_restored, plan, facts, bare, looked, session.services.restorers)
-    boundary, failed, brought = await run_aside_of(session.view, restored)
-    _tell(session, {**looked.failed, **failed}, brought)
-    return boundary
-
-
-def _restored(
-    plan: CompactionPlan,
-    facts: Facts,
-    bare: Compacted,
-    looked: TrackedScene,
-    registry: RestorerRegistry,
-    view: ContextView,
-) -> tuple[Compacted, dict[str, str], Compacted]:
-    """The boundary, what couldn't be brought back, with the reasons, and the boundary that says what was."""
-    room, spare = room_tokens(view, bare, facts)
-    for share in WHOLE_SHARES:
-        tokens, more = int(room * share), int(spare * share)
-        back, failed = put_back(looked, registry, tokens, identity=bare.id, spare_tokens=more)
-        whole = make_boundary(view, plan, facts, identity=bare.id, trigger=bare.trigger, back=back)
-        if refusal(view, whole, facts, plan.promised) is None:
-            return whole.boundary, failed, whole.boundary
-    only_known = RestoredMessages(in_play=TrackerStates(states=looked.saved))
-    known = make_boundary(view, plan, facts, identity=bare.id, trigger=bare.trigger, back=only_known)
-    return known.boundary, {"all": "no room for what was to be restored"}, bare
-
-
-def room_tokens(view: ContextView, bare: Compacted, facts: Facts) -> tuple[int, int]:
-    """Tokens that may come back: half of the trigger may be filled afterwards (PRS-2), and it must stay a gain (CMP-9).
-
-    The second number is what there is beyond the half, where the kept messages fill it alone: a todo list is short,
-    and nowhere else.
-    """
-    trigger = facts.limits.trigger
-    half = max(0, trigger // 2 - bare.tokens_after)
-    spare = max(0, trigger // 50 - half)
-    least = facts.settings.min_reduction_percent if bare.trigger != "manual" else 0
-    gain = facts.size(view) * (100 - least) // 100 - bare.tokens_after - 1
-    most = max(0, min(gain, trigger - 1 - bare.tokens_after))
-    return min(half, most), min(spare, max(0, most - half))
-
-
-async def _tracked_scene(session: LiveSession, plan: CompactionPlan, facts: Facts) -> TrackedScene:
-    """The trackers' view of things, with the files as they are now and what the host gives."""
+        return None
     looked = await run_aside_of(
         session.view, lambda view: track_scene(view, plan.keep_from, facts, session.services.restorers)
     )
@@ -134,7 +77,7 @@ async def _files(session: LiveSession, scene: RestoreScene, failed: dict[str, st
     return {file.path: file for file in found}
 
 
-def _tell(session: LiveSession, failed: dict[str, str], boundary: Compacted) -> None:
+def _tell(session: LiveSession, failed: Mapping[str, str], boundary: Compacted) -> None:
     emit = session.ports.sink.emit
     for name, reason in failed.items():
         emit(RestoreFailed(name, reason.split(":")[0]))
@@ -271,29 +214,29 @@ async def _boundary_or_refusal(
     The work is done aside, so the session may have been changed meanwhile; then it is done again (CMP-8).
     """
     for _ in range(_LOOKS):
-        seen = session.changes
-        judge = partial(_checked_boundary, plan, facts, wish, session.ports.ids.new("boundary"))
-        clean, families, bare, why = await run_aside_of(session.view, judge)
-        if families:
-            session.ports.sink.emit(SecretsRedacted("summary", tuple(sorted(set(families))), len(families)))
-        if why is not None:
-            return why
-        boundary = await with_restored(session, clean, facts, bare)
+        seen, identity = session.changes, session.ports.ids.new("boundary")
+        fetched = await _fetch(session, plan, facts)
+        if session.changes != seen:
+            continue
+        build = partial(
+            build_boundary,
+            plan=plan,
+            facts=facts,
+            fetched=fetched,
+            registry=session.services.restorers,
+            identity=identity,
+            trigger=wish.trigger,
+            focus=wish.focus,
+        )
+        built = await run_aside_of(session.view, build)
+        if built.secrets:
+            session.ports.sink.emit(SecretsRedacted("summary", tuple(sorted(set(built.secrets))), len(built.secrets)))
+        if built.boundary is None:
+            return built.refusal
         if session.changes == seen:
-            return clean, boundary
+            _tell(session, built.failed, built.boundary)
+            return built.plan, built.boundary
     return "changed: the session was changed again and again while its record was made"
-
-
-def _checked_boundary(
-    plan: CompactionPlan, facts: Facts, wish: CompactionRequest, identity: str, view: ContextView
-) -> tuple[CompactionPlan, tuple[str, ...], Boundary, str | None]:
-    """The plan as it may be written, the families of secrets that were in it, its boundary, and why it may not be."""
-    has_text = bool(plan.record.strip())
-    plan = with_focus(plan, wish.focus, "model" if wish.trigger == "model" else "user")
-    plan, families = without_secrets(view, plan, facts)
-    bare = make_boundary(view, plan, facts, identity=identity, trigger=wish.trigger)
-    why = refusal(view, bare, facts, plan.promised) if has_text else "empty: the record holds no text"
-    return plan, families, bare, why
 
 
 async def _committed(session: LiveSession, found: CompactionProposal) -> CompactionSuccess:

@@ -183,14 +183,6 @@ async def supplied_record(
         yield "supplied", plan
 
 
-def with_focus(plan: CompactionPlan, focus: str, who: str = "user") -> CompactionPlan:
-    """The plan with what somebody asked it to look at, in their own words (CMP-6)."""
-    focus = " ".join(focus.split())
-    if not focus or focus in plan.record:
-        return plan
-    return replace(plan, record=f"## The {who} asked this record to focus on\n{focus}\n\n{plan.record}")
-
-
 DROPS = 3  # CMP-4: how often a request may lose its oldest rounds
 
 

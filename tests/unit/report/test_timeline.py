@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from tests.unit.context.making import UNBOUND, Talk, call, facts, text
 
-from perdure.compaction.plan import ledger_plan, make_boundary
+from perdure.compaction.boundary import make_boundary
+from perdure.compaction.plan import ledger_plan
 from perdure.context.accounting import account
 from perdure.context.view import ContextView, project
 from perdure.lab.report.page import PageHeader, Price, page
