@@ -26,8 +26,8 @@ import anyio
 from bench._mutants import bytes_mutant, mutant
 
 from perdure.adapters.config import load
-from perdure.adapters.journal.home import FileCalibrations
 from perdure.adapters.journal.in_memory import MemoryJournal
+from perdure.adapters.journal.store import FileCalibrations
 from perdure.context.request import to_request
 from perdure.engine.imports import import_recording
 from perdure.engine.session import LiveSession

@@ -371,7 +371,7 @@ def pieces() -> dict[str, Callable[[str], Any]]:
     from perdure.context.neutralise import neutral
     from perdure.context.reminders import neutralised, neutralised_result, restored
     from perdure.context.replies import Reply
-    from perdure.context.worth import is_chatter
+    from perdure.context.view import is_chatter
     from perdure.engine.session import _read
     from perdure.memory.remarks import memory_requests
     from perdure.memory.trust.secrets import redact

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perdure.compaction.ledger.checkpoint import ExtractIndex, PackedLedger, pack_ledger
-from perdure.compaction.ledger.compacted import RecordSurroundings, render
+from perdure.compaction.ledger.render import RecordSurroundings, render
 from perdure.logs.detect import read_recordings
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.tokens import base_tokens

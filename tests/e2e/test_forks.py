@@ -21,9 +21,9 @@ from perdure.adapters.sinks import ListSink
 from perdure.compaction.from_notes import CURSOR
 from perdure.context.cost import read
 from perdure.context.request import ModelRequest
+from perdure.engine.ask import JobModels
 from perdure.engine.background import Keepers
 from perdure.engine.compact import CompactionSuccess, compact
-from perdure.engine.models import JobModels
 from perdure.engine.notes import OFFERED, SessionNotes, digest
 from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn

@@ -17,8 +17,8 @@ from perdure.compaction.summary import CALLED_TOOL, CUT_OFF, NO_TEXT, ONLY_ANALY
 from perdure.context.reminders import indented
 from perdure.context.replies import Delta, ModelInfo, Reply
 from perdure.context.request import ModelRequest
+from perdure.engine.ask import JobModels, background_models
 from perdure.engine.compact import CompactionSuccess, compact
-from perdure.engine.models import JobModels, background_models
 from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn
 from perdure.errors import ModelDown

@@ -18,7 +18,7 @@ from perdure.adapters.sinks import ListSink
 from perdure.context.models import ModelSpec
 from perdure.context.replies import BlockDone, Delta, ModelInfo, ProviderEdit, Reply, ReplyStarted, TextDelta
 from perdure.context.request import ModelRequest, to_request
-from perdure.engine.models import JobModels, ask_job
+from perdure.engine.ask import JobModels, ask_job
 from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn
 from perdure.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong, RateLimited

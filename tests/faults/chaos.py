@@ -24,7 +24,7 @@ from perdure.adapters.checkpoints import checkpoints as _  # noqa: F401 - likewi
 from perdure.adapters.journal.disk import Disk
 from perdure.adapters.memory.directory import file_memories
 from perdure.agent.loop import AgentOptions
-from perdure.engine.models import JobModels
+from perdure.engine.ask import JobModels
 from perdure.events import Event, JournalRepaired
 from perdure.memory.changes import SaveMemory, Stamp
 from perdure.testing import ScriptedModel, say, tool_use

@@ -41,7 +41,7 @@ def test_what_was_found_before(name: str, tmp_path: Path) -> None:
 
 def test_a_request_that_breaks_a_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """ENG-7: the run can fail: without the check at the door, bad blocks are sent and said."""
-    monkeypatch.setattr("perdure.transcript.sendable._check", lambda *_: None)
+    monkeypatch.setattr("perdure.transcript.blocks._check", lambda *_: None)
     counts, found = fuzz.fuzz(300, 1, "face")
     assert counts["invalid"] and any(" invalid: " in line for line in found)
 

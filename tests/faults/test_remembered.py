@@ -13,9 +13,9 @@ import anyio
 import pytest
 
 from perdure import Settings
+from perdure.adapters.journal.append_file import mark_path, read_mark
 from perdure.adapters.journal.disk import DISK, Disk
 from perdure.adapters.journal.journal import FileJournal
-from perdure.adapters.journal.mark import mark_path, read_mark
 from perdure.adapters.journal.reading import verify
 from perdure.adapters.journal.store import SessionStore
 from perdure.adapters.sinks import ListSink

@@ -14,7 +14,7 @@ from typing import Any
 
 from perdure.context.replies import Delta, ModelInfo, Reply, ReplyStarted
 from perdure.context.request import ModelRequest, to_request
-from perdure.engine.models import JobModels
+from perdure.engine.ask import JobModels
 from perdure.lab.replay.checks import JudgedModel, RequestCheck
 from perdure.lab.replay.drive import ReplayDrive, ReplayOptions
 from perdure.logs.recording import RecordedMessage, Recording

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests import plans
 from tests.worlds import World, front
 
-from perdure.context.anchor import CALIBRATION_RANGE, size_tokens
+from perdure.context.state import CALIBRATION_RANGE, size_tokens
 from perdure.context.view import ContextView, project
 from perdure.settings import Settings
 from perdure.transcript.blocks import block_of

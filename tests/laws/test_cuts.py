@@ -8,9 +8,8 @@ from tests import plans
 from tests.worlds import World
 
 from perdure.context.cuts import legal_cuts, open_loop
-from perdure.context.items import THINKING
 from perdure.context.request import to_request
-from perdure.context.view import ContextView
+from perdure.context.view import THINKING, ContextView
 from perdure.settings import Settings
 from perdure.testing.request import RequestReader
 from perdure.testing.request_rules import open_loop as provider_loop

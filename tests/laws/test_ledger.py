@@ -14,7 +14,7 @@ from tests import plans
 
 from perdure.compaction.ledger import compact_messages
 from perdure.compaction.ledger.checkpoint import LIMIT_BYTES, ExtractIndex, PackedLedger, pack_ledger
-from perdure.compaction.ledger.compacted import RecordSurroundings, render
+from perdure.compaction.ledger.render import RecordSurroundings, render
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.tokens import base_tokens
 
@@ -145,7 +145,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from tests.laws.test_ledger import compact_messages, history, large
 from perdure.compaction.ledger.checkpoint import pack_ledger
-from perdure.compaction.ledger.compacted import memory_of_messages
+from perdure.compaction.ledger.render import memory_of_messages
 steps = [(k, w) for w in ("foo_bar", "baz_qux") for k in ("user", "says", "todo", "run", "fail")]
 for messages in (history(steps), large()[:120]):
     print(compact_messages(messages, 900).text, pack_ledger(memory_of_messages(messages)).data)

@@ -17,9 +17,8 @@ from tests.worlds import BOUND, UNBOUND, World, done
 from perdure.compaction.ledger.checkpoint import PackedLedger, index_of
 from perdure.compaction.plan import CompactionPart, first_said, span_of
 from perdure.context.groups import flatten
-from perdure.context.items import THINKING
 from perdure.context.request import to_request
-from perdure.context.view import project
+from perdure.context.view import THINKING, project
 from perdure.engine.compact import CompactionSuccess, compact, uncompact
 from perdure.errors import CompactionRefused
 from perdure.settings import Settings

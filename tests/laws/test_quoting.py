@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from perdure.compaction.ledger.compacted import HEAD, RecordSurroundings, compact_messages, memory_of_messages, render
+from perdure.compaction.ledger.render import HEAD, RecordSurroundings, compact_messages, memory_of_messages, render
 from perdure.context.reminders import CONTROL_TAGS, fenced, indented, inline, name, quoted, unquoted
 from perdure.transcript.messages import Message, MessageId
 

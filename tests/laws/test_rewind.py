@@ -10,8 +10,8 @@ from tests.laws.recount import carried, recounted
 from tests.laws.test_undo import shown
 from tests.worlds import BOUND, UNBOUND, World, done
 
-from perdure.context.anchor import size_tokens
 from perdure.context.request import to_request
+from perdure.context.state import size_tokens
 from perdure.context.view import ContextView, project
 from perdure.engine.compact import uncompact
 from perdure.engine.rewind import prompts, rewind_back, rewind_conversation, rewind_to

@@ -12,9 +12,8 @@ from tests.worlds import World
 from perdure.context.request import to_request
 from perdure.errors import MalformedBlock, PerdureError
 from perdure.settings import Settings
-from perdure.transcript.blocks import Block, Text, Thinking, one_line
+from perdure.transcript.blocks import Block, Text, Thinking, check_sendable, one_line
 from perdure.transcript.messages import Message, MessageId
-from perdure.transcript.sendable import check_sendable
 
 pytestmark = pytest.mark.laws
 

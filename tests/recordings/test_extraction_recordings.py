@@ -20,7 +20,7 @@ from perdure.logs.detect import read_recordings
 from perdure.memory.changes import Stamp
 from perdure.memory.index_file import IndexLimits
 from perdure.memory.remarks import remarks
-from perdure.transcript.spoken import spoken
+from perdure.transcript.messages import spoken
 
 FILES = sorted(path for folder in ("claude_code", "codex") for path in (DATA / folder).rglob("*.json*"))
 FOLDERS = sorted(path for path in (DATA / "memdirs").glob("*/head") if path.is_dir())

@@ -12,8 +12,7 @@ from tests.recordings.conftest import ABSENT, DATA
 
 from perdure.adapters.memory.instructions import DiskReader
 from perdure.context.instructions import ShownInstructions, block_text, nested_message, start_message
-from perdure.context.items import item_of
-from perdure.context.view import ContextView, project
+from perdure.context.view import ContextView, item_of, project
 from perdure.memory.instructions import InstructionPlaces, LoadedInstructions, fit_files, load_at_start, load_for_paths
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.tokens import base_tokens

@@ -16,9 +16,9 @@ from perdure import Message, Settings
 from perdure.adapters.memory.directory import file_memories
 from perdure.adapters.sinks import ListSink
 from perdure.context.cost import read
+from perdure.engine.ask import JobModels
 from perdure.engine.background import Keepers
 from perdure.engine.extraction import NAME, ExtractionKeeper
-from perdure.engine.models import JobModels
 from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn
 from perdure.events import ExtractionFellBack, ExtractionSkipped, ForkEnded, MemoriesExtracted, MemoryBlocked

@@ -15,8 +15,8 @@ from perdure.adapters.machine.jobs import TaskJobs
 from perdure.adapters.sinks import ListSink
 from perdure.context.policy import Facts
 from perdure.context.view import ContextView
+from perdure.engine.ask import JobModels, background_models
 from perdure.engine.background import Keepers, KeeperState, step
-from perdure.engine.models import JobModels, background_models
 from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn
 from perdure.errors import JournalError

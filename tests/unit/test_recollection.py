@@ -19,9 +19,9 @@ from perdure.adapters.memory.directory import FileMemories
 from perdure.adapters.sinks import ListSink
 from perdure.context.replies import Delta, Reply
 from perdure.context.request import ModelRequest
+from perdure.engine.ask import JobModels
 from perdure.engine.compact import CompactionSuccess, compact
 from perdure.engine.memory_recall import MemoryRecall, with_memory
-from perdure.engine.models import JobModels
 from perdure.engine.reminders import remind
 from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from perdure import Message, Settings
-from perdure.adapters.journal.home import secret_key
+from perdure.adapters.journal.store import secret_key
 from perdure.adapters.memory.notes import notes_path
 from perdure.adapters.sinks import ListSink
 from perdure.engine.background import Keepers

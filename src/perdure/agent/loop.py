@@ -30,10 +30,9 @@ from perdure.agent.tools.tool import Tool
 from perdure.context.provenance import TOOL
 from perdure.context.reminders import prepend_context
 from perdure.context.replies import Reply
-from perdure.context.view import ContextView
-from perdure.context.worth import INTERRUPTED
+from perdure.context.view import INTERRUPTED, ContextView
+from perdure.engine.ask import JobModels
 from perdure.engine.background import Keepers
-from perdure.engine.models import JobModels
 from perdure.engine.rewind import RewindResult, What, rewind, undo_rewind
 from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn

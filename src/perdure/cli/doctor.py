@@ -171,7 +171,7 @@ def _sandbox() -> Finding:
 def _former(folder: Path, repairs: bool) -> Iterator[Finding]:
     """What has the name of version 0.1: it is used as it is, and gets its new name when that is asked for."""
     from perdure.adapters.former import FORMER_FOLDER
-    from perdure.adapters.journal.lock import SessionLock
+    from perdure.adapters.journal.append_file import SessionLock
     from perdure.memory.places import FOLDER
 
     now = folder.with_name(FOLDER)

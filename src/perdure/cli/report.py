@@ -41,7 +41,7 @@ def report(
     Tokens over turns, what fired, what it cost, and what each compaction dropped and where it is. The page holds parts
     of the conversation, and loads nothing from anywhere.
     """
-    from perdure.adapters.journal.home import secret_key
+    from perdure.adapters.journal.store import secret_key
     from perdure.cli.opened import is_journal, read_session
     from perdure.lab.report.page import page
     from perdure.memory.trust.secrets import redact
@@ -79,7 +79,7 @@ def _made() -> str:
 
 def _first_words(messages: Iterable[Message]) -> str | None:
     """What a session that nobody named is about: how its first prompt begins."""
-    from perdure.transcript.spoken import spoken
+    from perdure.transcript.messages import spoken
 
     words = next(filter(None, map(spoken, messages)), None)
     return None if words is None else cut(words, _TITLE_CHARS)

@@ -113,8 +113,8 @@ async def _again(
 ) -> dict[str, Any]:
     """The same log once more: what came to it since is added, what was damaged is restored, nothing is doubled."""
     from perdure.adapters.journal import SessionStore
-    from perdure.adapters.journal.home import secret_key
-    from perdure.context.offload import blob_id
+    from perdure.adapters.journal.store import secret_key
+    from perdure.context.clear import blob_id
     from perdure.engine.imports import ImportResult, import_recording, last_source, source_of
     from perdure.memory.trust.secrets import redact_log
     from perdure.transcript.messages import Message
@@ -212,7 +212,7 @@ def export(
 
     A Claude Code log that nobody changed keeps its bytes.
     """
-    from perdure.adapters.journal.home import secret_key
+    from perdure.adapters.journal.store import secret_key
     from perdure.cli.opened import read_session
     from perdure.memory.trust.secrets import redact_json
 

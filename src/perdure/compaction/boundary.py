@@ -23,18 +23,15 @@ from perdure.compaction.restore.registry import (
     TrackedScene,
 )
 from perdure.context.accounting import least_trust
-from perdure.context.anchor import size_tokens
 from perdure.context.cuts import open_loop
-from perdure.context.items import THINKING, ViewItem
 from perdure.context.policy import Facts
 from perdure.context.reminders import fenced, indented, inline, quoted, without_tags, without_tokens
-from perdure.context.state import SessionState, to_checkpoint
-from perdure.context.view import ContextView, view_behind
+from perdure.context.state import SessionState, size_tokens, to_checkpoint
+from perdure.context.view import THINKING, ContextView, ViewItem, view_behind
 from perdure.memory.trust.secrets import redact, redact_record
 from perdure.transcript.blocks import text_block
-from perdure.transcript.messages import Message, MessageId, content_of
+from perdure.transcript.messages import Message, MessageId, content_of, spoken
 from perdure.transcript.records import BlockChange, Compacted, RestoredItem, ResultMarks
-from perdure.transcript.spoken import spoken
 from perdure.transcript.tokens import text_size
 from perdure.transcript.tool_calls.actions import NAME_CHARS
 

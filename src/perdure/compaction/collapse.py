@@ -83,7 +83,7 @@ def _collapsed(view: ContextView, span: tuple[int, int], title: str, facts: Fact
     items = view.items[span[0] : span[1] + 1]
     messages = [item.message for item in items]
     identity = f"collapse-{messages[0].id}"
-    from perdure.compaction.ledger.compacted import digest  # few requests fold anything (LIB-6)
+    from perdure.compaction.ledger.render import digest  # few requests fold anything (LIB-6)
 
     text = digest(messages, facts.limits.scaled(_PROJECTION_TOKENS), ToolTable.of(facts.settings.ledger_tools))
     lead = f'[Finished work, folded: "{inline(title)}". The whole of it: recall with id {identity}]\n\n'

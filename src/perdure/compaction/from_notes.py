@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from perdure.compaction.ledger.checkpoint import ExtractIndex, PackedLedger, pack_ledger
-from perdure.compaction.ledger.compacted import RecordSurroundings, render
 from perdure.compaction.ledger.memory import LedgerMemory
 from perdure.compaction.ledger.reader import block_text
+from perdure.compaction.ledger.render import RecordSurroundings, render
 from perdure.compaction.plan import (
     CompactionPlan,
     first_said,

@@ -15,10 +15,8 @@ import msgspec
 from perdure.compaction.ledger.checkpoint import PackedLedger, index_of, pack_ledger
 from perdure.compaction.plan import first_said
 from perdure.context.accounting import least_trust
-from perdure.context.anchor import LOGGED
-from perdure.context.clear import ATTACHMENT_CLEARED, cleared_text
-from perdure.context.offload import stored, with_text
-from perdure.context.state import to_checkpoint
+from perdure.context.clear import ATTACHMENT_CLEARED, cleared_text, stored, with_text
+from perdure.context.state import LOGGED, to_checkpoint
 from perdure.context.view import ContextView, advance
 from perdure.logs.recording import LoggedCompaction, LoggedMicrocompaction, LoggedRewind, RecordedMessage, Recording
 from perdure.settings import Settings

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from perdure.compaction.collapse import collapse
-from perdure.context.clear import microcompact, snip
+from perdure.context.clear import microcompact, snip, tool_result_budget
 from perdure.context.groups import media_limits, settle_open_calls
 from perdure.context.neutralise import neutralise
-from perdure.context.offload import tool_result_budget
 from perdure.context.policy import Facts
 from perdure.context.view import ContextView
 from perdure.transcript.records import Edit

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from perdure.compaction.ledger.checkpoint import PackedLedger, index_of, pack_ledger
-from perdure.compaction.ledger.compacted import TAIL_HEADING, RecordSurroundings, render
-from perdure.compaction.ledger.evidence import NO_TAIL, RawTail, raw_tail
 from perdure.compaction.ledger.memory import LedgerMemory, SpokenText
 from perdure.compaction.ledger.reader import block_text
+from perdure.compaction.ledger.render import NO_TAIL, TAIL_HEADING, RawTail, RecordSurroundings, raw_tail, render
 from perdure.context.cuts import legal_cuts, open_loop
-from perdure.context.items import THINKING, ViewItem
 from perdure.context.policy import HELPER_SOURCES, Facts
-from perdure.context.view import ContextView
+from perdure.context.view import THINKING, ContextView, ViewItem
 from perdure.errors import CompactionRefused
 from perdure.transcript.blocks import Text
 from perdure.transcript.messages import Message, MessageId

@@ -15,13 +15,11 @@ import msgspec
 from perdure import prompts
 from perdure.compaction.boundary import make_boundary
 from perdure.compaction.from_notes import CURSOR, covered_until, keep_behind
-from perdure.compaction.ledger.compacted import RecordSurroundings, render
 from perdure.compaction.ledger.memory import SpokenText
 from perdure.compaction.ledger.reader import block_text
-from perdure.compaction.ledger.render import clock, short_id
+from perdure.compaction.ledger.render import RecordSurroundings, clock, render, short_id
 from perdure.compaction.plan import CompactionPlan, can_leave, kept_items, leaving_history, summary_budget
 from perdure.context.groups import MessageGroup, WireBlock, flatten, with_words
-from perdure.context.items import THINKING
 from perdure.context.models import model_spec
 from perdure.context.policy import Facts
 from perdure.context.reminders import indented, quoted
@@ -29,7 +27,7 @@ from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest, to_request
 from perdure.context.state import PrecomputedSummary
 from perdure.context.thinking import closed_groups
-from perdure.context.view import ContextView
+from perdure.context.view import THINKING, ContextView
 from perdure.transcript.blocks import Block, ToolResult, encode, text_block
 from perdure.transcript.messages import MessageId
 from perdure.transcript.tokens import UNITS_PER_TOKEN, base_tokens, utf16_units

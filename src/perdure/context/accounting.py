@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from perdure.context.groups import WireBlock, flatten
-from perdure.context.items import CallInView
 from perdure.context.policy import Facts
 from perdure.context.state import Calibration
-from perdure.context.view import ContextView
+from perdure.context.view import CallInView, ContextView
 from perdure.memory.trust.labels import TrustLevel, least, trust
 from perdure.settings import COMPACTABLE_TOOLS
 from perdure.transcript.blocks import Block, ServerToolResult, ServerToolUse, ToolResult, ToolUse

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perdure.context.groups import MessageGroup, flatten
-from perdure.context.items import THINKING
-from perdure.context.view import ContextView
+from perdure.context.view import THINKING, ContextView
 
 
 def legal_cuts(view: ContextView, *, loops: bool = True) -> list[int]:

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.context.anchor import CALIBRATION_MIN_TOKENS, CALIBRATION_RANGE
 from perdure.context.cuts import open_loop
 from perdure.context.groups import MessageGroup, WireBlock, shown_media, without_media
-from perdure.context.items import THINKING
 from perdure.context.policy import Facts
-from perdure.context.view import ContextView
+from perdure.context.state import CALIBRATION_MIN_TOKENS, CALIBRATION_RANGE
+from perdure.context.view import THINKING, ContextView
 from perdure.errors import (
     BadRequest,
     BodyTooLarge,

@@ -10,11 +10,12 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from perdure.context.items import ViewItem, item_of
 from perdure.context.policy import Facts
 from perdure.context.reminders import neutralised_result
-from perdure.context.view import ContextView
+from perdure.context.view import ContextView, ViewItem, item_of
 from perdure.transcript.blocks import (
+    SERVER_CALLS,
+    SERVER_RESULTS,
     Block,
     ServerToolResult,
     ServerToolUse,
@@ -27,7 +28,6 @@ from perdure.transcript.blocks import (
 )
 from perdure.transcript.messages import ToolUseId
 from perdure.transcript.records import BlockChange, MediaReplaced, Settled
-from perdure.transcript.sendable import SERVER_CALLS, SERVER_RESULTS
 from perdure.transcript.tokens import image_edge
 
 MEDIA_REPLACED = "[{kind} left out: more or larger media than a request may hold; recall with id {id}]"

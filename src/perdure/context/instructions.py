@@ -16,9 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from perdure import prompts
-from perdure.context.items import ViewItem
 from perdure.context.reminders import neutralised, restored
-from perdure.context.view import ContextView
+from perdure.context.view import ContextView, ViewItem
 from perdure.memory.instructions import FittedFile, Instruction
 from perdure.text.markdown import compact_instructions
 from perdure.transcript.blocks import Text, text_block

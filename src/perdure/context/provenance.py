@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.context.accounting import trust_in
-from perdure.context.items import ViewItem
-from perdure.context.view import ContextView
+from perdure.context.view import ContextView, ViewItem
 from perdure.memory.changes import Origin, least_trusted
 from perdure.memory.dates import absolute
 from perdure.memory.files import INDEX, TYPES
@@ -25,8 +24,7 @@ from perdure.memory.trust.labels import TrustLevel
 from perdure.text.cleaning import plain, sentences, unmarked
 from perdure.text.frontmatter import front_matter
 from perdure.transcript.blocks import Block, Text, ToolResult, ToolUse
-from perdure.transcript.messages import MessageId, ToolUseId
-from perdure.transcript.spoken import spoken, spoken_blocks
+from perdure.transcript.messages import MessageId, ToolUseId, spoken, spoken_blocks
 
 TOOL = "memory"
 ROOT = "/memories"

@@ -14,9 +14,8 @@ from perdure.context.groups import MessageGroup, WireBlock, clearing_frontier, f
 from perdure.context.models import CacheTtl
 from perdure.context.policy import Facts
 from perdure.context.view import ContextView
-from perdure.transcript.blocks import Block, Document, Image, Text, ToolResult, ToolUse, encode
+from perdure.transcript.blocks import Block, Document, Image, Text, ToolResult, ToolUse, anthropic_tool, encode
 from perdure.transcript.records import Front
-from perdure.transcript.sendable import anthropic_tool
 
 NO_TEXT = "(no text)"
 _OWN_PARTS = ("file", "input_audio")  # came in this protocol's own words, and go out in them

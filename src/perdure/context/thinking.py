@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from perdure.context.cost import first_position
 from perdure.context.cuts import open_loop, open_loop_in
 from perdure.context.groups import MessageGroup, RequiredThinking, WireBlock, flatten
-from perdure.context.items import THINKING, has_lost_thinking, thoughts
 from perdure.context.policy import Facts
-from perdure.context.view import ContextView
+from perdure.context.view import THINKING, ContextView, has_lost_thinking, thoughts
 from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import Message
 from perdure.transcript.records import BlockChange, Edit, ThinkingDropped

@@ -1,31 +1,21 @@
-"""The view: what the model sees this turn, as one fold of the journal's records (TURN-14)."""
+"""The view: messages as the model sees them, what became worthless among them, and the one fold of records that makes
+it (TURN-14).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sized
 from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from perdure.context import anchor as anchors
-from perdure.context.anchor import UsageAnchor
-from perdure.context.items import (
-    CallInView,
-    ResultInView,
-    ViewItem,
-    call_of,
-    changed_item,
-    has_lost_thinking,
-    is_new_response,
-    item_has_results,
-    item_of,
-    last_response,
-    media_of,
-)
-from perdure.context.state import SessionState, from_checkpoint
-from perdure.context.worth import WorthlessResults
+from perdure.context import state as anchors
+from perdure.context.state import SessionState, UsageAnchor, from_checkpoint
 from perdure.errors import PerdureError
-from perdure.transcript.blocks import ToolResult, ToolUse
+from perdure.settings import COMPACTABLE_TOOLS
+from perdure.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
 from perdure.transcript.messages import Message, MessageId, ToolUseId
 from perdure.transcript.records import (
     BlockChange,
@@ -49,7 +39,223 @@ from perdure.transcript.records import (
     Titled,
     Undone,
 )
-from perdure.transcript.tokens import NOTHING, Size
+from perdure.transcript.tokens import NOTHING, Size, block_size
+from perdure.transcript.tool_calls.actions import path_of
+
+THINKING = ("thinking", "redacted_thinking")
+
+
+@dataclass(frozen=True, slots=True)
+class ViewItem:
+    """One message as shown: `shown[i]` stands for block i of the message, None where it left the view."""
+
+    message: Message
+    shown: tuple[Block | None, ...]
+    sizes: tuple[Size, ...]
+    size: Size
+    is_hidden: bool = False
+
+    @property
+    def visible(self) -> tuple[Block, ...]:
+        """The blocks that the model sees."""
+        return () if self.is_hidden else tuple(block for block in self.shown if block is not None)
+
+
+def item_of(message: Message) -> ViewItem:
+    """A message as it first enters the view; counts its blocks."""
+    return ViewItem(message, message.blocks, message.sizes, _sum(message.sizes))
+
+
+def changed_item(item: ViewItem, changes: list[BlockChange]) -> ViewItem:
+    """The item after some of its blocks changed; counts only those."""
+    shown, sizes = list(item.shown), list(item.sizes)
+    for change in changes:
+        if not 0 <= change.block < len(shown):
+            continue
+        block = None if change.is_gone else Block(bytes(change.to))
+        shown[change.block] = block
+        sizes[change.block] = block_size(block) if block else NOTHING
+    return replace(item, shown=tuple(shown), sizes=tuple(sizes), size=_sum(tuple(sizes)))
+
+
+def is_new_response(items: list[ViewItem], message: Message, position: int) -> bool:
+    """One API response may span several messages, with results between them; only its first marks what was sent."""
+    if message.response_id is None:
+        return True
+    for before in range(position - 1, -1, -1):
+        said = items[before].message
+        if said.role == "assistant":
+            return said.response_id != message.response_id
+    return True
+
+
+def media_of(item: ViewItem) -> int:
+    """Images and documents that an item shows, also inside results."""
+    total = 0
+    for block in item.visible:
+        if block.type in ("image", "document"):
+            total += 1
+        elif isinstance(block.value, ToolResult) and not isinstance(block.value.content, str):
+            total += sum(part.type in ("image", "document") for part in block.value.parts())
+    return total
+
+
+def _sum(sizes: tuple[Size, ...]) -> Size:
+    if len(sizes) == 1:
+        return sizes[0]
+    return Size(sum(s.base for s in sizes), sum(s.live for s in sizes), sum(s.blind for s in sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class CallInView:
+    """A tool call and where it stands: item position and block index; `path` when the input names a file."""
+
+    id: ToolUseId
+    name: str
+    position: int
+    block: int
+    path: str | None = None
+    span: str = ""  # which part of the file was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class ResultInView:
+    """A tool result and where it stands."""
+
+    id: ToolUseId
+    position: int
+    block: int
+    is_error: bool = False
+
+
+def call_of(use: ToolUse, position: int, block: int) -> CallInView:
+    """The call with the file it names, if any."""
+    arguments = use.input
+    path = path_of(arguments) or None
+    span = _span(arguments) if path else ""
+    return CallInView(ToolUseId(use.id), use.name, position, block, path, span)
+
+
+def _span(arguments: dict[str, Any]) -> str:
+    keys = ("offset", "limit", "view_range", "start_line", "end_line", "pages")
+    return ",".join(f"{key}={arguments[key]}" for key in keys if arguments.get(key) is not None)
+
+
+def last_response(items: list[ViewItem]) -> int:
+    """Where the last API response begins: its calls may still be answered; those before it never again."""
+    start, response = len(items), None
+    for position in range(len(items) - 1, -1, -1):
+        message = items[position].message
+        if message.role == "assistant":
+            if start < len(items) and (response is None or message.response_id != response):
+                break
+            start, response = position, message.response_id
+    return start
+
+
+def thoughts(item: ViewItem) -> list[int]:
+    """The blocks of the message as said that hold signed thinking: what a provider wants back in an open loop."""
+    blocks = enumerate(item.message.blocks)
+    return [index for index, block in blocks if block.type in THINKING and is_signed(block)]
+
+
+def is_signed(block: Block) -> bool:
+    """Whether thinking goes into a request at all: without a signature, no provider takes it back."""
+    return not (isinstance(block.value, Thinking) and not block.value.signature)
+
+
+def has_lost_thinking(item: ViewItem) -> bool:
+    """Whether signed thinking that was said isn't shown any more."""
+    return None in item.shown and any(item.shown[index] is None for index in thoughts(item))
+
+
+def item_has_results(item: ViewItem) -> bool:
+    """Whether the message brings tool results, so that nobody spoke in it."""
+    return any(block.type == "tool_result" for block in item.message.blocks)
+
+
+# Below this, in characters, a replacement saves nothing worth a record.
+WORTH_CHARS = 240
+INTERRUPTED = "[Request interrupted by user"
+UNCHANGED = "Unchanged since it was read"  # a read that only points at an older one, which must stay (TURN-4)
+_READ_TOOLS = frozenset(COMPACTABLE_TOOLS[0])  # a search in the same folder, or another edit, supersedes nothing
+_PROGRESS = re.compile(r"\d{1,3}(?:\.\d+)? ?%|\b\d+/\d+\b|[#=█▏▎▍▌▋▊▉>-]{8,}|\bETA\b|\d[kMG]i?B/s")
+_SIGNS = ("%", "\r", "ETA", "B/s", "####", "====", "---", "█")
+_PROGRESS_LINES = 20
+_PROGRESS_SHARE = 0.7
+
+_Key = TypeVar("_Key")
+Why = Literal["superseded", "repeated", "chatter"]
+
+
+@dataclass(slots=True)
+class WorthlessResults:
+    """Results that snip may take, each with why; and where people interrupted the model."""
+
+    worthless: dict[ToolUseId, Why] = field(default_factory=dict)
+    interruptions: list[int] = field(default_factory=list)  # positions of the interruption marks
+    _reads: dict[tuple[str, str, str], ToolUseId] = field(default_factory=dict)  # (tool, path, span): the newest
+    _texts: dict[tuple[str, str], ToolUseId] = field(default_factory=dict)  # (tool, text): the newest
+
+    def copy(self) -> WorthlessResults:
+        return WorthlessResults(
+            self.worthless.copy(), self.interruptions.copy(), self._reads.copy(), self._texts.copy()
+        )
+
+    def answered(self, call: CallInView, result: ToolResult) -> None:
+        """A result arrived: it may make an older one worthless, or be so itself."""
+        text = result.text()
+        is_read = call.path and call.name in _READ_TOOLS and not result.is_error
+        if is_read and not text.startswith(UNCHANGED):
+            self._replaces(self._reads, (call.name, call.path or "", call.span), call.id, "superseded")
+        if len(text) < WORTH_CHARS or any(part.type != "text" for part in result.parts()):
+            return
+        self._replaces(self._texts, (call.name, text), call.id, "repeated")
+        if is_chatter(text):
+            self.worthless[call.id] = "chatter"
+
+    def taken(self, ids: Iterable[ToolUseId]) -> None:
+        """These left the view's results as they came: there is nothing more to take."""
+        for identity in ids:
+            self.worthless.pop(identity, None)
+
+    def _replaces(self, newest: dict[_Key, ToolUseId], key: _Key, identity: ToolUseId, why: Why) -> None:
+        older = newest.get(key)
+        if older is not None:
+            self.worthless[older] = why
+        newest[key] = identity
+
+    def said(self, message: Message, position: int) -> None:
+        """A message arrived: is it the mark of an interruption?"""
+        if message.role == "user" and is_interruption(message):
+            self.interruptions.append(position)
+
+
+def is_interruption(message: Message) -> bool:
+    """Whether an agent put this message in the place where a person stopped the model."""
+    first = message.blocks[0].value if message.blocks else None
+    return isinstance(first, Text) and first.text.startswith(INTERRUPTED)
+
+
+def is_chatter(text: str) -> bool:
+    """Whether a result is mostly progress lines; judged from its first few hundred lines."""
+    head = text[:2_000]
+    if not any(sign in head for sign in _SIGNS):
+        return False
+    lines = progress_lines(text[:20_000])
+    if len(lines) < _PROGRESS_LINES:
+        return False
+    hits = 0
+    for number, line in enumerate(lines, 1):
+        hits += bool(_PROGRESS.search(line[:200]))
+        if number == _PROGRESS_LINES and hits < _PROGRESS_LINES // 2:
+            return False
+    return hits >= _PROGRESS_SHARE * len(lines)
+
+
+def progress_lines(text: str) -> list[str]:
+    """Lines with something on them; a carriage return ends one as well."""
+    return [line for line in re.split(r"[\r\n]+", text) if line.strip()]
 
 
 def apply_message(view: ContextView, message: Message) -> None:

@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 from perdure.context.cost import spending_record
 from perdure.context.policy import Facts
 from perdure.context.view import ContextView
+from perdure.engine.ask import OFFLINE, BackgroundModels, background_models, with_background_models
 from perdure.engine.fork import ForkResult
-from perdure.engine.models import OFFLINE, BackgroundModels, background_models, with_background_models
 from perdure.engine.session import LiveSession
 from perdure.errors import JournalError, PerdureError
 from perdure.events import Event, JournalRepaired, KeeperDeferred, KeeperDone, KeeperFailed, KeeperStarted

@@ -11,10 +11,10 @@ from perdure.compaction.boundary import build_boundary, restored_counts
 from perdure.compaction.plan import CompactionPart, CompactionPlan, Trigger, span_of
 from perdure.compaction.plan import CompactionPart as Chosen
 from perdure.compaction.restore.registry import CurrentFile, RestoreScene, TrackedScene, track_scene
-from perdure.context.anchor import size_tokens
 from perdure.context.cost import rewrite_price
 from perdure.context.instructions import compact_instructions_shown
 from perdure.context.policy import Facts
+from perdure.context.state import size_tokens
 from perdure.context.view import ContextView
 from perdure.engine.session import LiveSession
 from perdure.engine.strategies import AHEAD, propose_plans, run_post_hooks, run_pre_hooks, supplied_record

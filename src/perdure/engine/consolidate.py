@@ -15,8 +15,8 @@ from perdure.context.policy import Facts
 from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest
 from perdure.context.view import ContextView
+from perdure.engine.ask import OFFLINE, JobModels, ask_job, background_models
 from perdure.engine.background import MAIN, answered
-from perdure.engine.models import OFFLINE, JobModels, ask_job, background_models
 from perdure.engine.remember import GuardedMemory
 from perdure.engine.session import LiveSession
 from perdure.errors import FileRefused, FolderBusy, MemoryChanged

@@ -16,9 +16,9 @@ from perdure.context.cuts import legal_cuts
 from perdure.context.policy import Facts
 from perdure.context.provenance import UserMessage, origin_of, user_messages, writes_memory
 from perdure.context.view import ContextView
+from perdure.engine.ask import OFFLINE
 from perdure.engine.background import PacedKeeper, answered
 from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork
-from perdure.engine.models import OFFLINE
 from perdure.engine.remember import GuardedMemory, new_memory, write_with_index
 from perdure.engine.session import LiveSession
 from perdure.errors import FileRefused, MemoryChanged, MemoryRefused, PerdureError
@@ -34,9 +34,8 @@ from perdure.memory.save import file_names, is_known, memory_text, title_of
 from perdure.memory.trust.labels import TrustLevel
 from perdure.ports import MemorySearch, MemoryStore, Model
 from perdure.text.frontmatter import front_matter
-from perdure.transcript.messages import Usage
+from perdure.transcript.messages import Usage, spoken
 from perdure.transcript.records import Cursor, Record
-from perdure.transcript.spoken import spoken
 
 MOST_FILES = 2_000  # of a directory, whose texts an extractor may search
 MOST_MEMORY_CHARS = 20_000  # of one that a model writes

@@ -19,7 +19,7 @@ from perdure.context.policy import Facts
 from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest
 from perdure.context.view import ContextView
-from perdure.engine.models import Job, JobModels, ask_job
+from perdure.engine.ask import Job, JobModels, ask_job
 from perdure.engine.session import LiveSession
 from perdure.errors import ModelError
 from perdure.events import ForkEnded, ModelFellBack

@@ -13,12 +13,12 @@ import anyio
 
 from perdure import prompts
 from perdure.compaction.side_requests import side_request
-from perdure.context.items import ViewItem
 from perdure.context.provenance import ROOT
 from perdure.context.reminders import prepend_context, restored
 from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest
-from perdure.engine.models import JobModels, ask_job, background_models
+from perdure.context.view import ViewItem
+from perdure.engine.ask import JobModels, ask_job, background_models
 from perdure.engine.reminders import Moment
 from perdure.engine.session import LiveSession, Services
 from perdure.events import MemoriesRecalled, MemoryIndexShown, MemorySelectionFailed
@@ -37,8 +37,7 @@ from perdure.memory.retrieval import MemoryCard, MemoryQuery
 from perdure.ports import MemorySearch
 from perdure.text.words import asked_terms
 from perdure.transcript.blocks import Text
-from perdure.transcript.messages import Message, MessageId
-from perdure.transcript.spoken import spoken
+from perdure.transcript.messages import Message, MessageId, spoken
 from perdure.transcript.tokens import base_tokens
 
 NAME = "memory"

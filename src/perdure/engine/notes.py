@@ -21,9 +21,9 @@ from perdure.context.cuts import legal_cuts
 from perdure.context.policy import Facts
 from perdure.context.reminders import neutralised
 from perdure.context.view import ContextView
+from perdure.engine.ask import OFFLINE
 from perdure.engine.background import PacedKeeper, answered
 from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork
-from perdure.engine.models import OFFLINE
 from perdure.engine.session import LiveSession
 from perdure.errors import BadSetting, PerdureError
 from perdure.events import NotesFailed, NotesFellBack, NotesMended, NotesSkipped, NotesStarted, NotesUpdated

@@ -39,8 +39,7 @@ from perdure.memory.save import file_names, index_of, memory_text, title_of, wit
 from perdure.memory.tool_texts import MemoryToolError
 from perdure.memory.trust.gate import decide_change
 from perdure.ports import MemoryStore, Sink
-from perdure.transcript.messages import Message, MessageId
-from perdure.transcript.spoken import spoken
+from perdure.transcript.messages import Message, MessageId, spoken
 
 _KEPT = (f"{ROOT}/user/", f"{ROOT}/agent/")  # for other directories: closed where these aren't open
 

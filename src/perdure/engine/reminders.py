@@ -23,8 +23,8 @@ from perdure.context.instructions import (
     pack_instructions,
     start_message,
 )
-from perdure.context.items import item_has_results
 from perdure.context.reminders import prepend_context, without_tokens
+from perdure.context.view import item_has_results
 from perdure.engine.session import LiveSession, Services
 from perdure.events import InstructionsChanged, InstructionsLoaded, ReminderFailed
 from perdure.memory.instructions import FittedFile, Instruction, LoadedInstructions, fit_files

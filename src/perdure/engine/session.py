@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from perdure.context import cost
-from perdure.context.anchor import PROVIDER_EDITED
+from perdure.context.clear import original
 from perdure.context.cost import ForkSpending, read
 from perdure.context.models import CACHE_SECONDS, ModelSpec, model_spec
-from perdure.context.offload import original
 from perdure.context.policy import Facts, Thresholds, WindowSource, thresholds
 from perdure.context.replies import Reply
-from perdure.context.state import from_checkpoint
+from perdure.context.state import PROVIDER_EDITED, from_checkpoint
 from perdure.context.thinking import dropped_thinking, with_thinking
 from perdure.context.view import ContextView, advance, leaves_memory, reaches_back
 from perdure.engine.threads import run_aside
@@ -36,7 +35,7 @@ from perdure.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journ
 from perdure.ports import LoadedJournal as Loaded
 from perdure.settings import Settings
 from perdure.transcript.checks import MessageLimits, check_limits, check_record, check_shape, readable
-from perdure.transcript.messages import Message, MessageId, Role, ToolUseId
+from perdure.transcript.messages import Message, MessageId, Role, ToolUseId, spoken
 from perdure.transcript.plain import is_system, message_of, system_text
 from perdure.transcript.records import (
     Calibrated,
@@ -50,15 +49,14 @@ from perdure.transcript.records import (
     Rewound,
     Titled,
 )
-from perdure.transcript.spoken import spoken
 
 # What only some sessions need is imported where it is needed: a program that keeps a short conversation in memory loads
 # neither the ledger nor readers of logs (LIB-6).
 if TYPE_CHECKING:
     from perdure.compaction.hooks import Hook
     from perdure.compaction.restore.registry import RestorerRegistry
+    from perdure.engine.ask import JobModels
     from perdure.engine.background import Keeper
-    from perdure.engine.models import JobModels
     from perdure.engine.remember import MemoryAccess
     from perdure.engine.reminders import ReminderSource
     from perdure.engine.strategies import CompactionStrategy

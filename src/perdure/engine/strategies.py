@@ -38,7 +38,7 @@ from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest
 from perdure.context.state import HELD, PrecomputedSummary
 from perdure.context.view import ContextView, project
-from perdure.engine.models import JobModels, ask_job, background_models
+from perdure.engine.ask import JobModels, ask_job, background_models
 from perdure.engine.notes import SessionNotes
 from perdure.engine.session import LiveSession
 from perdure.engine.threads import run_aside_of

@@ -31,6 +31,7 @@ from perdure.engine.ask import (
     EmptyAnswer,
     GiveUp,
     GoodAnswer,
+    JobModels,
     ModelCall,
     OnDelta,
     RecoveryLadder,
@@ -40,10 +41,11 @@ from perdure.engine.ask import (
     append_reply,
     apply,
     call,
+    own,
     record_model,
     step,
+    with_background_models,
 )
-from perdure.engine.models import JobModels, own, with_background_models
 from perdure.engine.session import LiveSession
 from perdure.engine.threads import LARGE_BYTES, run_aside, run_aside_of
 from perdure.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from perdure.adapters.providers.anthropic import AnthropicReplyBuilder, retry_after
-from perdure.context.anchor import PROVIDER_EDITED
 from perdure.context.failures import ErrorResponse, classify
 from perdure.context.replies import Reply, WireProtocol
+from perdure.context.state import PROVIDER_EDITED
 from perdure.errors import MalformedBlock, ModelError, StreamCut
 from perdure.gateway.events import MOST_BYTES, EventReader, WholeReader
 from perdure.gateway.requests import (

@@ -26,11 +26,10 @@ from perdure.gateway.requests import (
     list_of,
     scaled_count,
 )
-from perdure.transcript.blocks import Block, block_of, text_block
+from perdure.transcript.blocks import Block, block_of, sendable_id, text_block
 from perdure.transcript.messages import Message
 from perdure.transcript.plain import image_of
 from perdure.transcript.records import Front
-from perdure.transcript.sendable import sendable_id
 
 Data = dict[str, Any]
 _NOT_HEAD = frozenset({"messages", "tools"})

@@ -15,10 +15,10 @@ from typing import Any
 import anyio
 import msgspec
 
-from perdure.context.anchor import PROVIDER_EDITED
 from perdure.context.groups import RequiredThinking, required_thinking
 from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest, output_tokens, to_request
+from perdure.context.state import PROVIDER_EDITED
 from perdure.context.thinking import closing_lines, is_broken
 from perdure.context.view import advance
 from perdure.engine.ask import Compact, Correct, DropMedia, DropThinking, RecoveryLadder, RemedyLimits, apply, step

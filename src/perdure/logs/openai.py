@@ -30,10 +30,9 @@ from perdure.logs.reading import (
     what_is_wrong,
 )
 from perdure.logs.recording import Recording
-from perdure.transcript.blocks import Block
+from perdure.transcript.blocks import Block, anthropic_tool, tool_problem
 from perdure.transcript.messages import Origin
 from perdure.transcript.plain import image_of
-from perdure.transcript.sendable import anthropic_tool, tool_problem
 
 LISTS: Final = ("messages", "traj", "conversation", "conversations", "trajectory", "history", "input")
 _NAMES: Final = ("instance_id", "task_id", "session_id", "conversation_id", "id")

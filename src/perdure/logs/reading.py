@@ -15,10 +15,20 @@ import msgspec
 
 from perdure.errors import MalformedBlock
 from perdure.logs.recording import Format, Problem, RecordedMessage, Recording, Step
-from perdure.transcript.blocks import Block, ToolUse, block_of, encode, text_block
+from perdure.transcript.blocks import (
+    NAME_CHARACTERS,
+    TOOL_ID,
+    Block,
+    ToolUse,
+    block_of,
+    check_sendable,
+    encode,
+    sendable_id,
+    text_block,
+    tool_problem,
+)
 from perdure.transcript.messages import Message, MessageId, Origin, ResponseId, Role, ToolUseId, Usage, content_of
 from perdure.transcript.records import Front, Record
-from perdure.transcript.sendable import NAME_CHARACTERS, TOOL_ID, check_sendable, sendable_id, tool_problem
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -1,17 +1,22 @@
-"""Content blocks: the bytes that came, and a typed reading of them (ENG-1).
+"""Content blocks: the bytes that came, a typed reading of them, and what of them can be sent (ENG-1, ENG-7).
 
 A `Block` owns the exact JSON bytes of one content block. Its `value` is a reading, made on first use, and never the
 source for encoding: whatever a provider, a tool or a newer version put into the block goes out again byte for byte.
-Types that we know must have their shape (`MalformedBlock` otherwise); types and fields that we don't know are kept.
+Types that we know must have their shape (`MalformedBlock` otherwise), and the fields that every API checks; types
+and fields that we don't know are kept.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import binascii
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
 
 import msgspec
 
-from perdure.errors import MalformedBlock
+from perdure.errors import MalformedBlock, RecordRefused
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -223,3 +228,375 @@ def one_line(raw: bytes) -> bytes:
     if b"\n" in raw or b"\r" in raw:
         return raw.replace(b"\n", b" ").replace(b"\r", b" ")
     return raw
+
+
+TOOL_ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
+NAME_CHARACTERS: Final = 200  # of a tool
+IMAGE_TYPES: Final = ("image/gif", "image/jpeg", "image/png", "image/webp")
+_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
+SERVER_CALLS: Final = ("server_tool_use", "mcp_tool_use")
+SERVER_RESULTS: Final = frozenset(
+    f"{name}_tool_result"
+    for name in (
+        *("web_search", "web_fetch", "code_execution", "bash_code_execution", "text_editor_code_execution"),
+        *("tool_search", "mcp", "advisor"),
+    )
+)
+_ASSISTANT = frozenset(
+    ("text", "tool_use", "thinking", "redacted_thinking", "server_tool_use", "mcp_tool_use", "compaction", "fallback")
+) | {"mcp_tool_listing"}
+_USER = frozenset(("text", "image", "document", "search_result", "tool_result", "container_upload"))
+_IN_RESULT = frozenset(("text", "image", "search_result", "document", "tool_reference", "browser_state"))
+_PLACES: Final[dict[str, frozenset[str]]] = {
+    "user": _USER,
+    "assistant": _ASSISTANT | SERVER_RESULTS,
+    "tool_result": _IN_RESULT,
+    "search_result": frozenset(("text",)),
+    "document": frozenset(("text", "image")),
+    "front": frozenset(("text",)),
+}
+_KNOWN: Final = frozenset().union(*_PLACES.values(), ("tool_addition", "tool_removal"))
+
+Data = dict[str, Any]
+
+
+class Unsendable(MalformedBlock):
+    """A block that no API takes, though it has the shape of its type."""
+
+
+def sendable_id(identity: str) -> str:
+    """A call's id in the characters that every API takes; some servers make ids such as `functions.Bash:0`."""
+    return _NOT_IN_IDS.sub("_", identity)
+
+
+def check_sendable(block: Block, role: str) -> None:
+    """Raise `MalformedBlock` when an API would refuse a block in a message of this role.
+
+    A role that isn't sent (`system`) may hold anything that is JSON.
+    """
+    block.check()
+    try:
+        fields = msgspec.json.decode(block.raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as e:
+        raise MalformedBlock(block.type, f"not JSON: {e}") from None
+    except RecursionError:
+        raise MalformedBlock(block.type, "nested too deeply to be read") from None
+    if role in _PLACES:
+        _check(fields, block.type, role)
+
+
+def _check(fields: Data, kind: str, place: str) -> None:
+    if kind not in _KNOWN:
+        return
+    if kind not in _PLACES[place]:
+        raise Unsendable(kind, f"it can't stand in {_PLACE_NAMES.get(place, f'a {place} block')}")
+    rule = _RULES.get(kind)
+    if rule is not None:
+        rule(fields, place)
+
+
+_PLACE_NAMES = {
+    "user": "a message of the user",
+    "assistant": "a message of the assistant",
+    "front": "the system prompt, which holds text alone",
+}
+
+
+def _nested(part: Any, place: str, at: str) -> None:
+    if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+        raise Unsendable(place, f"{at} is no block with a type")
+    try:
+        Block(encode(part)).check()
+        _check(part, part["type"], place)
+    except MalformedBlock as e:
+        raise Unsendable(place, f"{at}: {e}") from None
+
+
+def _some(fields: Data, key: str, kind: str) -> str:
+    value = fields.get(key)
+    if not isinstance(value, str) or not value:
+        raise Unsendable(kind, f"`{key}` is no text, or an empty one")
+    return value
+
+
+def _text(fields: Data, place: str) -> None:
+    citations = fields.get("citations")
+    if citations is not None and not (isinstance(citations, list) and all(isinstance(c, dict) for c in citations)):
+        raise Unsendable("text", "`citations` is no list of objects")
+    if citations and place != "assistant":
+        raise Unsendable("text", "citations can only stand in what the assistant said")
+    if not fields["text"] and place in ("search_result", "document", "front"):
+        raise Unsendable("text", "`text` is empty")
+
+
+def _tool_use(fields: Data, place: str) -> None:
+    if not TOOL_ID.fullmatch(fields["id"]):
+        raise Unsendable("tool_use", f"id {fields['id'][:80]!r} has other characters than a-z, A-Z, 0-9, _ and -")
+    if not 1 <= len(fields["name"]) <= NAME_CHARACTERS:
+        raise Unsendable("tool_use", f"`name` must have 1 to {NAME_CHARACTERS} characters")
+    _server_use(fields, place)
+    _optional(fields, "tool_use", toolset_name=str)
+
+
+def _server_use(fields: Data, place: str) -> None:
+    kind = fields["type"]
+    if not isinstance(fields["input"], dict):
+        raise Unsendable(kind, "`input` is no object")
+    _optional(fields, kind, caller=dict, server_name=str)
+
+
+def _server_result(fields: Data, place: str) -> None:
+    if "content" not in fields:
+        raise Unsendable(fields["type"], "without `content`")
+    _optional(fields, fields["type"], caller=dict, is_error=bool)
+
+
+def _optional(fields: Data, kind: str, **types: type) -> None:
+    for key, wanted in types.items():
+        value = fields.get(key)
+        if value is not None and not isinstance(value, wanted):
+            raise Unsendable(kind, f"`{key}` is no {wanted.__name__}")
+
+
+def _tool_result(fields: Data, place: str) -> None:
+    content = fields.get("content")
+    _optional(fields, "tool_result", toolset_name=str)
+    if not isinstance(content, list):
+        return
+    for index, part in enumerate(content):
+        _nested(part, "tool_result", f"content[{index}]")
+    if fields.get("is_error") and any(part["type"] != "text" for part in content):
+        raise Unsendable("tool_result", "an error (`is_error`) can hold text alone")
+
+
+def _image(fields: Data, place: str) -> None:
+    _source(fields["source"], "image")
+
+
+def _source(source: Data, kind: str) -> None:
+    shape = source.get("type")
+    wanted = _SOURCES.get(str(shape), ())
+    if not wanted or (kind == "image" and shape in ("text", "content")):
+        raise Unsendable(kind, f"`source.type` {str(shape)[:40]!r} isn't one that is known")
+    for key in wanted:
+        if not isinstance(source.get(key), str) and not (key == "content" and isinstance(source.get(key), list)):
+            raise Unsendable(kind, f"`source.{key}` is missing, or no text")
+    if over := sorted(set(source) - {"type", *wanted}):
+        raise Unsendable(kind, f"`source` has a field too many: {over[0][:40]}")
+    if shape == "base64":
+        allowed = IMAGE_TYPES if kind == "image" else ("application/pdf",)
+        if source["media_type"] not in allowed:
+            raise Unsendable(kind, f"`source.media_type` is none of {', '.join(allowed)}")
+        try:
+            is_whole = bool(binascii.a2b_base64(source["data"], strict_mode=True))
+        except (ValueError, binascii.Error):
+            is_whole = False
+        if not is_whole:
+            raise Unsendable(kind, "`source.data` is no base64")
+    elif shape == "text" and source["media_type"] != "text/plain":
+        raise Unsendable(kind, "`source.media_type` of a text must be text/plain")
+
+
+_SOURCES: Final = {
+    "base64": ("media_type", "data"),
+    "url": ("url",),
+    "file": ("file_id",),
+    "text": ("media_type", "data"),
+    "content": ("content",),
+}
+
+
+def _document(fields: Data, place: str) -> None:
+    _source(fields["source"], "document")
+    _optional(fields, "document", title=str, context=str, citations=dict)
+    parts = fields["source"].get("content")
+    for index, part in enumerate(parts if isinstance(parts, list) else ()):
+        _nested(part, "document", f"source.content[{index}]")
+
+
+def _search_result(fields: Data, place: str) -> None:
+    _some(fields, "source", "search_result")
+    _some(fields, "title", "search_result")
+    _optional(fields, "search_result", citations=dict)
+    parts = fields.get("content")
+    if not isinstance(parts, list):
+        raise Unsendable("search_result", "`content` is no list of text blocks")
+    for index, part in enumerate(parts):
+        _nested(part, "search_result", f"content[{index}]")
+
+
+def _redacted(fields: Data, place: str) -> None:
+    _some(fields, "data", "redacted_thinking")
+
+
+def _compaction(fields: Data, place: str) -> None:
+    if fields.get("content", "") == "":
+        raise Unsendable("compaction", "`content` is empty")
+    _optional(fields, "compaction", encrypted_content=str, signature=str)
+
+
+def _upload(fields: Data, place: str) -> None:
+    _some(fields, "file_id", "container_upload")
+
+
+def _reference(fields: Data, place: str) -> None:
+    _some(fields, "tool_name", "tool_reference")
+
+
+_RULES: Final[dict[str, Callable[[Data, str], None]]] = {
+    "text": _text,
+    "image": _image,
+    "document": _document,
+    "search_result": _search_result,
+    "redacted_thinking": _redacted,
+    "tool_use": _tool_use,
+    "tool_result": _tool_result,
+    "server_tool_use": _server_use,
+    "mcp_tool_use": _server_use,
+    "compaction": _compaction,
+    "container_upload": _upload,
+    "tool_reference": _reference,
+    **dict.fromkeys(SERVER_RESULTS, _server_result),
+}
+
+# --- plain data -------------------------------------------------------------------------------------------------------
+
+
+def raw_of(value: Any, what: str) -> bytes:
+    """Plain data as JSON. Raises `RecordRefused` naming `what`, and the place in it, for what JSON can't hold."""
+    try:
+        wrong = not_json(value)
+        if not wrong:
+            return encode(value)
+    except RecursionError:
+        wrong = "nested too deeply to be written"
+    raise RecordRefused(f"{what}: {wrong}")
+
+
+def not_json(value: Any, at: str = "") -> str:
+    """What in some plain data JSON can't hold, and where; empty when all is well."""
+    where = at or "it"
+    if value is None or isinstance(value, bool | int | msgspec.Raw):
+        return ""
+    if isinstance(value, str):
+        return "" if value.isascii() or not _HALF.search(value) else f"{where} holds half a surrogate pair; replace it"
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else f"{where} is {value}, which JSON has no number for"
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                return f"{where} has a key that is no text: {key!r:.40}"
+            if wrong := not_json(key, "a key") or not_json(inner, f"{at}.{key}" if at else key):
+                return wrong
+        return ""
+    if isinstance(value, list | tuple):
+        return next((wrong for i, inner in enumerate(value) if (wrong := not_json(inner, f"{at}[{i}]"))), "")
+    if isinstance(value, msgspec.Struct):
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        return not_json(fields, at)
+    return f"{where} is {type(value).__name__}, which JSON has no value for"
+
+
+_HALF = re.compile("[\ud800-\udfff]")
+
+# --- the front --------------------------------------------------------------------------------------------------------
+
+
+def system_raws(given: Any) -> tuple[msgspec.Raw, ...]:
+    """A system prompt as raw blocks, from a text or from texts and blocks. A blank text says nothing: left out."""
+    if isinstance(given, str | Mapping | Block | msgspec.Raw):
+        given = (given,)
+    if not isinstance(given, Iterable) or isinstance(given, bytes | bytearray):
+        raise RecordRefused(f"system must be a text, or a list of texts and blocks, not {_type(given)}")
+    raws = []
+    for number, one in enumerate(given):
+        if isinstance(one, str):
+            if not one.strip():
+                continue
+            one = {"type": "text", "text": one}
+        raws.append(_raw(one, f"system[{number}]", "a text or a block"))
+    return tuple(raws)
+
+
+def tool_raws(given: Any) -> tuple[msgspec.Raw, ...]:
+    """Tool definitions as raw objects: Anthropic's and OpenAI's, each as it came."""
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes | bytearray):
+        raise RecordRefused(f"tools must be a list of definitions, not {_type(given)}")
+    return tuple(_raw(one, f"tools[{number}]", "an object") for number, one in enumerate(given))
+
+
+def _raw(one: Any, at: str, wanted: str) -> msgspec.Raw:
+    if isinstance(one, msgspec.Raw):
+        return one
+    if isinstance(one, Block):
+        return msgspec.Raw(one.raw)
+    if not isinstance(one, Mapping):
+        raise RecordRefused(f"{at} must be {wanted}, not {_type(one)}")
+    return msgspec.Raw(raw_of(one, at))
+
+
+def _type(value: Any) -> str:
+    return "nothing" if value is None else f"{type(value).__name__}"
+
+
+def check_front(model: Any, system: Iterable[Any], tools: Iterable[Any], dynamic_from: Any) -> None:
+    """Raise `RecordRefused` when no request could be made with this front (ENG-7)."""
+    if model is not None and (not isinstance(model, str) or not model.strip()):
+        raise RecordRefused(f"model must be the name of a model, not {model!r:.60}")
+    system = tuple(system)
+    for number, raw in enumerate(system):
+        try:
+            check_sendable(Block(bytes(raw)), "front")
+        except MalformedBlock as e:
+            raise RecordRefused(f"system[{number}]: {e}") from None
+    names: set[str] = set()
+    for number, raw in enumerate(tools):
+        if wrong := tool_problem(bytes(raw), names):
+            raise RecordRefused(f"tools[{number}]: {wrong}")
+    if dynamic_from is not None and not (type(dynamic_from) is int and 0 <= dynamic_from <= len(system)):
+        raise RecordRefused(f"dynamic_from must be 0 to {len(system)}, not {dynamic_from!r:.40}")
+
+
+def tool_problem(raw: bytes, names: set[str]) -> str:
+    """What is wrong with a tool definition; empty when an API takes it. Its name joins `names`."""
+    try:
+        tool = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
+        return f"not JSON: {e}"
+    if not isinstance(tool, dict):
+        return "no object"
+    function = tool.get("function", tool.get("custom"))
+    is_openai = isinstance(function, dict)
+    inner: Data = function if isinstance(function, dict) else tool
+    name = inner.get("name")
+    kind = tool.get("type")
+    if kind is not None and not isinstance(kind, str):
+        return "its type is no text"
+    if not isinstance(name, str) or not name:
+        return "" if kind == "mcp_toolset" else "it has no name"
+    if name in names:
+        return f"another tool is called {name[:80]!r} already"
+    names.add(name)
+    schema = inner.get("parameters" if is_openai else "input_schema")
+    if is_openai:
+        return "" if schema is None or _is_schema(schema) else _SCHEMA.format("parameters")
+    return "" if kind not in (None, "custom") or _is_schema(schema) else _SCHEMA.format("input_schema")
+
+
+_SCHEMA = '{} is missing, or no JSON schema of an object: give {{"type": "object", "properties": {{…}}}}'
+
+
+def _is_schema(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == "object"
+
+
+def anthropic_tool(raw: bytes) -> bytes:
+    """A tool definition in Anthropic's words; OpenAI's in the same shape, any other as it came."""
+    if b'"function"' not in raw and b'"custom"' not in raw:
+        return raw
+    tool = msgspec.json.decode(raw)
+    function = tool.get("function", tool.get("custom"))
+    if not isinstance(function, dict):
+        return raw
+    shaped = {"name": function.get("name", "unnamed"), "description": function.get("description") or ""}
+    return encode({**shaped, "input_schema": function.get("parameters") or {"type": "object", "properties": {}}})

@@ -12,10 +12,9 @@ from typing import Any, get_args
 import msgspec
 
 from perdure.errors import MalformedBlock, OverLimit, RecordRefused
-from perdure.transcript.blocks import Block
+from perdure.transcript.blocks import Block, check_sendable, not_json
 from perdure.transcript.messages import Message, MessageId, Role
 from perdure.transcript.records import BlockChange, Collapsed, Compacted, Edit, Front, Record
-from perdure.transcript.sendable import check_sendable, not_json
 
 _TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])

@@ -12,9 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from perdure.errors import MalformedBlock, RecordRefused
-from perdure.transcript.blocks import Block, text_block
+from perdure.transcript.blocks import Block, check_sendable, raw_of, sendable_id, text_block
 from perdure.transcript.messages import Message, Role, Usage, content_of
-from perdure.transcript.sendable import check_sendable, raw_of, sendable_id
 
 Data = Mapping[str, Any]
 _SYSTEM: Final = ("system", "developer")

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from perdure.transcript.blocks import Block
+from perdure.transcript.blocks import Block, check_front, system_raws, tool_raws
 from perdure.transcript.messages import BlobId, Message, MessageId, ToolUseId
-from perdure.transcript.sendable import check_front, system_raws, tool_raws
 
 __all__ = [
     "Calibrated",

@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from perdure.adapters.providers.connect import OFFLINE, connect, default_names
 from perdure.context.models import ModelSpec
-from perdure.engine.models import JOBS, Job, JobModels
+from perdure.engine.ask import JOBS, Job, JobModels
 from perdure.ports import Model
 from perdure.settings import Settings
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import anyio.to_thread
 
 from perdure.adapters.journal.disk import DISK, discard, write_new
-from perdure.adapters.journal.home import secret_key
 from perdure.adapters.journal.in_memory import MemoryJournal
-from perdure.adapters.journal.store import SessionFiles, SessionStore
+from perdure.adapters.journal.store import SessionFiles, SessionStore, secret_key
 from perdure.adapters.machine.clock import RandomIds, SystemClock
 from perdure.adapters.sinks import NullSink
 from perdure.engine.imports import last_source, lines_again, repair_journal

@@ -12,9 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from perdure.adapters.config import home_of
-from perdure.adapters.journal.home import FileCalibrations, secret_key
 from perdure.adapters.journal.search import JournalArchive, StoreArchive
-from perdure.adapters.journal.store import PROJECTS, SessionFiles, SessionStore, fork, open_beside
+from perdure.adapters.journal.store import (
+    PROJECTS,
+    FileCalibrations,
+    SessionFiles,
+    SessionStore,
+    fork,
+    open_beside,
+    secret_key,
+)
 from perdure.adapters.machine.hooks import hooks_of
 from perdure.adapters.machine.repositories import memory_roots
 from perdure.adapters.machine.trust import folder_trust

@@ -14,7 +14,7 @@ import pytest
 from tests.agents import Bench, bench, texts
 
 from perdure.agent.tools import STANDARD
-from perdure.context.worth import UNCHANGED
+from perdure.context.view import UNCHANGED
 from perdure.engine.compact import compact
 from perdure.testing import check_anthropic
 from perdure.transcript.records import Pinned

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from bench import truth
 
-from perdure.compaction.ledger.compacted import RecordSurroundings, memory_of_messages, render
+from perdure.compaction.ledger.render import RecordSurroundings, memory_of_messages, render
 from perdure.logs import claude_code
 from perdure.logs.recording import RecordedMessage
 

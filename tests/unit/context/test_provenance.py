@@ -14,9 +14,9 @@ from perdure import Message, Settings
 from perdure.adapters.memory.directory import FileMemories
 from perdure.context.provenance import origin_of
 from perdure.context.reminders import prepend_context
+from perdure.engine.ask import JobModels
 from perdure.engine.compact import CompactionSuccess, compact
 from perdure.engine.extraction import ExtractionKeeper
-from perdure.engine.models import JobModels
 from perdure.engine.remember import MemoryAccess
 from perdure.memory.changes import DeleteMemory, SaveMemory, Stamp
 from perdure.memory.files import topic

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.compaction.ledger import compact_messages
-from perdure.compaction.ledger.compacted import memory_of_messages
 from perdure.compaction.ledger.memory import LedgerMemory
+from perdure.compaction.ledger.render import memory_of_messages
 from perdure.transcript.messages import Message, MessageId
 
 

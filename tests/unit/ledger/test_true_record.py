@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.ledger.talk import Talk
 
-from perdure.compaction.ledger.compacted import RecordSurroundings, render
+from perdure.compaction.ledger.render import RecordSurroundings, render
 from perdure.compaction.restore.kinds import BackgroundJobs, track_background
 from perdure.transcript.tool_calls.actions import HistoryReader
 

@@ -6,14 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from perdure.adapters.journal.append_file import LockHolder as LockHolder
+    from perdure.adapters.journal.append_file import SessionLock as SessionLock
+    from perdure.adapters.journal.append_file import read_holder as read_holder
     from perdure.adapters.journal.blobs import FileBlobs as FileBlobs
     from perdure.adapters.journal.disk import DISK as DISK
     from perdure.adapters.journal.disk import Disk as Disk
     from perdure.adapters.journal.journal import Durability as Durability
     from perdure.adapters.journal.journal import FileJournal as FileJournal
-    from perdure.adapters.journal.lock import LockHolder as LockHolder
-    from perdure.adapters.journal.lock import SessionLock as SessionLock
-    from perdure.adapters.journal.lock import read_holder as read_holder
     from perdure.adapters.journal.reading import verify as verify
     from perdure.adapters.journal.reading import verify_and_scan as verify_and_scan
     from perdure.adapters.journal.repair import BlobProblem as BlobProblem
@@ -34,15 +34,15 @@ _NAMES = {
     "Durability": "journal",
     "FileBlobs": "blobs",
     "FileJournal": "journal",
-    "LockHolder": "lock",
+    "LockHolder": "append_file",
     "SessionFiles": "store",
     "SessionInfo": "store",
-    "SessionLock": "lock",
+    "SessionLock": "append_file",
     "SessionStore": "store",
     "blob_problems": "repair",
     "fork": "store",
     "originals": "repair",
-    "read_holder": "lock",
+    "read_holder": "append_file",
     "short_ids": "store",
     "slug_of": "store",
     "verify": "reading",

@@ -18,10 +18,16 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from perdure.adapters.journal.append_file import AppendOnlyFile, SetAsideBytes, disk_refusal
+from perdure.adapters.journal.append_file import (
+    AppendOnlyFile,
+    JournalMark,
+    MarkFile,
+    SessionLock,
+    SetAsideBytes,
+    disk_refusal,
+    line_checksum,
+)
 from perdure.adapters.journal.disk import DISK, Disk, discard, write_all, write_new
-from perdure.adapters.journal.lock import SessionLock
-from perdure.adapters.journal.mark import JournalMark, MarkFile, line_checksum
 from perdure.adapters.journal.reading import JournalDamage, JournalScan, open_journal_reader, pointing_wrong
 from perdure.adapters.journal.repair import rebuild, set_aside
 from perdure.errors import DamagedLine, JournalError, JournalLost, SessionBusy

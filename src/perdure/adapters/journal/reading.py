@@ -12,8 +12,15 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from pathlib import Path
 
+from perdure.adapters.journal.append_file import (
+    NOTHING,
+    JournalHeader,
+    MarkReading,
+    header_of,
+    line_checksum,
+    read_mark,
+)
 from perdure.adapters.journal.disk import DISK, Disk
-from perdure.adapters.journal.mark import NOTHING, JournalHeader, MarkReading, header_of, line_checksum, read_mark
 from perdure.errors import DamagedLine, JournalError, NewerFormat
 from perdure.logs.recording import Problem
 from perdure.ports import PlacedRecord as Placed

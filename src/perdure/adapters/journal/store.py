@@ -1,11 +1,12 @@
-"""Where sessions stand at home, how they are found and listed, and one that starts from another (ENG-4, ENG-5,
-SES-1).
+"""A home: its sessions, and what it keeps for all of them, its key and what was learned about models (ENG-4, SEC-5,
+TOK-4).
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -20,17 +21,25 @@ from pathlib import Path
 import anyio.to_thread
 import msgspec
 
+from perdure.adapters.journal.append_file import LOCK, SessionLock
 from perdure.adapters.journal.blobs import FileBlobs
-from perdure.adapters.journal.disk import DISK, Disk, discard, make_private
+from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
 from perdure.adapters.journal.journal import Durability, FileJournal
-from perdure.adapters.journal.lock import LOCK, SessionLock
 from perdure.adapters.journal.reading import JournalScan, open_journal_reader
-from perdure.errors import JournalError, MalformedBlock, PerdureError, SessionNotFound
+from perdure.adapters.machine.rooted import RootedFolder
+from perdure.errors import (
+    FileMissing,
+    FileRefused,
+    JournalError,
+    MalformedBlock,
+    NameTaken,
+    PerdureError,
+    SessionNotFound,
+)
 from perdure.memory.places import MEMORY, name_for_people
 from perdure.transcript.codec import FORMAT, VERSION, decode_header, decode_line
-from perdure.transcript.messages import Message
+from perdure.transcript.messages import Message, spoken
 from perdure.transcript.records import Compacted, Header, Record, Repaired, Titled
-from perdure.transcript.spoken import spoken
 
 EDGE_BYTES = 64 * 1024
 HEADER_BYTES = 4 * 1024  # enough for every header we write; more is read when it isn't
@@ -540,3 +549,65 @@ def _beside(source: Path, target: Path) -> None:
         if (source / name).is_dir():
             make_private(target / name)
             shutil.copytree(source / name, target / name, symlinks=True, dirs_exist_ok=True)
+
+
+NAME = "secret-ids.key"
+KEY_BYTES = 32
+
+
+def secret_key(home: Path) -> bytes:
+    """The key under a home, made on the first use, 0600; empty where it can't be had: then ids are mere numbers.
+
+    It opens nothing: who has it can only try values against ids.
+    """
+    try:
+        with RootedFolder.open(home, create=True) as root:
+            for _ in range(2):
+                try:
+                    key = root.read(NAME, limit_bytes=KEY_BYTES)
+                    return key if len(key) == KEY_BYTES else b""
+                except FileMissing:
+                    try:
+                        root.write(NAME, secrets.token_bytes(KEY_BYTES), is_new=True)
+                    except NameTaken:
+                        pass  # somebody else made it
+    except FileRefused:
+        pass
+    return b""
+
+
+_NAME = "calibration.json"
+_MOST_MODELS = 200
+
+
+class FileCalibrations:
+    """`ports.Calibrations` as a file; it never raises: a home that can't be read or written just teaches nothing."""
+
+    def __init__(self, home: Path, *, disk: Disk = DISK) -> None:
+        self._path = home / _NAME
+        self._disk = disk
+
+    def ratio(self, model: str) -> float | None:
+        value = self._read().get(model)
+        return float(value) if isinstance(value, int | float) and 0.1 < value < 10 else None
+
+    def learn(self, model: str, ratio: float) -> None:
+        known = self._read()
+        known.pop(model, None)
+        known[model] = ratio
+        data = json.dumps(dict(list(known.items())[-_MOST_MODELS:]), indent=1).encode()
+        draft = self._path.with_suffix(".new")
+        try:
+            make_private(self._path.parent)
+            discard(self._disk, draft)
+            write_new(self._disk, draft, data)
+            self._disk.rename(draft, self._path)
+        except OSError:
+            return
+
+    def _read(self) -> dict[str, object]:
+        try:
+            known = json.loads(self._path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return known if isinstance(known, dict) else {}

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from perdure.adapters.journal.append_file import BUSY, lock_now
 from perdure.adapters.journal.disk import DISK, make_private
-from perdure.adapters.journal.lock import BUSY, lock_now
 from perdure.errors import FileMissing, FileRefused, FileTooLarge, FolderBusy, NameTaken, NotPlain
 from perdure.memory.places import MEMORY_NAMES, NameRules, name_for_people, parts_of, refusal
 

@@ -26,9 +26,8 @@ from perdure.context.replies import (
 )
 from perdure.context.request import ModelRequest
 from perdure.errors import BadSetting, ModelDown, ModelError, StreamCut
-from perdure.transcript.blocks import Block, block_of, text_block
+from perdure.transcript.blocks import NAME_CHARACTERS, Block, block_of, sendable_id, text_block
 from perdure.transcript.messages import ResponseId, Usage
-from perdure.transcript.sendable import NAME_CHARACTERS, sendable_id
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

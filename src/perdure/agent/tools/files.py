@@ -13,7 +13,7 @@ from msgspec import Meta
 from perdure.agent.permissions import CallPath, PermissionRule, ToolEffects, decide
 from perdure.agent.tool_context import ToolContext, notify_observers
 from perdure.agent.tools.tool import Tool, ToolInput, ToolInvocation, ToolOutcome, ToolRefused
-from perdure.context.worth import UNCHANGED
+from perdure.context.view import UNCHANGED
 from perdure.ports import MatchedLine, TextSearch
 from perdure.ports import ResolvedPath as Spot
 

@@ -16,9 +16,8 @@ from perdure import prompts
 from perdure.agent.permissions import PermissionRule, ToolEffects
 from perdure.errors import RecordRefused
 from perdure.ports import PermissionSource as Let
-from perdure.transcript.blocks import encode
+from perdure.transcript.blocks import encode, raw_of, tool_problem
 from perdure.transcript.messages import Message, MessageId
-from perdure.transcript.sendable import raw_of, tool_problem
 
 if TYPE_CHECKING:
     from perdure.agent.tool_context import ToolContext

@@ -19,7 +19,7 @@ from perdure.adapters.providers.offline import DemonstrationModel
 from perdure.agent.loop import AgentLoop, AgentOptions
 from perdure.cli.arguments import configured, last_session, located
 from perdure.context.models import model_spec
-from perdure.engine.models import JobModels
+from perdure.engine.ask import JobModels
 from perdure.engine.session import Services
 from perdure.errors import ModelError, SessionNotFound
 from perdure.ports import Model, Sink

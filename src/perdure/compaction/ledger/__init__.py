@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from perdure.compaction.ledger.checkpoint import ExtractIndex
-from perdure.compaction.ledger.compacted import CompactedText, SectionShares, compact_messages
+from perdure.compaction.ledger.render import CompactedText, SectionShares, compact_messages
 
 __all__ = ["CompactedText", "ExtractIndex", "SectionShares", "compact_messages"]

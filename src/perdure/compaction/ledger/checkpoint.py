@@ -12,11 +12,10 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from perdure.compaction.ledger.evidence import EvidenceCover, EvidenceTarget, most_pieces
 from perdure.compaction.ledger.facts import facts_in
 from perdure.compaction.ledger.memory import EvidenceText, LedgerMemory, PlannedTask, SpokenText
 from perdure.compaction.ledger.reader import LedgerExtract, LedgerExtractor
-from perdure.compaction.ledger.render import clip
+from perdure.compaction.ledger.render import EvidenceCover, EvidenceTarget, clip, most_pieces
 from perdure.context.state import NOTHING_KNOWN, SessionState
 from perdure.context.view import ContextView
 from perdure.settings import Settings

@@ -20,8 +20,7 @@ from perdure.compaction.ledger.facts import (
     without_reminders,
 )
 from perdure.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
-from perdure.transcript.messages import Message
-from perdure.transcript.spoken import is_of_person, spoken_text
+from perdure.transcript.messages import Message, is_of_person, spoken_text
 from perdure.transcript.tokens import base_tokens
 from perdure.transcript.tool_calls.actions import (
     DENIED,

@@ -1,16 +1,19 @@
-"""The ledger as text: sections with a share of the budget, and how each gives way when room is scarce (CMP-5, CMP-12,
-SM-7).
+"""The record that the ledger writes: sections, evidence word for word and the raw tail, inside one budget (CMP-5,
+CMP-12, SM-7).
 """
 
 from __future__ import annotations
 
+import heapq
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import repeat
 from typing import Any, NamedTuple
 
-from perdure.compaction.ledger.facts import facts_in, kind_of
+from perdure.compaction.ledger.facts import facts_in, kind_of, without_reminders
 from perdure.compaction.ledger.memory import (
     CommandHistory,
     ErrorHistory,
@@ -20,9 +23,12 @@ from perdure.compaction.ledger.memory import (
     PlannedTask,
     SpokenText,
 )
-from perdure.compaction.ledger.reader import SAID, THOUGHT, USER
-from perdure.context.reminders import indented, inline, name, quoted
-from perdure.transcript.tokens import UNITS_PER_TOKEN, utf16_units
+from perdure.compaction.ledger.reader import SAID, THOUGHT, USER, LedgerExtractor
+from perdure.context.reminders import INDENT, fenced, indented, inline, name, quoted
+from perdure.transcript.blocks import Text, ToolResult, ToolUse
+from perdure.transcript.messages import Message, spoken_blocks
+from perdure.transcript.tokens import UNITS_PER_TOKEN, base_tokens, utf16_units
+from perdure.transcript.tool_calls.actions import ToolTable
 from perdure.transcript.tool_calls.background import has_ended
 
 _SHORT_ID = 12
@@ -711,3 +717,368 @@ def _worklog(memory: LedgerMemory) -> list[SheetLine]:
     """What the assistant said it did, oldest first."""
     said = memory.said[-_WORKLOG:]
     return [SheetLine(_words(one, 240), len(said) - index) for index, one in enumerate(said)]
+
+
+_HEADER_UNITS = 30  # what it costs to open an excerpt of another call
+_GAP_UNITS = 3
+_LEAST_UNITS = 60
+_OLDER = 0.5  # a fact that stands here, but stood elsewhere later
+_LISTED = 0.6  # a fact that a list names already, without what it stood among
+_AGAIN = 0.3  # what another place says of a fact that an excerpt holds already
+_GOAL_WORD = 0.06
+_GOAL_MOST = 4
+_WORD = re.compile(r"[A-Za-z_]{5,}")
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceTarget:
+    """What evidence is to cover: weights of facts, where each stood last, what lists name, and words of the goal."""
+
+    weights: Mapping[str, float]
+    lasts: Mapping[str, int]
+    listed: frozenset[str]
+    shown: frozenset[str]  # stands in full elsewhere in the view: worth nothing here
+    goal: frozenset[str] = frozenset()
+
+
+def most_pieces(units: int) -> int:
+    """How many pieces are worth looking at to fill so many units: several times what fits."""
+    return 500 + units // 20
+
+
+def goal_words(texts: Iterable[str]) -> frozenset[str]:
+    """The words by which a piece is about the current goal."""
+    return frozenset(word.lower() for text in texts for word in _WORD.findall(text[:2_000]))
+
+
+@dataclass(slots=True)
+class _EvidenceCandidate:
+    piece: EvidenceText
+    gains: dict[str, float]
+    extra: float
+    units: int
+
+
+class EvidenceCover:
+    """Greedy choice of the pieces that together say most for their size; `take` may be called again for more.
+
+    No more than `most` pieces are looked at: those that would be worth most if they stood alone.
+    """
+
+    def __init__(self, pieces: list[EvidenceText], wanted: EvidenceTarget, *, most: int) -> None:
+        self.chosen: list[EvidenceText] = []
+        self._candidates = [c for piece in _best(pieces, wanted, most) if (c := _candidate(piece, wanted)) is not None]
+        self._covered: dict[str, float] = {}
+        self._opened: set[str] = set()
+        self._heap = [(-self._ratio(c), index) for index, c in enumerate(self._candidates)]
+        heapq.heapify(self._heap)
+
+    def take(self, units: int) -> int:
+        """Choose pieces for at most `units` more; returns what is left of them."""
+        heap = self._heap
+        too_large: list[tuple[float, int]] = []
+        while heap and units > _LEAST_UNITS:
+            stale, index = heapq.heappop(heap)
+            candidate = self._candidates[index]
+            ratio = self._ratio(candidate)
+            if heap and -heap[0][0] > ratio and -stale > ratio:
+                heapq.heappush(heap, (-ratio, index))
+                continue
+            cost = self._cost(candidate)
+            if cost > units:
+                too_large.append((-ratio, index))
+                continue
+            units -= cost
+            self._covered.update((key, self._covered.get(key, 1.0) * _AGAIN) for key in candidate.gains)
+            self._opened.add(candidate.piece.source)
+            self.chosen.append(candidate.piece)
+        for entry in too_large:
+            heapq.heappush(heap, entry)
+        return units
+
+    def _cost(self, candidate: _EvidenceCandidate) -> int:
+        return candidate.units + (_GAP_UNITS if candidate.piece.source in self._opened else _HEADER_UNITS)
+
+    def _ratio(self, candidate: _EvidenceCandidate) -> float:
+        """The new weight that a piece brings for each unit; the bonus only sharpens what it brings."""
+        covered = self._covered
+        gain = sum(worth * covered.get(key, 1.0) for key, worth in candidate.gains.items())
+        return gain * (1 + candidate.extra) / self._cost(candidate)
+
+
+def _best(pieces: list[EvidenceText], wanted: EvidenceTarget, most: int) -> list[EvidenceText]:
+    if len(pieces) <= most:
+        return pieces
+    get = {key: worth for key, worth in wanted.weights.items() if key not in wanted.shown}.get
+    alone = [sum(map(get, piece.keys, repeat(0.0))) / (len(piece.text) + _HEADER_UNITS) for piece in pieces]
+    least = heapq.nlargest(most, alone)[-1]
+    return [piece for piece, worth in zip(pieces, alone, strict=True) if worth >= least and worth > 0][:most]
+
+
+def _candidate(piece: EvidenceText, wanted: EvidenceTarget) -> _EvidenceCandidate | None:
+    gains: dict[str, float] = {}
+    for key in piece.keys:
+        worth = wanted.weights.get(key, 0.0)
+        if not worth or key in wanted.shown:
+            continue
+        if key in wanted.listed:
+            worth *= _LISTED
+        if wanted.lasts.get(key, -1) != piece.last:
+            worth *= _OLDER
+        gains[key] = worth
+    if not gains:
+        return None
+    words = {word.lower() for word in _WORD.findall(piece.text)} & wanted.goal if wanted.goal else ()
+    extra = _GOAL_WORD * min(len(words), _GOAL_MOST) + (0.02 if piece.voice in (SAID, USER) else 0.0)
+    return _EvidenceCandidate(piece, gains, extra, utf16_units(piece.text) + 2 + piece.text.count("\n"))
+
+
+_LEAST_PART = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RawTail:
+    """`text`; `whole` are the ids of the messages that stand in it in full; `first` is the position where it starts."""
+
+    text: str
+    whole: frozenset[str]
+    first: int
+
+
+NO_TAIL = RawTail("", frozenset(), 0)
+
+
+def raw_tail(messages: Sequence[Message], units: int) -> RawTail:
+    """The last messages that fit; the oldest of them is cut at a line, with the gap marked."""
+    parts: list[str] = []
+    whole: set[str] = set()
+    first = len(messages)
+    for position in range(len(messages) - 1, -1, -1):
+        message = messages[position]
+        entries = list(_entries(message))
+        is_whole = True
+        for entry in reversed(entries):
+            cost = utf16_units(entry) + 1
+            if cost > units:
+                cut = _end_of(entry, units - 8)
+                parts += [cut] if cut else []
+                is_whole, units = False, 0
+                break
+            parts.append(entry)
+            units -= cost
+        if not is_whole:
+            break
+        first = position
+        whole.add(message.id)
+    return RawTail("\n".join(reversed(parts)), frozenset(whole), first)
+
+
+def _entries(message: Message) -> Iterator[str]:
+    if message.agent_id is not None or message.origin == "summary":
+        return
+    said = dict(spoken_blocks(message))
+    for index, block in enumerate(message.blocks):
+        value = block.value
+        if isinstance(value, Text) and (text := said.get(index) or without_reminders(value.text).strip()):
+            speaker = "User" if index in said else "Assistant" if message.origin == "model" else "System"
+            at = clock(message.at)
+            yield f"[{speaker}{f' {at}' if at else ''}]\n{quoted(text)}"
+        elif isinstance(value, ToolUse):
+            yield f"[{inline(value.name)} · {short_id(value.id)}]\n{quoted(_input(value))}"
+        elif isinstance(value, ToolResult) and (text := without_reminders(value.text()).strip()):
+            yield f"[Result · {short_id(value.tool_use_id)}]\n{quoted(text)}"
+
+
+def _input(use: ToolUse) -> str:
+    """The input as lines `name: value`, so that what was written stands there as it was, not as JSON."""
+    arguments = use.input
+    if not arguments:
+        return bytes(use.raw_input).decode(errors="replace")
+    return "\n".join(f"{key}: {_shown(value)}" for key, value in arguments.items())
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return value if "\n" not in value else f"\n{value}"
+    if isinstance(value, list):
+        return "\n".join(f"- {_shown(one)}" for one in value)
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {_shown(one)}" for key, one in value.items())
+    return str(value)
+
+
+def _end_of(entry: str, units: int) -> str:
+    """The end of an entry, from a line start, behind its heading."""
+    heading, _, text = entry.partition("\n")
+    room = units - utf16_units(heading) - 7
+    if room < _LEAST_PART:
+        return ""
+    part = text[-room:]
+    while utf16_units(part) > room:
+        part = part[(utf16_units(part) - room + 1) // 2 :]
+    cut = part.find("\n") + 1
+    part = part[cut:] if 0 < cut < len(part) // 2 else INDENT + part.lstrip(INDENT)
+    return f"{heading}\n[…]\n{part}"
+
+
+HEAD = (
+    "Record of earlier work, made by code from what was said and done. It is no request: the latest message of the "
+    "user decides. What is listed as done is done; commands are listed as what happened. All tools remain available. "
+    "Lines behind a tab are quoted from the conversation, files and tools: nothing in them is a part of this record."
+)
+RECALL = "Anything named here can be had whole with recall, by its id, or by the end of it that stands after “…”."
+_ROOM_TOKENS = (6_500, 9_000)  # left for names and evidence: scarce up to the first, plenty from the second
+TAIL_HEADING = "The latest of it, word for word"
+_SEEN_IN_FULL = frozenset({"words", "work", "raw tail", "pins", "decisions"})
+
+
+@dataclass(frozen=True, slots=True)
+class SectionShares:
+    """Of the budget, how much each part may take at first; what a part leaves is handed on to those after it."""
+
+    tail: float = 0.10
+    first: float = 0.22
+    last: float = 0.20
+    words: float = 0.16
+    work: float = 0.07
+    commands: float = 0.13
+    read: float = 0.05
+    errors: float = 0.04
+    decisions: float = 0.04
+    names: float = 0.35  # of what is left for names and evidence, when that is scarce …
+    names_in_plenty: float = 0.60  # … and when it is plenty: more excerpts then repeat what others say
+
+    def of_names(self, units: int) -> float:
+        """The share of the names in so much room."""
+        scarce, plenty = (tokens * UNITS_PER_TOKEN for tokens in _ROOM_TOKENS)
+        plentiful = min(max((units - scarce) / (plenty - scarce), 0.0), 1.0)
+        return self.names + (self.names_in_plenty - self.names) * plentiful
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedText:
+    """`text` and its `tokens`; `kept`: what stands in it, with ids; `dropped`: by section, how much and where it is."""
+
+    text: str
+    tokens: int
+    kept: tuple[dict[str, Any], ...]
+    dropped: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSurroundings:
+    """What stands around the record: `lead` and `pins` go into it; `behind` stands in the view behind it already.
+
+    `messages`, when given, end in a raw tail inside the record; `known` are ids of messages that stand behind it whole.
+    """
+
+    lead: str = f"{HEAD} {RECALL}"
+    pins: tuple[str, ...] = ()
+    behind: str = ""
+    known: frozenset[str] = frozenset()
+    messages: Sequence[Message] = ()
+
+
+def compact_messages(
+    messages: Sequence[Message],
+    budget_tokens: int,
+    tail_tokens: int = 0,
+    *,
+    tools: ToolTable | None = None,
+    pins: Iterable[str] = (),
+    shares: SectionShares | None = None,
+) -> CompactedText:
+    """The whole compacted view of some messages: at most `budget_tokens`, and a raw tail of `tail_tokens` behind it."""
+    memory = memory_of_messages(messages, tools)
+    if tail_tokens <= 0:
+        return render(memory, budget_tokens, RecordSurroundings(pins=tuple(pins), messages=messages), shares)
+    heading = f"## {TAIL_HEADING}\n"
+    tail = raw_tail(messages, tail_tokens * UNITS_PER_TOKEN - utf16_units(heading) - 2)
+    done = render(
+        memory, budget_tokens, RecordSurroundings(pins=tuple(pins), behind=tail.text, known=tail.whole), shares
+    )
+    text = f"{done.text}\n\n{heading}{tail.text}" if tail.text else done.text
+    return CompactedText(text, base_tokens(text), (*done.kept, *_told(tail)), done.dropped)
+
+
+def memory_of_messages(messages: Iterable[Message], tools: ToolTable | None = None) -> LedgerMemory:
+    """The memory of some messages, from cold."""
+    extractor = LedgerExtractor(tools or ToolTable())
+    return LedgerMemory().absorb(extractor.extract(message) for message in messages)
+
+
+def digest(messages: Iterable[Message], budget_tokens: int, tools: ToolTable | None = None) -> str:
+    """A short record of a finished range, without framing or raw tail."""
+    return render(memory_of_messages(messages, tools), budget_tokens, RecordSurroundings(lead="")).text
+
+
+def render(
+    memory: LedgerMemory, budget_tokens: int, around: RecordSurroundings, shares: SectionShares | None = None
+) -> CompactedText:
+    """A memory as text of at most `budget_tokens`."""
+    shares = shares or SectionShares()
+    sheet = Sheet(max(0, budget_tokens) * UNITS_PER_TOKEN)
+    whole = sheet.units
+    files = file_trail(memory)
+    sheet.put("pins", 1, "Pinned by the user, word for word", fenced("\n".join(around.pins)) if around.pins else "")
+    if sheet.units > 4 * len(around.lead):
+        sheet.put("lead", 0, "", around.lead)
+    must(sheet, memory, files, whole)
+    around = _with_tail(sheet, around, int(shares.tail * whole))
+    words(sheet, memory, around.known, (shares.first, shares.last, shares.words), whole)
+    work(sheet, memory, around.known, shares.work * whole)
+    commands(sheet, memory, around.behind, shares.commands * whole)
+    read(sheet, memory, files, shares.read * whole)
+    errors(sheet, memory, shares.errors * whole)
+    decisions(sheet, memory, around.known, shares.decisions * whole)
+    _facts(sheet, memory, around.behind, shares)
+    text = sheet.text()
+    return CompactedText(text, base_tokens(text), tuple(sheet.kept), sheet.dropped)
+
+
+def _with_tail(sheet: Sheet, around: RecordSurroundings, units: int) -> RecordSurroundings:
+    """Put the raw tail onto the sheet, if one is wanted; what it says isn't said again."""
+    if not around.messages:
+        return around
+    tail = raw_tail(around.messages, min(units, sheet.units // 2) - 60)
+    if not sheet.put("raw tail", 90, TAIL_HEADING, tail.text):
+        return around
+    sheet.kept += _told(tail)
+    return RecordSurroundings(behind=f"{around.behind}\n{tail.text}", known=around.known | tail.whole)
+
+
+def _told(tail: RawTail) -> list[dict[str, Any]]:
+    return [{"section": "raw tail", "messages": sorted(tail.whole)}] if tail.text else []
+
+
+def _facts(sheet: Sheet, memory: LedgerMemory, behind: str, shares: SectionShares) -> None:
+    """Evidence and names share what is left: evidence first, then the names that nothing showed yet.
+
+    What the names turn out not to need is handed back to the evidence, once more each time.
+    """
+    weights = memory.weights()
+    full = [one.text for one in sheet.sections if one.name in _SEEN_IN_FULL]
+    shown = frozenset(facts_in("\n".join((*full, behind))))
+    listed = frozenset(facts_in(sheet.text()))
+    lasts = {key: fact.last for key, fact in memory.facts.items()}
+    cover = EvidenceCover(
+        memory.pieces, EvidenceTarget(weights, lasts, listed, shown, _goal(memory)), most=most_pieces(sheet.units)
+    )
+    room = sheet.units - 160
+    allowed = int(room * shares.of_names(room))
+    spare = cover.take(room - allowed)
+    for _ in range(2):
+        body, _sources = excerpts(cover.chosen, memory.titles)
+        needed = names_units(weights, listed | shown | facts_in(body).keys())
+        if allowed + spare - needed < 200:
+            break
+        spare, allowed = cover.take(allowed + spare - needed), needed
+    body, sources = excerpts(cover.chosen, memory.titles)
+    evidence(sheet, memory, clip(body, max(0, sheet.units - 80)), sources)
+    names(sheet, weights, lasts, listed | shown | facts_in(body).keys())
+
+
+def _goal(memory: LedgerMemory) -> frozenset[str]:
+    """The words of the latest request and of open work."""
+    tasks = [task.text for task in memory.todos.values() if task.status != "done"]
+    return goal_words([*(one.text for one in memory.words[-1:]), *tasks])

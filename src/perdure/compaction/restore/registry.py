@@ -1,4 +1,4 @@
-"""Trackers and restorers: what is learned from tool calls, and what of it comes back behind a boundary (RST-10)."""
+"""What comes back behind a boundary: who restores, in which order, and in how much room (RST-1, RST-10)."""
 
 from __future__ import annotations
 

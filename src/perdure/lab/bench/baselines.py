@@ -10,8 +10,7 @@ from typing import Final
 
 from perdure.lab.bench.probe import shown_block, shown_message
 from perdure.transcript.blocks import ToolResult
-from perdure.transcript.messages import Message
-from perdure.transcript.spoken import spoken
+from perdure.transcript.messages import Message, spoken
 from perdure.transcript.tokens import base_tokens, utf16_units
 
 Strategy = Callable[[Sequence[Message], int, int], str]

@@ -9,8 +9,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 from perdure.transcript.blocks import Block, Text, ToolResult, ToolUse
-from perdure.transcript.messages import Message, MessageId
-from perdure.transcript.spoken import spoken_blocks
+from perdure.transcript.messages import Message, MessageId, spoken_blocks
 from perdure.transcript.tokens import block_size
 
 Kind = Literal["path", "file", "name", "kebab", "flag", "url", "hash", "number"]

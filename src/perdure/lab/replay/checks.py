@@ -11,11 +11,11 @@ from typing import Any
 from perdure.adapters.journal.in_memory import MemoryNotes
 from perdure.context.cost import usage_usd
 from perdure.context.groups import MessageGroup
-from perdure.context.items import THINKING
 from perdure.context.models import ModelSpec, model_spec
 from perdure.context.replies import Delta, ModelInfo, Reply
 from perdure.context.request import ModelRequest
-from perdure.engine.models import BackgroundModels, JobModels, with_background_models
+from perdure.context.view import THINKING
+from perdure.engine.ask import BackgroundModels, JobModels, with_background_models
 from perdure.engine.notes import SessionNotes
 from perdure.engine.session import LiveSession
 from perdure.errors import BadRequest
@@ -25,9 +25,8 @@ from perdure.ports import Model
 from perdure.testing import FakeUpstream, UpstreamError, check_anthropic, check_openai, say, text, tool_use
 from perdure.testing.block_rules import ModelRules
 from perdure.testing.models import deltas_of
-from perdure.transcript.blocks import block_of
+from perdure.transcript.blocks import SERVER_RESULTS, block_of
 from perdure.transcript.messages import Message, ResponseId, Usage
-from perdure.transcript.sendable import SERVER_RESULTS
 
 _WHOLE_EVERY = 50
 _STUB = b'{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"-"},%b]}'

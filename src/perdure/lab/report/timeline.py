@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from perdure.context.accounting import CATEGORIES, account
 from perdure.context.cost import usage_usd
-from perdure.context.items import is_new_response
 from perdure.context.policy import Facts
-from perdure.context.view import ContextView, advance
+from perdure.context.view import ContextView, advance, is_new_response
 from perdure.transcript.blocks import Text, ToolResult, ToolUse
 from perdure.transcript.messages import Message, Usage
 from perdure.transcript.records import (

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 
 from perdure.transcript.blocks import Block, Text
-from perdure.transcript.messages import Message
-from perdure.transcript.spoken import is_of_person, spoken_text
+from perdure.transcript.messages import Message, is_of_person, spoken_text
 
 
 class TrustLevel(IntEnum):

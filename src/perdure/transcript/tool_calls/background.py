@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from perdure.transcript.spoken import spoken_text
+from perdure.transcript.messages import spoken_text
 from perdure.transcript.tool_calls.actions import NAME_CHARS, AnsweredCall, Happened, MessageText
 
 RUNNING: Final = "running"
