@@ -89,8 +89,11 @@ class NetworkReached(AssertionError):
 
 
 @pytest.fixture(autouse=True)
-def no_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Only loopback and local sockets may be reached, unless the test is marked ``network``."""
+def no_network(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Only loopback and local sockets may be reached, unless the test is marked ``network``.
+
+    With patches of its own: those of a test are undone before its folder is taken away.
+    """
     if request.node.get_closest_marker("network") is not None:
         yield
         return
@@ -114,7 +117,8 @@ def no_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         refuse((host.decode() if isinstance(host, bytes) else host,))
         return real_getaddrinfo(host, *args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(socket.socket, "connect", connect)
-    monkeypatch.setattr(socket.socket, "connect_ex", connect_ex)
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    yield
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(socket.socket, "connect", connect)
+        patched.setattr(socket.socket, "connect_ex", connect_ex)
+        patched.setattr(socket, "getaddrinfo", getaddrinfo)
+        yield
