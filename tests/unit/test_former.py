@@ -100,7 +100,7 @@ def test_doctor_offers_to_move(
 
     assert said().count("is in use under its old name; --repair renames it to .perdure") == 2
     moved = said("--repair")
-    assert f"{tmp_path}/.holdfast is {tmp_path}/.perdure now" in moved and (project / ".perdure").is_dir()
+    assert f"{tmp_path}/.holdfast is now {tmp_path}/.perdure" in moved and (project / ".perdure").is_dir()
     assert "0.1:" not in said()
     (tmp_path / ".holdfast").mkdir()
     assert f"{tmp_path}/.holdfast isn't read, since there is {tmp_path}/.perdure" in said()
