@@ -110,7 +110,7 @@ class SyncSession(Blocking[SessionFace]):
         """A session that was kept, to go on with it. Its context is as it was, byte for byte.
 
         Args:
-            session: its id, the beginning of one that no other has, or a path.
+            session: its id, or a path.
             home: where sessions are kept; by default where the `perdure` command keeps them.
             read_only: only look at it; others may go on writing.
             settings: as for `create`.
@@ -120,7 +120,7 @@ class SyncSession(Blocking[SessionFace]):
             The session; `with` closes it.
 
         Raises:
-            SessionNotFound: no session is meant, or more than one.
+            SessionNotFound: there is no session of this id.
             SessionBusy: another process, or another part of this one, has it open.
             JournalError: it can't be read.
 

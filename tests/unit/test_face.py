@@ -242,6 +242,7 @@ def test_two_writers(tmp_path: Path) -> None:
                 assert reader.messages() == session.messages()
                 await refused(reader.append("x"), "opened read-only")
         assert isinstance(await refused(_open(tmp_path, "other"), "no session 'other'"), SessionNotFound)
+        await refused(_open(tmp_path, "min"), "there is no session 'min': did you mean 'mine'?")
 
     run(body)
 

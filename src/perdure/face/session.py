@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 
 from perdure.engine.session import LiveSession, Services
-from perdure.errors import BadSetting, RecordRefused, SessionClosed, SessionInUse
+from perdure.errors import BadSetting, RecordRefused, SessionClosed, SessionInUse, SessionNotFound
 from perdure.face.opening import Opening
 from perdure.settings import Settings
 from perdure.transcript.checks import check_shape
@@ -136,7 +136,7 @@ class Session(LiveSession):
         """A session that was kept, to go on with it. Its context is as it was, byte for byte.
 
         Args:
-            session: its id, the beginning of one that no other has, or a path.
+            session: its id, or a path.
             home: where sessions are kept; by default where the `perdure` command keeps them.
             read_only: only look at it; others may go on writing.
             settings: as for `create`.
@@ -146,7 +146,7 @@ class Session(LiveSession):
             The session, to be awaited or entered with `async with`.
 
         Raises:
-            SessionNotFound: no session is meant, or more than one.
+            SessionNotFound: there is no session of this id.
             SessionBusy: another process, or another part of this one, has it open.
             JournalError: it can't be read.
 
@@ -156,10 +156,8 @@ class Session(LiveSession):
             async with Session.open("invoices", home="home") as session:
                 assert session.messages()[0]["role"] == "user"
         """
-        from perdure.wiring.sessions import open_session
-
         parts = options_of(cls, settings, services)
-        make = partial(open_session, home_path(home), session, read_only=read_only, parts=parts)
+        make = partial(_open_named, home_path(home), session, read_only=read_only, parts=parts)
         return Opening("Session.open(…)", partial(_opened, make))
 
     @classmethod
@@ -629,6 +627,23 @@ def _settings(given: Settings | Mapping[str, Any] | None) -> Settings:
         except UnusableValue as e:
             raise BadSetting(f"the setting {name}: {value!r:.60}: {e}") from None
     return replace(standard, **values)
+
+
+async def _open_named(home: Path, session: str | Path, *, read_only: bool, parts: SessionOptions) -> LiveSession:
+    from perdure.wiring.sessions import open_session
+
+    return await open_session(home, _by_whole_id(home, session), read_only=read_only, parts=parts)
+
+
+def _by_whole_id(home: Path, session: str | Path) -> str | Path:
+    """A program that names `customer-1` doesn't mean `customer-10`, so no part of an id will do. A path is fine."""
+    from perdure.adapters.journal.store import JOURNAL, OWN, SessionStore
+
+    if isinstance(session, str) and os.sep not in session and not session.endswith(JOURNAL):
+        found = SessionStore(home).locate(session).name
+        if session not in (found, found.removeprefix(OWN)):
+            raise SessionNotFound(f"there is no session {session!r}: did you mean {found!r}?")
+    return session
 
 
 async def _opened(make: Callable[[], Any]) -> Session:
