@@ -32,8 +32,8 @@ def test_killed_writers_lose_nothing_acknowledged(tmp_path: Path) -> None:
 
     `bench/memory.py` runs it with 16 processes of 200 edits.
     """
-    done = race(tmp_path, quick, Race(writers=6, edits=25, kill_every_seconds=0.06))
-    assert done.acknowledged == 150 and done.kills > 3
+    done = race(tmp_path, quick, Race(writers=6, edits=60, kill_every_seconds=0.04))
+    assert done.acknowledged == 360 and done.kills > 3
     assert not done.lost and not done.partial and done.reads > 10
 
 
