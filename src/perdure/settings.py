@@ -22,8 +22,8 @@ COMPACTABLE_TOOLS = (
 )
 
 
-def _family(number: int) -> tuple[str, ...]:
-    return COMPACTABLE_TOOLS[number]
+READ_TOOLS = frozenset(COMPACTABLE_TOOLS[0])
+COMMAND_TOOLS = frozenset(COMPACTABLE_TOOLS[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +57,8 @@ class Settings:
     result_limit_chars: int = 50_000
     result_limits_chars: dict[str, int] = field(
         default_factory=lambda: {
-            **dict.fromkeys(_family(1), 30_000),
-            **dict.fromkeys(_family(2), 20_000),
+            **dict.fromkeys(COMPACTABLE_TOOLS[1], 30_000),
+            **dict.fromkeys(COMPACTABLE_TOOLS[2], 20_000),
         }
     )
     message_limit_bytes: int = 64_000

@@ -13,13 +13,12 @@ from perdure.context.policy import Facts
 from perdure.context.state import Calibration
 from perdure.context.view import CallInView, ContextView
 from perdure.memory.trust.labels import TrustLevel, least, trust
-from perdure.settings import COMPACTABLE_TOOLS
+from perdure.settings import READ_TOOLS
 from perdure.transcript.blocks import Block, ServerToolResult, ServerToolUse, ToolResult, ToolUse
 from perdure.transcript.messages import Message, ToolUseId
 from perdure.transcript.records import Front
 from perdure.transcript.tokens import block_size, json_size
 
-_READ_TOOLS = frozenset(COMPACTABLE_TOOLS[0])
 # Shorter texts ("", "1\t") are found everywhere and weigh nothing.
 _WORTH_CHARS = 80
 
@@ -32,7 +31,7 @@ class RepeatedReads:
 
     def is_repeated(self, call: CallInView, result: ToolResult) -> bool:
         """Whether an earlier read of the same file holds all of this text: it was read again, unchanged."""
-        if call.path is None or call.name not in _READ_TOOLS or result.is_error:
+        if call.path is None or call.name not in READ_TOOLS or result.is_error:
             return False
         text = result.text().strip()
         if len(text) < _WORTH_CHARS:

@@ -15,7 +15,7 @@ from perdure.context.policy import Facts
 from perdure.context.reminders import neutralised
 from perdure.context.thinking import is_postponed
 from perdure.context.view import WORTH_CHARS, ContextView, ResultInView, progress_lines
-from perdure.settings import COMPACTABLE_TOOLS
+from perdure.settings import COMMAND_TOOLS
 from perdure.transcript.blocks import Block, ToolResult, encode, text_block
 from perdure.transcript.messages import BlobId, MessageId, ToolUseId
 from perdure.transcript.records import BlockChange, Cleared, Offloaded, Snipped, StoredOriginal
@@ -55,7 +55,6 @@ def with_text(view: ContextView, identity: ToolUseId, text: str, *, keep_media: 
     return BlockChange(message=item.message.id, block=result.block, to=msgspec.Raw(encode(fields)))
 
 
-_COMMAND_TOOLS = frozenset(COMPACTABLE_TOOLS[1])
 _ERROR_LINE = re.compile(
     r"\b(?:error|exception|traceback|failed|failure|fatal|panic|cannot|undefined|not found|denied|assert\w*)\b|^E  ",
     re.IGNORECASE,
@@ -126,7 +125,7 @@ def _over_message_limit(fresh: dict[ToolUseId, str], chosen: list[ToolUseId], fa
 
 def _offload(view: ContextView, identity: ToolUseId, text: str, facts: Facts) -> Offloaded:
     chars = facts.limits.scaled(facts.settings.preview_chars, floor=_PREVIEW_FLOOR_CHARS)
-    preview = preview_of(neutralised(text), identity, chars, is_command=view.calls[identity].name in _COMMAND_TOOLS)
+    preview = preview_of(neutralised(text), identity, chars, is_command=view.calls[identity].name in COMMAND_TOOLS)
     return Offloaded(
         changes=(with_text(view, identity, preview, keep_media=True),),
         stored=(stored(view, identity),),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -13,6 +13,7 @@ from perdure.context.clear import frontier
 from perdure.context.groups import MessageGroup, WireBlock, clearing_frontier, flatten, joined_groups
 from perdure.context.models import CacheTtl
 from perdure.context.policy import Facts
+from perdure.context.replies import WireProtocol
 from perdure.context.view import ContextView
 from perdure.transcript.blocks import Block, Document, Image, Text, ToolResult, ToolUse, anthropic_tool, encode
 from perdure.transcript.records import Front
@@ -130,8 +131,6 @@ def _user_part(block: Block) -> list[dict[str, Any]]:
     return [{"type": "text", "text": block.raw.decode("utf-8", "replace")}]
 
 
-Protocol = Literal["anthropic", "openai"]
-
 # A breakpoint finds an older cache entry at most this many blocks back; a longer turn needs one in between.
 LOOKBACK_BLOCKS = 20
 _NEVER_CACHED = ("thinking", "redacted_thinking")
@@ -145,7 +144,7 @@ _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 class ModelRequest:
     """A request, ready to send. `betas` go into the anthropic-beta header; `stream`: the body asks for a stream."""
 
-    protocol: Protocol
+    protocol: WireProtocol
     body: bytes
     groups: tuple[MessageGroup, ...]
     betas: tuple[str, ...] = ()
@@ -160,7 +159,7 @@ def to_request(
     view: ContextView,
     facts: Facts,
     *,
-    protocol: Protocol = "anthropic",
+    protocol: WireProtocol = "anthropic",
     stream: bool = False,
     model: str | None = None,
     groups: list[MessageGroup] | None = None,
@@ -206,7 +205,7 @@ def to_request(
 
 
 def _request_under_head(
-    view: ContextView, facts: Facts, groups: list[MessageGroup], *, protocol: Protocol, head: dict[str, Any]
+    view: ContextView, facts: Facts, groups: list[MessageGroup], *, protocol: WireProtocol, head: dict[str, Any]
 ) -> ModelRequest:
     """A request under a head of somebody else's."""
     if protocol == "openai":
@@ -236,7 +235,7 @@ def _provider_compaction(facts: Facts) -> dict[str, Any]:
     return {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": max(_LEAST_TRIGGER, trigger)}}
 
 
-def output_tokens(view: ContextView, facts: Facts, protocol: Protocol) -> int:
+def output_tokens(view: ContextView, facts: Facts, protocol: WireProtocol) -> int:
     """The longest answer to ask for. Most servers refuse one that doesn't fit behind the prompt; Anthropic's don't."""
     most = facts.settings.max_output_tokens or facts.model.max_output_tokens
     most = min(most, view.state.calibration.output_tokens or most)

@@ -14,7 +14,7 @@ import msgspec
 from perdure.context import state as anchors
 from perdure.context.state import SessionState, UsageAnchor, from_checkpoint
 from perdure.errors import PerdureError
-from perdure.settings import COMPACTABLE_TOOLS
+from perdure.settings import READ_TOOLS
 from perdure.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
 from perdure.transcript.messages import Message, MessageId, ToolUseId
 from perdure.transcript.records import (
@@ -178,7 +178,6 @@ def item_has_results(item: ViewItem) -> bool:
 WORTH_CHARS = 240
 INTERRUPTED = "[Request interrupted by user"
 UNCHANGED = "Unchanged since it was read"  # a read that only points at an older one, which must stay (TURN-4)
-_READ_TOOLS = frozenset(COMPACTABLE_TOOLS[0])  # a search in the same folder, or another edit, supersedes nothing
 _PROGRESS = re.compile(r"\d{1,3}(?:\.\d+)? ?%|\b\d+/\d+\b|[#=█▏▎▍▌▋▊▉>-]{8,}|\bETA\b|\d[kMG]i?B/s")
 _SIGNS = ("%", "\r", "ETA", "B/s", "####", "====", "---", "█")
 _PROGRESS_LINES = 20
@@ -205,7 +204,8 @@ class WorthlessResults:
     def answered(self, call: CallInView, result: ToolResult) -> None:
         """A result arrived: it may make an older one worthless, or be so itself."""
         text = result.text()
-        is_read = call.path and call.name in _READ_TOOLS and not result.is_error
+        # a search in the same folder, or another edit, supersedes nothing
+        is_read = call.path and call.name in READ_TOOLS and not result.is_error
         if is_read and not text.startswith(UNCHANGED):
             self._replaces(self._reads, (call.name, call.path or "", call.span), call.id, "superseded")
         if len(text) < WORTH_CHARS or any(part.type != "text" for part in result.parts()):

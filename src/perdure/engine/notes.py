@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -27,6 +26,7 @@ from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork
 from perdure.engine.session import LiveSession
 from perdure.errors import BadSetting, PerdureError
 from perdure.events import NotesFailed, NotesFellBack, NotesMended, NotesSkipped, NotesStarted, NotesUpdated
+from perdure.memory.changes import digest_of
 from perdure.memory.notes import (
     Notes,
     NotesState,
@@ -265,7 +265,7 @@ class SessionNotes(PacedKeeper):
         self._failures = 0
         self._written = written.after
         if fork.upto > first_said(view):
-            self.cursor = Cursor(name=CURSOR, message=fork.covers, digest=digest(written.data))
+            self.cursor = Cursor(name=CURSOR, message=fork.covers, digest=digest_of(written.data))
         await anyio.to_thread.run_sync(self._prepare, view, facts, fork.upto)
         return _updated(written.before, written.after, facts, model, fork)
 
@@ -282,7 +282,7 @@ class SessionNotes(PacedKeeper):
             if data == instead_of or await self.file.write(data, instead_of=instead_of):
                 self._written = notes
                 if last > first_said(view):
-                    self.cursor = Cursor(name=CURSOR, message=view.items[last - 1].message.id, digest=digest(data))
+                    self.cursor = Cursor(name=CURSOR, message=view.items[last - 1].message.id, digest=digest_of(data))
                 return _updated(found.notes, notes, facts, OFFLINE, self.fork)
         raise PerdureError(f"{self.file.path}: it kept changing while the notes were written; the next update tries")
 
@@ -399,11 +399,6 @@ def limits_of(facts: Facts) -> UpdateTriggers:
         runs_per_hour=settings.notes_runs_per_hour,
         tokens_per_hour=settings.notes_tokens_per_hour,
     )
-
-
-def digest(data: bytes) -> str:
-    """The content hash of the file, as cursors carry it (SM-5)."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def _resumed(view: ContextView, paid: tuple[tuple[float, int], ...]) -> UpdatePace:

@@ -20,8 +20,8 @@ from perdure.context.groups import (
     unflattened_bytes,
 )
 from perdure.context.policy import Facts, Pressure, compaction_need, pressure_at
-from perdure.context.replies import ModelInfo, Reply
-from perdure.context.request import ModelRequest, Protocol, to_request
+from perdure.context.replies import ModelInfo, Reply, WireProtocol
+from perdure.context.request import ModelRequest, to_request
 from perdure.context.state import REQUESTED
 from perdure.context.thinking import closing_lines, is_broken
 from perdure.context.view import ContextView
@@ -218,7 +218,7 @@ async def prepare(
     session: LiveSession,
     *,
     source: str = "user",
-    protocol: Protocol = "anthropic",
+    protocol: WireProtocol = "anthropic",
     stream: bool = False,
     head: Mapping[str, Any] | None = None,
 ) -> PreparedRequest:
@@ -232,7 +232,7 @@ async def prepare(
 
 
 async def make_request(
-    session: LiveSession, facts: Facts, *, protocol: Protocol, stream: bool, head: Mapping[str, Any] | None = None
+    session: LiveSession, facts: Facts, *, protocol: WireProtocol, stream: bool, head: Mapping[str, Any] | None = None
 ) -> ModelRequest:
     """The request of the session's view. One whose parts are large and new is made aside; nobody else may use the
     session meanwhile, as at any time."""

@@ -21,8 +21,6 @@ from perdure.errors import BadSetting, JournalError
 from perdure.gateway.events import MOST_BYTES
 from perdure.settings import Settings
 
-WireName = Literal["anthropic", "openai"]
-
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table in which every name is known."""

@@ -13,8 +13,7 @@ from typing import Any, Protocol, overload
 
 import msgspec
 
-from perdure.context.replies import Reply
-from perdure.context.request import Protocol as WireProtocol
+from perdure.context.replies import Reply, WireProtocol
 from perdure.errors import ModelError
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Front

@@ -152,6 +152,7 @@ def encoded(text: str) -> bytes:
 
 
 def digest_of(data: bytes) -> str:
+    """The content hash of a file: a memory's, as the log has it, or that of the notes, as cursors carry it (SM-5)."""
     return hashlib.sha256(data).hexdigest()
 
 

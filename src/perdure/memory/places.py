@@ -107,12 +107,6 @@ def allowed_directories(grounds: MemoryRoots, rights: MemoryRights) -> tuple[All
     return tuple(one for one in (*own, *common) if one.right != "none")
 
 
-def right_to(path: str, among: tuple[AllowedDirectory, ...]) -> Right:
-    """What may be done with a path, which has to be real: the right of the nearest directory around it."""
-    around = [one for one in among if path == one.path or path.startswith(f"{one.path.rstrip('/')}/")]
-    return max(around, key=lambda one: len(one.path)).right if around else "none"
-
-
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _DEVICE = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³])(?:\..*)?", re.IGNORECASE)
 _NOT_PORTABLE = frozenset('<>:"|?*')

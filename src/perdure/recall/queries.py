@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from perdure.errors import PerdureError
 from perdure.recall.originals import Original
 from perdure.text.patterns import compile_pattern
+from perdure.text.words import folded
 
 MAX_TERMS = 32  # of one query; what goes beyond is left out
 SNIPPET_CHARS = 240
@@ -53,17 +53,8 @@ def terms_of(query: str) -> tuple[QueryTerm, ...]:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, folded."""
+    """The words of a text, without case and accents."""
     return _WORD.findall(folded(text))
-
-
-def folded(text: str) -> str:
-    """Without case and accents."""
-    if text.isascii():
-        return text.lower()
-    parts = unicodedata.normalize("NFKD", text)
-    plain = "".join(c for c in parts if not unicodedata.combining(c)) if parts != text else text
-    return unicodedata.normalize("NFC", plain).lower()
 
 
 def space_unspaced_scripts(text: str) -> str:

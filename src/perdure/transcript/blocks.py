@@ -12,7 +12,7 @@ import binascii
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
@@ -115,17 +115,6 @@ Value = (
     | CompactionBlock
     | UnknownBlock
 )
-BlockKind = Literal[
-    "text",
-    "image",
-    "document",
-    "thinking",
-    "redacted_thinking",
-    "tool_use",
-    "tool_result",
-    "server_tool_use",
-    "compaction",
-]
 
 _SHAPES: dict[str, type[Value]] = {
     "text": Text,

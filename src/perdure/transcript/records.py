@@ -189,21 +189,6 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
         return (*self.kept[: self.in_front], *summary, *self.kept[self.in_front :])
 
 
-AnyEdit = (
-    Offloaded
-    | Snipped
-    | Cleared
-    | Collapsed
-    | ThinkingDropped
-    | MediaReplaced
-    | Neutralised
-    | Settled
-    | Undone
-    | Rewound
-    | Compacted
-)
-
-
 class Front(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="front"):
     """What stands before the messages in every request: system blocks and tool definitions, as raw JSON.
 

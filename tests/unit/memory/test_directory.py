@@ -13,7 +13,6 @@ from perdure.memory.places import (
     allowed_directories,
     is_memory,
     project_directory,
-    right_to,
     user_directory,
 )
 
@@ -65,16 +64,15 @@ def test_rights_of_an_agent_reach_its_own_folders_and_what_it_was_given() -> Non
     among = allowed_directories(
         GROUNDS, MemoryRights(agent="reviewer", scopes=("user", "local"), project="read", user="none")
     )
-    assert right_to("/h/.perdure/agent-memory/reviewer/a.md", among) == "write"
-    assert right_to("/srv/app/.perdure/agent-memory-local/reviewer/a.md", among) == "write"
-    assert right_to("/srv/app/.perdure/agent-memory/reviewer/a.md", among) == "none"
-    assert right_to("/h/.perdure/agent-memory/other/a.md", among) == "none"
-    assert right_to("/h/.perdure/projects/-srv-app/memory/a.md", among) == "read"
-    assert right_to("/h/.perdure/memory/a.md", among) == "none"
+    assert [(one.path, one.right, one.what) for one in among] == [
+        ("/h/.perdure/agent-memory/reviewer", "write", "agent"),
+        ("/srv/app/.perdure/agent-memory-local/reviewer", "write", "agent"),
+        ("/h/.perdure/projects/-srv-app/memory", "read", "project"),
+    ]
 
 
 def test_the_main_agent_may_write_what_is_the_projects_and_the_users() -> None:
-    among = allowed_directories(GROUNDS, MAIN_RIGHTS)
-    assert right_to("/h/.perdure/projects/-srv-app/memory/team/a.md", among) == "write"
-    assert right_to("/h/.perdure/memory", among) == "write"
-    assert right_to("/srv/app/src/a.md", among) == "none"
+    assert {one.path: one.right for one in allowed_directories(GROUNDS, MAIN_RIGHTS)} == {
+        "/h/.perdure/projects/-srv-app/memory": "write",
+        "/h/.perdure/memory": "write",
+    }

@@ -191,7 +191,6 @@ def _usage(fields: dict[str, Any]) -> Usage:
 
 
 _COMPACTION_BETAS = ("compact-2026-01-12", "compact-2026-09-04")
-_CONTEXT_BETA = "context-management-2025-06-27"
 _NOT_COUNTED = ("max_tokens", "stream", "metadata", "service_tier", "stop_sequences", "container")
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
