@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 __all__ = [
     "AnswerInterrupted",
@@ -73,30 +73,26 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class MessageAppended:
+class MessageAppended(Struct, frozen=True):
     message_id: str
     role: str
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class ResultOffloaded:
+class ResultOffloaded(Struct, frozen=True):
     tool_use_id: str
     bytes: int
     preview_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ResultsCleared:
+class ResultsCleared(Struct, frozen=True):
     reason: str
     tool_use_ids: tuple[str, ...]
     tokens_saved: int
     images: int
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixMoved:
+class PrefixMoved(Struct, frozen=True):
     """The cached prefix was left: from `position` (an item of the view) on, `tokens_rewritten` are written again."""
 
     reason: str
@@ -105,16 +101,14 @@ class PrefixMoved:
     usd: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionChecked:
+class CompactionChecked(Struct, frozen=True):
     tokens: int
     level: str
     usable_tokens: int
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionDone:
+class CompactionDone(Struct, frozen=True):
     trigger: str
     strategy: str
     tokens_before: int
@@ -123,38 +117,33 @@ class CompactionDone:
     kept_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionAttemptFailed:
+class CompactionAttemptFailed(Struct, frozen=True):
     trigger: str
     strategy: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionBlocked:
+class CompactionBlocked(Struct, frozen=True):
     """A hook didn't want it; nothing changed (CMP-10)."""
 
     trigger: str
     hook: str
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionRequested:
+class CompactionRequested(Struct, frozen=True):
     """The model asked for a compaction with its tool: put off once, or accepted (CMP-6)."""
 
     is_accepted: bool
     percent: int
 
 
-@dataclass(frozen=True, slots=True)
-class BoundaryListenerFailed:
+class BoundaryListenerFailed(Struct, frozen=True):
     """Something that wanted to know of boundaries failed; the compaction stands."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class HookFailed:
+class HookFailed(Struct, frozen=True):
     """A hook raised, ended badly or took too long; `reason` is the type of the error. It went on without it."""
 
     hook: str
@@ -162,8 +151,7 @@ class HookFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryInputDropped:
+class SummaryInputDropped(Struct, frozen=True):
     """The oldest API rounds were left out of the request for a summary, since it was too long (CMP-4)."""
 
     model: str
@@ -172,16 +160,14 @@ class SummaryInputDropped:
     gap_tokens: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class FileReadBack:
+class FileReadBack(Struct, frozen=True):
     """A file was read from disk to be restored; `why` says why not (RST-1). Never its name."""
 
     is_ok: bool
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(Struct, frozen=True):
     """What came back of a kind behind a boundary, and how much was left out (RST-1 to RST-9)."""
 
     kind: str
@@ -190,34 +176,29 @@ class Restored:
     left_out: int
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreFailed:
+class RestoreFailed(Struct, frozen=True):
     """A tracker, a restorer or a source failed; the compaction went on without it."""
 
     name: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrationLearned:
+class CalibrationLearned(Struct, frozen=True):
     model: str
     ratio: float
 
 
-@dataclass(frozen=True, slots=True)
-class SettingIgnored:
+class SettingIgnored(Struct, frozen=True):
     name: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class JournalRepaired:
+class JournalRepaired(Struct, frozen=True):
     line: int
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCalled:
+class ModelCalled(Struct, frozen=True):
     """A model answered. `estimated_tokens` is what we took the request for; None: the provider reported nothing."""
 
     model: str
@@ -232,8 +213,7 @@ class ModelCalled:
     usd: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFailed:
+class ModelFailed(Struct, frozen=True):
     model: str
     job: str
     reason: str
@@ -241,15 +221,13 @@ class ModelFailed:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class RetryWaited:
+class RetryWaited(Struct, frozen=True):
     model: str
     reason: str
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class LadderStepped:
+class LadderStepped(Struct, frozen=True):
     """A remedy was tried after a failed call; `helped` is False when there was nothing it could change."""
 
     remedy: str
@@ -257,15 +235,13 @@ class LadderStepped:
     helped: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LadderGaveUp:
+class LadderGaveUp(Struct, frozen=True):
     model: str
     reason: str
     tried: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFellBack:
+class ModelFellBack(Struct, frozen=True):
     """A job went on with its next model."""
 
     job: str
@@ -273,8 +249,7 @@ class ModelFellBack:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class WindowLearned:
+class WindowLearned(Struct, frozen=True):
     """A provider stated, or showed, a window other than the one we reckoned with (PRS-8)."""
 
     model: str
@@ -283,8 +258,7 @@ class WindowLearned:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class PromptCutByServer:
+class PromptCutByServer(Struct, frozen=True):
     """The server left out the beginning of the prompt and said nothing: it reported far less than was sent."""
 
     model: str
@@ -293,8 +267,7 @@ class PromptCutByServer:
     window_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderEdited:
+class ProviderEdited(Struct, frozen=True):
     """The provider itself changed what its model saw: cleared tool uses or thinking, or made a summary (TURN-4c)."""
 
     kind: str
@@ -302,8 +275,7 @@ class ProviderEdited:
     cleared_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerInterrupted:
+class AnswerInterrupted(Struct, frozen=True):
     """A call was cancelled while it answered; whole blocks were kept, the rest was dropped."""
 
     model: str
@@ -312,8 +284,7 @@ class AnswerInterrupted:
     dropped_blocks: int
 
 
-@dataclass(frozen=True, slots=True)
-class CacheDropped:
+class CacheDropped(Struct, frozen=True):
     """The provider read far less of a prompt from its cache than it held, and no move of the prefix explains it."""
 
     model: str
@@ -321,8 +292,7 @@ class CacheDropped:
     read_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryHeld:
+class SummaryHeld(Struct, frozen=True):
     """A model wrote a summary ahead of time; it covers so many messages (CMP-6)."""
 
     model: str
@@ -330,27 +300,23 @@ class SummaryHeld:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class HeldSummaryUsed:
+class HeldSummaryUsed(Struct, frozen=True):
     """A compaction took the summary that a model had written ahead of time."""
 
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class KeeperStarted:
+class KeeperStarted(Struct, frozen=True):
     keeper: str
 
 
-@dataclass(frozen=True, slots=True)
-class KeeperDone:
+class KeeperDone(Struct, frozen=True):
     keeper: str
     seconds: float
     records: int
 
 
-@dataclass(frozen=True, slots=True)
-class KeeperFailed:
+class KeeperFailed(Struct, frozen=True):
     """A background keeper failed; the turn didn't notice. `reason` is the type of the error."""
 
     keeper: str
@@ -358,15 +324,13 @@ class KeeperFailed:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class KeeperDeferred:
+class KeeperDeferred(Struct, frozen=True):
     """A keeper was asked for while it ran: it will run once more when it is done."""
 
     keeper: str
 
 
-@dataclass(frozen=True, slots=True)
-class ForkEnded:
+class ForkEnded(Struct, frozen=True):
     """A helper asked a model on the conversation's prefix (SM-3, MEM-6). `reason` is empty when it ended by itself.
 
     `allowed` and `denied` are its tool calls, by its permit; tokens and price those of all its turns.
@@ -385,13 +349,11 @@ class ForkEnded:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class NotesStarted:
+class NotesStarted(Struct, frozen=True):
     engine: str
 
 
-@dataclass(frozen=True, slots=True)
-class NotesUpdated:
+class NotesUpdated(Struct, frozen=True):
     """Session notes were brought up to date (SM-8). Tokens and price are those of a model; code has none."""
 
     engine: str
@@ -408,28 +370,24 @@ class NotesUpdated:
     changed: tuple[str, ...] = ()  # titles of sections
 
 
-@dataclass(frozen=True, slots=True)
-class NotesSkipped:
+class NotesSkipped(Struct, frozen=True):
     """No update now, and why; said when the reason changes (SM-8)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class NotesFellBack:
+class NotesFellBack(Struct, frozen=True):
     """A model couldn't bring the notes up to date, and why; code did it instead."""
 
     model: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class NotesFailed:
+class NotesFailed(Struct, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class NotesMended:
+class NotesMended(Struct, frozen=True):
     """The file was emptied, broken or removed, or lost sections; `aside` is the new name of what stood there (SM-6)."""
 
     what: str
@@ -437,8 +395,7 @@ class NotesMended:
     sections: int
 
 
-@dataclass(frozen=True, slots=True)
-class InstructionsLoaded:
+class InstructionsLoaded(Struct, frozen=True):
     """Instruction files were read: at the start, as nested files, or for a compaction (INS-1, INS-4)."""
 
     why: str
@@ -446,23 +403,20 @@ class InstructionsLoaded:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class InstructionsChanged:
+class InstructionsChanged(Struct, frozen=True):
     """So many instruction files changed on disk since they were told (INS-6)."""
 
     files: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReminderFailed:
+class ReminderFailed(Struct, frozen=True):
     """A source of reminders raised; the turn went on without it (TURN-10)."""
 
     source: str
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemoriesRecalled:
+class MemoriesRecalled(Struct, frozen=True):
     """Memories were looked for; `engine` says who chose: ranking or model (MEM-4)."""
 
     engine: str
@@ -472,16 +426,14 @@ class MemoriesRecalled:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySelectionFailed:
+class MemorySelectionFailed(Struct, frozen=True):
     """A model didn't choose, and why (timeout, unreadable, an error's reason); the ranking stood (MEM-4)."""
 
     reason: str
     candidates: int
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryIndexShown:
+class MemoryIndexShown(Struct, frozen=True):
     """The index was shown at the start, or what changed in it was told (MEM-2)."""
 
     why: str
@@ -489,8 +441,7 @@ class MemoryIndexShown:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryWritten:
+class MemoryWritten(Struct, frozen=True):
     """A memory was changed (MEM-8): how, on whose word, and what came of it. Never its name or text."""
 
     action: str
@@ -499,8 +450,7 @@ class MemoryWritten:
     mode: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryProposed:
+class MemoryProposed(Struct, frozen=True):
     """A change waits in the inbox for a person; `rule` says why (MEM-8, MEM-10)."""
 
     action: str
@@ -508,8 +458,7 @@ class MemoryProposed:
     rule: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryBlocked:
+class MemoryBlocked(Struct, frozen=True):
     """A change of the memory was refused; `rule` is what it breaks: a rule's name, never a value (MEM-10, SEC-5)."""
 
     action: str
@@ -517,31 +466,27 @@ class MemoryBlocked:
     rule: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryAsked:
+class MemoryAsked(Struct, frozen=True):
     """The user said to remember or forget something, and what came of it (MEM-7)."""
 
     action: str
     outcome: str
 
 
-@dataclass(frozen=True, slots=True)
-class ExtractionSkipped:
+class ExtractionSkipped(Struct, frozen=True):
     """After a turn no memories were looked for, and why; said once in a row (MEM-6)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ExtractionFellBack:
+class ExtractionFellBack(Struct, frozen=True):
     """A model didn't extract memories, and why; rules did (MEM-6)."""
 
     model: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemoriesExtracted:
+class MemoriesExtracted(Struct, frozen=True):
     """What a look for memories brought: written, put into the inbox, known already, refused (MEM-6).
 
     `tokens` and `usd` are those of the model that looked, also where rules had to go on.
@@ -556,8 +501,7 @@ class MemoriesExtracted:
     usd: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryConsolidated:
+class MemoryConsolidated(Struct, frozen=True):
     """A memory directory was put in order (MEM-11): files merged, changed, removed, and what came of it."""
 
     engine: str
@@ -568,8 +512,7 @@ class MemoryConsolidated:
     left: int
 
 
-@dataclass(frozen=True, slots=True)
-class SecretsRedacted:
+class SecretsRedacted(Struct, frozen=True):
     """Secrets were replaced before something was written: where, of which families, and how many (SEC-5)."""
 
     place: str
@@ -577,8 +520,7 @@ class SecretsRedacted:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCalled:
+class ToolCalled(Struct, frozen=True):
     """A tool of the agent ended; `outcome` is ok, error, denied or interrupted."""
 
     tool: str
@@ -588,8 +530,7 @@ class ToolCalled:
     result_chars: int
 
 
-@dataclass(frozen=True, slots=True)
-class PermissionDecided:
+class PermissionDecided(Struct, frozen=True):
     """Whether a call may be made, and who said so: a rule, the mode, a person, or nobody."""
 
     tool: str
@@ -598,8 +539,7 @@ class PermissionDecided:
     by: str
 
 
-@dataclass(frozen=True, slots=True)
-class ObserverFailed:
+class ObserverFailed(Struct, frozen=True):
     """What watches the agent's tools raised; the call of `tool` went on. `reason` is the type of the error."""
 
     observer: str
@@ -607,8 +547,7 @@ class ObserverFailed:
     tool: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BackgroundChanged:
+class BackgroundChanged(Struct, frozen=True):
     """Background work began or ended (SES-3)."""
 
     id: str
@@ -617,8 +556,7 @@ class BackgroundChanged:
     code: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointTaken:
+class CheckpointTaken(Struct, frozen=True):
     """Files that a call changed were written down, with what stood there before (CKP-1, CKP-2)."""
 
     prompt: str
@@ -626,15 +564,13 @@ class CheckpointTaken:
     files: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointSkipped:
+class CheckpointSkipped(Struct, frozen=True):
     """Something isn't kept, so it can't be rewound (CKP-2, CKP-6); said once for each reason."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class FilesRewound:
+class FilesRewound(Struct, frozen=True):
     """Files were put back, or a rewind was taken back (CKP-3)."""
 
     to: str

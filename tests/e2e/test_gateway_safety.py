@@ -9,7 +9,6 @@ import logging
 import os
 import random
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import pytest
 from tests.gateways import KEY, WINDOW, config_of, fake, in_loop, serving
 
 from perdure.adapters.journal.disk import Disk
+from perdure.adapters.sinks import event_data
 from perdure.errors import BadSetting
 from perdure.gateway.turns import TurnMaker
 from perdure.testing import FakeUpstream, ModelRules, ScriptedAnswer, text
@@ -188,7 +188,7 @@ async def test_keys_are_nowhere_but_on_the_wire(
                 async with http.get(f"{at.url}{page}") as a:
                     assert a.status == 200
                     pages.append(await a.text())
-            events = [str(asdict(e)) for e in at.sink.events]
+            events = [str(event_data(e)) for e in at.sink.events]
         assert any(r.headers.get("authorization") == f"Bearer {mapped}" for r in server.received)
         assert all(bearer not in str(r.headers) for r in server.received)
     out = capfd.readouterr()

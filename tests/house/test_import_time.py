@@ -45,8 +45,8 @@ def test_import_perdure_opens_no_door() -> None:
 UNUSED = (
     "agent agent.loop cli compaction.ledger.reader compaction.plan compaction.restore.kinds engine.compact "
     "engine.consolidate engine.extraction engine.memory_recall engine.notes engine.remember gateway lab logs memory "
-    "adapters.journal.journal adapters.journal.search adapters.memory adapters.machine.shell recall testing "
-    "wiring.agents wiring.sessions"
+    "adapters.journal.journal adapters.journal.search adapters.memory adapters.machine.shell ports.machine "
+    "ports.memory recall testing transcript.tool_calls.todos wiring.agents wiring.sessions"
 ).split()
 FIRST_USE = """
 import asyncio
@@ -76,3 +76,24 @@ def test_the_first_use_of_a_session_loads_what_it_uses(program: str) -> None:
     assert not {name for name in UNUSED if f"perdure.{name}" in loaded}
     doors = "aiohttp anthropic dulwich openai opentelemetry pathspec prompt_toolkit re2 rich sqlite3 typer uvicorn yaml"
     assert not {name.partition(".")[0] for name in loaded} & set(doors.split())
+
+
+def test_events_and_large_patterns_cost_a_first_use_nothing() -> None:
+    """LIB-6: 64 events as dataclasses took 30 ms to define, and patterns that few programs need 15 ms to compile."""
+    code = """
+import re
+from dataclasses import is_dataclass
+
+compiled, real = [], re._compiler.compile
+re._compiler.compile = lambda pattern, flags=0: (compiled.append(str(pattern)), real(pattern, flags))[1]
+large = lambda: [one for one in compiled if "function_calls" in one or "prompt is too long" in one]
+
+import perdure.engine.turn, perdure.events
+from perdure.context import failures, reminders
+assert not [name for name in perdure.events.__all__ if is_dataclass(getattr(perdure.events, name))]
+assert not large(), large()
+failures.classify(failures.ErrorResponse(status=400, message="prompt is too long"))
+reminders.neutralised("<system-reminder>")
+assert len(large()) == 2, "this test would not see them"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

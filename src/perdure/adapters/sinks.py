@@ -5,7 +5,6 @@ A sink never fails the turn: what it can't write it drops, and says so once.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -25,7 +24,7 @@ _ENCODER = msgspec.json.Encoder()
 
 def event_data(event: Event) -> dict[str, Any]:
     """An event as plain data: its name under `event`, then its fields."""
-    return {"event": type(event).__name__, **dataclasses.asdict(event)}
+    return {"event": type(event).__name__, **msgspec.structs.asdict(event)}
 
 
 class NullSink:

@@ -7,11 +7,11 @@ constants marks all of them as moved. No message text is ever in a span.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import time
 from typing import Any
 
+import msgspec
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
@@ -140,10 +140,9 @@ def _answered(event: ModelCalled) -> dict[str, Any]:
 def _own(event: Event) -> dict[str, Any]:
     """An event's fields under our own names; what has no value is left out, as attributes have none."""
     prefix = f"perdure.{_snake(event)}"
-    fields = {f.name: getattr(event, f.name) for f in dataclasses.fields(event)}
     return {
         f"{prefix}.{name}": list(value) if isinstance(value, tuple) else value
-        for name, value in fields.items()
+        for name, value in msgspec.structs.asdict(event).items()
         if value is not None
     }
 

@@ -19,7 +19,6 @@ from perdure.transcript.messages import Message, MessageId, content_of
 from perdure.transcript.records import Collapsed
 from perdure.transcript.tokens import block_size
 from perdure.transcript.tool_calls.actions import ToolTable
-from perdure.transcript.tool_calls.todos import todo_update
 
 _PROJECTION_TOKENS = 800
 
@@ -47,6 +46,8 @@ def finished_ranges(view: ContextView, tools: ToolTable) -> list[tuple[int, int,
     todo_tools = {name for name in {call.name for call in view.calls.values()} if tools.kind(name) == "todo"}
     if not todo_tools:
         return []
+    from perdure.transcript.tool_calls.todos import todo_update  # most conversations keep no list of todos (LIB-6)
+
     cuts = legal_cuts(view, loops=False)
     ranges = []
     started: dict[str, int] = {}

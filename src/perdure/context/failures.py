@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from perdure.context.cuts import open_loop
@@ -31,53 +32,47 @@ from perdure.errors import (
 from perdure.transcript.messages import Usage
 from perdure.transcript.records import BlockChange, Calibrated, MediaReplaced, ThinkingDropped
 
-
-@dataclass(frozen=True, slots=True)
-class _OverflowPattern:
-    """Words of an overflow. The named groups `tokens`, `maximum` and `output` are its numbers."""
-
-    words: re.Pattern[str]
-
-    @classmethod
-    def of(cls, words: str) -> _OverflowPattern:
-        return cls(re.compile(re.sub(r"<(\w+)>", r"(?P<\1>[\\d,_]+)", words), re.I | re.S))
-
-
-# The first that fits decides, so those with numbers stand before those without.
-_TOO_LONG = tuple(
-    _OverflowPattern.of(words)
-    for words in (
-        r"prompt is too long: <tokens> tokens > <maximum> maximum",  # Anthropic, Vertex, Bedrock
-        r"input length and .?max_tokens.? exceed context limit: <tokens> \+ <output> > <maximum>",  # Anthropic, older
-        r"maximum context length is <maximum> tokens.*?messages resulted in <tokens> tokens",  # OpenAI
-        # vLLM, OpenRouter, llama-cpp-python: what the messages take, apart from what the answer may
-        r"maximum context length is <maximum> tokens.*?\(<tokens> (?:in the messages|of text input|in your prompt)"
-        r"(?:[^)]*?, <output> in the (?:completion|output))?",
-        r"maximum context length is <maximum> tokens and your request has <tokens> input tokens",  # vLLM
-        r"maximum context length is <maximum> tokens.*?(?:resulted in|requested about|requested|has) <tokens>",
-        r"passed <tokens> input tokens.*?context length is only <maximum>",  # vLLM
-        r"request \(<tokens> tokens\) exceeds the available context size \(<maximum>",  # llama.cpp
-        r"requested tokens \(<tokens>\) exceed context window of <maximum>",  # llama-cpp-python
-        r"keep the first <tokens> tokens.*?context length of only <maximum>",  # LM Studio
-        r"prompt contains <tokens> tokens.*?<maximum> maximum context length",  # Mistral
-        r"token count \(<tokens>\) exceeds the maximum number of tokens allowed \(<maximum>\)",  # Gemini
-        r"prompt tokens \(<tokens>\) exceed model maximum \(<maximum>\)",  # Bedrock mantle
-        r"must be <= <maximum>\. given: <tokens> .?inputs.? tokens and <output>",  # TGI
-        r"current length is <tokens>.*?while limit is <maximum>",
-        r"maximum input length is <maximum> tokens",
-        r"(?:prompt|input) is too long",
-        r"exceeds? (?:the )?context (?:limit|window|length)",
-        r"maximum context l(?:ength|imit)",
-        r"is longer than the model's context length",
-        r"input tokens exceed the configured limit",
-        r"inputs.? tokens \+ .?max_new_tokens.? must be",
-        r"exceeds the available context size",
-        r"exceeds the maximum number of tokens allowed",
-        r"tokens to keep from the initial prompt is greater than the context length",
-        r"length limit exceeded|input text length should not exceed|request payload size exceeds",
-        r"context[_ ]length[_ ]exceeded|exceed_context_size",
-    )
+# Words of an overflow, and its numbers. The first that fits decides, so those with numbers stand before those without.
+_TOO_LONG = (
+    r"prompt is too long: <tokens> tokens > <maximum> maximum",  # Anthropic, Vertex, Bedrock
+    r"input length and .?max_tokens.? exceed context limit: <tokens> \+ <output> > <maximum>",  # Anthropic, older
+    r"maximum context length is <maximum> tokens.*?messages resulted in <tokens> tokens",  # OpenAI
+    # vLLM, OpenRouter, llama-cpp-python: what the messages take, apart from what the answer may
+    r"maximum context length is <maximum> tokens.*?\(<tokens> (?:in the messages|of text input|in your prompt)"
+    r"(?:[^)]*?, <output> in the (?:completion|output))?",
+    r"maximum context length is <maximum> tokens and your request has <tokens> input tokens",  # vLLM
+    r"maximum context length is <maximum> tokens.*?(?:resulted in|requested about|requested|has) <tokens>",
+    r"passed <tokens> input tokens.*?context length is only <maximum>",  # vLLM
+    r"request \(<tokens> tokens\) exceeds the available context size \(<maximum>",  # llama.cpp
+    r"requested tokens \(<tokens>\) exceed context window of <maximum>",  # llama-cpp-python
+    r"keep the first <tokens> tokens.*?context length of only <maximum>",  # LM Studio
+    r"prompt contains <tokens> tokens.*?<maximum> maximum context length",  # Mistral
+    r"token count \(<tokens>\) exceeds the maximum number of tokens allowed \(<maximum>\)",  # Gemini
+    r"prompt tokens \(<tokens>\) exceed model maximum \(<maximum>\)",  # Bedrock mantle
+    r"must be <= <maximum>\. given: <tokens> .?inputs.? tokens and <output>",  # TGI
+    r"current length is <tokens>.*?while limit is <maximum>",
+    r"maximum input length is <maximum> tokens",
+    r"(?:prompt|input) is too long",
+    r"exceeds? (?:the )?context (?:limit|window|length)",
+    r"maximum context l(?:ength|imit)",
+    r"is longer than the model's context length",
+    r"input tokens exceed the configured limit",
+    r"inputs.? tokens \+ .?max_new_tokens.? must be",
+    r"exceeds the available context size",
+    r"exceeds the maximum number of tokens allowed",
+    r"tokens to keep from the initial prompt is greater than the context length",
+    r"length limit exceeded|input text length should not exceed|request payload size exceeds",
+    r"context[_ ]length[_ ]exceeded|exceed_context_size",
 )
+
+
+@cache
+def _overflow_patterns() -> tuple[re.Pattern[str], ...]:
+    """`_TOO_LONG` with its numbers as the groups `tokens`, `maximum` and `output`; most programs never need it."""
+    numbered = (re.sub(r"<(\w+)>", r"(?P<\1>[\\d,_]+)", words) for words in _TOO_LONG)
+    return tuple(re.compile(words, re.I | re.S) for words in numbered)
+
+
 _NOT_TOO_LONG = re.compile(r"string_above_max_length", re.I)
 
 _OUTPUT_TOO_LONG = re.compile(
@@ -164,8 +159,8 @@ def _too_long(said: ErrorResponse, text: str) -> PromptTooLong | None:
         return PromptTooLong(said.message, status=said.status, tokens=tokens, maximum=maximum)
     if _NOT_TOO_LONG.search(text):
         return None
-    for pattern in _TOO_LONG:
-        found = pattern.words.search(text)
+    for pattern in _overflow_patterns():
+        found = pattern.search(text)
         if found is None:
             continue
         numbers = {name: _number(value) for name, value in found.groupdict().items()}

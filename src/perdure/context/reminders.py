@@ -6,6 +6,7 @@ import hashlib
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import accumulate, pairwise
 
 import msgspec
@@ -58,16 +59,33 @@ def _any_of(*patterns: str) -> re.Pattern[str]:
 
 
 _TURN = rf"(?:\A|\n[^\S\n]*\n)(?P<u>_*)(?-i:(?={_TURNS}))"
-_TAGS = _any_of(_tag(*CONTROL_TAGS, *CALL_TAGS), _TURN)
-_TOKENS = _any_of(
-    _tag(*CONTROL_TAGS, *CALL_TAGS, *_TEMPLATE_TAGS, also=f"|{_BARRED}"), _TURN, rf"\[(?P<u>_*)(?-i:(?={_BRACKETED}))"
-)
-_ONLY_TOKENS = _any_of(
-    rf"<(?P<u>_*)(?={'|'.join(map(re.escape, _TEMPLATE_TAGS))}|{_BARRED})", rf"\[(?P<u>_*)(?-i:(?={_BRACKETED}))"
-)
+_BRACKET = rf"\[(?P<u>_*)(?-i:(?={_BRACKETED}))"
 _OLD_NAMES = tuple(tag.encode() for tag in CONTROL_TAGS)
-_OLD_TAG = re.compile(_tag(*CONTROL_TAGS, unseen=_OLD_UNSEEN), re.IGNORECASE)
-_BARE = re.compile(rf"<({_UNSEEN})(?=" + "|".join(map(re.escape, (*CONTROL_TAGS, *CALL_TAGS))) + ")", re.IGNORECASE)
+
+
+# These patterns are large, and compiled when they are first needed (LIB-6).
+@cache
+def _imitations(*, tokens: bool) -> re.Pattern[str]:
+    """Control tags and turns, and with `tokens` the special tokens of chat templates as well."""
+    if tokens:
+        return _any_of(_tag(*CONTROL_TAGS, *CALL_TAGS, *_TEMPLATE_TAGS, also=f"|{_BARRED}"), _TURN, _BRACKET)
+    return _any_of(_tag(*CONTROL_TAGS, *CALL_TAGS), _TURN)
+
+
+@cache
+def _special_tokens() -> re.Pattern[str]:
+    return _any_of(rf"<(?P<u>_*)(?={'|'.join(map(re.escape, _TEMPLATE_TAGS))}|{_BARRED})", _BRACKET)
+
+
+@cache
+def _old_tag() -> re.Pattern[str]:
+    return re.compile(_tag(*CONTROL_TAGS, unseen=_OLD_UNSEEN), re.IGNORECASE)
+
+
+@cache
+def _bare_tag() -> re.Pattern[str]:
+    names = "|".join(map(re.escape, (*CONTROL_TAGS, *CALL_TAGS)))
+    return re.compile(rf"<({_UNSEEN})(?={names})", re.IGNORECASE)
 
 
 def prepend_context(messages: Sequence[Message], context: Mapping[str, str]) -> tuple[Message, ...]:
@@ -103,7 +121,7 @@ def neutralised(text: str, *, tokens: bool = False) -> str:
 def neutralised_parts(texts: Sequence[str], *, tokens: bool = False) -> list[str]:
     """As `neutralised`, of texts that a model reads as one: what is split over two of them is seen too (SEC-11)."""
     whole = "".join(texts)
-    places = [_underscore(found) for found in (_TOKENS if tokens else _TAGS).finditer(whole)]
+    places = [_underscore(found) for found in _imitations(tokens=tokens).finditer(whole)]
     if not places:
         return list(texts)
     done: list[str] = []
@@ -123,12 +141,12 @@ def _underscore(found: re.Match[str]) -> int:
 
 def without_tags(text: str) -> str:
     """Text without a control tag: as `neutralised`, but what is plain already stays as it is."""
-    return _BARE.sub(r"<\1_", text) if "<" in text else text
+    return _bare_tag().sub(r"<\1_", text) if "<" in text else text
 
 
 def without_tokens(text: str) -> str:
     """Text of ours without special tokens of chat templates; what is plain already stays as it is (SEC-11)."""
-    return _ONLY_TOKENS.sub(lambda found: found[0] if found[0].endswith("_") else f"{found[0]}_", text)
+    return _special_tokens().sub(lambda found: found[0] if found[0].endswith("_") else f"{found[0]}_", text)
 
 
 def restored(text: str, *, tokens: bool = False) -> str:
@@ -138,7 +156,7 @@ def restored(text: str, *, tokens: bool = False) -> str:
         end = _underscore(found) - found.start()
         return f"{found[0][: end - 1]}{found[0][end:]}" if found[0][end - 1 : end] == "_" else found[0]
 
-    return (_TOKENS if tokens else _TAGS).sub(less, text)
+    return _imitations(tokens=tokens).sub(less, text)
 
 
 def neutralised_result(raw: bytes) -> bytes:
@@ -170,7 +188,7 @@ def _neutralised_part(part: object) -> object:
 
 
 def _with_old_tags(text: str) -> str:
-    return _OLD_TAG.sub(lambda found: f"{found[0]}_", text)
+    return _old_tag().sub(lambda found: f"{found[0]}_", text)
 
 
 INDENT = "\t"

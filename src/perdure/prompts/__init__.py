@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import cache
-from importlib.resources import files
 
 _NAME = re.compile(r"\{\{(\w+)\}\}")
 
@@ -13,6 +12,8 @@ _NAME = re.compile(r"\{\{(\w+)\}\}")
 @cache
 def source(name: str) -> str:
     """The text of a prompt file, without its last line break."""
+    from importlib.resources import files  # half a dozen modules, for the first prompt only (LIB-6)
+
     return (files(__package__) / f"{name}.md").read_text(encoding="utf-8").rstrip("\n")
 
 

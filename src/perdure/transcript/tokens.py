@@ -252,11 +252,9 @@ def _decoded(encoded: str) -> bytes:
 
 # --- documents ------------------------------------------------------------------------------------------------------
 
-_PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
-_PDF_LINEARIZED = re.compile(rb"/Linearized\b[^>]{0,200}?/N\s+(\d{1,6})")
-_PDF_COUNT = re.compile(
-    rb"/Type\s*/Pages\b[^>]{0,200}?/Count\s+(\d{1,6})|/Count\s+(\d{1,6})[^>]{0,200}?/Type\s*/Pages\b"
-)
+_PDF_PAGE = rb"/Type\s*/Page(?![A-Za-z])"
+_PDF_LINEARIZED = rb"/Linearized\b[^>]{0,200}?/N\s+(\d{1,6})"
+_PDF_COUNT = rb"/Type\s*/Pages\b[^>]{0,200}?/Count\s+(\d{1,6})|/Count\s+(\d{1,6})[^>]{0,200}?/Type\s*/Pages\b"
 
 
 def document_tokens(
@@ -287,11 +285,11 @@ def document_tokens(
 
 def pdf_pages(data: bytes) -> int | None:
     """Pages of a PDF as far as it says so in the clear; None when its page tree is compressed (TOK-2)."""
-    linearized = _PDF_LINEARIZED.search(data, 0, 1_024)
+    linearized = re.search(_PDF_LINEARIZED, data[:1_024])
     if linearized is not None:
         return int(linearized[1])
-    counts = [int(found[1] or found[2]) for found in _PDF_COUNT.finditer(data)]
-    return max(max(counts, default=0), len(_PDF_PAGE.findall(data))) or None
+    counts = [int(found[1] or found[2]) for found in re.finditer(_PDF_COUNT, data)]
+    return max(max(counts, default=0), len(re.findall(_PDF_PAGE, data))) or None
 
 
 # TOK-1: a dense result (base64, hex, CJK) of this size makes characters over four wrong by half of the whole view.
