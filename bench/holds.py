@@ -368,7 +368,7 @@ def pieces() -> dict[str, Callable[[str], Any]]:
     from perdure.compaction.ledger.checkpoint import ExtractIndex
     from perdure.compaction.restore.calls import KnownLines, numbered_lines, numbered_runs
     from perdure.compaction.summary import fault_of
-    from perdure.context.neutralise import neutral
+    from perdure.context.passes import neutral
     from perdure.context.reminders import neutralised, neutralised_result, restored
     from perdure.context.replies import Reply
     from perdure.context.view import is_chatter

@@ -9,7 +9,7 @@ Nothing here waits, reads a clock, or touches a disk: records in, a view out; a 
 
 from __future__ import annotations
 
-from perdure.compaction.passes import CHEAP_PASSES
+from perdure.compaction.collapse import CHEAP_PASSES
 from perdure.context.accounting import account
 from perdure.context.cuts import legal_cuts
 from perdure.context.models import ModelSpec, model_spec

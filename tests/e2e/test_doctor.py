@@ -11,7 +11,7 @@ import pytest
 
 from perdure.adapters.journal import FileBlobs, SessionStore
 from perdure.cli import main
-from perdure.context.clear import blob_id
+from perdure.context.passes import blob_id
 from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import BlobId, Message, MessageId, ToolUseId, content_of
 from perdure.transcript.records import Noted, Offloaded, StoredOriginal

@@ -13,7 +13,7 @@ from hypothesis import given
 from tests import plans
 from tests.worlds import World, done
 
-from perdure.context.clear import blob_id
+from perdure.context.passes import blob_id
 from perdure.context.request import to_request
 from perdure.settings import Settings
 from perdure.transcript.messages import MessageId

@@ -7,7 +7,8 @@ from hypothesis import given
 from tests import plans
 from tests.worlds import BOUND, World
 
-from perdure.compaction.passes import CHEAP_PASSES, CLOSING_PASSES, Pass
+from perdure.compaction.collapse import CHEAP_PASSES
+from perdure.context.passes import CLOSING_PASSES, Pass
 from perdure.context.thinking import with_thinking
 from perdure.context.view import project
 from perdure.settings import Settings

@@ -114,7 +114,7 @@ async def _again(
     """The same log once more: what came to it since is added, what was damaged is restored, nothing is doubled."""
     from perdure.adapters.journal import SessionStore
     from perdure.adapters.journal.store import secret_key
-    from perdure.context.clear import blob_id
+    from perdure.context.passes import blob_id
     from perdure.engine.imports import ImportResult, import_recording, last_source, source_of
     from perdure.memory.trust.secrets import redact_log
     from perdure.transcript.messages import Message

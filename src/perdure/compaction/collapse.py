@@ -1,4 +1,5 @@
-"""Collapse: finished ranges of the history fold into a short projection; reversible (TURN-6).
+"""Collapse: finished ranges of the history fold into a short projection; reversible (TURN-6). And the order of all
+cheap passes, of which it is the last: it alone needs the ledger.
 
 A range is finished when the todo it worked on was closed. Prices decide (TURN-5): it acts when room is needed, or when
 the shorter prefix pays for itself within the turns that are expected to come.
@@ -10,6 +11,7 @@ from itertools import pairwise
 
 from perdure.context.cost import pays_back
 from perdure.context.cuts import follows_results, legal_cuts
+from perdure.context.passes import Pass, microcompact, neutralise, snip, tool_result_budget
 from perdure.context.policy import Facts
 from perdure.context.reminders import inline
 from perdure.context.thinking import is_postponed
@@ -106,3 +108,12 @@ def _collapsed(view: ContextView, span: tuple[int, int], title: str, facts: Fact
         tokens_saved=saved - size.base if shrinks else 0,
         reason="a finished task",
     )
+
+
+CHEAP_PASSES: tuple[Pass, ...] = (
+    tool_result_budget,  # TURN-2
+    neutralise,  # SEC-4: what stays inline; a preview is made of neutral text
+    snip,  # TURN-3
+    microcompact,  # TURN-4, TURN-5
+    collapse,  # TURN-6
+)

@@ -15,7 +15,7 @@ import msgspec
 from perdure.compaction.ledger.checkpoint import PackedLedger, index_of, pack_ledger
 from perdure.compaction.plan import first_said
 from perdure.context.accounting import least_trust
-from perdure.context.clear import ATTACHMENT_CLEARED, cleared_text, stored, with_text
+from perdure.context.passes import ATTACHMENT_CLEARED, cleared_text, stored, with_text
 from perdure.context.state import LOGGED, to_checkpoint
 from perdure.context.view import ContextView, advance
 from perdure.logs.recording import LoggedCompaction, LoggedMicrocompaction, LoggedRewind, RecordedMessage, Recording

@@ -11,7 +11,8 @@ from functools import cache
 from typing import Any
 
 from perdure.context.cuts import open_loop
-from perdure.context.groups import MessageGroup, WireBlock, shown_media, without_media
+from perdure.context.groups import MessageGroup, WireBlock
+from perdure.context.passes import shown_media, without_media
 from perdure.context.policy import Facts
 from perdure.context.state import CALIBRATION_MIN_TOKENS, CALIBRATION_RANGE
 from perdure.context.view import THINKING, ContextView

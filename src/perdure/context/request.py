@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.context.clear import frontier
 from perdure.context.groups import MessageGroup, WireBlock, clearing_frontier, flatten, joined_groups
 from perdure.context.models import CacheTtl
+from perdure.context.passes import frontier
 from perdure.context.policy import Facts
 from perdure.context.replies import WireProtocol
 from perdure.context.view import ContextView

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from perdure.context import cost
-from perdure.context.clear import original
 from perdure.context.cost import ForkSpending, read
 from perdure.context.models import CACHE_SECONDS, ModelSpec, model_spec
+from perdure.context.passes import original
 from perdure.context.policy import Facts, Thresholds, WindowSource, thresholds
 from perdure.context.replies import Reply
 from perdure.context.state import PROVIDER_EDITED, from_checkpoint

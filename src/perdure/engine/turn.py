@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from perdure.compaction.collapse import collapse
-from perdure.compaction.passes import CHEAP_PASSES, CLOSING_PASSES, Pass
+from perdure.compaction.collapse import CHEAP_PASSES, collapse
 from perdure.context.groups import (
     CONTINUES,
     RequiredThinking,
@@ -19,6 +18,7 @@ from perdure.context.groups import (
     unencoded_bytes,
     unflattened_bytes,
 )
+from perdure.context.passes import CLOSING_PASSES, Pass
 from perdure.context.policy import Facts, Pressure, compaction_need, pressure_at
 from perdure.context.replies import ModelInfo, Reply, WireProtocol
 from perdure.context.request import ModelRequest, to_request

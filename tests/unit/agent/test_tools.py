@@ -128,7 +128,7 @@ def test_a_cleared_read_is_not_answered_with_a_pointer(tmp_path: Path) -> None:
         facts = one.agent.session.facts()
         from dataclasses import replace
 
-        from perdure.context.clear import microcompact
+        from perdure.context.passes import microcompact
 
         late = replace(facts, now=clock.now() + 10_000)
         await one.agent.session.commit(microcompact(one.agent.session.view, late), late)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.unit.context.making import NOW, UNBOUND, Talk, facts, text
 
-from perdure.context.clear import microcompact
 from perdure.context.cost import pays_back, prefix_rewrite, prefix_rewrite_of_record, rewrite_price, usage_usd
 from perdure.context.models import model_spec
+from perdure.context.passes import microcompact
 from perdure.context.policy import CompactionNeed, compaction_need, expected_calls
 from perdure.context.state import from_checkpoint, to_checkpoint
 from perdure.context.view import project

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.unit.context.making import NOW, Talk, after, call, facts, image, shown, text
 
-from perdure.context.clear import cleared_text, microcompact, select_by_size
+from perdure.context.passes import cleared_text, microcompact, select_by_size
 from perdure.context.request import to_request
 from perdure.transcript.messages import ToolUseId
 

@@ -17,7 +17,7 @@ from perdure.adapters.sinks import ListSink
 from perdure.context.groups import flatten
 from perdure.context.instructions import start_message
 from perdure.context.models import model_spec
-from perdure.context.neutralise import neutral
+from perdure.context.passes import neutral
 from perdure.context.reminders import (
     CALL_TAGS,
     CONTROL_TAGS,

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from tests.unit.context.making import UNBOUND, Talk, after, call, facts, image, text
 
-from perdure.context.groups import NO_RESULT, media_limits, settle_open_calls
+from perdure.context.groups import NO_RESULT
+from perdure.context.passes import media_limits, settle_open_calls
 from perdure.context.request import to_request
 from perdure.transcript.records import Rewound
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.unit.context.making import NOW, UNBOUND, Talk, after, call, facts, image, shown, text
 
-from perdure.context import clear as module
-from perdure.context.clear import snip
+from perdure.context import passes as module
+from perdure.context.passes import snip
 
 pytestmark = pytest.mark.unit
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.context.making import Talk, after, call, facts, image, shown, text
 
-from perdure.context.clear import preview_of, tool_result_budget
+from perdure.context.passes import preview_of, tool_result_budget
 from perdure.transcript.blocks import ToolResult
 
 pytestmark = pytest.mark.unit

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure.context.clear import select_by_size
 from perdure.context.cost import usage_usd
 from perdure.context.models import CACHE_SECONDS, CacheTtl, ModelSpec
+from perdure.context.passes import select_by_size
 from perdure.logs.recording import LoggedCompaction, LoggedMicrocompaction, LoggedRewind, RecordedMessage, Step
 from perdure.settings import Settings
 from perdure.transcript.blocks import ToolResult, ToolUse

@@ -15,8 +15,8 @@ import msgspec
 from perdure.adapters.journal.in_memory import MemoryBlobs, MemoryJournal, MemoryNotes
 from perdure.adapters.machine.jobs import WaitingJobs
 from perdure.adapters.providers.connect import OFFLINE
-from perdure.context.clear import tool_result_budget
 from perdure.context.models import ModelSpec, model_spec
+from perdure.context.passes import tool_result_budget
 from perdure.context.request import ModelRequest
 from perdure.engine.background import Keepers
 from perdure.engine.compact import CompactionSuccess, compact

@@ -1,10 +1,16 @@
-"""Results of tools that leave the view: offloaded when they come in, snipped or cleared later (TURN-2 to TURN-5)."""
+"""The passes that make a view ready to be sent: each looks at `(View, Facts)` and proposes edits; the session commits.
+
+Results of tools are offloaded when they come in, and snipped or cleared later (TURN-2 to TURN-5); imitated control tags
+become plain text (SEC-4); what a request may not hold, or may not leave open, is settled (TURN-9b). No pass calls a
+model, and one with nothing to do costs nothing. `compaction/collapse.py` has the last pass, and the order of them all.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, Literal
 
 import msgspec
@@ -12,14 +18,26 @@ import msgspec
 from perdure.context.cost import first_position, pays_back
 from perdure.context.cuts import follows_results
 from perdure.context.policy import Facts
-from perdure.context.reminders import neutralised
+from perdure.context.reminders import neutralised, neutralised_parts
 from perdure.context.thinking import is_postponed
 from perdure.context.view import WORTH_CHARS, ContextView, ResultInView, progress_lines
 from perdure.settings import COMMAND_TOOLS
 from perdure.transcript.blocks import Block, ToolResult, encode, text_block
 from perdure.transcript.messages import BlobId, MessageId, ToolUseId
-from perdure.transcript.records import BlockChange, Cleared, Offloaded, Snipped, StoredOriginal
-from perdure.transcript.tokens import block_size, text_size
+from perdure.transcript.records import (
+    BlockChange,
+    Cleared,
+    Edit,
+    MediaReplaced,
+    Neutralised,
+    Offloaded,
+    Settled,
+    Snipped,
+    StoredOriginal,
+)
+from perdure.transcript.tokens import block_size, image_edge, text_size
+
+Pass = Callable[[ContextView, Facts], tuple[Edit, ...]]
 
 
 def blob_id(content: bytes) -> BlobId:
@@ -443,3 +461,202 @@ def _aborted(view: ContextView, position: int) -> tuple[list[BlockChange], int]:
                 BlockChange(message=item.message.id, block=i) for i, b in enumerate(item.shown) if b is not None
             ]
     return changes, tokens
+
+
+# --- text that imitates our control tags ------------------------------------------------------------------------------
+
+# Recorded as an edit, so that the bytes are frozen: a later version that knows other tags sends the same prefix (REL-5,
+# REL-6). Every imitated tag gains one underscore, which `reminders.restored` takes away again. What was answered
+# already, such as an imported log, stays as it was sent then.
+_TEXTS = frozenset({"text", "data", "title", "context"})  # what a model reads of results and documents
+_INSIDE = frozenset({"content", "source"})
+_KINDS = ("tool_result", "document", "search_result")
+# What the JSON of a text that has to be changed holds at least; also in escapes.
+_HINT = re.compile(rb"<|\[_*/?(?:INST|SYS|AVAIL|TOOL)|Human:|Assistant:|\\u00", re.IGNORECASE)
+
+
+def neutralise(view: ContextView, facts: Facts) -> tuple[Neutralised, ...]:
+    """The new results, and with the setting `all` the user's new words, without imitated tags. Scans only what is new.
+
+    Our own reminders, what was restored, and what the model said are left alone.
+    """
+    if facts.settings.neutralise == "off" or len(view.items) == view.sent:
+        return ()
+    changes = tuple(_changes(view, facts.settings.neutralise == "all", facts.model.reads_tokens))
+    return (Neutralised(changes=changes, reason="text that imitates a control tag"),) if changes else ()
+
+
+def _changes(view: ContextView, takes_words: bool, tokens: bool) -> Iterator[BlockChange]:
+    for item in view.items[view.sent :]:
+        message = item.message
+        if item.is_hidden or message.role != "user" or message.origin not in ("user", "tool"):
+            continue
+        blocks = list(enumerate(zip(message.blocks, item.shown, strict=True)))
+        for is_text, run in groupby(blocks, key=lambda one: one[1][0].type == "text"):
+            fresh = [(index, said.raw) for index, (said, shown) in run if shown is said]
+            if is_text:
+                made = neutral_texts([raw for _, raw in fresh], tokens=tokens) if takes_words else []
+            else:
+                fresh = [(index, raw) for index, raw in fresh if message.blocks[index].type in _KINDS]
+                made = [neutral(raw, tokens=tokens) for _, raw in fresh]
+            for (index, raw), clean in zip(fresh, made, strict=False):
+                if clean is not raw:
+                    yield BlockChange(message=message.id, block=index, to=msgspec.Raw(clean))
+
+
+def neutral_texts(raws: list[bytes], *, tokens: bool = False) -> list[bytes]:
+    """Text blocks that follow each other, which a model reads as one text, without imitated tags."""
+    if not any(map(_HINT.search, raws)):
+        return raws
+    blocks = [msgspec.json.decode(raw) for raw in raws]
+    made = neutralised_parts([block["text"] for block in blocks], tokens=tokens)
+    return [
+        raw if block["text"] == text else encode({**block, "text": text})
+        for raw, block, text in zip(raws, blocks, made, strict=True)
+    ]
+
+
+def neutral(raw: bytes, *, tokens: bool = False) -> bytes:
+    """The JSON of a block with no imitated tag in what a model reads of it; the very same bytes when there was none."""
+    if not _HINT.search(raw):
+        return raw
+    fields = msgspec.json.decode(raw)
+    clean = {key: _neutral(value, key, tokens) for key, value in fields.items()}
+    return raw if clean == fields else encode(clean)
+
+
+def _neutral(value: Any, key: str, tokens: bool) -> Any:
+    if isinstance(value, str):
+        return neutralised(value, tokens=tokens) if key in _TEXTS or key in _INSIDE else value
+    if key not in _INSIDE:
+        return value
+    if isinstance(value, list):
+        return _neutral_parts(value, tokens)
+    return {k: _neutral(v, k, tokens) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def _neutral_parts(parts: list[Any], tokens: bool) -> list[Any]:
+    """The parts of a result: texts that follow each other are one text to the model."""
+    clean: list[Any] = []
+    for is_text, run in groupby(parts, key=lambda one: isinstance(one, dict) and isinstance(one.get("text"), str)):
+        some = list(run)
+        if is_text:
+            texts = neutralised_parts([one["text"] for one in some], tokens=tokens)
+            some = [{**one, "text": text} for one, text in zip(some, texts, strict=True)]
+        clean += [
+            {k: v if k == "text" else _neutral(v, k, tokens) for k, v in one.items()} if isinstance(one, dict) else one
+            for one in some
+        ]
+    return clean
+
+
+# --- what a request may not hold, or leave open -----------------------------------------------------------------------
+
+MEDIA_REPLACED = "[{kind} left out: more or larger media than a request may hold; recall with id {id}]"
+_MEDIA = ("image", "document")
+Medium = tuple[int, int, int, int]  # item, block, part (-1: the block itself), bytes
+# Replacing a few more at once moves the prefix once instead of at every new image (TURN-9b: in chunks).
+_CHUNK = 10
+
+
+def media_limits(view: ContextView, facts: Facts) -> tuple[MediaReplaced, ...]:
+    """Replace what a request may not hold: images whose edges are too long, and the oldest media while
+    there are too many, or too many bytes of them."""
+    if not view.media:
+        return ()
+    limit = facts.model.max_image_edge_pixels
+    edges = {place: image_edge(_medium(view, place)) for place in shown_media(view)}
+    dropped = [place for place, edge in edges.items() if limit is not None and edge > limit]
+    for place in dropped:
+        del edges[place]
+    dropped += _oldest(list(edges), max(edges.values(), default=0), facts)
+    if not dropped:
+        return ()
+    replaced: dict[tuple[int, int], set[int]] = {}
+    for position, block, part, _ in dropped:
+        replaced.setdefault((position, block), set()).add(part)
+    changes = tuple(without_media(view, position, block, parts) for (position, block), parts in replaced.items())
+    return (MediaReplaced(changes=changes, reason="media over the limits of a request"),)
+
+
+def _oldest(shown: list[Medium], edge: int, facts: Facts) -> list[Medium]:
+    """Those that are over the limits of count and bytes, and a few more at once. A request with many images takes only
+    small ones: with a larger one among them, fewer are kept, the newest."""
+    model = facts.model
+    most = facts.settings.max_images or model.max_images
+    if model.max_image_edge_pixels is not None and edge > model.many_image_edge_pixels:
+        most = min(most, model.many_images)
+    left = sum(size for _, _, _, size in shown)
+    if len(shown) <= most and left <= facts.settings.max_media_bytes:
+        return []
+    drop = 0
+    while len(shown) - drop > most or left > facts.settings.max_media_bytes:
+        left -= shown[drop][3]
+        drop += 1
+    return shown[: drop + min(_CHUNK, most // 4)]
+
+
+def _medium(view: ContextView, place: Medium) -> Block:
+    position, index, part, _ = place
+    block = view.items[position].shown[index]
+    assert block is not None
+    if part < 0:
+        return block
+    assert isinstance(block.value, ToolResult)
+    return block.value.parts()[part]
+
+
+def shown_media(view: ContextView) -> Iterator[Medium]:
+    """(item, block, part, bytes) of each image or document shown, oldest first; part -1: the block itself."""
+    for position, item in enumerate(view.items):
+        if item.is_hidden:
+            continue
+        for index, block in enumerate(item.shown):
+            if block is None:
+                continue
+            if block.type in _MEDIA:
+                yield position, index, -1, len(block.raw)
+            elif isinstance(block.value, ToolResult) and not isinstance(block.value.content, str):
+                for number, part in enumerate(block.value.parts()):
+                    if part.type in _MEDIA:
+                        yield position, index, number, len(part.raw)
+
+
+def without_media(
+    view: ContextView, position: int, index: int, parts: set[int], words: str = MEDIA_REPLACED
+) -> BlockChange:
+    """The change that shows `words` in place of some media of a block (part -1: the block itself)."""
+    item = view.items[position]
+    block = item.shown[index]
+    assert block is not None
+    if -1 in parts:
+        raw = _placeholder(block, item.message.id, words).raw
+    else:
+        raw = _result_without(block, parts, words)
+    return BlockChange(message=item.message.id, block=index, to=msgspec.Raw(raw))
+
+
+def _placeholder(block: Block, identity: str, words: str) -> Block:
+    return text_block(words.format(kind=block.type.capitalize(), id=identity))
+
+
+def _result_without(block: Block, parts: set[int], words: str) -> bytes:
+    fields: dict[str, Any] = msgspec.json.decode(block.raw, type=dict[str, msgspec.Raw])
+    value = block.value
+    assert isinstance(value, ToolResult)
+    fields["content"] = [
+        msgspec.Raw(_placeholder(part, value.tool_use_id, words).raw if number in parts else part.raw)
+        for number, part in enumerate(value.parts())
+    ]
+    return encode(fields)
+
+
+def settle_open_calls(view: ContextView, facts: Facts) -> tuple[Settled, ...]:
+    """Answer for good, with a synthetic error, every call that has no result when a request is made."""
+    if not view.open_calls:
+        return ()
+    return (Settled(tool_use_ids=tuple(view.open_calls), reason="no result when the request was made"),)
+
+
+# TURN-9b: what flattening would have to decide anew each time is decided once, just before a request.
+CLOSING_PASSES: tuple[Pass, ...] = (media_limits, settle_open_calls)
