@@ -17,7 +17,7 @@ from pathlib import Path
 
 import anyio
 
-from perdure.cli.replay import found_files
+from perdure.cli.opened import found_files
 from perdure.context.models import model_spec
 from perdure.errors import PerdureError
 from perdure.lab.replay.drive import ReplayOptions

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import anyio
 import pytest
+import typer
 
 from perdure.adapters.extras import install
 from perdure.adapters.journal import short_ids
@@ -18,6 +19,7 @@ from perdure.agent.permissions import PermissionDecision, PermissionRule
 from perdure.agent.progress import PermissionRefused
 from perdure.cli import main
 from perdure.cli.arguments import (
+    GlobalOptions,
     complete_assignments,
     complete_models,
     complete_sessions,
@@ -29,7 +31,7 @@ from perdure.cli.words import MODEL_FAILURES, compaction_failure, model_failure,
 from perdure.errors import BadSetting, KeyRefused, ModelDown, ModelError, ModelGaveUp, SessionNotFound
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Titled
-from perdure.wiring import create_session
+from perdure.wiring import create_session, open_session
 
 pytestmark = pytest.mark.e2e
 
@@ -272,6 +274,48 @@ def test_search_names_sessions_by_their_short_ids(run: Run) -> None:
     first = run("search", "parser").out.splitlines()[0].split()
     assert first[:2] == ["1.", short_ids([*IDS, LOG])[IDS[1]]] and run("recall", first[1], first[2]).out
     assert json.loads(run("search", "parser", "--json").out.splitlines()[0])["session"] == IDS[1]
+
+
+def test_a_search_can_be_narrowed_to_what_is_recent(run: Run, place: Path) -> None:
+    """CLI-6: --since, with what would widen the search where nothing is found."""
+
+    async def say() -> None:
+        session = await open_session(place.parent / "home", IDS[2])
+        await session.append(Message.of("user", "the parser of old", at=time.time() - 86_400 * 3))
+        await session.close()
+
+    anyio.run(say)
+    assert "of old" in run("search", "parser").out and "of old" in run("search", "parser", "--since", "4d").out
+    recent = run("search", "parser", "--since", "2d")
+    assert recent.code == 0 and "of old" not in recent.out
+    assert "an earlier --since" in run("search", "nowhere", "--since", "2d").out
+    ran = run("search", "parser", "--since", "soon")
+    assert ran.code == 2 and ran.err.count("\n") == 1 and "--since soon" in ran.err
+
+
+MODEL_OPTIONS = [
+    ("chat", "--model"), ("run", "x", "--model"), ("resume", "--model"), ("compact", "@last", "--model"),
+    ("replay", "x", "--summarizer"), ("bench", "fidelity", "x", "--judge"), ("context", "@last", "--exact"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", MODEL_OPTIONS, ids=" ".join)
+def test_a_shell_completes_every_option_that_takes_a_model(words: tuple[str, ...]) -> None:
+    """CLI-6: through the script that zsh runs; `replay --model` takes the id that a log would name."""
+    assert "anthropic:claude-opus-5" in completed(*words, "anthropic:claude-op")
+    ids = completed("replay", "x", "--model", "claude-op")
+    assert "claude-opus-5" in ids and not any(one.endswith("-") or ":" in one for one in ids)
+
+
+def completed(*words: str) -> list[str]:
+    """What the shell offers for the last word."""
+    from typer._completion_classes import ZshComplete
+
+    from perdure.cli.app import app
+
+    command = typer.main.get_command(app)
+    shell = ZshComplete(command, {"obj": GlobalOptions()}, "perdure", "_PERDURE_COMPLETE")
+    return [one.value for one in shell.get_completions(list(words[:-1]), words[-1])]
 
 
 def test_a_file_for_events_that_cannot_be_made_is_one_line(run: Run, place: Path) -> None:

@@ -240,7 +240,7 @@ def test_an_unchanged_import_is_exported_as_it_came(run: Door, place: Path) -> N
     assert (place / "back.jsonl").read_bytes() == data
     assert run("recall", "log-1", "call-2") == 0 and "marker_2_19" in run.out
     assert run.json("search", "marker_2_19")[0]["session"] == "log-1"
-    assert run("import", "log.jsonl") == 0 and "is already here, nothing new" in run.out
+    assert run("import", "log.jsonl") == 0 and "imported before, nothing new" in run.out
     assert run("import", "log.jsonl", "--as", "again") == 0
     assert run("import", "nothing.jsonl") == 3
     assert run("import", "log.jsonl", "--session", "x") == 3

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.gateways import KEY, Running, fake, in_loop, serving
 
-from perdure.adapters.journal.store import JOURNAL
+from perdure.adapters.journal import JOURNAL
 from perdure.events import CompactionDone
 from perdure.testing import FakeUpstream, ModelRules
 

@@ -205,7 +205,7 @@ def test_the_same_log_again_adds_only_what_is_new(run: Any, log: Path, place: Pa
         (first,) = run("import", log, "--json").json
         assert not first["is_there"]
         ran = run("import", log)
-        assert ran.code == 0 and "is already here, nothing new" in ran.out
+        assert ran.code == 0 and "imported before, nothing new" in ran.out
         log.write_bytes(whole)
         (grown,) = run("import", log, "--json").json
         assert grown["is_there"] and grown["messages"] == 28 - first["messages"]
@@ -269,3 +269,66 @@ def test_an_export_of_an_import_is_the_log(run: Any, log: Path, place: Path) -> 
     source = source_of(tuple(records))
     assert source is not None and source.messages == 28
     assert json.loads(journal(place).read_bytes().splitlines()[0])["source"] == str(log)
+
+
+def test_a_folder_of_logs_is_imported_file_by_file(run: Any, log: Path, place: Path) -> None:
+    """CLI-6, CLI-5: each log with its outcome and a sum; a bad one fails alone, and the exit code says so."""
+    logs, recorded = place / "logs", place / "api"
+    (logs / "deeper").mkdir(parents=True)
+    recorded.mkdir()
+    log.rename(logs / "a.jsonl")
+    entries = [user("u0", None, "Hello"), answer("a0", "u0", text("Hi."), response="m0")]
+    (logs / "deeper" / "b.jsonl").write_bytes(
+        jsonl(*({**one, "sessionId": "s2", "cwd": str(recorded)} for one in entries))
+    )
+    (logs / "c.jsonl").write_bytes(b"\xff\xfe no log\n")
+    (logs / "settings.json").write_bytes(b'{"theme": "dark"}')
+    ran = run("import", logs)
+    assert ran.code == 1
+    lines = ran.out.splitlines()
+    assert lines[0].startswith("s1: 28 messages imported from ") and "a.jsonl" in lines[0]
+    assert any(line.startswith("failed: ") and "c.jsonl" in line for line in lines)
+    assert lines[-1] == "3 files: 2 imported, 1 failed" and "skipped 1 JSON file" in ran.err
+    projects = {one["session"]: one["project"] for one in run("sessions", "--json").json}
+    assert projects == {"s1": str(place), "s2": str(recorded)}, "where it was recorded, if that is here"
+
+    (logs / "c.jsonl").unlink()
+    with (logs / "deeper" / "b.jsonl").open("ab") as file:
+        file.write(jsonl({**user("u1", "a0", "And more"), "sessionId": "s2", "cwd": str(recorded)}))
+    again = run("import", logs / "a.jsonl", logs / "deeper", "--json")
+    first, second, total = again.json
+    assert (first["session"], first["is_there"], first["messages"]) == ("s1", True, 0)
+    assert (second["session"], second["is_there"], second["messages"]) == ("s2", True, 1)
+    assert total == {
+        "total": {
+            "files": 2, "imported": 0, "updated": 1, "imported_before": 1, "without_a_conversation": 0, "failed": 0,
+        }
+    }  # fmt: skip
+    assert run("import", logs).code == 0 and len(run("sessions", "--json").json) == 2
+
+
+def test_what_several_logs_cannot_be_given_is_one_line(run: Any, log: Path, place: Path) -> None:
+    """CLI-5: one id for many sessions, and a folder without logs."""
+    (place / "empty").mkdir()
+    for words, code, what in (
+        (("import", place, "--as", "api"), 2, "--as"),
+        (("import", log, log, "--session", "s1"), 2, "--session"),
+        (("import", place / "empty"), 3, "no logs"),
+    ):
+        ran = run(*words)
+        assert ran.code == code and what in ran.err and ran.err.count("\n") == 1
+
+
+def test_a_project_holds_all_that_is_imported_for_it(run: Any, log: Path, place: Path) -> None:
+    """CLI-6: --project is for whoever brings logs from elsewhere; the home directory is no project."""
+    (place / "logs").mkdir()
+    for name, cwd in (("s2", str(place)), ("s3", str(Path.home()))):
+        entry = {**user("u0", None, "Hello"), "sessionId": name, "cwd": cwd}
+        (place / "logs" / f"{name}.jsonl").write_bytes(jsonl(entry))
+    (place / "api").mkdir()
+    assert run("import", place / "logs" / "s2.jsonl", place / "logs" / "s3.jsonl", "--project", place / "api").code == 0
+    assert {one["project"] for one in run("sessions", "--json").json} == {str(place / "api")}
+    for one in ("s2", "s3"):
+        assert run("sessions", "delete", one, "--yes").code == 0
+    assert run("import", place / "logs").code == 0
+    assert {one["project"] for one in run("sessions", "--json").json} == {str(place)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,19 @@ def test_projects_and_sessions_narrow(archive: StoreArchive) -> None:
     for name in ("s2", "../q/s2", "nobody"):
         with pytest.raises(SessionNotFound):
             find(here, "needle", sessions=(name,))
+
+
+def test_only_what_was_said_since_is_found(archive: StoreArchive) -> None:
+    """CLI-6: with and without an index; a text that was said again has only its later places, and none has no time."""
+    say(archive.home, "s1", "the parser fails", "a parser again", at=100.0)
+    say(archive.home, "s2", "the parser fails", at=200.0)
+    assert len(find(archive, "parser").hits) == 2
+    later = replace(archive, since=150.0)
+    (hit,) = find(later, "parser").hits
+    assert (hit.session, hit.snippet, hit.also) == ("s2", "the parser fails", ())
+    assert not find(replace(archive, since=201.0), "parser").hits
+    assert not find(later, "parser", sessions=("s1",)).hits
+    assert len(find(replace(archive, since=100.0), "parser").hits) == 2
 
 
 def test_what_is_new_is_found_and_only_that_is_read(tmp_path: Path) -> None:

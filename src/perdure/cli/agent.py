@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.arguments import Json, Sets, configured, examples, family, located
+from perdure.cli.arguments import (
+    SESSION_HELP,
+    Json,
+    Sets,
+    complete_models,
+    complete_sessions,
+    configured,
+    examples,
+    family,
+    located,
+)
 from perdure.errors import BadSetting
 
 app = family()
@@ -16,12 +26,20 @@ NO_MODEL = (
     "one, as in --model ollama:qwen3 (--model offline is a demonstration without any)"
 )
 
-Resume = Annotated[str | None, typer.Option("--resume", metavar="SESSION", help="Continue this session.")]
+Resume = Annotated[
+    str | None,
+    typer.Option("--resume", metavar="SESSION", help="Continue this session.", autocompletion=complete_sessions),
+]
 Last = Annotated[bool, typer.Option("--last", help="Continue the last session of this folder.")]
 Fork = Annotated[bool, typer.Option("--fork", help="Continue in a copy; the session itself stays as it is.")]
 ModelName = Annotated[
     str | None,
-    typer.Option("--model", metavar="NAME", help="provider:model[@URL][#KEY], the URL of a server, or offline."),
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="provider:model[@URL][#KEY], the URL of a server, or offline.",
+        autocompletion=complete_models,
+    ),
 ]
 PermissionMode = Annotated[
     str | None,
@@ -52,7 +70,7 @@ def chat(
 @app.command(epilog=examples("perdure resume 7k2q9x", "perdure resume --last", "perdure resume 7k2q9x --fork"))
 def resume(
     session: Annotated[
-        str | None, typer.Argument(metavar="[SESSION]", help="The id of a session, a part of it, or a path.")
+        str | None, typer.Argument(metavar="[SESSION]", help=SESSION_HELP, autocompletion=complete_sessions)
     ] = None,
     *,
     last: Last = False,

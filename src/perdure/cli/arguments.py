@@ -152,8 +152,8 @@ def short_name(directory: Path) -> str:
 
 def complete_sessions(incomplete: str) -> list[tuple[str, str]]:
     """Sessions, the newest first, by the shortest name that does, with what they are about."""
-    from perdure.adapters.journal import SessionStore, short_ids
-    from perdure.adapters.journal.store import JOURNAL, describe
+    from perdure.adapters.journal import JOURNAL, SessionStore, short_ids
+    from perdure.adapters.journal.store import describe
 
     store = SessionStore(home())
     newest = store.newest()
@@ -188,8 +188,16 @@ def complete_models(incomplete: str) -> list[str]:
         own = [*settings.main_models, *settings.summarizer_models, *settings.notes_models]
     except PerdureError:
         own = []
-    known = [f"{one.provider}:{one.prefix}" for one in TABLE]
+    known = [f"{one.provider}:{one.prefix.rstrip('-')}" for one in TABLE]
     return [name for name in dict.fromkeys((*own, *known, OFFLINE)) if name.startswith(incomplete)]
+
+
+def complete_model_ids(incomplete: str) -> list[str]:
+    """Models by their ids alone, as a log names them."""
+    from perdure.context.models import TABLE
+
+    known = dict.fromkeys(one.prefix.rstrip("-") for one in TABLE)
+    return [name for name in known if name.startswith(incomplete)]
 
 
 # --- options of many commands -----------------------------------------------------------------------------------------
@@ -204,8 +212,8 @@ Sets = Annotated[
         autocompletion=complete_assignments,
     ),
 ]
-_SESSION_HELP = "The id of a session or a part of it, @last, @2 (by its number in the list), or a path."
-SessionName = Annotated[str, typer.Argument(metavar="SESSION", help=_SESSION_HELP, autocompletion=complete_sessions)]
+SESSION_HELP = "The id of a session or a part of it, @last, @2 (by its number in the list), or a path."
+SessionName = Annotated[str, typer.Argument(metavar="SESSION", help=SESSION_HELP, autocompletion=complete_sessions)]
 Reference = Annotated[
     str, typer.Argument(metavar="FILE|SESSION", help="A log, a journal or a session.", autocompletion=complete_sessions)
 ]

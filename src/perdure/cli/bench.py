@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.arguments import Json, examples, family
+from perdure.cli.arguments import Json, complete_models, examples, family
 from perdure.cli.output import EXIT_FAILED, EXIT_NOT_FOUND, EXIT_OK, Progress, clean, note, out, out_json, plural, table
 from perdure.errors import BadSetting
 
@@ -48,7 +48,7 @@ def live(
     How much is read and run again after the compactions in your logs, compared with as many calls right before them:
     agents repeat themselves without a compaction, too.
     """
-    from perdure.cli.replay import found_files
+    from perdure.cli.opened import found_files
     from perdure.lab.bench.rework import as_plain, measure
 
     found, _ = found_files(files)
@@ -122,7 +122,10 @@ def fidelity(
     chains: Annotated[
         bool, typer.Option("--chains", help="Also compact three and five times in a row; this takes a while.")
     ] = False,
-    judge: Annotated[str | None, typer.Option(metavar="MODEL", help="A model that answers from the views.")] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="A model that answers from the views.", autocompletion=complete_models),
+    ] = None,
     questions: Annotated[int, typer.Option(min=1, metavar="N", help="Ask the judge N questions about each view.")] = 20,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.")] = False,
     json: Json = False,
@@ -134,16 +137,15 @@ def fidelity(
     """
 
     # Chains take as long as all the rest: they are run when asked for, or when a gate is about one.
-    from perdure.cli.replay import found_files
+    from perdure.cli.opened import found_files
     from perdure.lab.bench import fidelity, report
-    from perdure.lab.bench import report as tables
 
     gates = report.gates_of(gate)
     unknown = sorted(set(strategy or ()) - set(fidelity.STRATEGIES))
     if unknown:
-        raise BadSetting(f"strategy {unknown[0]!r}: there are {', '.join(fidelity.STRATEGIES)}")
+        raise BadSetting(f"--strategy {unknown[0]}: there are {', '.join(fidelity.STRATEGIES)}")
     if at not in (None, "cut", "boundary"):
-        raise BadSetting(f"place {at!r}: cut or boundary")
+        raise BadSetting(f"--at {at}: give cut or boundary")
     found, _ = found_files(files)
     if not found:
         note(f"{', '.join(map(str, files))}: no sessions there (*.jsonl, *.json, *.traj)")
@@ -162,7 +164,7 @@ def fidelity(
     if json:
         out_json({**report.as_plain(measured), "gates": {"asked": [one.text for one in gates], "failed": failed}})
     else:
-        show = tables.as_markdown if markdown else tables.as_table
+        show = report.as_markdown if markdown else report.as_table
         out("\n".join(clean(line) for line in show(measured, lost=lost).splitlines()))
     for failure in failed:
         note(f"gate failed: {failure}")
@@ -177,7 +179,6 @@ def _judge(name: str, questions: int) -> Judge:
     import os
 
     from perdure.adapters.providers.connect import OFFLINE, connect
-    from perdure.errors import BadSetting
     from perdure.lab.bench.judge import Judge
 
     if name.strip() == OFFLINE:
@@ -209,14 +210,12 @@ def retrieval(
     Memories, turns or sessions, by several rankers, with one file of questions; docs/how/retrieval.md has its form.
     """
     from perdure.lab.bench import retrieval
-    from perdure.lab.bench import retrieval as questions
-    from perdure.lab.bench import retrieval as retrieval_timing
 
     if file is None and not timing:
         raise BadSetting("bench retrieval: name a file of questions (docs/how/retrieval.md), or --timing, or both")
     found: dict[str, object] = {}
     if file is not None:
-        corpus = questions.read(file)
+        corpus = retrieval.read(file)
         rows = retrieval.run(corpus, ranker or ())
         found |= {
             "kind": corpus.kind,
@@ -229,7 +228,7 @@ def retrieval(
     if timing:
         if not json:
             note("making up memories; the largest size takes a while")
-        timings = retrieval_timing.time_retrieval(size or retrieval_timing.SIZES)
+        timings = retrieval.time_retrieval(size or retrieval.SIZES)
         found["timing"] = [asdict(one) for one in timings]
         if not json:
             head = ("memories", "p50 ms", "p99 ms", "seconds to index")

@@ -16,6 +16,7 @@ from perdure.cli.arguments import (
     Json,
     SessionName,
     Sets,
+    complete_models,
     configured,
     examples,
     family,
@@ -62,7 +63,12 @@ def compact(
         Path | None, typer.Option("--summary", metavar="FILE", help="Use this text as the record; - for stdin.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The model that writes the record; without it, code does.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The model that writes the record; without it, code does.",
+            autocompletion=complete_models,
+        ),
     ] = None,
     start: Annotated[
         str | None, typer.Option("--from", metavar="MESSAGE", help="Only this message and what follows it.")

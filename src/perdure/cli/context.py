@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli.arguments import Json, OneOfFile, Reference, Sets, configured, examples, family
+from perdure.cli.arguments import Json, OneOfFile, Reference, Sets, complete_models, configured, examples, family
 from perdure.cli.output import Cell, clean, is_fancy, out, out_json, table
 from perdure.errors import BadSetting, PerdureError
 
@@ -40,7 +40,11 @@ def context(
     which: OneOfFile = None,
     exact: Annotated[
         str | None,
-        typer.Option(metavar="MODEL|FILE", help="Also have the provider of a model count, or a tokenizer.json."),
+        typer.Option(
+            metavar="MODEL|FILE",
+            help="Also have the provider of a model count, or a tokenizer.json.",
+            autocompletion=complete_models,
+        ),
     ] = None,
     sets: Sets = None,
     json: Json = False,

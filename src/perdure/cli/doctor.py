@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from perdure.adapters.journal import JOURNAL
 from perdure.cli.arguments import Json, configured, examples, family, home
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, clean, out, out_json, plural
 from perdure.errors import BadSetting, PerdureError, SessionBusy, SessionNotFound
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 app = family()
 State = Literal["ok", "note", "problem"]
-JOURNAL = "journal.jsonl"
 PACKAGES = ("perdure", "msgspec", "anyio", "typer", "rich", "anthropic", "openai")
 _SHOWN = 3
 _BESIDE = {

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli.arguments import Json, SessionName, Sets, configured, examples, family, located, short_name
+from perdure.cli.arguments import (
+    Json,
+    SessionName,
+    Sets,
+    complete_sessions,
+    configured,
+    examples,
+    family,
+    located,
+    moment_since,
+    short_name,
+)
 from perdure.cli.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, clean, iso, moment, note, out, out_json, plural, table
 from perdure.errors import BadSetting, RewindRefused, SessionNotFound
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
+    from perdure.adapters.journal.search import StoreArchive
     from perdure.engine.rewind import RewindResult, What
     from perdure.memory.checkpoints import MissedChange
-    from perdure.ports import Archive, FileRewind, FileStep
+    from perdure.ports import FileRewind, FileStep
     from perdure.ports import SearchHit as Hit
     from perdure.recall.queries import RecalledText
 
@@ -123,6 +136,7 @@ def _shown_data(shown: RecalledText) -> dict[str, Any]:
     epilog=examples(
         "perdure search connection pool timeout",
         'perdure search "flaky test" --all --limit 20',
+        "perdure search migration --since 2d",
         "perdure search migration --session @last",
     )
 )
@@ -131,9 +145,14 @@ def search(
         list[str], typer.Argument(metavar="WORD...", help="Words; those that stand together count together.")
     ],
     *,
-    session: Annotated[str | None, typer.Option(metavar="SESSION", help="Only this session.")] = None,
+    session: Annotated[
+        str | None, typer.Option(metavar="SESSION", help="Only this session.", autocompletion=complete_sessions)
+    ] = None,
     project: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Another project than this folder's.")] = None,
     is_all: Annotated[bool, typer.Option("--all", help="The sessions of all projects.")] = False,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only what was said since: 90m, 12h, 2d, 1w, or a date.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Show at most N results.")] = 10,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Rebuild the index first.")] = False,
     json: Json = False,
@@ -152,7 +171,9 @@ def search(
     config = configured()
     if rebuild:
         note(f"rebuilt the index: {plural(StoreArchive(config.home).rebuild(), 'piece')}")
+    earliest = None if since is None else moment_since(since)
     archive, sessions = _archive(session, project, is_all, config.home)
+    archive = replace(archive, since=earliest)
     found = anyio.run(lambda: archive.search(" ".join(query), limit=limit, sessions=sessions))
     if found.note:
         note(found.note)
@@ -161,7 +182,8 @@ def search(
             out_json(_hit_data(rank, hit))
         return
     if not found.hits:
-        out("nothing that was said matches; try fewer or other words, or --all")
+        wider = [hint for hint, helps in (("--all", not is_all), ("an earlier --since", since is not None)) if helps]
+        out(f"nothing that was said matches; try {', '.join(('fewer or other words', *wider))}")
         return
     named = {name for hit in found.hits for name in (hit.session, *(also for also, _, _ in hit.also))}
     short = short_ids({directory.name for directory in SessionStore(config.home).newest()} | named, only=named)
@@ -169,7 +191,9 @@ def search(
         _show_hit(rank, hit, short)
 
 
-def _archive(session: str | None, project: Path | None, is_all: bool, home: Path) -> tuple[Archive, tuple[str, ...]]:
+def _archive(
+    session: str | None, project: Path | None, is_all: bool, home: Path
+) -> tuple[StoreArchive, tuple[str, ...]]:
     """Where to search: in one session, a project, or everything kept here."""
     from perdure.adapters.journal import SessionStore
     from perdure.adapters.journal.search import StoreArchive

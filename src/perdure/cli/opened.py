@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from perdure.cli.arguments import located
 from perdure.cli.output import plural
@@ -18,6 +19,9 @@ from perdure.transcript.records import Compacted, Record
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
+
+
+_SUFFIXES = (".jsonl", ".json", ".traj")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,38 +55,99 @@ class ReadSession:
     records: tuple[Record, ...] = ()  # ours only
 
 
+OneSession = TypeVar("OneSession", ReadSession, Recording)
+
+
 def read_sessions(reference: str, config: Config, *, session: str | None = None) -> list[ReadSession]:
     """The sessions that a reference means. Raises `SessionNotFound`, or what reading the file raises."""
-    path = Path(reference)
-    if path.is_file() and not is_journal(path):
-        from perdure.logs.detect import read_recordings
-
-        found = [_foreign(one, reference, config) for one in read_recordings(path.read_bytes(), path.name)]
+    if is_log(reference):
+        found = [_foreign(one, reference, config) for one in recordings_in(reference)]
     else:
         found = [_own(reference, config)]
-    if session is not None:
-        found = [one for one in found if one.session == session]
-        if not found:
-            raise SessionNotFound(f"{reference}: no session {session!r} in it; `perdure inspect` lists them")
-    return found
+    return found if session is None else [chosen(found, reference, session)]
 
 
 def read_session(reference: str, config: Config, *, session: str | None = None) -> ReadSession:
-    """The one session that a reference means."""
-    found = read_sessions(reference, config, session=session)
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    """The one session that a reference means. Raises as `read_sessions` and `chosen` do."""
+    return chosen(read_sessions(reference, config), reference, session)
+
+
+def recordings_in(reference: str) -> tuple[Recording, ...]:
+    """The sessions in a log of another agent. Raises what reading it raises."""
+    from perdure.logs.detect import read_recordings
+
+    path = Path(reference)
+    return read_recordings(path.read_bytes(), path.name)
+
+
+def chosen(found: Sequence[OneSession], reference: str, session: str | None) -> OneSession:
+    """The one of a file's sessions that `--session` names, or that there is.
+
+    Raises:
+        SessionNotFound: There is none, or none of this name.
+        BadSetting: There are several, and none was named.
+    """
+    named = [one for one in found if session in (None, one.session)]
+    if not named and session is None:
         raise SessionNotFound(f"{reference}: there is no session in it")
-    names = ", ".join(one.session for one in found[:3])
-    raise BadSetting(f"{reference}: holds {plural(len(found), 'session')} ({names}, …): choose one with --session")
+    if not named:
+        raise SessionNotFound(f"{reference}: no session {session!r} in it; `perdure inspect` lists them")
+    if len(named) > 1:
+        names = ", ".join(one.session for one in named[:3]) + (", …" if len(named) > 3 else "")
+        raise BadSetting(f"{reference}: holds {plural(len(named), 'session')} ({names}): choose one with --session")
+    return named[0]
 
 
-def is_journal(path: Path) -> bool:
+def is_log(reference: str) -> bool:
+    """Whether a reference is a file that another agent wrote, and not a session of ours."""
     from perdure.logs.detect import HEAD_BYTES, detect
 
+    path = Path(reference)
+    if not path.is_file():
+        return False
     with path.open("rb") as file:
-        return detect(file.read(HEAD_BYTES), path.name) == "perdure"
+        return detect(file.read(HEAD_BYTES), path.name) != "perdure"
+
+
+def found_files(paths: Sequence[Path]) -> tuple[list[Path], int]:
+    """The files named, and the logs in the folders named; and how many JSON files there hold something else."""
+    files: dict[Path, None] = {}
+    others = 0
+    for path in paths:
+        if not path.is_dir():
+            files[path] = None
+            continue
+        for found in sorted(p for p in path.rglob("*") if p.suffix in _SUFFIXES and p.is_file()):
+            if _is_something_else(found):
+                others += 1
+            else:
+                files[found] = None
+    return list(files), others
+
+
+def _is_something_else(path: Path) -> bool:
+    """Whether a file in a folder is good JSON, but of no log that is known: settings, data, an index."""
+    import msgspec
+
+    from perdure.logs.detect import HEAD_BYTES, detect
+
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+            if not head.strip() or detect(head, path.name) is not None:
+                return False
+            data = head + file.read()
+    except OSError:
+        return False
+    if len(data) > len(head) and detect(data, path.name) is not None:
+        return False
+    for text in (data, data.split(b"\n", 1)[0]):
+        try:
+            msgspec.json.decode(text, type=msgspec.Raw)
+        except (msgspec.MsgspecError, RecursionError):
+            continue
+        return True
+    return False
 
 
 def _foreign(recording: Recording, name: str, config: Config) -> ReadSession:

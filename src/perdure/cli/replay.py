@@ -10,7 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.arguments import Json, Sets, configured, examples, family
+from perdure.cli.arguments import (
+    Json,
+    Sets,
+    complete_model_ids,
+    complete_models,
+    configured,
+    examples,
+    family,
+)
 from perdure.cli.output import (
     EXIT_FAILED,
     EXIT_OK,
@@ -31,7 +39,6 @@ app = family()
 _SHOWN_PROBLEMS = 5
 _NAME_CHARS = 48
 Result = dict[str, Any]
-_SUFFIXES = (".jsonl", ".json", ".traj")
 
 
 @app.command(
@@ -46,10 +53,17 @@ def replay(
     *,
     window: Annotated[str | None, typer.Option(metavar="TOKENS", help="The model's window, e.g. 200k or 1M.")] = None,
     max_output: Annotated[str | None, typer.Option(metavar="TOKENS", help="The model's output limit.")] = None,
-    model: Annotated[str | None, typer.Option(metavar="ID", help="The model, instead of the one in the log.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The model, instead of the one in the log.", autocompletion=complete_model_ids),
+    ] = None,
     summarizer: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="The model that writes records; offline, the default, has code do it."),
+        typer.Option(
+            metavar="MODEL",
+            help="The model that writes records; offline, the default, has code do it.",
+            autocompletion=complete_models,
+        ),
     ] = None,
     sets: Sets = None,
     jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Replay N files at once.")] = 1,
@@ -63,6 +77,7 @@ def replay(
     As if they were live: shows where passes and compactions fire, what moves the cached prefix, and what it all costs.
     """
     from perdure.adapters.providers.connect import OFFLINE, connect
+    from perdure.cli.opened import found_files
     from perdure.lab.replay.drive import ReplayOptions
     from perdure.lab.replay.run import replay_files
 
@@ -127,47 +142,6 @@ def _kept(result: dict[str, Any]) -> dict[str, Any]:
     if "error" not in result:
         short["logged"] = {**result["logged"], "compactions": len(result["logged"]["compactions"])}
     return short
-
-
-def found_files(paths: Sequence[Path]) -> tuple[list[Path], int]:
-    """The files named, and the logs in the folders named; and how many JSON files there hold something else."""
-    files: dict[Path, None] = {}
-    others = 0
-    for path in paths:
-        if not path.is_dir():
-            files[path] = None
-            continue
-        for found in sorted(p for p in path.rglob("*") if p.suffix in _SUFFIXES and p.is_file()):
-            if _is_something_else(found):
-                others += 1
-            else:
-                files[found] = None
-    return list(files), others
-
-
-def _is_something_else(path: Path) -> bool:
-    """Whether a file in a folder is good JSON, but of no log that is known: settings, data, an index."""
-    import msgspec
-
-    from perdure.logs.detect import HEAD_BYTES, detect
-
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-            if not head.strip() or detect(head, path.name) is not None:
-                return False
-            data = head + file.read()
-    except OSError:
-        return False
-    if len(data) > len(head) and detect(data, path.name) is not None:
-        return False
-    for text in (data, data.split(b"\n", 1)[0]):
-        try:
-            msgspec.json.decode(text, type=msgspec.Raw)
-        except (msgspec.MsgspecError, RecursionError):
-            continue
-        return True
-    return False
 
 
 # --- the report: one part for each session, a table over all of them --------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perdure.cli.arguments import Force, Json, OneOfFile, Output, Reference, Sets, configured, examples, family
@@ -42,16 +41,15 @@ def report(
     of the conversation, and loads nothing from anywhere.
     """
     from perdure.adapters.journal.store import secret_key
-    from perdure.cli.opened import is_journal, read_session
+    from perdure.cli.opened import chosen, is_log, read_session, recordings_in
     from perdure.lab.report.page import page
     from perdure.memory.trust.secrets import redact
 
     config = configured(sets or ())
     if output != STDOUT:
         check_target(file, output, force=force)
-    path = Path(file)
-    if path.is_file() and not is_journal(path):
-        about, told = _foreign(file, config, session)
+    if is_log(file):
+        about, told = _foreign(chosen(recordings_in(file), file, session), file, config)
     else:
         about, told = _own(read_session(file, config, session=session), file, config)
     data = redact(page(about, told), secret_key(config.home)).text.encode()  # SEC-5: also where nobody thought of one
@@ -127,7 +125,7 @@ def _paid(who: str, usage: Usage, usd: float | None, note: str) -> Price:
 # --- a log of another agent: what Perdure would have done ------------------------------------------------------------
 
 
-def _foreign(reference: str, config: Config, session: str | None) -> tuple[PageHeader, Timeline]:
+def _foreign(recording: Recording, reference: str, config: Config) -> tuple[PageHeader, Timeline]:
     import anyio
 
     from perdure.context.policy import Facts
@@ -136,7 +134,6 @@ def _foreign(reference: str, config: Config, session: str | None) -> tuple[PageH
     from perdure.lab.report.page import PageHeader
     from perdure.lab.report.timeline import timeline
 
-    recording = _recording(reference, session)
     options = ReplayOptions(settings=config.settings, models=config.models)
     drive, records = anyio.run(drive_recording, recording, options)
     result = result_of(drive, reference)
@@ -161,22 +158,7 @@ def _foreign(reference: str, config: Config, session: str | None) -> tuple[PageH
     return about, told
 
 
-def _recording(reference: str, session: str | None) -> Recording:
-    from perdure.errors import BadSetting, SessionNotFound
-    from perdure.logs.detect import read_recordings
-
-    path = Path(reference)
-    found = [one for one in read_recordings(path.read_bytes(), path.name) if session in (None, one.session)]
-    if not found:
-        raise SessionNotFound(f"{reference}: no such session in it; `perdure inspect` lists them")
-    if len(found) > 1:
-        names = ", ".join(one.session for one in found[:3])
-        raise BadSetting(f"{reference}: holds {len(found)} sessions ({names}, …): choose one with --session")
-    return found[0]
-
-
 def _prices(result: dict[str, Any], written: int) -> list[Price]:
-
     from perdure.cli.replay import uncached_usd
     from perdure.lab.report.page import Price
     from perdure.lab.report.timeline import output_warning

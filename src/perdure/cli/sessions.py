@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perdure.adapters.journal import JOURNAL
 from perdure.cli.arguments import Json, SessionName, configured, examples, home, located, matching, moment_since
 from perdure.cli.output import EXIT_FAILED, clean, cut, iso, moment, out, out_json, plural, size, table
 from perdure.errors import BadSetting
@@ -26,7 +27,6 @@ app = typer.Typer(
 )
 TITLE_CHARS = 200
 TAG_CHARS = 50
-_JOURNAL = "journal.jsonl"
 _MOST_SHOWN = 40  # where nobody said how many
 
 Project = Annotated[Path | None, typer.Option(metavar="FOLDER", help="Only the sessions of this project.")]
@@ -118,14 +118,14 @@ def show(session: SessionName, json: Json = False) -> None:
     from perdure.adapters.journal import read_holder
     from perdure.adapters.journal.store import describe
 
-    info = describe(located(session) / _JOURNAL)
+    info = describe(located(session) / JOURNAL)
     holder = read_holder(info.directory)
     used = checkpoint_usage(info.directory)  # CKP-6: how many prompts can be gone back to, and what that takes
     data = _data(info) | {
         "blobs": sum(1 for path in (info.directory / "blobs").rglob("*") if path.is_file()),
         "held_by": None if holder is None else {"pid": holder.pid, "host": holder.host},
         "checkpoints": None if used is None else f"{used.snapshots} ({used.bytes:,} bytes)",
-        "beside": sorted(path.name for path in info.directory.glob(f"{_JOURNAL}.*")),
+        "beside": sorted(path.name for path in info.directory.glob(f"{JOURNAL}.*")),
     }
     if json:
         out_json(data)

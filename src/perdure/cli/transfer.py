@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perdure.adapters.journal import JOURNAL
 from perdure.cli.arguments import Force, Json, OneOfFile, Output, Reference, configured, examples, family, located
-from perdure.cli.output import STDOUT, check_target, deliver, note, out, out_json, plural
+from perdure.cli.output import (
+    EXIT_FAILED,
+    EXIT_OK,
+    STDOUT,
+    Progress,
+    check_target,
+    clean,
+    deliver,
+    note,
+    out,
+    out_json,
+    plural,
+)
 from perdure.errors import BadSetting, ForeignFormat, PerdureError, SessionNotFound
 
 if TYPE_CHECKING:
@@ -28,60 +43,151 @@ if TYPE_CHECKING:
 
 app = family()
 FORMATS = ("claude-code",)
-_JOURNAL = "journal.jsonl"
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
 _SHOWN_SKIPPED = 3
+_OUTCOMES = ("imported", "updated", "imported before", "without a conversation", "failed")
 
 
 @app.command(
     "import",
-    epilog=examples("perdure import ~/logs/session.jsonl", "perdure import session.jsonl --project ~/src/api --as api"),
+    epilog=examples(
+        "perdure import ~/.claude/projects",
+        "perdure import session.jsonl",
+        "perdure import session.jsonl --project ~/src/api --as api",
+    ),
 )
-def import_log(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A log of another agent.")],
+def import_logs(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs of other agents, or folders of logs.")],
     *,
     project: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="The project it belongs to; without it, this folder.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="The project of the sessions; without it, this folder (see above)."),
     ] = None,
     name: Annotated[str | None, typer.Option("--as", metavar="ID", help="The id that the session gets.")] = None,
     which: OneOfFile = None,
     json: Json = False,
 ) -> None:
-    """Turn a log of another agent into a session.
+    """Turn logs of other agents into sessions.
 
-    It holds everything that was said, in its order; exporting an unchanged import gives the bytes of the file.
+    A session holds everything that was said, in its order; exporting an unchanged import gives the bytes of its log.
+    Of several logs, each session belongs to the folder that it was recorded in, where that still exists. What was
+    imported before is skipped, unless the log has grown. The exit code is 1 when a log can't be imported.
+    """
+    from perdure.adapters.journal import SessionStore
+    from perdure.cli.opened import found_files
+
+    config = configured()
+    is_one = len(files) == 1 and not files[0].is_dir()
+    if not is_one and (name is not None or which is not None):
+        raise BadSetting(f"{'--session' if name is None else '--as'} is about one log: name one file")
+    taken = {directory.name: directory for directory in SessionStore(config.home).directories()}
+    if is_one:
+        is_empty = True
+        for told in _imported(files[0], config, project or Path.cwd(), taken, name, which):
+            _show(told, is_json=json)
+            is_empty = False
+        if is_empty:
+            raise ForeignFormat(f"{files[0]}: nothing that was said in it")
+        return
+    found, others = found_files(files)
+    if not found:
+        raise SessionNotFound(f"{', '.join(map(str, files))}: there are no logs in it (*.jsonl, *.json, *.traj)")
+    outcomes = Counter(_each_imported(found, config, project, taken, is_json=json))
+    if json:
+        out_json({"total": {"files": len(found), **{name.replace(" ", "_"): outcomes[name] for name in _OUTCOMES}}})
+    else:
+        sums = ", ".join(f"{outcomes[name]:,} {name}" for name in _OUTCOMES if outcomes[name])
+        out(f"\n{plural(len(found), 'file')}: {sums}")
+    if others:
+        note(f"skipped {plural(others, 'JSON file')} without sessions")
+    raise typer.Exit(EXIT_FAILED if outcomes["failed"] else EXIT_OK)
+
+
+def _each_imported(
+    files: Sequence[Path], config: Config, project: Path | None, taken: dict[str, Path], *, is_json: bool
+) -> Iterator[str]:
+    """Import files one after another, and say what came of each session; none stops the rest. Gives the outcomes."""
+    progress = Progress()
+    for number, file in enumerate(files):
+        progress(number, len(files), str(file))
+        is_empty = True
+        try:
+            for told in _imported(file, config, project, taken):
+                progress.clear()
+                _show(told, is_json=is_json)
+                is_empty = False
+                yield _outcome(told)
+        except (PerdureError, OSError) as e:
+            progress.clear()
+            reason = str(e) if isinstance(e, PerdureError) else f"{file}: {e.strerror or e}"
+            out_json({"file": str(file), "error": reason}) if is_json else out(f"failed: {clean(reason)}")
+            yield "failed"
+            continue
+        if is_empty:
+            yield "without a conversation"
+    progress.clear()
+
+
+def _imported(
+    file: Path,
+    config: Config,
+    project: Path | None,
+    taken: dict[str, Path],
+    name: str | None = None,
+    which: str | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Import the sessions of a file, and tell of each. Without a `project`, they belong where they were recorded.
+
+    `taken` has the sessions that there are, by their ids; each new one is added.
     """
     import anyio
 
     from perdure.adapters.journal import SessionStore
     from perdure.logs.detect import read_recordings
 
-    config = configured()
-    if file.is_dir():
-        raise BadSetting(f"{file}: is a folder; import takes one log at a time")
     data = file.read_bytes()
     found = [one for one in read_recordings(data, file.name) if one.messages]
     wanted = [one for one in found if which is None or one.session == which]
-    if not wanted:
-        what = f"no session {which!r}" if which else "nothing that was said"
-        raise (SessionNotFound if which else ForeignFormat)(f"{file}: {what} in it")
+    if not wanted and which:
+        raise SessionNotFound(f"{file}: no session {which!r} in it; `perdure inspect` lists them")
     if name is not None and len(wanted) > 1:
         raise BadSetting(f"--as: {file} holds {plural(len(wanted), 'session')}; choose one with --session")
-    taken = {directory.name: directory for directory in SessionStore(config.home).directories()}
     names = [name or _name(one) for one in wanted]
     for number, (one, session) in enumerate(zip(wanted, names, strict=True)):
         session = session if session not in names[:number] else f"{session}-{number + 1}"
-        about = (config, project or Path.cwd(), len(found) == 1)
+        folder = project or _recorded_in(one) or Path.cwd()
+        about = (config, folder, len(found) == 1)
         if there := taken.get(session):
-            told = anyio.run(_again, file, data, one, there, about)
+            yield anyio.run(_again, file, data, one, there, about)
         else:
-            told = anyio.run(_import, file, data, one, session, about)
-        if json:
-            out_json(told)
-        else:
-            out(f"{told['session']}: {_what(told)} from {file} ({one.format})")
-        for skipped in told["skipped"][:_SHOWN_SKIPPED]:
-            note(f"{file}: {skipped}: left out")
+            yield anyio.run(_import, file, data, one, session, about)
+            taken[session] = SessionStore(config.home).directory(session, project=folder)
+
+
+def _recorded_in(recording: Recording) -> Path | None:
+    """The folder that a log was recorded in, if it is here and can be a project."""
+    from perdure.adapters.machine.repositories import is_no_project
+
+    folder = Path(recording.cwd or "")
+    if not folder.is_absolute() or not folder.is_dir() or is_no_project(os.path.realpath(folder)):
+        return None
+    return folder
+
+
+def _outcome(told: dict[str, Any]) -> str:
+    """Which of `_OUTCOMES` the import of a session had."""
+    if not told["is_there"]:
+        return "imported"
+    return "updated" if told["messages"] or told["restored"] else "imported before"
+
+
+def _show(told: dict[str, Any], *, is_json: bool) -> None:
+    if is_json:
+        out_json(told)
+    else:
+        out(clean(f"{told['session']}: {_what(told)} from {told['file']} ({told['format']})"))
+    for skipped in told["skipped"][:_SHOWN_SKIPPED]:
+        note(f"{told['file']}: {skipped}: left out")
 
 
 async def _import(
@@ -186,10 +292,10 @@ def _told(file: Path, recording: Recording, session: str, done: ImportResult) ->
 
 def _what(told: dict[str, Any]) -> str:
     if not told["is_there"]:
-        return plural(told["messages"], "message")
+        return f"{plural(told['messages'], 'message')} imported"
     mended = f"; {plural(len(told['restored']), 'damaged line')} restored" if told["restored"] else ""
     more = f"{plural(told['messages'], 'new message')} added" if told["messages"] else "nothing new"
-    return f"is already here, {more}{mended},"
+    return f"imported before, {more}{mended},"
 
 
 def _name(recording: Recording) -> str:
@@ -249,7 +355,7 @@ def _unchanged(reference: str, config: Config) -> bytes | None:
     import anyio
 
     path = Path(reference)
-    if path.is_file() and path.name != _JOURNAL:
+    if path.is_file() and path.name != JOURNAL:
         return _claude_code_bytes(path)
     return anyio.run(_imported_bytes, located(reference), config)
 

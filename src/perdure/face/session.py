@@ -637,7 +637,8 @@ async def _open_named(home: Path, session: str | Path, *, read_only: bool, parts
 
 def _by_whole_id(home: Path, session: str | Path) -> str | Path:
     """A program that names `customer-1` doesn't mean `customer-10`, so no part of an id will do. A path is fine."""
-    from perdure.adapters.journal.store import JOURNAL, OWN, SessionStore
+    from perdure.adapters.journal import JOURNAL
+    from perdure.adapters.journal.store import OWN, SessionStore
 
     if isinstance(session, str) and os.sep not in session and not session.endswith(JOURNAL):
         found = SessionStore(home).locate(session).name

@@ -17,8 +17,9 @@ import anyio
 import anyio.to_thread
 
 from perdure.adapters.config import Config
+from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.disk import DISK, discard, make_private, write_new
-from perdure.adapters.journal.store import GATEWAY, JOURNAL, TENANTS, SessionStore
+from perdure.adapters.journal.store import GATEWAY, TENANTS, SessionStore
 from perdure.adapters.machine.clock import RandomIds, SystemClock
 from perdure.adapters.machine.jobs import TaskJobs
 from perdure.adapters.machine.trust import folder_trust

@@ -21,10 +21,11 @@ import anyio.to_thread
 import msgspec
 
 from perdure import prompts
+from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.disk import DISK, make_private
 from perdure.adapters.journal.journal import FileJournal
 from perdure.adapters.journal.reading import open_journal_reader
-from perdure.adapters.journal.store import JOURNAL, SessionStore, make_session
+from perdure.adapters.journal.store import SessionStore, make_session
 from perdure.context.reminders import neutralised_result, prepend_context
 from perdure.engine.background import Keepers
 from perdure.engine.reminders import Moment

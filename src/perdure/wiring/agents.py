@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from anyio import to_thread
 
 from perdure.adapters.config import home_of
-from perdure.adapters.journal.store import AGENTS, COMMANDS, JOURNAL, SessionFiles, SessionStore
+from perdure.adapters.journal import JOURNAL
+from perdure.adapters.journal.store import AGENTS, COMMANDS, SessionFiles, SessionStore
 from perdure.adapters.machine.jobs import TaskJobs
 from perdure.adapters.machine.trust import CLAUDE
 from perdure.engine.session import LiveSession

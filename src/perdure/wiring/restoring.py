@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.disk import DISK, discard, write_new
 from perdure.adapters.journal.in_memory import MemoryJournal
 from perdure.adapters.journal.store import SessionFiles, SessionStore, secret_key
@@ -30,7 +31,7 @@ async def with_lines_of_source(
 
     As it was, where it was no import, or where it isn't sure what stood there. What was damaged stays in quarantine.
     """
-    path = files.directory / "journal.jsonl"
+    path = files.directory / JOURNAL
     loaded = await files.journal.load(whole=True)
     source = last_source([placed.record for placed in loaded.records])
     if source is None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from perdure.adapters.journal.store import short_ids as short_ids
     from perdure.adapters.journal.store import slug_of as slug_of
 
+JOURNAL = "journal.jsonl"  # what a session's folder is known by
 # name -> where it is defined; a journal in memory needs none of it (LIB-6)
 _NAMES = {
     "BlobProblem": "repair",
@@ -48,7 +49,7 @@ _NAMES = {
     "verify": "reading",
     "verify_and_scan": "reading",
 }
-__all__ = sorted(_NAMES)  # noqa: PLE0605 - the table above is the one list of names
+__all__ = sorted(("JOURNAL", *_NAMES))  # noqa: PLE0605 - the table above is the one list of names
 
 
 def __getattr__(name: str) -> Any:

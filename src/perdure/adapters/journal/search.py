@@ -16,11 +16,12 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.blobs import FileBlobs
 from perdure.adapters.journal.disk import DISK, Disk, make_private
 from perdure.adapters.journal.journal import FileJournal
 from perdure.adapters.journal.reading import JournalReader, open_journal_reader
-from perdure.adapters.journal.store import JOURNAL, SessionStore
+from perdure.adapters.journal.store import SessionStore
 from perdure.errors import JournalError, SessionNotFound
 from perdure.ports import Blobs, Journal
 from perdure.ports import LoadedJournal as Loaded
@@ -102,6 +103,7 @@ class SearchIndex:
         self._db = db
         self._disk = disk
         self.unreadable = 0  # journals that the last refresh could not read
+        self._later = ""  # the condition on the time of what is looked for
 
     # --- filling
 
@@ -214,14 +216,20 @@ class SearchIndex:
 
     # --- finding
 
-    def candidates(self, terms: Sequence[QueryTerm], directories: Sequence[str] | None) -> list[SearchCandidate]:
-        """The texts that fit best: those with all the terms, then those with some. `directories` narrows the search."""
-        self._narrow(directories)
+    def candidates(
+        self, terms: Sequence[QueryTerm], directories: Sequence[str] | None, since: float | None = None
+    ) -> list[SearchCandidate]:
+        """The texts that fit best: those with all the terms, then those with some.
+
+        `directories` narrows the search, and so does `since`: what has no time is left out then.
+        """
+        self._narrow(directories, since)
+        is_narrow = directories is not None or since is not None
         expressions = [e for term in terms if (e := self._expression(term))]
-        found = self._matching(" AND ".join(expressions), is_narrow=directories is not None)
+        found = self._matching(" AND ".join(expressions), is_narrow=is_narrow)
         if len(found) < CANDIDATES and len(expressions) > 1:
             telling = self._telling(expressions)
-            for text, row in self._matching(" OR ".join(telling), is_narrow=directories is not None).items():
+            for text, row in self._matching(" OR ".join(telling), is_narrow=is_narrow).items():
                 found.setdefault(text, row)
         return [SearchCandidate(text, score, words, self.places(text, 1)) for text, (score, words) in found.items()]
 
@@ -230,7 +238,7 @@ class SearchIndex:
         rows = self._db.execute(
             "SELECT s.directory, s.name, s.project, p.recall, p.message, p.piece, p.role, p.tool, p.agent, p.at, "
             "p.offset FROM places p JOIN wanted w ON w.session = p.session JOIN sessions s ON s.id = p.session "
-            "WHERE p.text = ? ORDER BY p.at DESC, p.id DESC LIMIT ?",
+            f"WHERE p.text = ? {self._later} ORDER BY p.at DESC, p.id DESC LIMIT ?",
             (text, limit),
         )
         return tuple(TextLocation(*row) for row in rows)
@@ -240,7 +248,8 @@ class SearchIndex:
         row = self._db.execute("SELECT text FROM said WHERE rowid = ?", (text,)).fetchone()
         return str(row[0]) if row else ""
 
-    def _narrow(self, directories: Sequence[str] | None) -> None:
+    def _narrow(self, directories: Sequence[str] | None, since: float | None) -> None:
+        self._later = "" if since is None else f"AND p.at >= {since!r}"
         self._db.execute("CREATE TEMP TABLE IF NOT EXISTS wanted(session INTEGER PRIMARY KEY)")
         self._db.execute("DELETE FROM wanted")
         if directories is None:
@@ -254,7 +263,8 @@ class SearchIndex:
     def _matching(self, expression: str, *, is_narrow: bool) -> dict[int, tuple[float, int]]:
         if not expression:
             return {}
-        inside = "EXISTS(SELECT 1 FROM places p JOIN wanted w ON w.session = p.session WHERE p.text = said.rowid)"
+        wanted = "SELECT 1 FROM places p JOIN wanted w ON w.session = p.session"
+        inside = f"EXISTS({wanted} WHERE p.text = said.rowid {self._later})"
         rows = self._db.execute(
             "SELECT said.rowid, -bm25(said), texts.words FROM said JOIN texts ON texts.id = said.rowid "
             f"WHERE said MATCH ? {f'AND {inside}' if is_narrow else ''} ORDER BY rank LIMIT ?",
@@ -372,10 +382,14 @@ _ECHO_TOOLS = frozenset({"recall"})
 
 @dataclass(frozen=True, slots=True)
 class StoreArchive:
-    """The sessions of one project of a store, by the name of its folder there; all of them when it is None."""
+    """The sessions of one project of a store, by the name of its folder there; all of them when it is None.
+
+    With `since`, in seconds since 1970, only what was said from then on is found.
+    """
 
     home: Path
     slug: str | None = None
+    since: float | None = None
     has_index: bool = True
     disk: Disk = DISK
 
@@ -409,7 +423,7 @@ class StoreArchive:
         best, note = self._indexed(terms, journals, limit, is_all=not sessions and self.slug is None)
         if best is None:
             unreadable: list[Path] = []
-            candidates, texts = _weighed(terms, _read(journals, self.disk, unreadable))
+            candidates, texts = _weighed(terms, _read(journals, self.disk, unreadable), self.since)
             note = "; ".join(filter(None, (note, _passed_over(len(unreadable)))))
             best = ranked(candidates, terms, texts.__getitem__)[:limit]
         return Found(tuple(hit for c, score in best if (hit := self._hit(c, score, terms)) is not None), note)
@@ -426,7 +440,7 @@ class StoreArchive:
                 with open_search_index(path, disk=self.disk) as index:
                     index.refresh(journals, forget_others=is_all)
                     directories = None if is_all else [str(journal.parent) for journal in journals]
-                    best = ranked(index.candidates(terms, directories), terms, index.text)[:limit]
+                    best = ranked(index.candidates(terms, directories, self.since), terms, index.text)[:limit]
                     found = [(replace(c, places=index.places(c.text, PLACES)), score) for c, score in best]
                     return found, _passed_over(index.unreadable)
             except (IndexUnusable, OSError) as e:
@@ -567,7 +581,7 @@ def _read(journals: Iterable[Path], disk: Disk, unreadable: list[Path]) -> Itera
 
 
 def _weighed(
-    terms: Sequence[QueryTerm], journals: Iterable[tuple[_About, Sequence[Placed]]]
+    terms: Sequence[QueryTerm], journals: Iterable[tuple[_About, Sequence[Placed]]], since: float | None = None
 ) -> tuple[list[SearchCandidate], dict[int, str]]:
     """The candidates of whole journals, without an index, and their texts."""
     places: dict[str, list[TextLocation]] = {}
@@ -577,6 +591,8 @@ def _weighed(
             if isinstance(placed.record, Message):
                 calls |= tools_called(placed.record)
                 for number, p in enumerate(pieces(placed.record, calls)):
+                    if since is not None and (p.at is None or p.at < since):
+                        continue
                     where = TextLocation(
                         *about, p.recall_id, p.message, number, p.role, p.tool, p.agent, p.at, placed.offset
                     )

@@ -21,6 +21,7 @@ from pathlib import Path
 import anyio.to_thread
 import msgspec
 
+from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.append_file import LOCK, SessionLock
 from perdure.adapters.journal.blobs import FileBlobs
 from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
@@ -193,7 +194,6 @@ def _search_both_ends(fd: int, size: int, version: int, found: _Findings) -> Non
         found.is_counted = found.is_counted or head_end == first_seen
 
 
-JOURNAL = "journal.jsonl"
 PROJECTS = "projects"
 AGENTS = "agents"
 COMMANDS = "commands"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from perdure.adapters.journal import SessionStore
-from perdure.adapters.journal.store import JOURNAL, describe
+from perdure.adapters.journal import JOURNAL, SessionStore
+from perdure.adapters.journal.store import describe
 from perdure.adapters.machine.repositories import trust_root
 from perdure.adapters.providers.connect import OFFLINE, default_names
 from perdure.adapters.providers.offline import DemonstrationModel

@@ -20,7 +20,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from perdure.adapters.journal import SessionStore
+from perdure.adapters.journal import JOURNAL, SessionStore
 from perdure.adapters.machine.clock import RandomIds
 from perdure.context.accounting import account
 from perdure.context.request import ModelRequest, to_request
@@ -326,7 +326,7 @@ async def run(home: Path) -> bool:
     heading(3, "Crash and resume")
     before = _request(session)
     await session.close()
-    journal = SessionStore(home).locate(name) / "journal.jsonl"
+    journal = SessionStore(home).locate(name) / JOURNAL
     is_safe = await _crash_and_resume(home, name, fired, before)
     is_valid = not live.upstream.statistics.violations
     _ending(journal, is_safe and is_valid)
