@@ -327,12 +327,14 @@ def test_a_file_for_events_that_cannot_be_made_is_one_line(run: Run, place: Path
 def test_serve_names_the_routes_there_are(run: Run, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """CLI-6: none that answers 404, and the upstream of each."""
     from perdure.adapters.config import load
-    from perdure.cli.serve import _ready
+    from perdure.cli.serve import _say_ready
+    from perdure.gateway.config import gateway_config
 
     (place.parent / "home" / "config.toml").write_text(
         '[gateway.upstreams.local]\nurl = "http://127.0.0.1:11434"\n[gateway.routes.work]\nopenai = "local"\n'
     )
-    _ready("http://127.0.0.1:8787", load(os.environ, cwd=place), is_json=False)
+    config = gateway_config(load(os.environ, cwd=place).gateway)
+    _say_ready("http://127.0.0.1:8787", config, is_json=False)
     shown = capsys.readouterr().out
     assert "OPENAI_BASE_URL=http://127.0.0.1:8787/work/v1" in shown and "11434" in shown
     assert "ANTHROPIC" not in shown and shown.count("BASE_URL") == 1

@@ -220,6 +220,10 @@ async def test_tenants_are_apart(tmp_path: Path) -> None:
 
             assert (await ask("alice-key"))[0] == (await ask("bob-key"))[0] == 200
             assert (await ask("nobody"))[0] == (await ask(""))[0] == 401
+            async with http.post(f"{at.url}/healthz", data=b"{}") as answer:  # a probe's path is open for reading only
+                assert answer.status == 401
+            async with http.get(f"{at.url}/healthz") as answer:
+                assert answer.status == 200
             _, status = await ask("bob-key", "/perdure/status")
             assert list(status["tenants"]) == ["bob"] and len(status["tenants"]["bob"]) == 1
         assert [r.headers["x-api-key"] for r in server.received] == ["big-key", "bob-key"]

@@ -58,7 +58,7 @@ async def test_only_a_sessions_own_requests_wait_for_it_to_close(
             await closing
             await own
         (again,) = [one for one in sessions.open.values() if one.head.count == 4]
-        assert again.id == held.id and sessions.forks == 0
+        assert again.id == held.id and at.metric("perdure_forks_total") == 0
 
 
 @in_loop

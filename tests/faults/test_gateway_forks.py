@@ -51,12 +51,12 @@ async def test_a_fork_that_fails_leaves_nothing(
         with monkeypatch.context() as patched:
             patched.setattr(module, seam, fault)
             assert await ask(client, fork), "what fails here is no reason to keep the client from its model"
-        assert sessions.forks == 0
+        assert at.metric("perdure_forks_total") == 0
         assert held.users == 0 and [one.users for one in sessions.open.values()] == [0]
         assert [info.id for info in SessionStore(sessions.home).list()] == [held.id]
         assert not list(sessions.home.rglob(".forking-*"))
         assert await ask(client, fork)
-        assert sessions.forks == 1 and len(sessions.open) == 2
+        assert at.metric("perdure_forks_total") == 1 and len(sessions.open) == 2
         assert [one.users for one in sessions.open.values()] == [0, 0]
         found = SessionStore(sessions.home).list()
         assert len(found) == 2 and not any(info.problem for info in found)

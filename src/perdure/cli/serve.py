@@ -18,6 +18,7 @@ from perdure.errors import BadSetting
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
+    from perdure.gateway.config import GatewayConfig
 
 app = family()
 _CLIENTS = {
@@ -70,17 +71,12 @@ def serve(
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="perdure: %(message)s")
 
-    in_force: list[Config] = []  # what was read last, with what it had to say on stderr
-
     def read() -> Config:
         config = configured(sets or (), trusts=trust)
         given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-        in_force[:] = [replace(config, gateway={**config.gateway, **given})]
-        return in_force[0]
+        return replace(config, gateway={**config.gateway, **given})
 
-    def on_ready(url: str) -> None:
-        _ready(url, in_force[0], is_json=json)
-
+    on_ready = partial(_say_ready, is_json=json)
     run = partial(run_gateway, read, os.environ, on_ready=on_ready, on_note=note, sink=sink)
     try:
         anyio.run(run, backend_options={"use_uvloop": sys.platform != "win32"})
@@ -89,11 +85,8 @@ def serve(
     raise typer.Exit(EXIT_OK)
 
 
-def _ready(url: str, config: Config, *, is_json: bool) -> None:
-    """Where it listens, and what clients can use there: only routes that there are."""
-    from perdure.gateway.config import from_config
-
-    gateway = from_config(config)
+def _say_ready(url: str, gateway: GatewayConfig, *, is_json: bool) -> None:
+    """Where it listens, and what clients can use there: only routes that lead somewhere."""
     routes = {"default": gateway.default_route, **gateway.routes}
     found = [
         {"route": name, "protocol": protocol, "base_url": f"{base}{ending}", "upstream": gateway.upstreams[target].url}

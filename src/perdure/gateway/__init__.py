@@ -4,11 +4,13 @@ A client resends its whole history with every request. Its session is found by t
 appended; the view goes upstream, and the answer comes back as if nothing had happened. Whatever goes wrong in between,
 the request goes through as it came (REL-15).
 
-    reading, digests     a request's parts, and what its messages are known by
+    serving, app         who may come in, and where a request belongs
+    exchange             one request, upstream and back
+    requests             a request taken apart as far as is needed, and the chain of its messages
     anthropic, openai    what a protocol says, in our words and back
-    sessions, index      which session a request belongs to
+    sessions             which session a history belongs to: found, opened, forked, let go of
     turns                what goes upstream instead of what came
-    answers              what comes back, read along
-    upstream             the HTTP client
-    app, own             the ASGI application
+    upstream, answers    the HTTP client, and what comes back, read along
+    gateway, config      what outlives a request, and what it was told
+    metrics, pages       what it counts, and shows
 """

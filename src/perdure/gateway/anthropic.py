@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from perdure.adapters.providers.anthropic import AnthropicReplyBuilder, retry_after
-from perdure.context.failures import ErrorResponse, classify
+from perdure.adapters.providers.anthropic import AnthropicReplyBuilder
 from perdure.context.replies import Reply, WireProtocol
 from perdure.context.state import PROVIDER_EDITED
-from perdure.errors import MalformedBlock, ModelError, StreamCut
-from perdure.gateway.events import MOST_BYTES, EventReader, WholeReader
+from perdure.errors import MalformedBlock
+from perdure.gateway.answers import MOST_BYTES, BodyReader, StreamReader
 from perdure.gateway.requests import (
     UNREADABLE,
     AnswerReader,
@@ -93,16 +93,15 @@ class AnthropicProtocol:
             head["max_tokens"] = min(asked, most_tokens)
         return head
 
-    def with_prefill(self, body: bytes, prefill: msgspec.Raw) -> bytes:
-        return body[: -len(b"]}")] + b"," + bytes(prefill) + b"]}"
-
     def reader(
         self, incoming: ClientRequest, cap: int | None, *, is_stream: bool, most_bytes: int = MOST_BYTES
     ) -> AnswerReader:
-        return _AnthropicStream(cap, most_bytes) if is_stream else _AnthropicBody(cap, most_bytes)
-
-    def error_of(self, status: int, body: bytes, headers: Mapping[str, str]) -> ModelError:
-        return classify(said_of(status, body, headers))
+        meter = _UsageMeter(cap)
+        if not is_stream:
+            return BodyReader(meter.read, _reply_of, most_bytes)
+        builder = AnthropicReplyBuilder()
+        look, is_end = partial(_look, builder, meter), lambda data: b'"message_stop"' in data[:40]
+        return StreamReader(look, is_end, builder.reply, most_bytes)
 
     def error_body(self, status: int, message: str) -> bytes:
         kinds = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error"}
@@ -110,26 +109,6 @@ class AnthropicProtocol:
         return msgspec.json.encode(
             {"type": "error", "error": {"type": kinds.get(status, "api_error"), "message": f"perdure: {message}"}}
         )
-
-
-def said_of(status: int, body: bytes, headers: Mapping[str, str]) -> ErrorResponse:
-    """What an error body says, in either protocol's form."""
-    try:
-        fields = msgspec.json.decode(body)
-    except UNREADABLE:
-        fields = {}
-    fields = fields if isinstance(fields, dict) else {}
-    inner = fields.get("error")
-    error = inner if isinstance(inner, dict) else fields
-    message = error.get("message") or (inner if isinstance(inner, str) else "") or body[:500].decode("utf-8", "replace")
-    return ErrorResponse(
-        status=status,
-        message=str(message),
-        kind=str(error.get("type") or ""),
-        code=str(error.get("code") or ""),
-        retry_after_seconds=retry_after(headers.get("retry-after")),
-        extra=error,
-    )
 
 
 def _role(raw: msgspec.Raw) -> str:
@@ -209,64 +188,25 @@ def _scaled_usage(usage: dict[str, Any], share: float) -> dict[str, Any]:
     return shown
 
 
-class _AnthropicStream:
-    def __init__(self, cap: int | None, most_bytes: int) -> None:
-        self._assembly, self._meter = AnthropicReplyBuilder(), _UsageMeter(cap)
-        self._events = EventReader(self._look, lambda data: b'"message_stop"' in data[:40], most_bytes)
+def _look(builder: AnthropicReplyBuilder, meter: _UsageMeter, event: dict[str, Any]) -> dict[str, Any] | None:
+    for _ in builder.feed(event):
+        pass
+    kind = event.get("type")
+    if kind == "message_start":
+        shown = meter.read(event["message"].get("usage"))
+        return {**event, "message": {**event["message"], "usage": shown}} if shown else None
+    if kind == "message_delta":
+        shown = meter.read(event.get("usage"))
+        return {**event, "usage": shown} if shown else None
+    return None
 
-    def feed(self, data: bytes) -> bytes:
-        return self._events.feed(data)
 
-    def end(self) -> bytes:
-        return self._events.end()
-
-    def reply(self) -> Reply:
-        if self._events.is_lost:
-            raise StreamCut("the stream couldn't be read along")
-        return self._assembly.reply()
-
-    def _look(self, event: dict[str, Any]) -> dict[str, Any] | None:
-        for _ in self._assembly.feed(event):
+def _reply_of(message: Any) -> Reply:
+    builder = AnthropicReplyBuilder()
+    for event in _as_events(message):
+        for _ in builder.feed(event):
             pass
-        kind = event.get("type")
-        if kind == "message_start":
-            shown = self._meter.read(event["message"].get("usage"))
-            return {**event, "message": {**event["message"], "usage": shown}} if shown else None
-        if kind == "message_delta":
-            shown = self._meter.read(event.get("usage"))
-            return {**event, "usage": shown} if shown else None
-        return None
-
-
-class _AnthropicBody:
-    def __init__(self, cap: int | None, most_bytes: int) -> None:
-        self._meter = _UsageMeter(cap)
-        self._body = WholeReader(self._shown, most_bytes)
-
-    def feed(self, data: bytes) -> bytes:
-        return self._body.feed(data)
-
-    def end(self) -> bytes:
-        return self._body.end()
-
-    def _shown(self, body: bytes) -> bytes:
-        try:
-            fields = fields_of(body)
-            shown = self._meter.read(msgspec.json.decode(fields["usage"])) if "usage" in fields else None
-        except (Unmanageable, *UNREADABLE):
-            return body
-        return msgspec.json.encode({**fields, "usage": shown}) if shown else body
-
-    def reply(self) -> Reply:
-        try:
-            message = msgspec.json.decode(self._body.read())
-            assembly = AnthropicReplyBuilder()
-            for event in _as_events(message):
-                for _ in assembly.feed(event):
-                    pass
-            return assembly.reply()
-        except (*UNREADABLE, KeyError, TypeError, ValueError, AttributeError) as e:
-            raise StreamCut(f"the answer can't be read: {type(e).__name__}") from e
+    return builder.reply()
 
 
 def _as_events(message: dict[str, Any]) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ Send = Callable[[AsgiMessage], Awaitable[None]]
 _LOG = logging.getLogger("perdure.gateway")
 _LOOPBACK_NAMES = ("localhost",)
 _HOST = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]+))(?::\d{1,5})?\Z")
+_READING = ("GET", "HEAD")
 _MANAGED = {"/v1/messages": ("anthropic", "turn"), "/v1/chat/completions": ("openai", "turn")}
 _MANAGED |= {"/v1/messages/count_tokens": ("anthropic", "count")}
 
@@ -61,27 +62,29 @@ class GatewayApp:
     async def _http(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         gateway = self.gateway
         path = scope["path"]
-        refusal = self._refusal(scope)
+        who = gateway.active.tenants.of(scope["headers"])
+        refusal = self._refusal(scope, who)
         if refusal is not None:
             reason, status, text = refusal
             gateway.metrics.refused.labels(reason).inc()
             await _answer(send, status, _side_of(path, scope).error_body(status, text))
             return
-        if (page := pages.PAGES.get(path)) is not None and scope["method"] in ("GET", "HEAD"):
-            told = await page(gateway, gateway.now.tenants.of(scope["headers"]))
+        if (page := pages.PAGES.get(path)) is not None and scope["method"] in _READING:
+            told = await page(gateway, who)
             await _answer(send, told.status, told.body, told.content_type, told.headers)
             return
         try:
-            await self._passed_on(scope, receive, send)
+            assert who is not None, "strangers were refused"
+            await self._passed_on(scope, who, receive, send)
         except GatewayBusy:
             gateway.metrics.refused.labels("busy").inc()
             body = _side_of(path, scope).error_body(503, "too many requests at a time; come back in a second")
             await _answer(send, 503, body, extra=[(b"retry-after", b"1")])
 
-    def _refusal(self, scope: AsgiScope) -> tuple[str, int, str] | None:
+    def _refusal(self, scope: AsgiScope, who: Tenant | None) -> tuple[str, int, str] | None:
         """Why a request doesn't come in; None when it does."""
         headers = dict(scope["headers"])
-        config = self.gateway.now.gateway
+        config = self.gateway.active.gateway
         if not _is_ours(headers.get(b"host", b"").decode("latin-1"), config.allowed_hosts):
             return "host", 421, "this host name isn't served here; allow it with gateway.allowed_hosts"
         origin = headers.get(b"origin")
@@ -89,12 +92,12 @@ class GatewayApp:
             return "origin", 403, "pages of other sites may not ask"
         if not is_plain_path(scope.get("raw_path") or scope["path"].encode()):
             return "path", 400, "the path can't be passed on as it is"
-        if scope["path"] not in pages.OPEN and self.gateway.now.tenants.of(scope["headers"]) is None:
+        if who is None and not (scope["path"] in pages.OPEN and scope["method"] in _READING):
             return "credential", 401, "no tenant has this key"
         return None
 
-    async def _passed_on(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        side, config = _side_of(scope["path"], scope), self.gateway.now.gateway
+    async def _passed_on(self, scope: AsgiScope, tenant: Tenant, receive: Receive, send: Send) -> None:
+        side, config = _side_of(scope["path"], scope), self.gateway.active.gateway
         name, path = self._route_of(scope)
         route = config.route(name)
         protocol, kind = _MANAGED.get(path, (side.protocol, "other"))
@@ -102,8 +105,6 @@ class GatewayApp:
         if route is None or upstream is None:
             await _answer(send, 404, side.error_body(404, "no upstream is configured for this path"))
             return
-        tenant = self.gateway.now.tenants.of(scope["headers"])
-        assert tenant is not None, "strangers were refused"
         admission = self.gateway.admission
         body, is_whole = None, False
         try:
@@ -150,7 +151,7 @@ class GatewayApp:
         """The route that a path names in front, and the path behind it."""
         path: str = scope["path"]
         first, slash, rest = path[1:].partition("/")
-        if slash and first in self.gateway.now.gateway.routes:
+        if slash and first in self.gateway.active.gateway.routes:
             return first, f"/{rest}"
         return "default", path
 

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from perdure.adapters.config import NAMES, Config, UnusableValue, nearest, parse_setting
+from perdure.adapters.config import NAMES, UnusableValue, nearest, parse_setting
 from perdure.adapters.journal.disk import DISK, make_private, write_new
 from perdure.errors import BadSetting, JournalError
-from perdure.gateway.events import MOST_BYTES
+from perdure.gateway.answers import MOST_BYTES
 from perdure.settings import Settings
 
 
@@ -106,7 +106,7 @@ class GatewayConfig(_Table, frozen=True):
 
 
 def gateway_config(table: Mapping[str, Any]) -> GatewayConfig:
-    """The table, checked. Raises `BadSetting`, which names the entry."""
+    """The table `[gateway]` of a configuration, checked. Raises `BadSetting`, which names the entry."""
     try:
         config = msgspec.convert(dict(table), GatewayConfig)
     except msgspec.ValidationError as e:
@@ -165,11 +165,6 @@ def settings_of(route: RouteConfig, base: Settings, name: str = "default") -> Se
         except UnusableValue as e:
             raise BadSetting(f"{place}: {e}") from None
     return replace(base, **changes)
-
-
-def from_config(config: Config) -> GatewayConfig:
-    """The gateway's part of a loaded configuration."""
-    return gateway_config(config.gateway)
 
 
 def _is_near(host: str) -> bool:

@@ -20,14 +20,13 @@ from perdure.errors import JournalError, ModelDown, ModelError
 from perdure.gateway.config import Tenant, UpstreamConfig
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.requests import AnswerReader, ClientProtocol, Unmanageable
-from perdure.gateway.turns import GatewayTurn, Requester, end_turn, shadow
-from perdure.gateway.upstream import BROKEN, Headers, headers_down, headers_up, target_of
+from perdure.gateway.turns import GatewayTurn, Requester
+from perdure.gateway.upstream import BROKEN, Headers, error_of, headers_down, headers_up, target_of
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _LOG = logging.getLogger("perdure.gateway")
 SESSION = b"x-perdure-session"
-_MOST_ERROR_BYTES = 1_000_000
 _RECOVERABLE = (400, 413, 422, 500)  # statuses in which servers say that a prompt is too long
 
 
@@ -80,17 +79,15 @@ class GatewayExchange:
             await self._refused(send, 502, f"the upstream can't be reached ({e.detail})")
         finally:
             if turn is not None:
-                end_turn(turn)
+                turn.end()
 
     # --- what goes upstream -------------------------------------------------------------------------------------------
 
     async def _turn(self) -> GatewayTurn | None:
         """The request as a turn of its session; None when it passes through as it came (REL-15)."""
-        gateway, inquiry = self._gateway, self._inquiry
+        gateway = self._gateway
         try:
-            who = self._who()
-            incoming = await gateway.now.turns.read(who, inquiry.side, inquiry.body)
-            turn = await gateway.now.turns.begin(who, inquiry.side, incoming, parts=gateway.parts(inquiry.route))
+            turn = await gateway.active.turns.begin(self._who(), self._inquiry.body)
         except Unmanageable as e:
             self._passes(e.reason)
             return None
@@ -109,7 +106,7 @@ class GatewayExchange:
     def _who(self) -> Requester:
         inquiry = self._inquiry
         sessions = self._gateway.sessions(inquiry.tenant.id)
-        return Requester(sessions, inquiry.tenant.id, inquiry.route, inquiry.name)
+        return Requester(sessions, inquiry.tenant.id, inquiry.side, inquiry.route, inquiry.name)
 
     def _passes(self, reason: str) -> None:
         self._mode = "passed"
@@ -121,12 +118,8 @@ class GatewayExchange:
         It is what is counted, and the best that can be sent when the disk takes nothing: what was decided before
         still holds (REL-10).
         """
-        inquiry = self._inquiry
         try:
-            who, turns = self._who(), self._gateway.now.turns
-            incoming = await turns.read(who, inquiry.side, inquiry.body)
-            links = await turns.links(who, inquiry.side, incoming)
-            return await shadow(who, inquiry.side, incoming, links)
+            return await self._gateway.active.turns.shadow(self._who(), self._inquiry.body)
         except Unmanageable:
             return None
         except Exception as e:  # the boundary of context management (REL-15)
@@ -155,8 +148,8 @@ class GatewayExchange:
     async def _recovered(self, turn: GatewayTurn, answer: aiohttp.ClientResponse) -> bool:
         """Whether an error could be answered by another request. Its body stays readable for the client."""
         try:
-            error = turn.side.error_of(answer.status, await self._whole(answer), answer.headers)
-            is_helped = await self._gateway.now.turns.recovered(turn, error)
+            error = error_of(answer.status, await self._whole(answer), answer.headers)
+            is_helped = await self._gateway.active.turns.recovered(turn, error)
         except Exception as e:  # the boundary of context management: the client gets the error it would have got
             self._gateway.metrics.passed.labels(_reason(e)).inc()
             return False
@@ -203,7 +196,7 @@ class GatewayExchange:
 
     async def _after(self, turn: GatewayTurn) -> None:
         try:
-            await self._gateway.now.turns.after(turn)
+            await self._gateway.active.turns.after(turn)
         except Exception as e:  # the boundary of context management: nobody waits for this (REL-15)
             _warn("work after an answer failed", e)
         await self._gateway.trim()
@@ -213,15 +206,15 @@ class GatewayExchange:
         if turn is None or answer.status != 200 or answer.headers.get("content-encoding", "identity") != "identity":
             return None
         is_stream = answer.content_type == "text/event-stream"
-        most_bytes = self._gateway.now.gateway.max_event_bytes
-        return turn.side.reader(turn.incoming, self._cap(turn), is_stream=is_stream, most_bytes=most_bytes)
+        most_bytes = self._gateway.active.gateway.max_event_bytes
+        return self._inquiry.side.reader(turn.incoming, self._cap(turn), is_stream=is_stream, most_bytes=most_bytes)
 
     def _cap(self, turn: GatewayTurn | None = None) -> int | None:
         """The most tokens of prompt that a client's meter may read; None: whatever the upstream says."""
-        config = self._gateway.now.gateway
+        config = self._gateway.active.gateway
         if config.usage != "capped":
             return None
-        window = turn.cap_window if turn else self._gateway.now.config.settings.window_tokens
+        window = turn.cap_window if turn else self._gateway.active.config.settings.window_tokens
         return None if window is None else window * config.usage_cap_percent // 100
 
     async def _recorded(self, turn: GatewayTurn, reader: AnswerReader) -> None:
@@ -229,7 +222,7 @@ class GatewayExchange:
         metrics = self._gateway.metrics
         try:
             reply = reader.reply()
-            why = await self._gateway.now.turns.answered(turn, reply)
+            why = await self._gateway.active.turns.answered(turn, reply)
         except ModelError as e:
             why = e.reason
         except Exception as e:  # the boundary of context management: the client has its answer all the same (REL-15)

@@ -24,16 +24,15 @@ from perdure.adapters.machine.clock import RandomIds, SystemClock
 from perdure.adapters.machine.jobs import TaskJobs
 from perdure.adapters.machine.trust import folder_trust
 from perdure.adapters.memory.instructions import places_of
-from perdure.adapters.sinks import LoggingSink
 from perdure.context.models import model_spec
 from perdure.engine.session import Services
 from perdure.errors import JournalError, PerdureError
 from perdure.gateway.anthropic import AnthropicProtocol
-from perdure.gateway.config import GatewayConfig, RouteConfig, Tenants, from_config, secret_at, settings_of
+from perdure.gateway.config import GatewayConfig, RouteConfig, Tenants, gateway_config, secret_at, settings_of
 from perdure.gateway.metrics import Metrics, SessionSink
 from perdure.gateway.openai import OpenAIProtocol
 from perdure.gateway.requests import ClientProtocol, DigestLimits
-from perdure.gateway.sessions import CachedSession, PartsOf, TenantSessions
+from perdure.gateway.sessions import CachedSession, TenantSessions
 from perdure.gateway.turns import TurnMaker
 from perdure.gateway.upstream import UpstreamClient
 from perdure.memory.instructions import InstructionPlaces
@@ -153,14 +152,14 @@ class Gateway:
         self.admission = Admission()
         self.started = self.clock.now()
         self._environ = environ
-        self._sink = sink or LoggingSink(level=logging.DEBUG)
+        self._sink = sink
         self._ids = RandomIds()
         self._sessions: dict[str, TenantSessions] = {}
         self._secret = secret_at(self.home)
-        self.now = self._in_force(config)
+        self.active = self._in_force(config)
 
     def _in_force(self, config: Config) -> ActiveConfig:
-        gateway = from_config(config)
+        gateway = gateway_config(config.gateway)
         limits = DigestLimits(gateway.max_depth, gateway.max_blocks)
         summarizers = {name: self._summarizers(config, gateway, name) for name in ("default", *gateway.routes)}
         tenants = Tenants(gateway, self._environ, self._secret)
@@ -179,11 +178,13 @@ class Gateway:
 
         Raises `BadSetting`, and everything stays as it was.
         """
-        before, self.now = self.now, self._in_force(config)
+        before, self.active = self.active, self._in_force(config)
         self._background.start("retire", lambda: self._retire(before))
         for sessions in self._sessions.values():
             for held in sessions.open.values():
-                held.session.configure(self._settings(held.route), summarizer=self.now.summarizers.get(held.route, ()))
+                held.session.configure(
+                    self._settings(held.route), summarizer=self.active.summarizers.get(held.route, ())
+                )
 
     async def _retire(self, before: ActiveConfig) -> None:
         """Close the models of a configuration once nobody can be asking them any more."""
@@ -200,7 +201,8 @@ class Gateway:
             found = self._sessions[tenant] = TenantSessions(
                 self.home / TENANTS / tenant,
                 lambda: SessionSink(self.metrics, self.clock, self._sink),
-                is_durable=self.now.config.settings.durability == "commit",
+                self._parts,
+                is_durable=self.active.config.settings.durability == "commit",
             )
         return found
 
@@ -216,7 +218,7 @@ class Gateway:
         """Close what was not used for longest, whoever's it is, until the rest fits (GW-3)."""
         held = [(one, sessions) for sessions in self._sessions.values() for one in sessions.open.values()]
         count, tokens = len(held), sum(one.tokens for one, _ in held)
-        config = self.now.gateway
+        config = self.active.gateway
         for one, sessions in sorted(held, key=lambda pair: pair[0].used):
             if count <= config.open_sessions and tokens <= config.open_tokens:
                 return
@@ -228,33 +230,29 @@ class Gateway:
         """The sessions in memory, by tenant."""
         return {name: list(sessions.open.values()) for name, sessions in self._sessions.items()}
 
-    def parts(self, route: str) -> PartsOf:
+    def _parts(self, route: str, sink: SessionSink) -> Parts:
         """What a session of a route is made with. Of files it reads those of the route's project, and no others."""
-        settings, known = self._settings(route), self._known(route)
-        services = Services(
-            facts_of=lambda model: model_spec(model, self.now.config.models),
-            summarizer=self.now.summarizers.get(route, ()),
-        )
-        return lambda sink: Parts(
-            settings=settings,
-            services=services,
+        project = self._project(route)
+        return Parts(
+            settings=self._settings(route),
+            services=Services(
+                facts_of=lambda model: model_spec(model, self.active.config.models),
+                summarizer=self.active.summarizers.get(route, ()),
+            ),
             sink=sink,
             clock=self.clock,
             ids=self._ids,
             is_remote=True,
-            places=known.places,
-            memories=known.memories,
+            places=project.places,
+            memories=project.memories,
         )
 
-    def _known(self, name: str) -> ProjectContext:
+    def _project(self, name: str) -> ProjectContext:
         """What a route's project gives to its sessions; looked for once, when the first of them begins."""
-        found = self.now.projects.get(name)
+        found = self.active.projects.get(name)
         if found is None:
-            route, settings, home = (
-                self.now.gateway.route(name) or RouteConfig(),
-                self._settings(name),
-                self.now.config.home,
-            )
+            route, settings = self.active.gateway.route(name) or RouteConfig(), self._settings(name)
+            home = self.active.config.home
             folder = None if route.project is None else Path(route.project).expanduser()
             places = memories = None
             if folder is not None and settings.instructions:
@@ -262,13 +260,13 @@ class Gateway:
                 places = places_of(settings, self._environ, cwd=folder, home=home, is_trusted=is_trusted)
             if folder is not None and settings.memory:
                 memories = project_memories(home, folder, settings)
-            found = self.now.projects[name] = ProjectContext(places, memories)
+            found = self.active.projects[name] = ProjectContext(places, memories)
         return found
 
     def _settings(self, name: str) -> Settings:
-        route = self.now.gateway.route(name) or RouteConfig()
+        route = self.active.gateway.route(name) or RouteConfig()
         # The client's own fields stand in its requests, so nothing asks the provider to drop thinking.
-        return replace(settings_of(route, self.now.config.settings, name), durability="process", thinking="drop")
+        return replace(settings_of(route, self.active.config.settings, name), durability="process", thinking="drop")
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -291,7 +289,7 @@ class Gateway:
 
     async def _retention(self) -> None:
         while True:
-            if (days := self.now.gateway.keep_days) is not None:
+            if (days := self.active.gateway.keep_days) is not None:
                 gone = await anyio.to_thread.run_sync(self._expired, self.clock.now() - days * 86_400)
                 _LOG.info("%d sessions were deleted, untouched for %d days", gone, days)
             await anyio.sleep(RETENTION_SECONDS)
@@ -301,7 +299,7 @@ class Gateway:
         gone = 0
         tenants = self.home / TENANTS
         for folder in sorted(tenants.iterdir()) if tenants.is_dir() else ():
-            if folder.name in self.now.gateway.tenants:
+            if folder.name in self.active.gateway.tenants:
                 continue
             store = SessionStore(folder)
             for directory in list(store.directories()):
@@ -320,7 +318,7 @@ class Gateway:
         await self._background.close()
         for sessions in self._sessions.values():
             await sessions.close()
-        await _close_models(self.now)
+        await _close_models(self.active)
         await self.client.close()
 
     async def is_ready(self) -> tuple[bool, float]:

@@ -113,11 +113,14 @@ _EDITS = (ResultOffloaded, ResultsCleared, PrefixMoved)
 
 @dataclass(slots=True)
 class SessionSink:
-    """`ports.Sink` of one session: what was done is counted here and passed on. `recent` holds no text."""
+    """`ports.Sink` of one session: what was done is counted here, and passed on where somebody wants to know.
+
+    `recent` holds no text.
+    """
 
     metrics: Metrics
     clock: Clock
-    onward: Sink
+    onward: Sink | None
     counts: Tally[str] = field(default_factory=Tally)
     recent: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_RECENT))
     compacted: str = ""  # how the last compaction came about
@@ -129,7 +132,8 @@ class SessionSink:
             self.compacted = f"{event.trigger}/{event.strategy}"
         if isinstance(event, (*_EDITS, CompactionDone, CompactionAttemptFailed)):
             self.recent.append({"at": round(self.clock.now(), 3), **event_data(event)})
-        self.onward.emit(event)
+        if self.onward is not None:
+            self.onward.emit(event)
 
     @property
     def edits(self) -> int:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from perdure.adapters.providers.openai import OpenAIReplyBuilder
-from perdure.context.failures import classify
 from perdure.context.replies import Reply, WireProtocol
-from perdure.errors import MalformedBlock, ModelError, StreamCut
-from perdure.gateway.anthropic import REMINDER, said_of
-from perdure.gateway.events import MOST_BYTES, EventReader, WholeReader
+from perdure.errors import MalformedBlock
+from perdure.gateway.answers import MOST_BYTES, BodyReader, StreamReader
+from perdure.gateway.anthropic import REMINDER
 from perdure.gateway.requests import (
     UNREADABLE,
     AnswerReader,
@@ -22,7 +22,6 @@ from perdure.gateway.requests import (
     TooMuch,
     Unmanageable,
     digest,
-    fields_of,
     list_of,
     scaled_count,
 )
@@ -88,17 +87,14 @@ class OpenAIProtocol:
                 head[name] = min(asked, most_tokens)
         return head
 
-    def with_prefill(self, body: bytes, prefill: msgspec.Raw) -> bytes:
-        return body[: -len(b"]}")] + b"," + bytes(prefill) + b"]}"
-
     def reader(
         self, incoming: ClientRequest, cap: int | None, *, is_stream: bool, most_bytes: int = MOST_BYTES
     ) -> AnswerReader:
-        kind = _OpenAIStream if is_stream else _OpenAIBody
-        return kind(incoming.model, cap, most_bytes)
-
-    def error_of(self, status: int, body: bytes, headers: Mapping[str, str]) -> ModelError:
-        return classify(said_of(status, body, headers))
+        if not is_stream:
+            return BodyReader(partial(_capped_usage, cap), partial(_reply_of, incoming.model), most_bytes)
+        builder = OpenAIReplyBuilder(incoming.model)
+        look, is_end = partial(_look, builder, cap), lambda data: data == b"[DONE]"
+        return StreamReader(look, is_end, partial(_finished, builder), most_bytes)
 
     def error_body(self, status: int, message: str) -> bytes:
         kind = "invalid_request_error" if status < 500 else "server_error"
@@ -198,7 +194,7 @@ def _arguments(text: str) -> msgspec.Raw | dict[str, str]:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def _capped_usage(usage: Any, cap: int | None) -> Data | None:
+def _capped_usage(cap: int | None, usage: Any) -> Data | None:
     """Usage with at most `cap` tokens of prompt; None when it may stay as it is (GW-2)."""
     prompt = int(usage.get("prompt_tokens") or 0) if isinstance(usage, dict) else 0
     if cap is None or prompt <= cap:
@@ -213,62 +209,24 @@ def _capped_usage(usage: Any, cap: int | None) -> Data | None:
     return shown
 
 
-class _OpenAIStream:
-    def __init__(self, model: str, cap: int | None, most_bytes: int) -> None:
-        self._assembly, self._cap = OpenAIReplyBuilder(model), cap
-        self._events = EventReader(self._look, lambda data: data == b"[DONE]", most_bytes)
-
-    def feed(self, data: bytes) -> bytes:
-        return self._events.feed(data)
-
-    def end(self) -> bytes:
-        return self._events.end()
-
-    def reply(self) -> Reply:
-        if self._events.is_lost:
-            raise StreamCut("the stream couldn't be read along")
-        return _reply(self._assembly)
-
-    def _look(self, chunk: Data) -> Data | None:
-        if chunk.get("error"):
-            raise ValueError("an error in the stream")
-        for _ in self._assembly.feed(chunk):
-            pass
-        shown = _capped_usage(chunk.get("usage"), self._cap)
-        return {**chunk, "usage": shown} if shown else None
+def _look(builder: OpenAIReplyBuilder, cap: int | None, chunk: Data) -> Data | None:
+    if chunk.get("error"):
+        raise ValueError("an error in the stream")
+    for _ in builder.feed(chunk):
+        pass
+    shown = _capped_usage(cap, chunk.get("usage"))
+    return {**chunk, "usage": shown} if shown else None
 
 
-class _OpenAIBody:
-    def __init__(self, model: str, cap: int | None, most_bytes: int) -> None:
-        self._model, self._cap = model, cap
-        self._body = WholeReader(self._shown, most_bytes)
-
-    def feed(self, data: bytes) -> bytes:
-        return self._body.feed(data)
-
-    def end(self) -> bytes:
-        return self._body.end()
-
-    def _shown(self, body: bytes) -> bytes:
-        try:
-            fields = fields_of(body)
-            shown = _capped_usage(msgspec.json.decode(fields["usage"]), self._cap) if "usage" in fields else None
-        except (Unmanageable, *UNREADABLE):
-            return body
-        return msgspec.json.encode({**fields, "usage": shown}) if shown else body
-
-    def reply(self) -> Reply:
-        try:
-            assembly = OpenAIReplyBuilder(self._model)
-            for _ in assembly.feed(msgspec.json.decode(self._body.read())):
-                pass
-            return _reply(assembly)
-        except (*UNREADABLE, KeyError, TypeError, ValueError, AttributeError) as e:
-            raise StreamCut(f"the answer can't be read: {type(e).__name__}") from e
+def _reply_of(model: str, completion: Any) -> Reply:
+    builder = OpenAIReplyBuilder(model)
+    for _ in builder.feed(completion):
+        pass
+    return _finished(builder)
 
 
-def _reply(assembly: OpenAIReplyBuilder) -> Reply:
+def _finished(builder: OpenAIReplyBuilder) -> Reply:
     """The last of what finishing gives."""
-    *_, reply = assembly.finish()
+    *_, reply = builder.finish()
     assert isinstance(reply, Reply)
     return reply

@@ -67,7 +67,7 @@ async def page(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
 
 
 def _status_visibility(gateway: Gateway) -> str:
-    return gateway.now.gateway.status or ("own" if gateway.now.tenants.is_closed else "all")
+    return gateway.active.gateway.status or ("own" if gateway.active.tenants.is_closed else "all")
 
 
 def visible_status(gateway: Gateway, who: Tenant | None) -> dict[str, Any]:

@@ -7,14 +7,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, overload
 
 import msgspec
 
 from perdure.context.replies import Reply, WireProtocol
-from perdure.errors import ModelError
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Front
 
@@ -340,7 +339,7 @@ class ClientRequest:
 class AnswerReader(Protocol):
     """Reads an answer on its way to the client.
 
-    `take` gives the bytes to pass on; what ends the answer is held back until `end` is asked for. `reply` is the whole
+    `feed` gives the bytes to pass on; what ends the answer is held back until `end` is asked for. `reply` is the whole
     answer, or raises a `ModelError` when it isn't whole.
     """
 
@@ -366,11 +365,7 @@ class ClientProtocol(Protocol):
 
     def head(self, incoming: ClientRequest, most_tokens: int | None) -> dict[str, Any]: ...
 
-    def with_prefill(self, body: bytes, prefill: msgspec.Raw) -> bytes: ...
-
     def reader(self, incoming: ClientRequest, cap: int | None, *, is_stream: bool, most_bytes: int) -> AnswerReader: ...
-
-    def error_of(self, status: int, body: bytes, headers: Mapping[str, str]) -> ModelError: ...
 
     def error_body(self, status: int, message: str) -> bytes: ...
 

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from perdure.adapters.config import Config
 from perdure.errors import BadSetting
 from perdure.gateway.app import GatewayApp
-from perdure.gateway.config import from_config
+from perdure.gateway.config import GatewayConfig
 from perdure.gateway.gateway import Gateway
 from perdure.ports import Sink
 
@@ -58,19 +58,19 @@ async def serve(
     read: Callable[[], Config],
     environ: Mapping[str, str],
     *,
-    on_ready: Callable[[str], None],
+    on_ready: Callable[[str, GatewayConfig], None],
     on_note: Callable[[str], None],
     sink: Sink | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; answers under way get `drain_seconds` to end.
 
     `read` gives the configuration, now and on each SIGHUP. Raises `BadSetting` for one that can't be used at the start;
-    later, `on_note` says so and the one before stays in force.
+    later, `on_note` says so and the one before stays in force. `on_ready` learns the address, and what holds there.
     """
-    config = read()
-    told = from_config(config)
-    gateway = Gateway(config, environ, sink=sink)
-    server = _Server(uvicorn_config(GatewayApp(gateway), told.host, told.port, told.drain_seconds), on_ready)
+    gateway = Gateway(read(), environ, sink=sink)
+    told = gateway.active.gateway
+    uvicorn_options = uvicorn_config(GatewayApp(gateway), told.host, told.port, told.drain_seconds)
+    server = _Server(uvicorn_options, lambda url: on_ready(url, told))
 
     def reload() -> None:
         try:
@@ -122,7 +122,7 @@ class _Connection(HttpToolsProtocol):
     def _await_head(self) -> None:
         app = self.config.app
         assert isinstance(app, GatewayApp)
-        self._late = self.loop.call_later(app.gateway.now.gateway.body_seconds, self.transport.close)
+        self._late = self.loop.call_later(app.gateway.active.gateway.body_seconds, self.transport.close)
 
     def _head_came(self) -> None:
         if self._late is not None:

@@ -398,17 +398,20 @@ class CachedSession:
         return self.session.facts().size(self.session.view)
 
 
-PartsOf = Callable[[SessionSink], Parts]
-
-
 class TenantSessions:
-    """All sessions of one tenant, under a home of their own."""
+    """All sessions of one tenant, under a home of their own. `parts` says what a session of a route is made with."""
 
-    def __init__(self, home: Path, sink: Callable[[], SessionSink], *, is_durable: bool = True) -> None:
+    def __init__(
+        self,
+        home: Path,
+        sink: Callable[[], SessionSink],
+        parts: Callable[[str, SessionSink], Parts],
+        *,
+        is_durable: bool = True,
+    ) -> None:
         self.home = home
         self.open: dict[str, CachedSession] = {}
-        self.forks = 0
-        self._sink = sink
+        self._sink, self._parts_of = sink, parts
         self._is_durable = is_durable
         self._index = LinkIndex(home)
         self._heads: dict[bytes, CachedSession] = {}
@@ -422,12 +425,12 @@ class TenantSessions:
         return not (self.open or self._entering or self._index.is_busy)
 
     @asynccontextmanager
-    async def entered(self, links: Sequence[bytes], route: str, parts: PartsOf) -> AsyncIterator[CachedSession]:
+    async def entered(self, links: Sequence[bytes], route: str) -> AsyncIterator[CachedSession]:
         """The session of a history, locked, with its head at the longest beginning that it knows."""
         for _ in range(_TRIES):
             self._entering += 1
             try:
-                held = await self._found(links, route, parts)
+                held = await self._found(links, route)
                 held.users += 1
             finally:
                 self._entering -= 1
@@ -436,7 +439,7 @@ class TenantSessions:
                     if await self._stands(held, links):
                         yield held
                         return
-                    forked = await self._forked(held, links, route, parts)
+                    forked = await self._forked(held, links, route)
                     forked.users += 1
             with _used(forked):
                 async with forked.lock:
@@ -450,7 +453,7 @@ class TenantSessions:
         found = (self._heads.get(links[n]) for n in range(len(links) - 1, 0, -1))
         return next((held for held in found if held is not None and _is_on(held.head, links)), None)
 
-    async def _found(self, links: Sequence[bytes], route: str, parts: PartsOf) -> CachedSession:
+    async def _found(self, links: Sequence[bytes], route: str) -> CachedSession:
         """The session that knows the longest beginning, hot or from the index; else a new one.
 
         Histories that begin with the same message wait for each other, since they may be of one session; no others do.
@@ -464,34 +467,35 @@ class TenantSessions:
             known = await self._index.longest(links[hot + 1 :]) if hot + 1 < len(links) else None
             if known is not None:
                 await self._closed(known[0])
-                held = self.open.get(known[0]) or await self._opened(known[0], route, parts)
+                held = self.open.get(known[0]) or await self._opened(known[0], route)
                 if held is not None:
                     return held
             if hot and (held := self._heads.get(links[hot])) is not None:
                 return held
-            return await self._created(links[0], route, parts)
+            return await self._created(links[0], route)
 
     async def _closed(self, session: str) -> None:
         """Wait until a session that is being closed can be opened again."""
         while (closing := self._closing.get(session)) is not None:
             await closing.wait()
 
-    async def _opened(self, session: str, route: str, parts: PartsOf) -> CachedSession | None:
+    async def _opened(self, session: str, route: str) -> CachedSession | None:
         sink = self._sink()
         try:
-            opened = await open_session(self.home, session, parts=self._parts(parts(sink)))
+            opened = await open_session(self.home, session, parts=self._parts(route, sink))
         except SessionNotFound:
             await self._index.forget(session)
             return None
         return self._hold(opened, sink, route)
 
-    async def _created(self, start: bytes, route: str, parts: PartsOf) -> CachedSession:
+    async def _created(self, start: bytes, route: str) -> CachedSession:
         sink = self._sink()
-        made = await create_session(self.home, project=self.home, source=SOURCE, parts=self._parts(parts(sink)))
+        made = await create_session(self.home, project=self.home, source=SOURCE, parts=self._parts(route, sink))
         return self._hold(made, sink, route, HistoryPosition(0, start))
 
-    def _parts(self, parts: Parts) -> Parts:
+    def _parts(self, route: str, sink: SessionSink) -> Parts:
         """What any session here is made with beside what its route gives."""
+        parts = self._parts_of(route, sink)
         services = replace(parts.services, reminders=(*parts.services.reminders, RecallReminder()))
         return replace(parts, services=services, journal=partial(LateSyncJournal, is_durable=self._is_durable))
 
@@ -526,7 +530,7 @@ class TenantSessions:
         self.moved(held, asked)
         return True
 
-    async def _forked(self, parent: CachedSession, links: Sequence[bytes], route: str, parts: PartsOf) -> CachedSession:
+    async def _forked(self, parent: CachedSession, links: Sequence[bytes], route: str) -> CachedSession:
         """A session with the past that both share; without any when the parent has no such place after all."""
         loaded = await parent.session.ports.journal.load(whole=True)
         known = {at[1] for p in loaded.records if isinstance(p.record, Cursor) and (at := parse_mark(p.record))}
@@ -550,12 +554,12 @@ class TenantSessions:
             await make_session(store, header, fill)
             sink = self._sink()
             try:
-                opened = await open_session(self.home, header.session, parts=self._parts(parts(sink)))
+                opened = await open_session(self.home, header.session, parts=self._parts(route, sink))
             except BaseException:  # nobody was told of it: the client asks again, and forks again
                 with suppress(JournalError, SessionNotFound):
                     await anyio.to_thread.run_sync(store.delete, header.session)
                 raise
-        self.forks += 1
+        sink.metrics.forks.inc()
         return self._hold(opened, sink, route, None if count else HistoryPosition(0, links[0]))
 
     def moved(self, held: CachedSession, head: HistoryPosition) -> None:

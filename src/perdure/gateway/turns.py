@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import anyio
@@ -45,7 +45,6 @@ from perdure.gateway.sessions import (
     CLIENT,
     CachedSession,
     HistoryPosition,
-    PartsOf,
     TenantSessions,
     fresh_call_id,
     is_plain,
@@ -61,14 +60,22 @@ _BATCH_BYTES = 256 * 1024  # of what a client says at once: what one transaction
 _RUNGS = RemedyLimits(retries=0, cuts=0, blanks=0, window_stops=0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Requester:
-    """Whose request it is: the tenant's sessions, the route and the name that the client gave its session, if any."""
+    """Whose request it is: the tenant and its sessions, the protocol, the route, and the name that the client gave its
+    session, if any.
+    """
 
     sessions: TenantSessions
     tenant: str
+    side: ClientProtocol
     route: str
     name: str = ""
+
+    @cached_property
+    def seed(self) -> bytes:
+        """Where the chains of its histories begin."""
+        return chain_seed(self.tenant, self.route, self.side.protocol, self.name)
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +83,6 @@ class GatewayTurn:
     """A request under way. `asked` is where the client's history ends; `body` goes upstream; `tokens` is its size."""
 
     who: Requester
-    side: ClientProtocol
     incoming: ClientRequest
     held: CachedSession
     asked: HistoryPosition
@@ -85,7 +91,7 @@ class GatewayTurn:
     tokens: int
     edits: int = 0
     compacted: str = ""
-    is_shaped: bool = False
+    is_shaped: bool = False  # the body is the view's, not the client's own
     ladder: RecoveryLadder = field(default_factory=lambda: RecoveryLadder(rungs=_RUNGS))
 
     @property
@@ -98,6 +104,10 @@ class GatewayTurn:
         """How much of the client's history isn't sent, by what the bodies weigh."""
         return max(0, (len(self.incoming.body) - len(self.body)) // 4)
 
+    def end(self) -> None:
+        """The request is over, however it ended."""
+        self.held.users -= 1
+
 
 class TurnMaker:
     """Makes turns of requests. One for all tenants: what messages are known by is nobody's secret."""
@@ -106,67 +116,87 @@ class TurnMaker:
         self._limits, self._max_messages = limits, max_messages
         self._known, self._bodies = LinkCache(), BodyCache()
 
-    async def read(self, who: Requester, side: ClientProtocol, body: bytes) -> ClientRequest:
+    async def read(self, who: Requester, body: bytes) -> ClientRequest:
         """A body as far as it is new. Raises `Unmanageable`."""
-        seen = self._bodies.seen(_seed(who, side), body)
+        seen = self._bodies.seen(who.seed, body)
         new_bytes = len(body) - (seen.ends[-1] if seen else 0)
-        return await run_aside(new_bytes, lambda: side.read(body, taken_apart(body, seen)))
+        return await run_aside(new_bytes, lambda: who.side.read(body, taken_apart(body, seen)))
 
-    async def links(self, who: Requester, side: ClientProtocol, incoming: ClientRequest) -> list[bytes]:
+    async def links(self, who: Requester, incoming: ClientRequest) -> list[bytes]:
         """The chain of a history. Raises `Unmanageable` beyond the limits."""
-        links = await run_aside(_new_bytes(incoming), lambda: self._links(who, side, incoming))
+        links = await run_aside(_new_bytes(incoming), lambda: self._links(who, incoming))
         if incoming.taken is not None:
-            self._bodies.keep(_seed(who, side), incoming.taken, len(incoming.lead), links)
+            self._bodies.keep(who.seed, incoming.taken, len(incoming.lead), links)
         return links
 
-    def _links(self, who: Requester, side: ClientProtocol, incoming: ClientRequest) -> list[bytes]:
-        if len(incoming.history) > self._max_messages:
+    def _links(self, who: Requester, incoming: ClientRequest) -> list[bytes]:
+        history, taken = incoming.history, incoming.taken
+        if len(history) > self._max_messages:
             raise Unmanageable("too_many_messages")
-        start, taken, history = _seed(who, side), incoming.taken, incoming.history
         known = list(taken.links[: len(history) + 1]) if taken else []
-        known = known or [start]
+        known = known or [who.seed]
         new = history[len(known) - 1 :]
-        return [*known[:-1], *self._known.chain(known[-1], new, lambda raw: side.digest(raw, self._limits))]
+        return [*known[:-1], *self._known.chain(known[-1], new, lambda raw: who.side.digest(raw, self._limits))]
 
-    async def begin(
-        self, who: Requester, side: ClientProtocol, incoming: ClientRequest, *, parts: PartsOf
-    ) -> GatewayTurn:
+    async def begin(self, who: Requester, body: bytes) -> GatewayTurn:
         """Find the session, say what is new, and bring the view in shape. Nothing in here is cut off in the middle.
 
-        `parts` makes a session where there is none yet.
+        Raises `Unmanageable`.
         """
-        links = await self.links(who, side, incoming)
+        incoming = await self.read(who, body)
+        links = await self.links(who, incoming)
         turn: GatewayTurn | None = None
         with anyio.CancelScope(shield=True):
-            async with who.sessions.entered(links, who.route, parts) as held:
-                turn = await self._begun(who, side, incoming, held, links)
+            async with who.sessions.entered(links, who.route) as held:
+                turn = await self._begun(who, incoming, held, links)
                 held.users += 1
         assert turn is not None
         return turn
 
     async def _begun(
-        self, who: Requester, side: ClientProtocol, incoming: ClientRequest, held: CachedSession, links: list[bytes]
+        self, who: Requester, incoming: ClientRequest, held: CachedSession, links: list[bytes]
     ) -> GatewayTurn:
         before = held.sink.edits
         await held.keepers.collect(held.session)
-        await _append_new(who, side, incoming, held, links)
-        await _fronted(side, incoming, held)
-        tokens = await _ready(held, wanted_of(side, incoming))
+        await _append_new(who, incoming, held, links)
+        await _record_front(who.side, incoming, held)
+        tokens = await _ready(held, _required_thinking(who, incoming))
         await held.journal.commit()
-        edits = held.sink.edits - before
-        turn = GatewayTurn(who, side, incoming, held, held.head, None, b"", tokens, edits)
-        await _end_session_use(turn)
+        turn = GatewayTurn(who, incoming, held, held.head, None, b"", tokens, held.sink.edits - before)
+        await _set_body(turn)
         return turn
+
+    async def shadow(self, who: Requester, body: bytes) -> bytes | None:
+        """What a shaped session would send if nothing could be recorded, or just to be counted; None without one.
+
+        What was decided before holds; nothing is decided anew. It is made whole, so where that is much, aside (SPD-8).
+        Raises `Unmanageable`.
+        """
+        incoming = await self.read(who, body)
+        held = who.sessions.cached(await self.links(who, incoming))
+        if held is None or not held.is_shaped:
+            return None
+        view, facts, new = held.session.view.copy(), held.session.facts(), incoming.history[held.head.count :]
+
+        def made() -> bytes:
+            for number, message in enumerate(who.side.messages(new)):
+                advance(view, msgspec.structs.replace(message, id=MessageId(f"shadow-{number}")))
+            if is_broken(view, _required_thinking(who, incoming)):
+                for number, line in enumerate(closing_lines()):
+                    advance(view, msgspec.structs.replace(line, id=MessageId(f"shadow-closed-{number}")))
+            return to_request(view, facts, protocol=who.side.protocol, head=who.side.head(incoming, None)).body
+
+        return await run_aside(len(body), made)
 
     async def recovered(self, turn: GatewayTurn, error: ModelError) -> bool:
         """Answer an error of the upstream by a smaller or corrected request; False when it is the client's to see."""
-        held, side = turn.held, turn.side
+        held = turn.held
         turn.ladder, action = step(turn.ladder, error)
         if not isinstance(action, Correct | Compact | DropMedia | DropThinking):
             return False
         if isinstance(action, DropMedia | DropThinking) and not turn.is_shaped:
             return False  # what the client sent was refused as it was sent
-        about = ModelInfo(id=turn.incoming.model, protocol=side.protocol)
+        about = ModelInfo(id=turn.incoming.model, protocol=turn.who.side.protocol)
         with anyio.CancelScope(shield=True):
             async with held.lock:
                 if held.head != turn.asked:
@@ -177,10 +207,10 @@ class TurnMaker:
                     return False
                 held.is_corrected = held.is_corrected or isinstance(action, Correct)
                 held.is_shaped = True
-                turn.request, turn.tokens = None, await _ready(held, wanted_of(side, turn.incoming))
+                turn.request, turn.tokens = None, await _ready(held, _required_thinking(turn.who, turn.incoming))
                 await held.journal.commit()
                 turn.edits += held.sink.edits - before
-                await _end_session_use(turn)
+                await _set_body(turn)
         return True
 
     async def answered(self, turn: GatewayTurn, reply: Reply) -> str | None:
@@ -189,7 +219,8 @@ class TurnMaker:
             return "empty"
         if turn.incoming.prefill is not None:
             return "prefill"  # the client says the whole answer next time, its own beginning and the model's end
-        link = chain(turn.asked.link, [_reply_digest(reply)])[1]
+        said = digest("assistant", [msgspec.json.decode(block.raw) for block in reply.blocks])
+        link = chain(turn.asked.link, [said])[1]
         held = turn.held
         with anyio.CancelScope(shield=True):
             async with held.lock:
@@ -197,7 +228,9 @@ class TurnMaker:
                     return "overtaken"
                 message = _answer(turn, reply)
                 place = HistoryPosition(turn.asked.count + 1, link, message.id)
-                asked = replace(turn.asked, message=_asked_with(held, turn.asked.message))
+                asked, last = turn.asked, held.session.view.items[-1:]
+                if last and last[0].message.origin == "reminder":
+                    asked = replace(asked, message=last[0].message.id)  # it stays when the client asks again
                 await held.session.append(message, also=(_cursor(ASKED, asked), _cursor(CLIENT, place)))
                 held.asked, held.is_shaped = asked, held.is_shaped or not is_plain(message)
                 turn.who.sessions.moved(held, place)
@@ -212,51 +245,20 @@ class TurnMaker:
             held.keepers.after_reply(held.session)
 
 
-def _seed(who: Requester, side: ClientProtocol) -> bytes:
-    return chain_seed(who.tenant, who.route, side.protocol, who.name)
-
-
-def end_turn(turn: GatewayTurn) -> None:
-    """The request is over, however it ended."""
-    turn.held.users -= 1
-
-
-async def shadow(who: Requester, side: ClientProtocol, incoming: ClientRequest, links: Sequence[bytes]) -> bytes | None:
-    """The body that a shaped session would send if nothing could be recorded, or just to be counted; None without one.
-
-    What was decided before holds; nothing is decided anew. It is made whole, so where that is much, aside (SPD-8).
-    """
-    held = who.sessions.cached(links)
-    if held is None or not held.is_shaped:
-        return None
-    view, facts, new = held.session.view.copy(), held.session.facts(), incoming.history[held.head.count :]
-
-    def made() -> bytes:
-        for number, message in enumerate(side.messages(new)):
-            advance(view, msgspec.structs.replace(message, id=MessageId(f"shadow-{number}")))
-        if is_broken(view, wanted_of(side, incoming)):
-            for number, line in enumerate(closing_lines()):
-                advance(view, msgspec.structs.replace(line, id=MessageId(f"shadow-closed-{number}")))
-        return to_request(view, facts, protocol=side.protocol, head=side.head(incoming, None)).body
-
-    return await run_aside(len(incoming.body), made)
-
-
-async def _end_session_use(turn: GatewayTurn) -> None:
-    held = turn.held
+async def _set_body(turn: GatewayTurn) -> None:
+    """What goes upstream: the client's own bytes as long as the view shows nothing else."""
+    held, prefill = turn.held, turn.incoming.prefill
     held.is_shaped = held.is_shaped or held.journal.has_edits
     turn.is_shaped, turn.compacted = held.is_shaped, held.sink.compacted if turn.edits else ""
     turn.body = turn.incoming.body
     if turn.is_shaped:
         turn.request = await _request(turn)
         turn.body = turn.request.body
-        if turn.incoming.prefill is not None:
-            turn.body = turn.side.with_prefill(turn.body, turn.incoming.prefill)
+        if prefill is not None:  # bodies of either protocol end with their messages
+            turn.body = turn.body[: -len(b"]}")] + b"," + bytes(prefill) + b"]}"
 
 
-async def _append_new(
-    who: Requester, side: ClientProtocol, incoming: ClientRequest, held: CachedSession, links: list[bytes]
-) -> None:
+async def _append_new(who: Requester, incoming: ClientRequest, held: CachedSession, links: list[bytes]) -> None:
     """Append what the session doesn't know yet; in front of what is said now, what the session adds to it (TURN-10)."""
     start, session = held.head.count, held.session
     if start == len(incoming.history):
@@ -264,7 +266,7 @@ async def _append_new(
     messages: list[Message] = []
     calls: set[str] = set()
     new = incoming.history[start:]
-    for message in await run_aside(_new_bytes(incoming), lambda: side.messages(new)):
+    for message in await run_aside(_new_bytes(incoming), lambda: who.side.messages(new)):
         identity = MessageId(session.ports.ids.new("message"))
         messages.append(msgspec.structs.replace(_renamed(message, held, calls), id=identity))
     is_as_it_came = await run_aside(_new_bytes(incoming), lambda: all(map(is_plain, messages)))
@@ -312,12 +314,6 @@ def _new_bytes(incoming: ClientRequest) -> int:
     return ends[-1] - (ends[known - 1] if 0 < known <= len(ends) else taken.start)
 
 
-def _asked_with(held: CachedSession, last: MessageId) -> MessageId:
-    """Where a request ended: what was added behind the client's last message stays when it asks again."""
-    items = held.session.view.items
-    return items[-1].message.id if items and items[-1].message.origin == "reminder" else last
-
-
 def _cursor(name: str, place: HistoryPosition) -> Cursor:
     return Cursor(name=name, message=place.message, digest=mark(place.count, place.link))
 
@@ -351,7 +347,7 @@ def _with(block: Block, field_name: str, value: str) -> Block:
     return Block(encode({**fields, field_name: value}))
 
 
-async def _fronted(side: ClientProtocol, incoming: ClientRequest, held: CachedSession) -> None:
+async def _record_front(side: ClientProtocol, incoming: ClientRequest, held: CachedSession) -> None:
     """System prompt, tools and model, when they aren't those of the request before.
 
     A system prompt that alone is another one holds and isn't recorded: some clients write the time of day into it, and
@@ -369,9 +365,9 @@ async def _fronted(side: ClientProtocol, incoming: ClientRequest, held: CachedSe
     held.fronted = said, held.session.view.front
 
 
-def wanted_of(side: ClientProtocol, incoming: ClientRequest) -> RequiredThinking:
+def _required_thinking(who: Requester, incoming: ClientRequest) -> RequiredThinking:
     """What the client's request has to bring back of an open loop's thinking (TURN-15)."""
-    return required_thinking(side.protocol, {"thinking": incoming.value("thinking")})
+    return required_thinking(who.side.protocol, {"thinking": incoming.value("thinking")})
 
 
 async def _ready(held: CachedSession, wanted: RequiredThinking) -> int:
@@ -384,15 +380,11 @@ async def _ready(held: CachedSession, wanted: RequiredThinking) -> int:
 
 async def _request(turn: GatewayTurn) -> ModelRequest:
     """The view's request, under the client's own fields."""
-    side, held, session = turn.side, turn.held, turn.held.session
+    side, session = turn.who.side, turn.held.session
     facts = session.facts()
-    most = output_tokens(session.view, facts, side.protocol) if held.is_corrected else None
+    most = output_tokens(session.view, facts, side.protocol) if turn.held.is_corrected else None
     head: dict[str, Any] = side.head(turn.incoming, most)
     return await make_request(session, facts, protocol=side.protocol, stream=turn.incoming.is_stream, head=head)
-
-
-def _reply_digest(reply: Reply) -> bytes:
-    return digest("assistant", [msgspec.json.decode(block.raw) for block in reply.blocks])
 
 
 def _answer(turn: GatewayTurn, reply: Reply) -> Message:

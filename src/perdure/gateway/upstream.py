@@ -11,9 +11,12 @@ from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 import aiohttp
+import msgspec
 from yarl import URL
 
-from perdure.errors import ModelDown
+from perdure.adapters.providers.anthropic import retry_after
+from perdure.context.failures import ErrorResponse, classify
+from perdure.errors import ModelDown, ModelError
 from perdure.gateway.config import UpstreamConfig
 
 Headers = list[tuple[bytes, bytes]]
@@ -131,6 +134,28 @@ class UpstreamClient:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+def error_of(status: int, body: bytes, headers: Mapping[str, str]) -> ModelError:
+    """What an error answer means, in either protocol's form."""
+    try:
+        fields = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        fields = {}
+    fields = fields if isinstance(fields, dict) else {}
+    inner = fields.get("error")
+    error = inner if isinstance(inner, dict) else fields
+    message = error.get("message") or (inner if isinstance(inner, str) else "") or body[:500].decode("utf-8", "replace")
+    return classify(
+        ErrorResponse(
+            status=status,
+            message=str(message),
+            kind=str(error.get("type") or ""),
+            code=str(error.get("code") or ""),
+            retry_after_seconds=retry_after(headers.get("retry-after")),
+            extra=error,
+        )
+    )
 
 
 BROKEN = (aiohttp.ClientError, TimeoutError, OSError)

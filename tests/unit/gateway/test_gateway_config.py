@@ -9,7 +9,7 @@ import pytest
 
 from perdure.adapters.config import load
 from perdure.errors import BadSetting
-from perdure.gateway.config import Tenants, credential_of, from_config, gateway_config, settings_of
+from perdure.gateway.config import Tenants, credential_of, gateway_config, settings_of
 from perdure.gateway.upstream import headers_up, is_plain_path, target_of
 from perdure.settings import Settings
 
@@ -57,7 +57,7 @@ def test_a_project_may_not_say_where_keys_are_sent(tmp_path: Path) -> None:
     evil = '[gateway.upstreams.own]\nurl = "https://evil.example"\n'
     (project / ".perdure" / "config.toml").write_text(evil)
     config = load({"PERDURE_HOME": str(home)}, cwd=project, trusts=True)
-    assert from_config(config).upstreams["own"].url == "https://own.example"
+    assert gateway_config(config.gateway).upstreams["own"].url == "https://own.example"
     assert any(warning.name == "gateway" for warning in config.warnings)
 
 

@@ -1,5 +1,6 @@
 """Answers on their way through: whole events leave as the bytes that came, the last one waits (GW-1).
 
+A protocol says what its events and bodies mean; how they are taken apart and held back is the same for both.
 Work is linear in what comes, however it comes in pieces, and one event is read only up to a size (SPD-8): what is
 larger is passed on as it comes, unread, with all that follows it.
 """
@@ -13,7 +14,9 @@ from typing import Any
 
 import msgspec
 
+from perdure.context.replies import Reply
 from perdure.errors import StreamCut
+from perdure.gateway.requests import UNREADABLE, Unmanageable, fields_of
 
 _LOG = logging.getLogger("perdure.gateway")
 _DECODE = msgspec.json.Decoder(dict[str, Any]).decode
@@ -22,20 +25,22 @@ _END_BYTES = 3
 MOST_BYTES = 1024 * 1024  # some milliseconds of reading; a text that a model writes in one piece is far smaller
 
 
-class EventReader:
+class StreamReader:
     """Parts a stream into events. `look` sees the data of each: it may give other data, or None to leave it as it is.
 
     What can't be read, or is larger than `most_bytes`, is passed on all the same, and nothing of the stream is looked
-    at any more: `is_lost` (REL-15). `is_end` says which data ends an answer: it is held back until `end`.
+    at any more: `is_lost` (REL-15). `is_end` says which data ends an answer: it is held back until `end`. `reply` makes
+    the answer of all that `look` saw.
     """
 
     def __init__(
         self,
         look: Callable[[dict[str, Any]], dict[str, Any] | None],
         is_end: Callable[[bytes], bool],
-        most_bytes: int = MOST_BYTES,
+        reply: Callable[[], Reply],
+        most_bytes: int,
     ) -> None:
-        self._look, self._is_end, self._most_bytes = look, is_end, most_bytes
+        self._look, self._is_end, self._reply, self._most_bytes = look, is_end, reply, most_bytes
         self._waiting = BoundedBuffer(most_bytes)  # of an event whose end hasn't come
         self._held: list[bytes] = []  # the end of the answer, and what came behind it
         self.is_lost = False
@@ -66,8 +71,15 @@ class EventReader:
         rest, self._held = b"".join(self._held) + self._waiting.whole(), []
         return rest
 
+    def reply(self) -> Reply:
+        """The answer. Raises `StreamCut` for one that broke off or was passed on unread."""
+        if self.is_lost:
+            raise StreamCut("the stream couldn't be read along")
+        return self._reply()
+
     def _event(self, event: bytes) -> bytes:
-        data = _data(event)
+        lines = [line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")]
+        data = lines[0] if len(lines) == 1 else b"\n".join(lines)
         if not data:
             return event
         if self._is_end(data):
@@ -98,14 +110,16 @@ class EventReader:
             _LOG.warning("an answer's stream can't be read along (%s): it is passed on unread", why)
 
 
-class WholeReader:
+class BodyReader:
     """Holds an answer that is no stream until `end`, so that it can be read; as an event, one that is too large isn't.
 
-    `look` makes another body of it, or gives it back as it is.
+    `usage` gives other usage to show the client, or None to leave it as it is. `reply` makes the answer of the body.
     """
 
-    def __init__(self, look: Callable[[bytes], bytes], most_bytes: int = MOST_BYTES) -> None:
-        self._look = look
+    def __init__(
+        self, usage: Callable[[Any], dict[str, Any] | None], reply: Callable[[Any], Reply], most_bytes: int
+    ) -> None:
+        self._usage, self._reply = usage, reply
         self._waiting = BoundedBuffer(most_bytes)
         self.is_lost = False
 
@@ -117,21 +131,32 @@ class WholeReader:
         _LOG.warning("an answer is too large to be read: it is passed on unread")
         return self._waiting.whole(data)
 
-    def read(self) -> bytes:
-        """The body as it came. Raises `StreamCut` for one that was passed on unread."""
-        if self.is_lost:
-            raise StreamCut("the answer is too large to be read")
-        return self._waiting.joined()
-
     def end(self) -> bytes:
         """What is to be passed on at the end."""
-        return b"" if self.is_lost else self._look(self._waiting.joined())
+        if self.is_lost:
+            return b""
+        body = self._waiting.joined()
+        try:
+            fields = fields_of(body)
+            shown = self._usage(msgspec.json.decode(fields["usage"])) if "usage" in fields else None
+        except (Unmanageable, *UNREADABLE):
+            return body
+        return msgspec.json.encode({**fields, "usage": shown}) if shown else body
+
+    def reply(self) -> Reply:
+        """The answer. Raises `StreamCut` for one that is none or was passed on unread."""
+        if self.is_lost:
+            raise StreamCut("the answer is too large to be read")
+        try:
+            return self._reply(msgspec.json.decode(self._waiting.joined()))
+        except (*UNREADABLE, KeyError, TypeError, ValueError, AttributeError) as e:
+            raise StreamCut(f"the answer can't be read: {type(e).__name__}") from e
 
 
 class BoundedBuffer:
     """Pieces of something that is read once it is whole, up to a size."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._parts: list[bytes] = []
         self._bytes = 0
@@ -159,8 +184,3 @@ class BoundedBuffer:
         """All pieces with this one behind them; none is kept any longer."""
         parts, self._parts, self._bytes = self._parts, [], 0
         return b"".join((*parts, data)) if parts else data
-
-
-def _data(event: bytes) -> bytes:
-    lines = [line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")]
-    return lines[0] if len(lines) == 1 else b"\n".join(lines)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from perdure.adapters.providers.anthropic import AnthropicReplyBuilder
 from perdure.errors import StreamCut
-from perdure.gateway import events
+from perdure.gateway import answers
 from perdure.gateway.anthropic import AnthropicProtocol
 from perdure.gateway.openai import OpenAIProtocol
 from perdure.gateway.requests import ClientProtocol, ClientRequest
@@ -109,8 +109,8 @@ def test_no_byte_is_looked_through_twice(monkeypatch: pytest.MonkeyPatch, chunk:
             looked += (found.end() if found else len(window)) - start
             return found
 
-    real = events._END
-    monkeypatch.setattr(events, "_END", Counting())
+    real = answers._END
+    monkeypatch.setattr(answers, "_END", Counting())
     size = 20_000 if chunk < 10 else 900_000
     stream = b"data: {}\n\n" * 2_000 + b'event: x\ndata: {"a":"' + b"y" * size + b'"}\n\n' + ANTHROPIC
     reader = AnthropicProtocol().reader(ASKED, None, is_stream=True)
