@@ -28,7 +28,7 @@ def event_data(event: Event) -> dict[str, Any]:
 
 
 class NullSink:
-    """`ports.Sink` that forgets everything."""
+    """`ports.Sink` that forgets everything: for a part without a session, which would tell its own listeners."""
 
     def emit(self, event: Event) -> None:
         pass
@@ -92,8 +92,11 @@ class JsonlSink:
             _LOG.warning("%s", self.problem)
 
 
-def sink_of(names: Sequence[str], *, session: str, now: Callable[[], float]) -> Sink:
-    """The sinks that a setting names: `log`, `jsonl:PATH`, `otel`. Raises `BadSetting` for any other (OBS-1)."""
+def sink_of(names: Sequence[str], *, session: str, now: Callable[[], float]) -> Sink | None:
+    """The sinks that a setting names: `log`, `jsonl:PATH`, `otel`; None where it names none.
+
+    Raises `BadSetting` for any other (OBS-1).
+    """
     made: list[Sink] = []
     for name in names:
         kind, _, rest = name.strip().partition(":")
@@ -105,7 +108,7 @@ def sink_of(names: Sequence[str], *, session: str, now: Callable[[], float]) -> 
             made.append(_otel(session))
         else:
             raise BadSetting(f"events: {name!r} is no sink: give log, jsonl:PATH or otel")
-    return TeeSink(*made) if made else NullSink()
+    return TeeSink(*made) if made else None
 
 
 def _otel(session: str) -> Sink:

@@ -205,7 +205,7 @@ class BackgroundTasks:
         self._waiting[identity] = ended
         if (event := self._ended.get(identity)) is not None:
             event.set()
-        self._session.ports.sink.emit(BackgroundChanged(identity, ended.kind, ended.state, code))
+        self._session.emit(BackgroundChanged(identity, ended.kind, ended.state, code))
         if self._on_progress is not None:
             self._on_progress(BackgroundEnded(ended))
 
@@ -216,7 +216,7 @@ class BackgroundTasks:
             if self._waiting.get(work.id) == work:
                 del self._waiting[work.id]
             if work.state == "running":
-                self._session.ports.sink.emit(BackgroundChanged(work.id, work.kind, work.state, None))
+                self._session.emit(BackgroundChanged(work.id, work.kind, work.state, None))
 
     async def announce_ended(self) -> None:
         """Say what ended, for the model, and record it. Only the session's owner calls this, between turns."""

@@ -94,8 +94,9 @@ class ToolRunner:
     async def _one(self, batch: ToolBatch, use: ToolInvocation) -> None:
         if batch.is_stopped:
             return
-        clock, sink = self.context.session.ports.clock, self.context.session.ports.sink
-        began, how = clock.now(), "interrupted"
+        session = self.context.session
+        clock, how = session.ports.clock, "interrupted"
+        began = clock.now()
         outcome: ToolOutcome | None = None
         try:
             outcome, how = await self._tried(batch, use)
@@ -103,7 +104,7 @@ class ToolRunner:
         finally:
             seconds = clock.now() - began
             text = outcome.text if outcome is not None else ""
-            sink.emit(ToolCalled(use.name, use.id, how, seconds, len(text)))
+            session.emit(ToolCalled(use.name, use.id, how, seconds, len(text)))
             if outcome is not None and self.on_progress is not None:
                 self.on_progress(ToolEnded(use.id, use.name, text, outcome.is_error, seconds))
 
@@ -196,7 +197,7 @@ class ToolRunner:
         return None
 
     def _decided(self, use: ToolInvocation, decision: str, by: str) -> None:
-        self.context.session.ports.sink.emit(PermissionDecided(use.name, use.id, decision, by))
+        self.context.session.emit(PermissionDecided(use.name, use.id, decision, by))
 
 
 def answer_unanswered(open_calls: Iterator[str] | Sequence[str], text: str) -> Message | None:

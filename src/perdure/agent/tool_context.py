@@ -111,7 +111,7 @@ async def notify_observers(context: ToolContext, tool: str, telling: Callable[[T
         try:
             await telling(observer)
         except Exception as e:  # the boundary to observers: they never stop the work
-            context.session.ports.sink.emit(ObserverFailed(observer.name, type(e).__name__, tool))
+            context.session.emit(ObserverFailed(observer.name, type(e).__name__, tool))
             failure = {"observer": observer.name, "reason": _reason(e), "tool": tool, "prompt": context.prompt}
             if failure not in context.failures:
                 context.failures.append(failure)

@@ -284,19 +284,19 @@ async def record_model(session: LiveSession, about: ModelInfo) -> None:
     learned = Calibrated(model=about.id, ratio=ratio, window_tokens=window, output_tokens=output)
     await session.record(learned)
     if window:
-        session.ports.sink.emit(WindowLearned(about.id, window, limits.window, "the model states it"))
+        session.emit(WindowLearned(about.id, window, limits.window, "the model states it"))
 
 
 async def call(
     session: LiveSession, model: Model, asked: ModelCall, on_delta: OnDelta | None = None
 ) -> Reply | ModelError:
     """Ask once. What the model says comes back, or the error it ended with; an interruption keeps whole blocks."""
-    about, clock, sink = model.about, session.ports.clock, session.ports.sink
+    about, clock = model.about, session.ports.clock
     began, partial = clock.now(), PartialReply()
     try:
         reply = await _streamed(model, asked.request, partial, on_delta)
     except ModelError as error:
-        sink.emit(ModelFailed(about.id, asked.job, error.reason, error.status, clock.now() - began))
+        session.emit(ModelFailed(about.id, asked.job, error.reason, error.status, clock.now() - began))
         return error
     except GeneratorExit:  # nothing may be awaited any more
         raise
@@ -306,7 +306,7 @@ async def call(
                 await _keep(session, about, partial)
         raise
     usage = reply.usage
-    sink.emit(
+    session.emit(
         ModelCalled(
             about.id,
             asked.job,
@@ -321,7 +321,7 @@ async def call(
         )
     )
     for edit in reply.edits:
-        sink.emit(ProviderEdited(edit.kind, edit.cleared, edit.cleared_tokens))
+        session.emit(ProviderEdited(edit.kind, edit.cleared, edit.cleared_tokens))
     return _cut_by_server(session, about, asked, reply) or reply
 
 
@@ -348,7 +348,7 @@ def _cut_by_server(session: LiveSession, about: ModelInfo, asked: ModelCall, rep
     if window is None or reply.usage is None:
         return None
     reported = reply.usage.prompt_tokens
-    session.ports.sink.emit(PromptCutByServer(about.id, asked.tokens, reported, window))
+    session.emit(PromptCutByServer(about.id, asked.tokens, reported, window))
     detail = f"{asked.tokens:,} tokens were sent and {reported:,} read: raise the server's context length"
     return PromptTruncated(detail, tokens=asked.tokens, maximum=window)
 
@@ -363,7 +363,7 @@ async def _keep(session: LiveSession, about: ModelInfo, partial: PartialReply) -
         data = {"response": partial.response, "blocks": dropped, "reason": INTERRUPTED}
         await session.record(Noted(kind="answer_dropped", data=data))
     if partial.begun:
-        session.ports.sink.emit(AnswerInterrupted(about.id, partial.response, len(kept), dropped))
+        session.emit(AnswerInterrupted(about.id, partial.response, len(kept), dropped))
 
 
 def _message(
@@ -398,10 +398,9 @@ async def apply(
     session: LiveSession, about: ModelInfo, remedy: Remedy, request: ModelRequest, source: str, *, shrink: Shrinking
 ) -> str | None:
     """Do what the ladder says. Returns why it changed nothing; None when it is worth asking again."""
-    sink = session.ports.sink
     if isinstance(remedy, Retry):
         if remedy.seconds:
-            sink.emit(RetryWaited(about.id, remedy.reason, remedy.seconds))
+            session.emit(RetryWaited(about.id, remedy.reason, remedy.seconds))
             await session.ports.clock.sleep(remedy.seconds)
         return None
     match remedy:
@@ -418,7 +417,7 @@ async def apply(
         case DropThinking():
             useless = await _without_thinking(session, request, remedy, source)
     name = remedy.error.reason if isinstance(remedy, Correct) else remedy.reason
-    sink.emit(LadderStepped(type(remedy).__name__, name, useless is None))
+    session.emit(LadderStepped(type(remedy).__name__, name, useless is None))
     return useless
 
 
@@ -447,7 +446,7 @@ async def _learn(session: LiveSession, about: ModelInfo, error: PromptTooLong | 
     learned = correction(session.view, session.facts(), error, about.id)
     await session.record(learned)
     if learned.window_tokens:
-        session.ports.sink.emit(WindowLearned(about.id, learned.window_tokens, before, error.reason))
+        session.emit(WindowLearned(about.id, learned.window_tokens, before, error.reason))
 
 
 OFFLINE = "offline"  # the name of the model that says it is none
@@ -494,7 +493,7 @@ async def ask_job(session: LiveSession, models: JobModels, job: Job, asking: Ask
             return said
         last = said
         if models_left:
-            session.ports.sink.emit(ModelFellBack(job, models_left[0].about.id, said.reason))
+            session.emit(ModelFellBack(job, models_left[0].about.id, said.reason))
     return last
 
 
@@ -512,12 +511,12 @@ async def _ask_one(session: LiveSession, model: Model, job: Job, asking: Asking)
         match action:
             case Retry():
                 if action.seconds:
-                    session.ports.sink.emit(RetryWaited(model.about.id, action.reason, action.seconds))
+                    session.emit(RetryWaited(model.about.id, action.reason, action.seconds))
                     await session.ports.clock.sleep(action.seconds)
             case DeliverAnswer():
                 return said
             case GiveUp() if action.tried:
-                session.ports.sink.emit(LadderGaveUp(model.about.id, action.last.reason, action.tried))
+                session.emit(LadderGaveUp(model.about.id, action.last.reason, action.tried))
                 return ModelGaveUp(action.last, action.tried)
             case _:
                 assert isinstance(said, ModelError)

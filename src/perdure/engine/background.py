@@ -91,7 +91,7 @@ class PacedKeeper:
     def skip(self, reason: str) -> None:
         """Say why there is no run, once until there is another reason."""
         if reason != self._said:
-            self.session.ports.sink.emit(self._skipped(reason))
+            self.session.emit(self._skipped(reason))
         self._said = reason
 
     def put_off(self, triggers: UpdateTriggers, reason: str) -> None:
@@ -197,20 +197,20 @@ class Keepers:
         try:
             return keeper.is_due(session.view, facts)
         except Exception as e:  # the boundary to keepers: they never fail a turn (TURN-12)
-            session.ports.sink.emit(KeeperFailed(keeper.name, type(e).__name__, 0.0))
+            session.emit(KeeperFailed(keeper.name, type(e).__name__, 0.0))
             return False
 
     def _on(self, session: LiveSession, name: str, event: KeeperEvent) -> None:
         self._states[name], action = step(self._states[name], event)
         if action == "wait":
-            session.ports.sink.emit(KeeperDeferred(name))
+            session.emit(KeeperDeferred(name))
         elif action == "start":
-            session.ports.sink.emit(KeeperStarted(name))
+            session.emit(KeeperStarted(name))
             self._jobs.start(name, self._work(session, self._keepers[name]))
 
     def _work(self, session: LiveSession, keeper: Keeper) -> Callable[[], Awaitable[None]]:
         view, facts = session.view.copy(), session.facts()
-        clock, sink, by = session.ports.clock, session.ports.sink, self._asked[keeper.name]
+        clock, by = session.ports.clock, self._asked[keeper.name]
 
         async def work() -> None:
             began = clock.now()
@@ -218,10 +218,10 @@ class Keepers:
                 with with_background_models(session, by):
                     records = tuple(await keeper.keep(view, facts))
             except Exception as e:  # the boundary to keepers: they never fail a turn (TURN-12)
-                sink.emit(KeeperFailed(keeper.name, type(e).__name__, clock.now() - began))
+                session.emit(KeeperFailed(keeper.name, type(e).__name__, clock.now() - began))
             else:
                 self._records += records
-                sink.emit(KeeperDone(keeper.name, clock.now() - began, len(records)))
+                session.emit(KeeperDone(keeper.name, clock.now() - began, len(records)))
             self._on(session, keeper.name, "ended")
 
         return work
@@ -238,13 +238,13 @@ class Keepers:
             try:
                 await session.record(*batch)
             except JournalError as e:
-                session.ports.sink.emit(KeeperFailed("collect", type(e).__name__, 0.0))
+                session.emit(KeeperFailed("collect", type(e).__name__, 0.0))
                 return
             except PerdureError as e:
                 if len(batch) > 1:
                     most = 1  # one of them can't be recorded: each by itself
                     continue
-                session.ports.sink.emit(KeeperFailed("collect", type(e).__name__, 0.0))
+                session.emit(KeeperFailed("collect", type(e).__name__, 0.0))
             self._records = self._records[len(batch) :]
 
     async def drain(self, session: LiveSession, seconds: float | None = None) -> bool:

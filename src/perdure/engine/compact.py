@@ -25,7 +25,6 @@ from perdure.events import (
     CompactionAttemptFailed,
     CompactionBlocked,
     CompactionDone,
-    Event,
     FileReadBack,
     HeldSummaryUsed,
     PrefixMoved,
@@ -73,12 +72,12 @@ async def _files(session: LiveSession, scene: RestoreScene, failed: dict[str, st
         failed["disk"] = f"{type(e).__name__}: {e}"
         return None
     for file in found:
-        session.ports.sink.emit(FileReadBack(file.text is not None, file.why))
+        session.emit(FileReadBack(file.text is not None, file.why))
     return {file.path: file for file in found}
 
 
 def _tell(session: LiveSession, failed: Mapping[str, str], boundary: Compacted) -> None:
-    emit = session.ports.sink.emit
+    emit = session.emit
     for name, reason in failed.items():
         emit(RestoreFailed(name, reason.split(":")[0]))
     for kind, (entries, tokens, left_out) in restored_counts(boundary.restored).items():
@@ -178,7 +177,7 @@ async def _hooked(session: LiveSession, wish: CompactionRequest) -> CompactionPr
     """The proposal that the hooks agree with. One that they supply and that fails the test isn't the last word."""
     hooked = await run_pre_hooks(session, wish.trigger, wish.focus)
     if hooked.blocked is not None:
-        session.ports.sink.emit(CompactionBlocked(wish.trigger, hooked.blocked.split(":")[0]))
+        session.emit(CompactionBlocked(wish.trigger, hooked.blocked.split(":")[0]))
         return CompactionVeto(f"blocked: {hooked.blocked}")
     if wish.record is None and hooked.summary is not None:
         found = await proposal(session, replace(wish, record=hooked.summary))
@@ -189,7 +188,7 @@ async def _hooked(session: LiveSession, wish: CompactionRequest) -> CompactionPr
 
 async def proposal(session: LiveSession, wish: CompactionRequest) -> CompactionProposal | CompactionFailure:
     """What `compact` would commit now. Changes nothing."""
-    view, emit = session.view, session.ports.sink.emit
+    view, emit = session.view, session.emit
     asked = wish.focus if wish.instructions is None else wish.instructions
     wanted = "\n\n".join(part for part in (compact_instructions_shown(view), asked) if part)
     span = span_of(view, wish.part) if wish.part is not None else None
@@ -230,7 +229,7 @@ async def _boundary_or_refusal(
         )
         built = await run_aside_of(session.view, build)
         if built.secrets:
-            session.ports.sink.emit(SecretsRedacted("summary", tuple(sorted(set(built.secrets))), len(built.secrets)))
+            session.emit(SecretsRedacted("summary", tuple(sorted(set(built.secrets))), len(built.secrets)))
         if built.boundary is None:
             return built.refusal
         if session.changes == seen:
@@ -240,7 +239,7 @@ async def _boundary_or_refusal(
 
 
 async def _committed(session: LiveSession, found: CompactionProposal) -> CompactionSuccess:
-    boundary, emit, held = found.boundary, session.ports.sink.emit, session.view.state.held
+    boundary, emit, held = found.boundary, session.emit, session.view.state.held
     rewritten = _rewritten_tokens(session.view, boundary)
     boundary = await session.commit_boundary(boundary)
     emit(_done(boundary))
@@ -320,11 +319,6 @@ class CompactionPreview:
     restored: tuple[PreviewPart, ...]
 
 
-class _SilentSink:
-    def emit(self, event: Event) -> None:
-        """Nothing happens, so there is nothing to tell."""
-
-
 async def preview(
     session: LiveSession,
     *,
@@ -334,7 +328,7 @@ async def preview(
     part: Chosen | None = None,
 ) -> CompactionPreview | CompactionFailure:
     """What `compact` would do now. Changes nothing, records nothing, tells nobody."""
-    quiet = replace(session, ports=replace(session.ports, sink=_SilentSink()))
+    quiet = replace(session, ports=replace(session.ports, sink=None))
     found = await proposal(quiet, CompactionRequest(trigger=trigger, record=record, focus=focus, part=part))
     return _preview(session.view, found) if isinstance(found, CompactionProposal) else found
 

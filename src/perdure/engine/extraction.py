@@ -262,7 +262,7 @@ class ExtractionKeeper(PacedKeeper):
     def _tell(self, tally: ExtractionCounts) -> None:
         fork = self.fork
         usage = fork.usage if fork else Usage()
-        self.session.ports.sink.emit(
+        self.session.emit(
             MemoriesExtracted(
                 fork.about.id if fork and not fork.reason else OFFLINE,
                 tally.written,
@@ -289,7 +289,7 @@ class ExtractionKeeper(PacedKeeper):
         fork, changes = await extract_by_model(self.session, (view, facts), models, self.memory.store, about)
         self.spend(fork)
         if fork.reason and not (changes and fork.reason.startswith("turns:")):
-            self.session.ports.sink.emit(ExtractionFellBack(fork.about.id, fork.reason))
+            self.session.emit(ExtractionFellBack(fork.about.id, fork.reason))
             return None
         message = words[-1].message if words else ""
         judge = await self._judge(view, fork.upto)

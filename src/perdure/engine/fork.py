@@ -117,7 +117,7 @@ async def run_fork(
     while True:
         model = left.pop(0)
         fork = await _forked(session, view, facts, model, task)
-        emit = session.ports.sink.emit
+        emit = session.emit
         emit(_ended(fork))
         if not left or fork.turns or not fork.is_error:
             return fork

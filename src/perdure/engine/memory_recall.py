@@ -74,7 +74,7 @@ class MemoryRecall:
             await self._memories.used(tuple(card.file for card in chosen))
         tokens = sum(map(base_tokens, texts))
         spent = session.ports.clock.now() - began
-        session.ports.sink.emit(MemoriesRecalled(engine, scanned, len(texts), tokens, spent))
+        session.emit(MemoriesRecalled(engine, scanned, len(texts), tokens, spent))
         if not texts:
             return ()
         return (_reminder("\n\n".join((prompts.source("memory_recalled"), *texts)), NAME, "Memories"),)
@@ -129,7 +129,7 @@ class MemoryRecall:
                 reason = "unreadable"
             else:
                 reason = said.reason
-        session.ports.sink.emit(MemorySelectionFailed(reason, len(cards)))
+        session.emit(MemorySelectionFailed(reason, len(cards)))
         return None
 
     async def _sources(self, session: LiveSession) -> Mapping[str, str]:
@@ -193,7 +193,7 @@ class MemoryIndexReminder:
         return index_told(map(restored, notes), self._put_back)
 
     def _said(self, why: str, told: str, **filled: str) -> Message:
-        self._session.ports.sink.emit(MemoryIndexShown(why, told.count("\n") + 1, base_tokens(told)))
+        self._session.emit(MemoryIndexShown(why, told.count("\n") + 1, base_tokens(told)))
         name = "memory_index" if why == "start" else "memory_index_changed"
         return _reminder(prompts.render(name, **filled), INDEX_NAME, "Memory index")
 

@@ -216,7 +216,7 @@ class SessionNotes(PacedKeeper):
         if self.session.is_compacting:
             self.put_off(limits, "compacting")
             return ()
-        clock, emit = self.session.ports.clock, self.session.ports.sink.emit
+        clock, emit = self.session.ports.clock, self.session.emit
         self.begin()
         self._began, self._done = clock.now(), anyio.Event()
         models = self._willing()
@@ -254,7 +254,7 @@ class SessionNotes(PacedKeeper):
         form = (await self.found()).form
         fork, written = await update_notes_by_model(self.session, (view, facts), models, self.file, (start, form))
         self.spend(fork)
-        emit = self.session.ports.sink.emit
+        emit = self.session.emit
         model = fork.about.id if fork else models[0].about.id
         if isinstance(written, str):
             self._failures += 1
@@ -318,7 +318,7 @@ class SessionNotes(PacedKeeper):
 
     async def _mended(self, found: NotesOnDisk) -> Notes:
         """Where an update starts: from what is there; a file that is none any more is put aside, and said (SM-6)."""
-        emit = self.session.ports.sink.emit
+        emit = self.session.emit
         if found.state in ("emptied", "broken"):
             emit(NotesMended(found.state, await self.file.set_aside(), 0))
             return found.form

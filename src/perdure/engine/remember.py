@@ -200,7 +200,7 @@ class UserMemoryRequests:
             outcome, line = await (_keep if wish.act == "remember" else _forget)(session, mount, stamp, wish.text)
         except PerdureError as e:
             outcome, line = "refused", f"Not done: {e}"
-        session.ports.sink.emit(MemoryAsked(wish.act, outcome))
+        session.emit(MemoryAsked(wish.act, outcome))
         return line
 
 

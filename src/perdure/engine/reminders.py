@@ -67,7 +67,7 @@ async def remind(session: LiveSession, moment: Moment) -> None:
         try:
             said += await source.remind(session, moment)
         except Exception as e:  # a named boundary: a reminder is a help, and never ends a turn
-            session.ports.sink.emit(ReminderFailed(source.name, type(e).__name__))
+            session.emit(ReminderFailed(source.name, type(e).__name__))
     if session.model.reads_tokens:
         said = [_without_tokens(message) for message in said]
     if said:
@@ -157,7 +157,7 @@ class InstructionReminders:
             elif file is not None and file.revision != known.revision:
                 texts.append(change_text(file, known, self._session.settings.instructions_diff_tokens))
         if texts:
-            self._session.ports.sink.emit(InstructionsChanged(len(texts)))
+            self._session.emit(InstructionsChanged(len(texts)))
         return texts
 
     async def _behind(self, told: ShownInstructions) -> list[Message | None]:
@@ -189,7 +189,7 @@ class InstructionReminders:
     def _tell(self, gathered: LoadedInstructions, why: str) -> None:
         if gathered.files:
             tokens = sum(file.tokens for file in gathered.files)
-            self._session.ports.sink.emit(InstructionsLoaded(why, len(gathered.files), tokens))
+            self._session.emit(InstructionsLoaded(why, len(gathered.files), tokens))
 
 
 def with_instructions(session: LiveSession, services: Services, files: InstructionFiles) -> Services:

@@ -24,6 +24,7 @@ from perdure.errors import CompactionRefused, PerdureError, PinRefused, RecordRe
 from perdure.events import (
     CacheDropped,
     CalibrationLearned,
+    Event,
     JournalRepaired,
     MessageAppended,
     PrefixMoved,
@@ -96,7 +97,7 @@ def watch(session: LiveSession, reply: Reply) -> None:
     is_same = (before.model, before.front, before.boundary) == (here.model, here.front, here.boundary)
     is_warm = now - before.at < CACHE_SECONDS[session.facts().held_ttl(view)]
     if is_same and is_warm and usage.cache_read_input_tokens < before.tokens * _MOST_LOST:
-        session.ports.sink.emit(CacheDropped(reply.model, before.tokens, usage.cache_read_input_tokens))
+        session.emit(CacheDropped(reply.model, before.tokens, usage.cache_read_input_tokens))
 
 
 Source = Callable[[], Awaitable["str | None"]]
@@ -111,7 +112,7 @@ class SessionPorts:
     blobs: Blobs
     clock: Clock
     ids: Ids
-    sink: Sink
+    sink: Sink | None = None  # who is told of events; None: nobody listens
     archive: Archive | None = None  # where everything that was said can be searched
     files: Files | None = None  # None: nothing can be read now, as in a replay
     calibrations: Calibrations | None = None  # what earlier sessions learned; None: each starts from the model table
@@ -200,11 +201,11 @@ class LiveSession:
         """
         loaded = await ports.journal.load(whole=whole)
         view, mended = await _view_of(loaded)
-        for one in mended:
-            ports.sink.emit(JournalRepaired(one.line, one.what))
-        for repair in loaded.repairs:
-            ports.sink.emit(JournalRepaired(repair.line, repair.what))
         session = cls(ports, settings or Settings(), view, model, window, is_read_only, offsets=_offsets(loaded))
+        for problem in mended:
+            session.emit(JournalRepaired(problem.line, problem.what))
+        for repair in loaded.repairs:
+            session.emit(JournalRepaired(repair.line, repair.what))
         session.id = loaded.header.session
         session.spent = read(placed.record for placed in loaded.records)
         session._prune_offsets()
@@ -274,6 +275,11 @@ class LiveSession:
         finally:
             self.given_model = given
 
+    def emit(self, event: Event) -> None:
+        """Tell whoever listens to the session; so a session is a `Sink` itself, for what works on its behalf."""
+        if self.ports.sink is not None:
+            self.ports.sink.emit(event)
+
     def facts(self, source: str = "user") -> Facts:
         """Everything that decisions of this moment may depend on."""
         return Facts(
@@ -315,14 +321,14 @@ class LiveSession:
             _bytes(named), partial(_read, named, self.settings, self.entry_limits, self.ports.secret_key)
         )
         for families in read.secrets:
-            self.ports.sink.emit(SecretsRedacted("message", tuple(sorted(set(families))), len(families)))
+            self.emit(SecretsRedacted("message", tuple(sorted(set(families))), len(families)))
         complete = read.messages
         self._refuse_repeated(complete)
         front = () if system is None else self._checked((system,))
         await self._record((*front, *complete, *self._checked(also)))
         for message in complete:
             item = self.view.item(message.id)
-            self.ports.sink.emit(MessageAppended(message.id, message.role, item.size.live if item else 0))
+            self.emit(MessageAppended(message.id, message.role, item.size.live if item else 0))
 
     def rest(self) -> None:
         """Read what was said since the last rest for the ledger, while nobody waits; a compaction then finds it read.
@@ -411,7 +417,7 @@ class LiveSession:
             await self._record((dropped,))
         for record, position, known in moves:
             move = known or cost.prefix_rewrite_at(self.view, position, facts)
-            self.ports.sink.emit(PrefixMoved(_name(record), move.position, move.tokens_rewritten, move.usd))
+            self.emit(PrefixMoved(_name(record), move.position, move.tokens_rewritten, move.usd))
 
     def _model_after(self, record: Record) -> ModelSpec:
         """The model whose rules hold for thinking once a record is there."""
@@ -477,7 +483,7 @@ class LiveSession:
         if position is not None and position < self.view.sent:
             move = cost.prefix_rewrite_at(self.view, position, facts)
             reason = ", ".join(dict.fromkeys(_name(edit) for edit in proposed))
-            self.ports.sink.emit(PrefixMoved(reason, move.position, move.tokens_rewritten, move.usd))
+            self.emit(PrefixMoved(reason, move.position, move.tokens_rewritten, move.usd))
         return done
 
     async def commit_boundary(self, boundary: Compacted) -> Compacted:
@@ -524,7 +530,7 @@ class LiveSession:
             self._apply(batch, receipt.offset)
         calibration = self.view.state.calibration
         if calibration.ratio != ratio:
-            self.ports.sink.emit(CalibrationLearned(calibration.model or "", calibration.ratio))
+            self.emit(CalibrationLearned(calibration.model or "", calibration.ratio))
 
     def _apply(self, batch: tuple[Record, ...], offset: int) -> None:
         self.changes += 1
@@ -546,7 +552,7 @@ class LiveSession:
         self.offsets = {i: offset for i, offset in self.offsets.items() if i in self.view.positions}
 
     def _announce(self, edit: Edit) -> None:
-        emit = self.ports.sink.emit
+        emit = self.emit
         if isinstance(edit, Offloaded):
             for stored in edit.stored:
                 emit(ResultOffloaded(stored.tool_use_id, stored.bytes, edit.preview_bytes))

@@ -106,7 +106,7 @@ async def _hook_decision(session: LiveSession, hook: Hook, told: HookEvent) -> H
         with anyio.fail_after(hook.timeout_seconds):
             return await hook.run(told) or HookDecision()
     except Exception as e:  # a named boundary: a hook must not break the session
-        session.ports.sink.emit(HookFailed(hook.name, type(told).__name__, type(e).__name__))
+        session.emit(HookFailed(hook.name, type(told).__name__, type(e).__name__))
         return HookDecision()
 
 
@@ -234,7 +234,7 @@ async def write_summary(session: LiveSession, view: ContextView, facts: Facts, m
 def _dropped(session: LiveSession, about: ModelInfo, ask: SummaryRequest, gap_tokens: int | None) -> int:
     dropped = rounds_to_drop(ask.rounds, ask.dropped, gap_tokens)
     if dropped > ask.dropped:
-        session.ports.sink.emit(SummaryInputDropped(about.id, dropped, len(ask.rounds), gap_tokens))
+        session.emit(SummaryInputDropped(about.id, dropped, len(ask.rounds), gap_tokens))
     return dropped
 
 
@@ -324,7 +324,7 @@ class PrecomputedSummaryKeeper:
         return (Noted(kind=HELD, data=msgspec.to_builtins(held)),)
 
     async def _summarised(self, view: ContextView, facts: Facts) -> PrecomputedSummary | None:
-        session, emit = self._session, self._session.ports.sink.emit
+        session, emit = self._session, self._session.emit
         hooked = await run_pre_hooks(session, "precomputed", facts.instructions)
         if hooked.blocked is not None:
             emit(CompactionBlocked("precomputed", hooked.blocked.split(":")[0]))

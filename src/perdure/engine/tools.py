@@ -270,7 +270,7 @@ class CompactTool:
         )
         await session.record(Noted(kind=REQUESTED, data=msgspec.to_builtins(wanted)))
         percent = facts.size(session.view) * 100 // max(1, facts.limits.trigger)
-        session.ports.sink.emit(CompactionRequested(accepted, percent))
+        session.emit(CompactionRequested(accepted, percent))
         if accepted:
             return ACCEPTED
         return (

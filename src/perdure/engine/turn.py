@@ -168,7 +168,7 @@ def _outcome(said: Reply | ModelError) -> GoodAnswer | EmptyAnswer | WindowStop 
 def _given_up(session: LiveSession, about: ModelInfo, action: Action) -> ModelGaveUp:
     """The error that ends a turn; it says what was tried, and what a person can do."""
     assert isinstance(action, GiveUp)
-    session.ports.sink.emit(LadderGaveUp(about.id, action.last.reason, action.tried))
+    session.emit(LadderGaveUp(about.id, action.last.reason, action.tried))
     advice, limits = "", session.limits
     stated = session.view.state.calibration.window_tokens
     if isinstance(action.last, PromptTooLong):
@@ -291,7 +291,7 @@ async def _pass_turn(session: LiveSession) -> None:
 async def _compact_if_due(session: LiveSession, facts: Facts) -> CompactionOutcome | None:
     size = facts.size(session.view)
     level = pressure_at(size, facts.limits)
-    session.ports.sink.emit(CompactionChecked(size, level.value, facts.limits.usable, facts.source))
+    session.emit(CompactionChecked(size, level.value, facts.limits.usable, facts.source))
     wanted = session.view.state.requested
     if wanted is None and compaction_need(session.view, facts) is None:
         return None

@@ -94,8 +94,9 @@ def file_checkpoints(
     """
     from perdure.adapters.checkpoints.checkpoints import FileCheckpoints, SessionCheckpoints
     from perdure.adapters.checkpoints.log import FOLDER
+    from perdure.adapters.sinks import NullSink
 
-    sink = sink_for(parts, folder.name)
+    sink = sink_for(parts, folder.name) or NullSink()
     make = partial(
         SessionCheckpoints, str(project), folder / FOLDER, parts.settings, parts.clock, sink, is_looking=is_looking
     )

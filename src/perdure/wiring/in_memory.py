@@ -52,9 +52,12 @@ class SessionOptions:
     is_trusted: bool | None = None  # SEC-8: whether the project's folder is; None: as its user said earlier
 
 
-def sink_for(parts: SessionOptions, session: str) -> Sink:
+def sink_for(parts: SessionOptions, session: str) -> Sink | None:
+    """Whom a session tells of its events; None when nobody listens."""
     sink = parts.sink or sink_of(parts.settings.events, session=session, now=parts.clock.now)
-    return sink if parts.also is None else TeeSink(sink, parts.also)
+    if sink is None or parts.also is None:
+        return sink or parts.also
+    return TeeSink(sink, parts.also)
 
 
 class LateArchive:

@@ -14,7 +14,6 @@ from perdure.adapters.journal.disk import DISK, discard, write_new
 from perdure.adapters.journal.in_memory import MemoryJournal
 from perdure.adapters.journal.store import SessionFiles, SessionStore, secret_key
 from perdure.adapters.machine.clock import RandomIds, SystemClock
-from perdure.adapters.sinks import NullSink
 from perdure.engine.imports import last_source, lines_again, repair_journal
 from perdure.engine.session import SessionPorts
 from perdure.errors import JournalError
@@ -42,7 +41,6 @@ async def with_lines_of_source(
         blobs=files.blobs,
         clock=SystemClock(),
         ids=RandomIds(),
-        sink=NullSink(),
         secret_key=secret_key(home) if settings.redact_at_ingest else b"",
     )
     again = MemoryJournal(files.journal.header, encode=True)

@@ -94,7 +94,7 @@ async def open_session(
         files, told = await with_lines_of_source(store, files, parts.settings)
     session = await session_of(files, parts, whole=whole, read_only=read_only)
     for repair in told:
-        session.ports.sink.emit(JournalRepaired(repair.line, repair.what))
+        session.emit(JournalRepaired(repair.line, repair.what))
     return await offered_session(session) if offers_notes else session
 
 
@@ -131,7 +131,7 @@ async def session_of(
             given, search = _remembering(session, given, parts, *place)
             given = replace(given, reminders=(*given.reminders, UserMemoryRequests()))
         if files.journal.has_past:
-            given = replace(given, keepers=(*given.keepers, VerificationKeeper(files.journal, session.ports.sink)))
+            given = replace(given, keepers=(*given.keepers, VerificationKeeper(files.journal, session)))
         given = with_notes(session, given, FileNotes(files.directory, home_beside(files)))
         return given if search is None else _with_upkeep(session, given, search)
 
@@ -220,12 +220,14 @@ def _remembering(
 
     Beside them those of the project; None when they aren't open to the session.
     """
-    settings, sink = parts.settings, session.ports.sink
+    settings = parts.settings
     if not trusts(parts, home, project):  # memories in the project's folder came with it
         rights = replace(rights, scopes=tuple(scope for scope in rights.scopes if scope == "user"))
     open_to = allowed_directories(memory_roots(home, Path(project or "."), directory=settings.memory_directory), rights)
     mounted = memory_access(
-        open_to, rights, lambda one: GuardedMemory(file_memories(Path(one.path), settings), sink, settings.memory_mode)
+        open_to,
+        rights,
+        lambda one: GuardedMemory(file_memories(Path(one.path), settings), session, settings.memory_mode),
     )
     path = next((Path(one.path) for one in open_to if one.what == "project"), None)
     search = FileMemories(path, cache=cache_of(home, path)) if path is not None else None
@@ -244,7 +246,7 @@ def _with_upkeep(session: LiveSession, given: Services, memories: FileMemories) 
     settings, path = session.settings, Path(memories.where)
     if settings.memory_mode in ("off", "read-only"):
         return given
-    memory = GuardedMemory(file_memories(path, settings), session.ports.sink, settings.memory_mode)
+    memory = GuardedMemory(file_memories(path, settings), session, settings.memory_mode)
     keepers = list(given.keepers)
     if settings.memory_extract:
         keepers.append(ExtractionKeeper(session, memory, memories))
