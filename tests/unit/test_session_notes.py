@@ -18,7 +18,7 @@ from perdure.compaction.from_notes import CURSOR, noted_plan
 from perdure.compaction.plan import CompactionPlan
 from perdure.engine.background import Keepers
 from perdure.engine.compact import CompactionFailure, CompactionSuccess, compact
-from perdure.engine.notes import SessionNotes, digest
+from perdure.engine.notes import SessionNotes
 from perdure.engine.session import LiveSession
 from perdure.events import (
     CompactionAttemptFailed,
@@ -29,6 +29,7 @@ from perdure.events import (
     NotesStarted,
     NotesUpdated,
 )
+from perdure.memory.changes import digest_of
 from perdure.memory.notes import MARK, parse, template
 from perdure.transcript.blocks import text_block
 from perdure.wiring import SessionOptions, background, create_session, open_session
@@ -101,7 +102,7 @@ def test_notes_without_any_model(tmp_path: Path) -> None:
         assert all(one.about for one in parse(text).sections)
         assert "step 0 of the migration" in text and "make step0" in text and "the invoices are moved" in text
         cursor = session.view.state.cursors[CURSOR]
-        assert cursor.message == session.view.items[-1].message.id and cursor.digest == digest(path.read_bytes())
+        assert cursor.message == session.view.items[-1].message.id and cursor.digest == digest_of(path.read_bytes())
         [updated] = events(sink, NotesUpdated)
         assert len(events(sink, NotesStarted)) == 1 and updated.sections_changed >= 5
         assert (updated.first_tokens, updated.growth_tokens, updated.calls) == (5_000, 5_000, 10)
@@ -256,10 +257,10 @@ def test_after_a_crash_between_the_file_and_the_journal(tmp_path: Path) -> None:
         session, keepers, _ = await resumed(tmp_path)
         cursor, path = session.view.state.cursors[CURSOR], notes_file(tmp_path)
         assert session.view.positions[cursor.message] == 3 and "step 1 of" in path.read_text()
-        assert cursor.digest != digest(path.read_bytes())
+        assert cursor.digest != digest_of(path.read_bytes())
         await talk(session, keepers, 2)
         assert all(not one.own for one in parse(path.read_text()).sections) and "step 2 of" in path.read_text()
-        assert session.view.state.cursors[CURSOR].digest == digest(path.read_bytes())
+        assert session.view.state.cursors[CURSOR].digest == digest_of(path.read_bytes())
         await keepers.close(session)
         await session.close()
 
