@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from perdure.adapters.journal import SessionInfo, SessionStore, slug_of
+from perdure.adapters.journal import DISK, FileBlobs, SessionInfo, SessionStore, fork, slug_of
+from perdure.adapters.journal.store import BLOBS
 from perdure.adapters.machine.clock import RandomIds, SystemClock
 from perdure.errors import DamagedLine, JournalError, SessionNotFound
 from perdure.testing.models import CountingIds, FixedClock
@@ -203,3 +205,70 @@ def test_doubles() -> None:
     assert [ids.new("a"), ids.new("a"), ids.new("b")] == ["a-1", "a-2", "b-1"]
     clock.advance(-2.5)
     assert clock.now() == 7.5 and SystemClock().now() > 1.7e9
+
+
+def test_a_fork_has_the_blobs_by_links_and_keeps_them_alone(tmp_path: Path) -> None:
+    """SES-1, RCL-2: what left the view costs a fork no room on the disk, and outlives the original and its damage."""
+
+    async def body() -> None:
+        store = SessionStore(tmp_path)
+        files = await store.create("s1", project="/p", created=5.0)
+        await files.journal.append((said("m1"),))
+        (kept,) = await files.blobs.put((b"what left the view" * 100,))
+        (files.directory / BLOBS / ".new-draft").write_bytes(b"litter")
+        await files.journal.close()
+        directory = await fork(store, "s1", "s2", created=6.0)
+        mine, theirs = directory / BLOBS / kept, files.directory / BLOBS / kept
+        assert mine.samefile(theirs) and [path.name for path in (directory / BLOBS).iterdir()] == [kept]
+        FileBlobs(theirs.parent).set_aside(kept)
+        store.delete("s1")
+        assert await FileBlobs(directory / BLOBS).get(kept) == b"what left the view" * 100
+
+    anyio.run(body)
+
+
+def test_a_fork_where_there_are_no_links_has_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SES-1: some file systems have no hard links, and some not as many."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EMLINK, "Too many links")
+
+    async def body() -> None:
+        store = SessionStore(tmp_path)
+        files = await store.create("s1", project="/p", created=5.0)
+        (kept,) = await files.blobs.put((b"content",))
+        await files.journal.close()
+        monkeypatch.setattr(os, "link", refused)
+        monkeypatch.setattr(DISK, "link", os.rename)  # of the journal itself
+        directory = await fork(store, "s1", "s2", created=6.0)
+        mine = directory / BLOBS / kept
+        assert not mine.samefile(files.directory / BLOBS / kept)
+        assert await FileBlobs(mine.parent).get(kept) == b"content"
+
+    anyio.run(body)
+
+
+def test_a_fork_of_a_past_has_no_notes_of_what_came_later(tmp_path: Path) -> None:
+    """SES-1, GW-2: transactions stay whole, boundaries point to their messages, and notes go only with everything."""
+
+    async def body() -> None:
+        store = SessionStore(tmp_path)
+        files = await store.create("s1", project="/p", created=5.0)
+        for name in ("m1", "m2", "m3"):
+            await files.journal.append((said(name), said(f"{name}b")))
+        notes = files.directory / "session-memory" / "summary.md"
+        notes.parent.mkdir()
+        notes.write_text("m3 was said")
+        loaded = await files.journal.load(whole=True)
+        await files.journal.close()
+        whole = await fork(store, "s1", "whole", created=6.0)
+        past = await fork(store, "s1", "past", created=7.0, past=loaded.records[:3])
+        assert (whole / "session-memory" / "summary.md").read_text() == "m3 was said"
+        assert not (past / "session-memory").exists()
+        for directory, count, lines in ((whole, 6, 3), (past, 3, 2)):
+            made = await store.open(directory, read_only=True)
+            found = await made.journal.load(whole=True)
+            assert [p.record for p in found.records] == [p.record for p in loaded.records[:count]]
+            assert found.records[-1].seq == lines and found.header.forked_from == "s1"
+
+    anyio.run(body)

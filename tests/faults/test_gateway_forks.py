@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from tests.gateways import fake, in_loop, serving
 
-from perdure.adapters.journal import SessionStore
+from perdure.adapters.journal import SessionStore, store
 from perdure.errors import JournalError
-from perdure.gateway import sessions as module
+from perdure.gateway import sessions
 
 pytestmark = pytest.mark.faults
 
@@ -33,10 +34,13 @@ def full(*_: Any, **__: Any) -> Any:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize(("seam", "fault"), [("copy_records", full), ("share_blobs", broken), ("open_session", broken)])
+@pytest.mark.parametrize(
+    ("module", "seam", "fault"),
+    [(store, "_copy_records", full), (store, "_copy_folders", broken), (sessions, "open_session", broken)],
+)
 @in_loop
 async def test_a_fork_that_fails_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seam: str, fault: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, seam: str, fault: Any
 ) -> None:
     """GW-2, GW-3: no half made session, no count below nothing; asked again, the fork is made."""
     async with fake() as server, serving(tmp_path, server) as at:
@@ -45,18 +49,18 @@ async def test_a_fork_that_fails_leaves_nothing(
         for text in ("two", "three"):
             talk += [said("assistant", await ask(client, talk)), said("user", text)]
         await ask(client, talk)
-        (sessions,) = at.gateway._sessions.values()
-        (held,) = sessions.open.values()
+        (own,) = at.gateway._sessions.values()
+        (held,) = own.open.values()
         fork = [*talk[:2], said("user", "another way"), said("assistant", "so"), said("user", "and on")]
         with monkeypatch.context() as patched:
             patched.setattr(module, seam, fault)
             assert await ask(client, fork), "what fails here is no reason to keep the client from its model"
         assert at.metric("perdure_forks_total") == 0
-        assert held.users == 0 and [one.users for one in sessions.open.values()] == [0]
-        assert [info.id for info in SessionStore(sessions.home).list()] == [held.id]
-        assert not list(sessions.home.rglob(".forking-*"))
+        assert held.users == 0 and [one.users for one in own.open.values()] == [0]
+        assert [info.id for info in SessionStore(own.home).list()] == [held.id]
+        assert not list(own.home.rglob(".forking-*"))
         assert await ask(client, fork)
-        assert at.metric("perdure_forks_total") == 1 and len(sessions.open) == 2
-        assert [one.users for one in sessions.open.values()] == [0, 0]
-        found = SessionStore(sessions.home).list()
+        assert at.metric("perdure_forks_total") == 1 and len(own.open) == 2
+        assert [one.users for one in own.open.values()] == [0, 0]
+        found = SessionStore(own.home).list()
         assert len(found) == 2 and not any(info.problem for info in found)

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from perdure.adapters.journal import SessionStore, search
+from perdure.adapters.journal import SessionStore, search, short_ids
 from perdure.adapters.journal import search as searching
 from perdure.adapters.journal.search import INDEX, StoreArchive
 from perdure.engine.tools import original, recall_tool
@@ -113,6 +113,17 @@ def test_only_what_was_said_since_is_found(archive: StoreArchive) -> None:
     assert not find(replace(archive, since=201.0), "parser").hits
     assert not find(later, "parser", sessions=("s1",)).hits
     assert len(find(replace(archive, since=100.0), "parser").hits) == 2
+
+
+def test_a_session_is_named_by_the_part_of_its_id_that_listings_show(archive: StoreArchive) -> None:
+    """CLI-6, SES-2: recall takes what `search` and `sessions` print, not only the beginning of an id."""
+    say(archive.home, "session-06abc123", "needle one")
+    say(archive.home, "session-06abd456", "needle two")
+    short = short_ids(["session-06abc123", "session-06abd456"])["session-06abd456"]
+    assert not "session-06abd456".startswith(short)
+    assert texts(find(archive, "needle", sessions=(short,))) == ["needle two"]
+    with pytest.raises(SessionNotFound, match="names 2 sessions"):
+        find(archive, "needle", sessions=("06ab",))
 
 
 def test_what_is_new_is_found_and_only_that_is_read(tmp_path: Path) -> None:

@@ -235,7 +235,6 @@ _MOST_TOLD = 200  # of one project's file; there are fewer settings than that
 _SHOWN_CHARS = 200  # of a name or a value that can't be used
 _TABLES = frozenset({"models", "gateway"})  # of the user's file
 HOME = "PERDURE_HOME"
-_CONFIG_TRUE = frozenset({"1", "true", "yes", "on"})
 
 NAMES: tuple[str, ...] = tuple(f.name for f in fields(Settings))
 _MODEL_NAMES: tuple[str, ...] = tuple(f.name for f in fields(ModelSpec) if f.name != "prefix")
@@ -487,7 +486,7 @@ class _Layers:
     def take_switches(self, environ: Mapping[str, str]) -> None:
         """What is switched off by the environment stays off, whoever says otherwise (PRS-4)."""
         for name, variable in SWITCHES.items():
-            if environ.get(variable, "").strip().lower() not in _CONFIG_TRUE:
+            if environ.get(variable, "").strip().lower() not in _TRUE:
                 continue
             before = self.values[name]
             if before.value and before.source != "default":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import sqlite3
 import time
@@ -18,14 +17,13 @@ from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
-import msgspec
 
 from perdure import prompts
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.disk import DISK, make_private
 from perdure.adapters.journal.journal import FileJournal
 from perdure.adapters.journal.reading import open_journal_reader
-from perdure.adapters.journal.store import SessionStore, make_session
+from perdure.adapters.journal.store import SessionStore, fork
 from perdure.context.reminders import neutralised_result, prepend_context
 from perdure.engine.background import Keepers
 from perdure.engine.reminders import Moment
@@ -36,11 +34,9 @@ from perdure.ports import Journal, Receipt
 from perdure.ports import LoadedJournal as Loaded
 from perdure.ports import PlacedRecord as Placed
 from perdure.transcript.blocks import ToolUse
-from perdure.transcript.codec import VERSION
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.records import (
     Calibrated,
-    Compacted,
     CompactionFailed,
     Cursor,
     Edit,
@@ -280,76 +276,22 @@ def _last_write(directory: Path) -> float:
     return (directory / JOURNAL).stat().st_mtime
 
 
-_BATCH_BYTES = 1_000_000  # of one transaction: one line of the journal, one sync
-
-
-def records_until(placed: Sequence[Placed], link: bytes) -> list[Record] | None:
+def records_until(placed: Sequence[Placed], link: bytes) -> list[Placed] | None:
     """The records up to where a client's history had this link; None when it never had."""
     end = next((n for n, p in enumerate(placed) if _is_at(p.record, link)), None)
     if end is None:
         return None
-    last, records = placed[end], [p.record for p in placed[: end + 1]]
-    assert isinstance(last.record, Cursor)
-    start = next(n for n, p in enumerate(placed) if p.seq == last.seq)
-    own = records[start:]  # messages that came along with later ones, ahead of all their cursors
-    at = next((n for n, r in enumerate(own) if isinstance(r, Message) and r.id == last.record.message), len(own))
-    return records[:start] + [r for n, r in enumerate(own) if n <= at or not isinstance(r, Message)]
+    last = placed[end].record
+    assert isinstance(last, Cursor)
+    start = next(n for n, p in enumerate(placed) if p.seq == placed[end].seq)
+    own = placed[start : end + 1]  # messages that came along with later ones, ahead of all their cursors
+    at = next((n for n, p in enumerate(own) if isinstance(p.record, Message) and p.record.id == last.message), len(own))
+    return [*placed[:start], *(p for n, p in enumerate(own) if n <= at or not isinstance(p.record, Message))]
 
 
 def _is_at(record: Record, link: bytes) -> bool:
     at = parse_mark(record) if isinstance(record, Cursor) and record.name == CLIENT else None
     return at is not None and at[1] == link
-
-
-async def copy_records(records: Sequence[Record], journal: Journal) -> None:
-    """Write the records into a fresh journal; boundaries point to where their messages stand there."""
-    offsets: dict[MessageId, int] = {}
-    for batch in _batches(records):
-        whole = tuple(_with_offset(record, offsets) for record in batch)
-        receipt = await journal.append(whole)
-        offsets.update({record.id: receipt.offset for record in whole if isinstance(record, Message)})
-
-
-def _with_offset(record: Record, offsets: dict[MessageId, int]) -> Record:
-    if not isinstance(record, Compacted):
-        return record
-    first = min((offsets[identity] for identity in record.kept if identity in offsets), default=0)
-    return msgspec.structs.replace(record, kept_from=first)
-
-
-def _batches(records: Sequence[Record]) -> Iterator[list[Record]]:
-    batch: list[Record] = []
-    size = 0
-    for record in records:
-        if batch and (size >= _BATCH_BYTES or isinstance(record, Compacted)):
-            yield batch
-            batch, size = [], 0
-        batch.append(record)
-        size += sum(map(len, record.content)) if isinstance(record, Message) else 0
-    if batch:
-        yield batch
-
-
-async def share_blobs(parent: Path, child: Path) -> None:
-    """What left the parent's view can be had back in the child, too."""
-    await anyio.to_thread.run_sync(_share_blobs, parent / "blobs", child / "blobs")
-
-
-def _share_blobs(source: Path, target: Path) -> None:
-    try:
-        if not source.is_dir():
-            return
-        make_private(target)
-        for entry in os.scandir(source):
-            if entry.is_file(follow_symlinks=False) and not entry.name.startswith("."):
-                os.link(entry.path, target / entry.name)
-        descriptor = os.open(target, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as e:
-        raise JournalError(f"{target}: {e.strerror or e}: the blobs can't be shared") from e
 
 
 SOURCE = "gateway"
@@ -535,29 +477,17 @@ class TenantSessions:
         loaded = await parent.session.ports.journal.load(whole=True)
         known = {at[1] for p in loaded.records if isinstance(p.record, Cursor) and (at := parse_mark(p.record))}
         count = next((n for n in range(len(links) - 1, 0, -1) if links[n] in known), 0)
-        records = records_until(loaded.records, links[count]) if count else []
+        past = records_until(loaded.records, links[count]) if count else None
         store, ports = SessionStore(self.home), parent.session.ports
-        header = msgspec.structs.replace(
-            loaded.header,
-            session=ports.ids.new("session"),
-            created=ports.clock.now(),
-            source=SOURCE,
-            forked_from=parent.id,
-            version=VERSION,
-        )
-
-        async def fill(journal: FileJournal, draft: Path) -> None:
-            await copy_records(records or (), journal)
-            await share_blobs(store.locate(parent.id), draft)
-
+        session = ports.ids.new("session")
         with anyio.CancelScope(shield=True):
-            await make_session(store, header, fill)
+            await fork(store, parent.id, session, created=ports.clock.now(), past=past or ())
             sink = self._sink()
             try:
-                opened = await open_session(self.home, header.session, parts=self._parts(route, sink))
+                opened = await open_session(self.home, session, parts=self._parts(route, sink))
             except BaseException:  # nobody was told of it: the client asks again, and forks again
                 with suppress(JournalError, SessionNotFound):
-                    await anyio.to_thread.run_sync(store.delete, header.session)
+                    await anyio.to_thread.run_sync(store.delete, session)
                 raise
         sink.metrics.forks.inc()
         return self._hold(opened, sink, route, None if count else HistoryPosition(0, links[0]))

@@ -63,3 +63,12 @@ def cut_to(text: str, tokens: int, cost: Callable[[str], int]) -> str | None:
             return head.rstrip() + _TEXTS_MARK
         size = min(size * 9 // 10, size * tokens // max(1, spent))
     return None
+
+
+def is_utf8(name: str) -> bool:
+    """Whether the name of a file can be written down: its bytes are UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

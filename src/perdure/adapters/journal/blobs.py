@@ -18,7 +18,7 @@ from pathlib import Path
 import anyio.to_thread
 
 from perdure.adapters.journal.append_file import disk_refusal
-from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
+from perdure.adapters.journal.disk import DISK, NO_LINKS, Disk, discard, make_private, write_new
 from perdure.errors import JournalError
 from perdure.transcript.messages import BlobId
 
@@ -89,6 +89,23 @@ class FileBlobs:
         beside = self._set_aside(self._path(blob))
         self._disk.sync_directory(self._directory)
         return beside
+
+    def share_with(self, directory: Path) -> None:
+        """Give another directory all blobs: as links to these files, since their bytes are never changed in place.
+
+        Where there are no links, as copies. Raises `OSError`. Blocks.
+        """
+        names = [entry.name for entry in os.scandir(self._directory)] if self._directory.is_dir() else []
+        if blobs := [name for name in names if _NAME.fullmatch(name)]:
+            make_private(directory)
+            for name in blobs:
+                try:
+                    os.link(self._directory / name, directory / name)
+                except OSError as e:
+                    if e.errno not in NO_LINKS:
+                        raise
+                    write_new(self._disk, directory / name, (self._directory / name).read_bytes())
+            self._disk.sync_directory(directory)
 
     def _is_whole(self, blob: BlobId) -> bool:
         try:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+# What a file system says that has no hard links, or no more of them for this file.
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class Disk:
@@ -58,7 +59,7 @@ class Disk:
         try:
             os.link(old, new)
         except OSError as e:
-            if e.errno not in _NO_LINKS or new.exists():
+            if e.errno not in NO_LINKS or new.exists():
                 raise
             os.rename(old, new)  # a file system without hard links
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -21,7 +20,7 @@ from perdure.adapters.journal.blobs import FileBlobs
 from perdure.adapters.journal.disk import DISK, Disk, make_private
 from perdure.adapters.journal.journal import FileJournal
 from perdure.adapters.journal.reading import JournalReader, open_journal_reader
-from perdure.adapters.journal.store import SessionStore
+from perdure.adapters.journal.store import BLOBS, SessionStore
 from perdure.errors import JournalError, SessionNotFound
 from perdure.ports import Blobs, Journal
 from perdure.ports import LoadedJournal as Loaded
@@ -375,7 +374,6 @@ INDEX = "index.db"
 _About = tuple[str, str, str]  # directory, session, project
 _READ = 40  # of the best are read for what stands in them as it was written
 PLACES = 50  # of one text that are named
-_SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _NOT_DAMAGE = ("locked", "readonly", "read-only", "full", "unable to open")
 _ECHO_TOOLS = frozenset({"recall"})
 
@@ -399,10 +397,10 @@ class StoreArchive:
 
     async def load(self, session: str) -> tuple[Loaded, Blobs]:
         """All records of another session of the project, and its blobs."""
-        directory = await anyio.to_thread.run_sync(self._locate, session)
+        directory = await anyio.to_thread.run_sync(partial(SessionStore(self.home).named, session, slug=self.slug))
         journal = await FileJournal.open(directory / JOURNAL, read_only=True, disk=self.disk)
         try:
-            return await journal.load(whole=True), FileBlobs(directory / "blobs", disk=self.disk)
+            return await journal.load(whole=True), FileBlobs(directory / BLOBS, disk=self.disk)
         finally:
             await journal.close()
 
@@ -419,7 +417,9 @@ class StoreArchive:
         terms = terms_of(query)
         if not terms:
             return Found((), "the query holds no words")
-        journals = [self._locate(name) / JOURNAL for name in sessions] if sessions else self._journals()
+        store = SessionStore(self.home)
+        found = [store.named(name, slug=self.slug) for name in sessions] or store.directories(slug=self.slug)
+        journals = [directory / JOURNAL for directory in found]
         best, note = self._indexed(terms, journals, limit, is_all=not sessions and self.slug is None)
         if best is None:
             unreadable: list[Path] = []
@@ -459,22 +459,6 @@ class StoreArchive:
         if piece is None:
             return None
         return _hit_of(candidate, score, piece.text, terms)
-
-    # --- where
-
-    def _journals(self) -> list[Path]:
-        return [directory / JOURNAL for directory in SessionStore(self.home).directories(slug=self.slug)]
-
-    def _locate(self, session: str) -> Path:
-        """A session's directory, by id or unique beginning only: a path would lead out of the project."""
-        if not _SESSION_ID.fullmatch(session):
-            raise SessionNotFound(f"not a session id: {session[:80]!r}")
-        named = [d for d in SessionStore(self.home).directories(slug=self.slug) if d.name.startswith(session)]
-        exact = [d for d in named if d.name == session] or named
-        if len(exact) != 1:
-            what = "no session" if not exact else f"{len(exact)} sessions"
-            raise SessionNotFound(f"{what} {session!r} in this project: search names them")
-        return exact[0]
 
 
 def _hit_of(candidate: SearchCandidate, score: float, text: str, terms: Sequence[QueryTerm]) -> Hit:

@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 import unicodedata
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -26,8 +26,9 @@ from perdure.adapters.journal.append_file import LOCK, SessionLock
 from perdure.adapters.journal.blobs import FileBlobs
 from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
 from perdure.adapters.journal.journal import Durability, FileJournal
-from perdure.adapters.journal.reading import JournalScan, open_journal_reader
+from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.machine.rooted import RootedFolder
+from perdure.adapters.memory.notes import FOLDER as NOTES
 from perdure.errors import (
     FileMissing,
     FileRefused,
@@ -38,6 +39,8 @@ from perdure.errors import (
     SessionNotFound,
 )
 from perdure.memory.places import MEMORY, name_for_people
+from perdure.ports import PlacedRecord as Placed
+from perdure.text.cleaning import is_utf8
 from perdure.transcript.codec import FORMAT, VERSION, decode_header, decode_line
 from perdure.transcript.messages import Message, spoken
 from perdure.transcript.records import Compacted, Header, Record, Repaired, Titled
@@ -194,6 +197,7 @@ def _search_both_ends(fd: int, size: int, version: int, found: _Findings) -> Non
         found.is_counted = found.is_counted or head_end == first_seen
 
 
+BLOBS = "blobs"
 PROJECTS = "projects"
 AGENTS = "agents"
 COMMANDS = "commands"
@@ -246,7 +250,7 @@ class SessionStore:
     ) -> SessionFiles:
         """A new session of a project, locked for writing."""
         real = await anyio.to_thread.run_sync(os.path.realpath, project)
-        if not _is_text(real):
+        if not is_utf8(real):
             raise JournalError(
                 f"{name_for_people(real)}: the folder's name isn't UTF-8: rename it, or work in another one"
             )
@@ -269,7 +273,7 @@ class SessionStore:
             self._abandon(directory)
             lock.release()
             raise
-        return SessionFiles(session, directory, journal, FileBlobs(directory / "blobs", disk=self._disk))
+        return SessionFiles(session, directory, journal, FileBlobs(directory / BLOBS, disk=self._disk))
 
     async def open(
         self,
@@ -298,7 +302,7 @@ class SessionStore:
             if lock is not None:
                 lock.release()
             raise
-        return SessionFiles(directory.name, directory, journal, FileBlobs(directory / "blobs", disk=self._disk))
+        return SessionFiles(directory.name, directory, journal, FileBlobs(directory / BLOBS, disk=self._disk))
 
     def directory(self, session: str, *, project: str | Path) -> Path:
         """Where a session of a project stands, or would stand."""
@@ -327,10 +331,7 @@ class SessionStore:
         return tuple(directory for _, _, directory in sorted(found, reverse=True))
 
     def locate(self, reference: str | Path) -> Path:
-        """The directory of a session, by its id, a part of it that no other id has, or a path to it or its journal.
-
-        An id that begins with the part is meant before one that only holds it (CLI-6).
-        """
+        """The directory of a session, by its id, a part of it that no other id has, or a path to it or its journal."""
         text = os.fspath(reference)
         if isinstance(reference, Path) or os.sep in text or text.endswith(".jsonl"):
             path = Path(text)
@@ -338,10 +339,21 @@ class SessionStore:
             if not (directory / JOURNAL).is_file():
                 raise SessionNotFound(f"{path}: there is no session here")
             return directory.resolve()
-        named = _meant(text, self.directories(None)) or _meant(text, self._through_gateway())
-        match named:
+        return self.named(text)
+
+    def named(self, text: str, *, slug: str | None = None) -> Path:
+        """The directory of the session that an id or a part of one names: of any project, or of the one given.
+
+        An id that begins with the part is meant before one that only holds it (CLI-6).
+        """
+        found = _meant(text, self.directories(slug=slug))
+        if not found and slug is None:
+            found = _meant(text, self._through_gateway())
+        match found:
             case [directory]:
                 return directory
+            case [] if slug is not None:  # told to a model
+                raise SessionNotFound(f"no session {text[:80]!r} in this project: search names them")
             case []:
                 raise SessionNotFound(f"no session {text!r} under {self._projects}: `perdure sessions` lists them")
             case several:
@@ -403,14 +415,6 @@ def short_ids(ids: Iterable[str], *, only: Iterable[str] | None = None) -> dict[
     return found
 
 
-def _is_text(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 async def open_beside(
     parent: SessionFiles, name: str, created: float, *, is_new: bool, durability: Durability = "commit"
 ) -> SessionFiles:
@@ -430,7 +434,7 @@ async def open_beside(
     except BaseException:
         lock.release()
         raise
-    return SessionFiles(name, directory, journal, FileBlobs(directory / "blobs"))
+    return SessionFiles(name, directory, journal, FileBlobs(directory / BLOBS))
 
 
 def _is_session(name: str) -> bool:
@@ -455,42 +459,50 @@ def _folders(parent: Path) -> list[Path]:
 
 
 DRAFT = ".forking-"  # no session id, so a half made fork is never listed or opened
-_BESIDE = ("blobs", "session-memory")  # what left the view, and the notes
 
 
-async def fork(store: SessionStore, reference: str | Path, session: str, *, created: float, disk: Disk = DISK) -> Path:
-    """A new session with everything that was recorded in another, which is only read; its directory.
+async def fork(
+    store: SessionStore,
+    reference: str | Path,
+    session: str,
+    *,
+    created: float,
+    past: Sequence[Placed] | None = None,
+    disk: Disk = DISK,
+) -> Path:
+    """A new session that goes on from another, which is only read; its directory.
 
     It has an id of its own and names the one it came from; messages keep theirs, so what recall, pins and cursors name
-    holds in both. Damage of the original is passed over, as opening it would. It appears whole or not at all. Raises
-    `SessionNotFound`, and `JournalError` when it can't be written or the id is taken.
+    holds in both. It appears whole or not at all: whatever fails, nothing is left, and what a killed process leaves is
+    no session, and `perdure doctor` names it.
+
+    Args:
+        store: Where the session is looked for, and where the new one is made.
+        reference: The session, as `SessionStore.locate` takes one.
+        session: The id of the new one.
+        created: When that is.
+        past: What of its records to go on from; without it everything that can be read, and the notes as well.
+        disk: Where the new journal is written.
+
+    Raises:
+        SessionNotFound: There is no such session.
+        JournalError: The fork can't be written, or the id is taken.
     """
     source = await anyio.to_thread.run_sync(store.locate, reference)
-    scan = await anyio.to_thread.run_sync(_scanned, source / JOURNAL, disk)
+    header, found = await anyio.to_thread.run_sync(_read_source, source / JOURNAL, disk, past)
     header = msgspec.structs.replace(
-        scan.header, session=session, created=created, forked_from=scan.header.session, version=VERSION
+        header, session=session, created=created, forked_from=header.session, version=VERSION
     )
-
-    async def fill(journal: FileJournal, draft: Path) -> None:
-        await _copied(journal, scan)
-        await anyio.to_thread.run_sync(_beside, source, draft)
-
-    return await make_session(store, header, fill, disk=disk)
-
-
-async def make_session(
-    store: SessionStore, header: Header, fill: Callable[[FileJournal, Path], Awaitable[None]], *, disk: Disk = DISK
-) -> Path:
-    """A new session whose journal and folder somebody fills in; its directory. It appears whole or not at all.
-
-    Whatever fails, nothing is left; what a killed process leaves is no session, and `perdure doctor` names it. Raises
-    `JournalError` when it can't be written or the id is taken.
-    """
-    target = store.directory(header.session, project=header.project or ".")
-    draft = target.with_name(f"{DRAFT}{header.session}")
+    target = store.directory(session, project=header.project or ".")
+    draft = target.with_name(f"{DRAFT}{session}")
     try:
         await anyio.to_thread.run_sync(make_private, draft)
-        await _write_fork_journal(draft, header, fill, disk)
+        journal = await FileJournal.create(draft / JOURNAL, header, durability="process", disk=disk)
+        try:
+            await _copy_records(found, journal)
+        finally:
+            await journal.close()
+        await anyio.to_thread.run_sync(partial(_copy_folders, source, draft, has_notes=past is None))
         await anyio.to_thread.run_sync(_move_into_place, draft, target, disk)
     except BaseException as e:
         with anyio.CancelScope(shield=True):
@@ -501,18 +513,37 @@ async def make_session(
     return target
 
 
-async def _write_fork_journal(
-    draft: Path, header: Header, fill: Callable[[FileJournal, Path], Awaitable[None]], disk: Disk
-) -> None:
-    """The journal of the fork. One sync at its end is enough: until then nobody was told of it."""
-    journal = await FileJournal.create(draft / JOURNAL, header, durability="process", disk=disk)
-    try:
-        await fill(journal, draft)
-    finally:
-        await journal.close()
+def _read_source(journal: Path, disk: Disk, past: Sequence[Placed] | None) -> tuple[Header, Sequence[Placed]]:
+    """The header, and the records to go on from. Damage is passed over, as opening the session would."""
+    with open_journal_reader(disk, journal) as reader:
+        return reader.header, reader.scan(reader.body).placed if past is None else past
+
+
+async def _copy_records(placed: Sequence[Placed], journal: FileJournal) -> None:
+    """Every transaction as one line again. Boundaries point to offsets, which are others in the new journal."""
+    moved: dict[int, int] = {}
+    for offset, line in groupby(placed, key=lambda one: one.offset):
+        records = tuple(_with_own_offsets(one.record, moved) for one in line if not isinstance(one.record, Repaired))
+        if records:
+            moved[offset] = (await journal.append(records)).offset
+
+
+def _with_own_offsets(record: Record, moved: dict[int, int]) -> Record:
+    if not isinstance(record, Compacted) or not record.kept_from:
+        return record
+    return msgspec.structs.replace(record, kept_from=moved.get(record.kept_from, 0))
+
+
+def _copy_folders(source: Path, target: Path, *, has_notes: bool) -> None:
+    """What left the view; and the notes, where they tell of nothing that the fork doesn't know."""
+    FileBlobs(source / BLOBS).share_with(target / BLOBS)
+    if has_notes and (source / NOTES).is_dir():
+        make_private(target / NOTES)
+        shutil.copytree(source / NOTES, target / NOTES, symlinks=True, dirs_exist_ok=True)
 
 
 def _move_into_place(draft: Path, target: Path, disk: Disk) -> None:
+    """One sync of the journal is enough: until now nobody was told of it."""
     fd = disk.open(draft / JOURNAL, os.O_RDWR)
     try:
         disk.sync_data(fd)
@@ -524,34 +555,7 @@ def _move_into_place(draft: Path, target: Path, disk: Disk) -> None:
     disk.sync_directory(target.parent)
 
 
-def _scanned(journal: Path, disk: Disk) -> JournalScan:
-    with open_journal_reader(disk, journal) as reader:
-        return reader.scan(reader.body)
-
-
-async def _copied(journal: FileJournal, scan: JournalScan) -> None:
-    """Every transaction as one line again. Boundaries point to offsets, which are others in the new journal."""
-    moved: dict[int, int] = {}
-    for offset, placed in groupby(scan.placed, key=lambda one: one.offset):
-        records = tuple(_with_own_offsets(one.record, moved) for one in placed if not isinstance(one.record, Repaired))
-        if records:
-            moved[offset] = (await journal.append(records)).offset
-
-
-def _with_own_offsets(record: Record, moved: dict[int, int]) -> Record:
-    if not isinstance(record, Compacted) or not record.kept_from:
-        return record
-    return msgspec.structs.replace(record, kept_from=moved.get(record.kept_from, 0))
-
-
-def _beside(source: Path, target: Path) -> None:
-    for name in _BESIDE:
-        if (source / name).is_dir():
-            make_private(target / name)
-            shutil.copytree(source / name, target / name, symlinks=True, dirs_exist_ok=True)
-
-
-NAME = "secret-ids.key"
+SECRET_KEY = "secret-ids.key"
 KEY_BYTES = 32
 
 
@@ -564,11 +568,11 @@ def secret_key(home: Path) -> bytes:
         with RootedFolder.open(home, create=True) as root:
             for _ in range(2):
                 try:
-                    key = root.read(NAME, limit_bytes=KEY_BYTES)
+                    key = root.read(SECRET_KEY, limit_bytes=KEY_BYTES)
                     return key if len(key) == KEY_BYTES else b""
                 except FileMissing:
                     try:
-                        root.write(NAME, secrets.token_bytes(KEY_BYTES), is_new=True)
+                        root.write(SECRET_KEY, secrets.token_bytes(KEY_BYTES), is_new=True)
                     except NameTaken:
                         pass  # somebody else made it
     except FileRefused:

@@ -30,6 +30,7 @@ from perdure.ports import FileMatches as Listed
 from perdure.ports import MatchedLine, TextSearch
 from perdure.ports import ResolvedPath as Spot
 from perdure.ports import TextMatches as Matches
+from perdure.text.cleaning import is_utf8
 from perdure.text.globs import matches_glob
 from perdure.text.patterns import compile_pattern
 
@@ -342,7 +343,7 @@ def _newest(folder: str, pattern: str, names: list[str], is_all: bool, limit: in
         path = os.path.join(folder, name)
         if not matches_glob(at_any_depth, name):
             continue
-        if not _is_text(path):
+        if not is_utf8(path):
             unsaid += 1
             continue
         try:
@@ -354,14 +355,6 @@ def _newest(folder: str, pattern: str, names: list[str], is_all: bool, limit: in
     notes += [f"left out: {unsaid:,} with names that aren't UTF-8, which only commands reach"] if unsaid else []
     note = "; ".join(notes)
     return Listed(tuple(path for _, path in found[:limit]), len(found) > limit, note)
-
-
-def _is_text(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:  # a name that isn't UTF-8 can't be said
-        return False
-    return True
 
 
 # --- our own search --------------------------------------------------------------------------------------------------
@@ -405,7 +398,7 @@ def _text(path: str) -> str | None:
             data = file.read(_MOST_FILE_BYTES + 1)
         except OSError:
             return None
-    if len(data) > _MOST_FILE_BYTES or b"\0" in data[:_SNIFF_BYTES] or not _is_text(path):
+    if len(data) > _MOST_FILE_BYTES or b"\0" in data[:_SNIFF_BYTES] or not is_utf8(path):
         return None
     return data.decode("utf-8", "replace")
 
