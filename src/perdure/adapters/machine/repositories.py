@@ -100,33 +100,30 @@ def text_below(path: Path, root: Path, *, most_bytes: int) -> str:
     real = os.path.realpath(path, strict=True)
     if not is_below(real, os.path.realpath(root)):
         raise OSError(errno.ELOOP, "leads out of the folder", str(path))
-    data = _bytes(real, most_bytes)
-    if data is None:
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return _text_of(real, most_bytes)
+
+
+def _text_of(path: str, most_bytes: int, *, follows_links: bool = False) -> str:
+    """A small text file. Raises `OSError` for one that is none, or is larger, and `UnicodeDecodeError`."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follows_links else os.O_NOFOLLOW))
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        with open(fd, "rb", closefd=False) as file:
+            data = file.read(most_bytes + 1)
+    finally:
+        os.close(fd)
     if len(data) > most_bytes:
-        raise OSError(errno.EFBIG, f"larger than {most_bytes:,} bytes", str(path))
+        raise OSError(errno.EFBIG, f"larger than {most_bytes:,} bytes", path)
     return data.decode("utf-8")
 
 
 def _small(path: Path) -> str | None:
     """One of git's little files; None for anything that can't be one."""
     try:
-        data = _bytes(str(path), _SMALL_BYTES)
-        return None if data is None or len(data) > _SMALL_BYTES else data.decode("utf-8")
+        return _text_of(str(path), _SMALL_BYTES)
     except (OSError, ValueError):
         return None
-
-
-def _bytes(path: str, most: int) -> bytes | None:
-    """At most one byte more than so many, of a regular file that is no link; None for another kind."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None
-        with open(fd, "rb", closefd=False) as file:
-            return file.read(most + 1)
-    finally:
-        os.close(fd)
 
 
 _MOST_BYTES = 200_000  # of a configuration
@@ -243,13 +240,13 @@ def _in(place: str) -> str:
 def _homes(entry: str) -> Iterator[str]:
     """Where a repository keeps its own: of a work tree, its part and the common one."""
     if os.path.isfile(entry):
-        text = _text(entry, 4_096)
+        text = _plain(entry, _SMALL_BYTES)
         if not text.startswith("gitdir: "):
             raise ValueError("no folder of git")
         entry = os.path.join(os.path.dirname(entry), _line(text.removeprefix("gitdir: ")))
     yield entry
     if os.path.lexists(f"{entry}/commondir"):
-        yield os.path.join(entry, _line(_text(f"{entry}/commondir", 4_096)))
+        yield os.path.join(entry, _line(_plain(f"{entry}/commondir", _SMALL_BYTES)))
 
 
 def _line(text: str) -> str:
@@ -262,7 +259,7 @@ def _line(text: str) -> str:
 
 def _home(folder: str) -> str:
     for name in ("config", "config.worktree"):
-        if os.path.lexists(f"{folder}/{name}") and (why := _strange(_text(f"{folder}/{name}", _MOST_BYTES))):
+        if os.path.lexists(f"{folder}/{name}") and (why := _strange(_plain(f"{folder}/{name}", _MOST_BYTES))):
             return f"{folder}/{name} says {why}"
     if os.path.lexists(f"{folder}/modules"):
         return f"{folder} has submodules, which have configurations of their own"
@@ -298,13 +295,11 @@ def _has_submodules(path: str) -> bool:
         return _SUBMODULE in file.read()
 
 
-def _text(path: str, most: int) -> str:
-    if not os.path.isfile(path):
-        raise ValueError(f"{path} is no file")
-    with open(path, encoding="utf-8", errors="strict", newline="") as file:
-        text = file.read(most + 1)
-    if len(text) > most or "\0" in text:
-        raise ValueError(f"{path} is no plain text, or too long")
+def _plain(path: str, most_bytes: int) -> str:
+    """A file that git follows links to; raises `ValueError` for what is no text."""
+    text = _text_of(path, most_bytes, follows_links=True)
+    if "\0" in text:
+        raise ValueError(f"{path} is no plain text")
     return text
 
 
