@@ -325,6 +325,16 @@ class ModelGaveUp(ModelError):
         super().__init__(f"{detail}; {steps}{'; ' if advice else ''}{advice}", status=last.status)
 
 
+class SpendingCapReached(ModelError):
+    """A call that isn't made, since it would cost more than the user allows (OBS-2)."""
+
+    reason = "spending_cap"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.args = (why,)  # no call failed: none was made
+
+
 class RewindRefused(PerdureError):
     """A rewind that isn't done, and why; the files are as they were. `paths` are those that stand in its way."""
 

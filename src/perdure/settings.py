@@ -190,6 +190,10 @@ class Settings:
     selector_models: tuple[str, ...] = ()
     extractor_models: tuple[str, ...] = ()
 
+    # Caps on spending (OBS-2): of all calls of a session with its sub-agents and background work, and of a day
+    session_cap_usd: float | None = None
+    day_cap_usd: float | None = None
+
     # The ladder of a call (TURN-11)
     retry_attempts: int = 8
     retry_budget_seconds: float = 300.0  # all waiting of one turn together
@@ -244,6 +248,8 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "notes_models": "models that keep the notes of a session; without any, code keeps them",
         "selector_models": "models that choose among memories; without any, the ranking decides",
         "extractor_models": "models that look for what to remember, and tidy the memory; without any, rules do",
+        "session_cap_usd": "the most that a session may cost, sub-agents and background work included, in US dollars",
+        "day_cap_usd": "the most that all sessions of a day may cost together, in US dollars",
         "window_tokens": "the model's context window, in tokens; unset: what the provider or the table of models says",
         "max_output_tokens": "the longest answer, in tokens; unset: what the model can write",
         "estimator": "how tokens are estimated: live (learns from providers) or base (characters over four)",

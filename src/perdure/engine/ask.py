@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -294,7 +294,9 @@ async def call(
     about, clock = model.about, session.ports.clock
     began, partial = clock.now(), PartialReply()
     try:
-        reply = await _streamed(model, asked.request, partial, on_delta)
+        async with _within_caps(session, about, asked, partial) as paid:
+            reply = await _streamed(model, asked.request, partial, on_delta)
+            paid.append(reply)
     except ModelError as error:
         session.emit(ModelFailed(about.id, asked.job, error.reason, error.status, clock.now() - began))
         return error
@@ -306,6 +308,7 @@ async def call(
                 await _keep(session, about, partial)
         raise
     usage = reply.usage
+    spec = session.model if asked.job == "main" else session.services.facts_of(about.id)
     session.emit(
         ModelCalled(
             about.id,
@@ -317,12 +320,42 @@ async def call(
             usage.prompt_tokens if usage else None,
             usage.cache_read_input_tokens if usage else None,
             usage.output_tokens if usage else None,
-            usage_usd(reply.billed or usage, session.model) if usage and session.model.input_usd else None,
+            usage_usd(reply.billed or usage, spec) if usage and spec.input_usd else None,
         )
     )
     for edit in reply.edits:
         session.emit(ProviderEdited(edit.kind, edit.cleared, edit.cleared_tokens))
     return _cut_by_server(session, about, asked, reply) or reply
+
+
+@asynccontextmanager
+async def _within_caps(
+    session: LiveSession, about: ModelInfo, asked: ModelCall, partial: PartialReply
+) -> AsyncIterator[list[Reply]]:
+    """A call within the caps on spending, if any is set (OBS-2); whoever makes it puts the reply into the list.
+
+    It is expected to cost what its prompt costs read from the cache. Behind it stands what it did cost: an answer that
+    broke off is taken for the whole prompt, and one that never began for nothing.
+    """
+    caps, paid = session.ports.caps, list[Reply]()
+    if caps is None or about.id == OFFLINE:
+        yield paid
+        return
+    spec = session.services.facts_of(about.id)
+    price = spec.input_price() if spec.input_usd is not None and spec.output_usd is not None else None
+    least = price * asked.tokens * spec.read_factor if price is not None else None
+    identity, is_open = await caps.admit(about.id, least), True
+    try:
+        yield paid
+    except GeneratorExit:  # nothing may be awaited any more: it counts as expected
+        is_open = False
+        raise
+    finally:
+        usage = (paid[0].billed or paid[0].usage) if paid else None
+        whole = (price or 0.0) * asked.tokens if paid or partial.begun else 0.0
+        if is_open:
+            with anyio.CancelScope(shield=True):
+                await caps.settle(identity, whole if usage is None else usage_usd(usage, spec))
 
 
 async def _streamed(model: Model, request: ModelRequest, partial: PartialReply, on_delta: OnDelta | None) -> Reply:

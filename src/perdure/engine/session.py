@@ -32,7 +32,7 @@ from perdure.events import (
     ResultsCleared,
     SecretsRedacted,
 )
-from perdure.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journal, Model, Sink
+from perdure.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journal, Model, Sink, SpendingCaps
 from perdure.ports import LoadedJournal as Loaded
 from perdure.settings import Settings
 from perdure.transcript.checks import MessageLimits, check_limits, check_record, check_shape, readable
@@ -116,6 +116,7 @@ class SessionPorts:
     archive: Archive | None = None  # where everything that was said can be searched
     files: Files | None = None  # None: nothing can be read now, as in a replay
     calibrations: Calibrations | None = None  # what earlier sessions learned; None: each starts from the model table
+    caps: SpendingCaps | None = None  # OBS-2: on what calls cost; None: there are none
     secret_key: bytes = b""  # SEC-5: of the home, for the ids of secrets; empty: they are numbered in each text
 
 

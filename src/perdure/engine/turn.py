@@ -48,7 +48,7 @@ from perdure.engine.ask import (
 )
 from perdure.engine.session import LiveSession
 from perdure.engine.threads import LARGE_BYTES, run_aside, run_aside_of
-from perdure.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong
+from perdure.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong, SpendingCapReached
 from perdure.events import CompactionChecked, LadderGaveUp
 from perdure.ports import Model
 from perdure.settings import Settings
@@ -135,6 +135,8 @@ async def _ask(session: LiveSession, model: Model, source: str, on_delta: OnDelt
     while True:
         prepared = await prepare(session, source=source, protocol=about.protocol, stream=True)
         said = await call(session, model, ModelCall(prepared.request, prepared.tokens), on_delta)
+        if isinstance(said, SpendingCapReached):
+            raise said
         ladder, action = step(ladder, _outcome(said))
         if isinstance(said, Reply) and (isinstance(action, DeliverAnswer) or said.stop_reason == WINDOW_STOP):
             await append_reply(session, about, said, prepared.request)

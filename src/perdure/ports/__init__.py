@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from perdure.ports.session import SearchHit as SearchHit
     from perdure.ports.session import SearchResults as SearchResults
     from perdure.ports.session import Sink as Sink
+    from perdure.ports.session import SpendingCaps as SpendingCaps
 
 # name -> where it is defined; a conversation without tools and memories loads the ports of neither (LIB-6)
 _PORTS = {
@@ -86,6 +87,7 @@ _PORTS = {
     "SearchResults": "session",
     "Shell": "machine",
     "Sink": "session",
+    "SpendingCaps": "session",
     "TextMatches": "machine",
     "TextSearch": "machine",
     "Workspace": "machine",

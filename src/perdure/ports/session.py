@@ -199,6 +199,19 @@ class Calibrations(Protocol):
     def learn(self, model: str, ratio: float) -> None: ...
 
 
+class SpendingCaps(Protocol):
+    """Caps on what calls of models cost (OBS-2), asked before each call and told behind it.
+
+    `admit` takes what a call costs at least in US dollars, None when no price is known, and gives the call an id; it
+    raises `SpendingCapReached` when it may not be made. `settle` says what an admitted call cost; it never raises.
+    Between the two the call counts with what it was expected to cost. Both may be called from several tasks at a time.
+    """
+
+    async def admit(self, model: str, usd: float | None) -> str: ...
+
+    async def settle(self, call: str, usd: float) -> None: ...
+
+
 class Sink(Protocol):
     """Takes events; must not raise for long, and never blocks the turn (OBS-1)."""
 

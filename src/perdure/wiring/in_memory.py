@@ -15,12 +15,14 @@ from perdure.adapters.machine.clock import RandomIds, SystemClock
 from perdure.adapters.sinks import TeeSink, sink_of
 from perdure.context.models import ModelSpec
 from perdure.engine.session import LiveSession, ModelWindow, Services, SessionPorts
-from perdure.ports import Archive, Blobs, Clock, Files, Ids, Journal, LoadedJournal, SearchResults, Sink
+from perdure.ports import Archive, Blobs, Clock, Files, Ids, Journal, LoadedJournal, SearchResults, Sink, SpendingCaps
 from perdure.settings import Settings
 from perdure.transcript.codec import FORMAT, VERSION
 from perdure.transcript.records import Header
 
 if TYPE_CHECKING:  # what only some sessions have is imported where it is needed (LIB-6)
+    from pathlib import Path
+
     from perdure.engine.background import Keepers
     from perdure.memory.instructions import InstructionPlaces
     from perdure.ports import MemorySearch, NotesFile
@@ -58,6 +60,24 @@ def sink_for(parts: SessionOptions, session: str) -> Sink | None:
     if sink is None or parts.also is None:
         return sink or parts.also
     return TeeSink(sink, parts.also)
+
+
+def caps_of(parts: SessionOptions, home: Path | None, header: Header) -> SpendingCaps | None:
+    """The caps on what calls for a session cost, if the settings have any; without a home it counts alone."""
+    session_usd, day_usd = parts.settings.session_cap_usd, parts.settings.day_cap_usd
+    if session_usd is None and day_usd is None:
+        return None
+    from perdure.adapters.spending import CappedSpending
+
+    return CappedSpending(
+        home,
+        header.session,
+        created=header.created,
+        session_usd=session_usd,
+        day_usd=day_usd,
+        clock=parts.clock,
+        ids=parts.ids,
+    )
 
 
 class LateArchive:
@@ -107,6 +127,7 @@ async def memory_session(
         ids=parts.ids,
         sink=sink_for(parts, session),
         files=parts.files,
+        caps=caps_of(parts, None, header),
     )
 
     def services(session: LiveSession) -> Services:

@@ -45,7 +45,7 @@ from perdure.memory.places import MAIN_RIGHTS, MemoryRights, allowed_directories
 from perdure.ports import Archive, NotesFile
 from perdure.settings import Settings
 from perdure.transcript.records import Repaired
-from perdure.wiring.in_memory import SessionOptions, sink_for
+from perdure.wiring.in_memory import SessionOptions, caps_of, sink_for
 from perdure.wiring.restoring import with_lines_of_source
 
 
@@ -160,7 +160,7 @@ async def subagent_session(
         place = home_beside(parent) or home_of(os.environ), parent.journal.header.project
         return _remembering(session, given, parts, *place, rights=rights, origin=origin)[0]
 
-    return await _opened(files, parts, services)
+    return await _opened(files, parts, services, payer=parent)
 
 
 async def _opened(
@@ -168,9 +168,11 @@ async def _opened(
     parts: SessionOptions,
     services: Callable[[LiveSession], Services],
     *,
+    payer: SessionFiles | None = None,
     whole: bool = False,
     read_only: bool = False,
 ) -> LiveSession:
+    payer = payer or files
     ports = SessionPorts(
         journal=files.journal if parts.journal is None else parts.journal(files.journal),
         blobs=files.blobs,
@@ -180,6 +182,7 @@ async def _opened(
         files=None if parts.is_remote else parts.files or ProjectFiles(files.journal.header.project or "."),
         archive=_archive(files),
         calibrations=_calibrations(files),
+        caps=caps_of(parts, home_beside(payer), payer.journal.header),
         secret_key=_secret_key(files),
     )
     try:

@@ -1,0 +1,180 @@
+"""What calls of models cost, written down in the home so that caps hold over sessions and processes (OBS-2).
+
+`spending/2026-11-22.jsonl` has the calls of a day, two lines each: what a call is expected to cost, before it is made,
+and what it cost. A call without its second line (it runs, or its process was killed) counts as expected: with its
+prompt, or with what calls of its session cost on average, if that is more. A call that is expected to pass a cap isn't
+made, however many run at a time. Nothing is written as long as no cap is set.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import threading
+import time
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+
+from perdure.adapters.journal.disk import make_private
+from perdure.errors import SpendingCapReached
+from perdure.ports import Clock, Ids
+
+FOLDER = "spending"
+
+
+class SpentLine(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call is expected to cost or, when it `ended`, did cost. The last line of a call holds."""
+
+    call: str
+    session: str
+    usd: float
+    ended: bool = False
+
+
+class _Day:
+    """The calls of one day, as far as they were read. Without a path they are known to this process only."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.costs: dict[str, SpentLine] = {}
+        self._read_bytes = 0
+
+    def take(self, data: bytes) -> None:
+        """Enter the lines behind those that were read before; what isn't a line of ours is left out."""
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read_bytes += len(whole)
+        for line in whole.splitlines():
+            try:
+                one = msgspec.json.decode(line, type=SpentLine)
+            except (msgspec.DecodeError, UnicodeDecodeError):  # cut off by a crash, before its call was made
+                continue
+            self.costs[one.call] = one
+
+    def catch_up(self, fd: int) -> None:
+        """Read what others wrote."""
+        size = os.fstat(fd).st_size
+        if size < self._read_bytes:  # somebody cut it: all of it is read again
+            self.costs, self._read_bytes = {}, 0
+        self.take(os.pread(fd, size - self._read_bytes, self._read_bytes))
+
+    def usd(self, session: str | None = None) -> float:
+        """The sum, of all sessions or of one."""
+        return math.fsum(one.usd for one in self.costs.values() if session is None or one.session == session)
+
+
+class CappedSpending:
+    """`ports.SpendingCaps` of a session and everything that works for it.
+
+    Args:
+        home: The home that shares the day's cap; None for a session in memory, which counts alone.
+        session: The session whose calls these are; sub-agents count with the session that they belong to.
+        created: When the session began, in seconds since the epoch: earlier days aren't read.
+        session_usd: The most that the session may cost, in US dollars; None for no cap.
+        day_usd: Likewise of all sessions of the home on one day, by the machine's own calendar.
+    """
+
+    def __init__(
+        self,
+        home: Path | None,
+        session: str,
+        *,
+        created: float,
+        session_usd: float | None,
+        day_usd: float | None,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        self._folder = home / FOLDER if home is not None else None
+        self._session, self._created = session, created
+        self._session_usd, self._day_usd = session_usd, day_usd
+        self._clock, self._ids = clock, ids
+        self._days: dict[str, _Day] = {}
+        self._calls: dict[str, str] = {}  # the day of each call under way
+        self._guard = threading.Lock()
+
+    async def admit(self, model: str, usd: float | None) -> str:
+        """The id of a call that may begin. Raises `SpendingCapReached`."""
+        if usd is None:
+            told = f'prices of {model} aren\'t known: give input_usd and output_usd in [models."{model}"] of the config'
+            raise SpendingCapReached(f"a cap on spending is set, and the {told} file (0 for a server of your own)")
+        name = _date(self._clock.now())
+        return await anyio.to_thread.run_sync(self._admitted, name, usd)
+
+    async def settle(self, call: str, usd: float) -> None:
+        """The call has ended, and cost this."""
+        await anyio.to_thread.run_sync(self._settled, call, usd)
+
+    def _admitted(self, name: str, usd: float) -> str:
+        with self._guard:
+            spent = sum(self._day(other).usd(self._session) for other in self._days_before(name))
+            line = SpentLine(call=self._ids.new("call"), session=self._session, usd=usd)
+            self._write(self._day(name), line, spent=spent)
+            self._calls[line.call] = name
+            return line.call
+
+    def _settled(self, call: str, usd: float) -> None:
+        with self._guard:
+            self._write(
+                self._day(self._calls.pop(call)), SpentLine(call=call, session=self._session, usd=usd, ended=True)
+            )
+
+    def _write(self, day: _Day, line: SpentLine, *, spent: float | None = None) -> None:
+        """Write a line; with `spent`, what the session cost on earlier days, only if the caps allow it."""
+        if day.path is None:
+            day.costs[line.call] = self._checked(day, line, spent)
+            return
+        try:
+            make_private(day.path.parent)
+            fd = os.open(day.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                day.catch_up(fd)
+                line = self._checked(day, line, spent)
+                # A line that a crash cut off has no end: ours begins on a line of its own.
+                size = os.fstat(fd).st_size
+                start = b"\n" if size and os.pread(fd, 1, size - 1) != b"\n" else b""
+                os.write(fd, start + msgspec.json.encode(line) + b"\n")
+                day.catch_up(fd)
+            finally:
+                os.close(fd)
+        except OSError as e:
+            if spent is None:
+                day.costs[line.call] = line  # known to this process at least
+                return
+            told = f"{day.path} can't be written: {e.strerror or e}"
+            raise SpendingCapReached(f"a cap on spending is set, and {told}; no call is made") from e
+
+    def _checked(self, day: _Day, line: SpentLine, spent: float | None) -> SpentLine:
+        """The line to write of a call that may begin. One that ended is written in any case."""
+        if spent is None:
+            return line
+        costs = [one.usd for one in day.costs.values() if one.ended and one.usd and one.session == self._session]
+        expected = max(line.usd, math.fsum(costs) / len(costs) if costs else 0.0)
+        for cap, so_far, what, name in (
+            (self._session_usd, spent + day.usd(self._session), "this session", "session_cap_usd"),
+            (self._day_usd, day.usd(), "today", "day_cap_usd"),
+        ):
+            if cap is not None and round(so_far + expected, 9) > cap:
+                told = f"{what} has cost ${so_far:.2f}, and the next call is expected to cost ${expected:.2f}"
+                raise SpendingCapReached(f"the cap of ${cap:.2f} is reached: {told}; raise {name} to go on")
+        return msgspec.structs.replace(line, usd=expected)
+
+    def _day(self, name: str) -> _Day:
+        if name not in self._days:
+            day = self._days[name] = _Day(self._folder / f"{name}.jsonl" if self._folder is not None else None)
+            if day.path is not None and day.path.is_file():
+                day.take(day.path.read_bytes())
+        return self._days[name]
+
+    def _days_before(self, today: str) -> list[str]:
+        """The days since the session began, but for today."""
+        first = _date(self._created)
+        kept = [path.stem for path in self._folder.glob("*.jsonl")] if self._folder is not None else list(self._days)
+        return sorted(name for name in kept if first <= name < today)
+
+
+def _date(at: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(at))

@@ -1,0 +1,165 @@
+"""Caps on spending: what is written down, and when a call may not be made (OBS-2)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+
+from perdure.adapters.spending import CappedSpending
+from perdure.errors import SpendingCapReached
+from perdure.testing import CountingIds, FixedClock
+
+DAY = 86_400.0
+
+
+class Home:
+    """Sessions of one home, each with its caps."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self.clock, self.ids = path, FixedClock(), CountingIds()
+
+    def caps(
+        self, session: str = "one", *, of_session: float | None = None, of_day: float | None = None
+    ) -> CappedSpending:
+        return CappedSpending(
+            self.path,
+            session,
+            created=1_750_000_000.0,
+            session_usd=of_session,
+            day_usd=of_day,
+            clock=self.clock,
+            ids=self.ids,
+        )
+
+
+@pytest.fixture(params=["home", "memory"])
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
+    return Home(tmp_path if request.param == "home" else None)
+
+
+async def pay(caps: CappedSpending, usd: float, *, least: float = 0.01) -> None:
+    await caps.settle(await caps.admit("claude-x", least), usd)
+
+
+def test_a_session_stops_at_its_cap(home: Home) -> None:
+    """OBS-2: what was spent counts, and a call that can't fit any more isn't made."""
+
+    async def body() -> None:
+        caps = home.caps(of_session=1.0)
+        for _ in range(3):
+            await pay(caps, 0.3)
+        with pytest.raises(SpendingCapReached) as caught:
+            await caps.admit("claude-x", 0.2)
+        said = "the cap of $1.00 is reached: this session has cost $0.90, and the next call is expected to cost $0.30"
+        assert str(caught.value) == f"{said}; raise session_cap_usd to go on"
+        await pay(home.caps("two", of_session=1.0), 1.0)
+        with pytest.raises(SpendingCapReached):
+            await home.caps("three", of_session=0.0).admit("claude-x", 0.1)
+
+    anyio.run(body)
+
+
+def test_calls_under_way_count(home: Home) -> None:
+    """OBS-2: a hundred calls at a time don't slip through together."""
+
+    async def body() -> None:
+        caps, admitted = home.caps(of_session=1.0), 0
+        for _ in range(100):
+            try:
+                await caps.admit("claude-x", 0.3)
+            except SpendingCapReached:
+                continue
+            admitted += 1
+        assert admitted == 3
+
+    anyio.run(body)
+
+
+def test_a_call_that_failed_gives_its_room_back(home: Home) -> None:
+    async def body() -> None:
+        caps = home.caps(of_session=1.0)
+        for _ in range(20):
+            await pay(caps, 0.0, least=0.9)
+        await caps.admit("claude-x", 0.9)
+
+    anyio.run(body)
+
+
+def test_a_model_without_a_price_is_refused(home: Home) -> None:
+    """OBS-2: a cap that can't be counted is none, so the call is refused, with what to do."""
+
+    async def body() -> None:
+        with pytest.raises(SpendingCapReached, match=r'give input_usd and output_usd in \[models\."my-model"\]'):
+            await home.caps(of_day=1.0).admit("my-model", None)
+
+    anyio.run(body)
+
+
+def test_the_day_is_of_all_sessions_and_processes(tmp_path: Path) -> None:
+    """OBS-2: sessions of a home share the day's cap, each as if it were in a process of its own."""
+
+    async def body() -> None:
+        home = Home(tmp_path)
+        one, two = home.caps("one", of_day=1.0), home.caps("two", of_day=1.0)
+        await pay(one, 0.5)
+        await pay(two, 0.4)
+        for caps in (one, two, home.caps("three", of_day=1.0)):
+            with pytest.raises(SpendingCapReached, match=r"today has cost \$0.90"):
+                await caps.admit("claude-x", 0.2)
+        home.clock.advance(DAY)
+        await pay(one, 0.9)
+        await pay(home.caps("two", of_session=1.0), 0.5)  # yesterday's 0.4 of it count for the session
+        with pytest.raises(SpendingCapReached, match=r"this session has cost \$0.90"):
+            await home.caps("two", of_session=1.0).admit("claude-x", 0.2)
+
+    anyio.run(body)
+
+
+def test_a_killed_process_leaves_what_its_call_was_expected_to_cost(tmp_path: Path) -> None:
+    async def body() -> None:
+        home = Home(tmp_path)
+        await home.caps(of_session=1.0).admit("claude-x", 0.6)  # its process ends here
+        with pytest.raises(SpendingCapReached):
+            await home.caps(of_session=1.0).admit("claude-x", 0.6)
+
+    anyio.run(body)
+
+
+@pytest.mark.parametrize("torn", [b'{"call":"call-9","sess', b"\xff\xfe\n", b"[]\n", b'{"call":1}\n'])
+def test_torn_and_strange_lines_hide_no_others(tmp_path: Path, torn: bytes) -> None:
+    async def body() -> None:
+        home = Home(tmp_path)
+        await pay(home.caps(of_session=1.0), 0.5)
+        file = next((tmp_path / "spending").iterdir())
+        assert file.stat().st_mode & 0o777 == 0o600
+        with file.open("ab") as out:
+            out.write(torn)
+        await pay(home.caps(of_session=1.0), 0.4)
+        with pytest.raises(SpendingCapReached, match=r"has cost \$0.90"):
+            await home.caps(of_session=1.0).admit("claude-x", 0.2)
+
+    anyio.run(body)
+
+
+def test_what_cannot_be_written_down_is_not_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OBS-2: on a full disk a cap couldn't be kept, so no call is made."""
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def body() -> None:
+        caps = Home(tmp_path).caps(of_session=1.0)
+        running = await caps.admit("claude-x", 0.1)
+        monkeypatch.setattr(os, "write", full)
+        await caps.settle(running, 0.5)  # says nothing, and knows it
+        with pytest.raises(SpendingCapReached, match="No space left on device; no call is made"):
+            await caps.admit("claude-x", 0.1)
+        monkeypatch.undo()
+        with pytest.raises(SpendingCapReached, match=r"has cost \$0.50"):
+            await caps.admit("claude-x", 0.6)
+
+    anyio.run(body)
