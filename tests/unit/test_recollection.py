@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import threading
@@ -113,15 +114,19 @@ def reminders(session: LiveSession, note: str) -> list[str]:
 
 
 def test_without_memories_nothing_is_asked(tmp_path: Path) -> None:
-    """MEM-4, SPD-2: what was said isn't stemmed and widened for nothing, and nobody makes the directory by looking."""
+    """MEM-2, MEM-4, MEM-11, SM-2, SPD-2: one look whether there are any; nobody makes the directory by looking.
+
+    What was said isn't stemmed and widened for nothing, and a session far below the notes' start keeps no pace.
+    """
     ran: set[str] = set()
 
     def note(frame: FrameType, event: str, arg: object) -> None:
-        if event == "call":
+        code = frame.f_code  # of no module, whose body only loads it, nor one that `dataclass` wrote
+        if event == "call" and code.co_flags & inspect.CO_NEWLOCALS and code.co_filename != "<string>":
             ran.add(frame.f_globals.get("__name__", ""))
 
     async def go() -> None:
-        chosen = Settings(memory_directory=str(tmp_path / "memory"), notes=False, memory_consolidate_sessions=1)
+        chosen = Settings(memory_directory=str(tmp_path / "memory"), memory_consolidate_sessions=1)
         parts = SessionOptions(settings=chosen, sink=(sink := ListSink()))
         session = await create_session(tmp_path / "home", project=tmp_path, session="s1", parts=parts)
         keepers = background(session)
@@ -140,7 +145,10 @@ def test_without_memories_nothing_is_asked(tmp_path: Path) -> None:
     anyio.run(go)
     assert "perdure.engine.memory_recall" in ran
     assert not ran & {f"perdure.text.{name}" for name in ("words", "stems", "synonyms", "scoring")}
-    assert not ran & {"perdure.memory.retrieval", "perdure.text.frontmatter"}
+    unused = "retrieval index_file recalled save changes pace notes permits consolidation trust.gate trust.labels"
+    assert not ran & {f"perdure.memory.{name}" for name in unused.split()}
+    assert not ran & {"perdure.text.frontmatter", "perdure.engine.notes", "perdure.engine.consolidate"}
+    assert not ran & {"perdure.adapters.memory.store", "perdure.adapters.memory.notes"}
     assert not (tmp_path / "memory").exists()
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import ClassVar, Literal, Protocol
 
 from perdure.context.cost import spending_record
 from perdure.context.policy import Facts
@@ -13,7 +15,15 @@ from perdure.engine.ask import OFFLINE, BackgroundModels, background_models, wit
 from perdure.engine.fork import ForkResult
 from perdure.engine.session import LiveSession
 from perdure.errors import JournalError, PerdureError
-from perdure.events import Event, JournalRepaired, KeeperDeferred, KeeperDone, KeeperFailed, KeeperStarted
+from perdure.events import (
+    ExtractionSkipped,
+    JournalRepaired,
+    KeeperDeferred,
+    KeeperDone,
+    KeeperFailed,
+    KeeperStarted,
+    NotesSkipped,
+)
 from perdure.memory.pace import (
     AnswerGiven,
     SkipUpdate,
@@ -54,28 +64,48 @@ def answered(view: ContextView) -> Message | None:
     return message if message is not None and message.role == "assistant" else None
 
 
-class PacedKeeper:
+@dataclass(eq=False)
+class PacedKeeper(ABC):
     """What keepers share that let a model read along, so often and no oftener, and code where there is none.
 
     It says whether a run is due at the keeper's pace (SM-2, SM-9), who is asked, and what that cost: a run that fails
     costs, too, and the next one that succeeds records it. What a keeper is for, it says itself.
     """
 
-    def __init__(
-        self, session: LiveSession, job: Literal["notes", "extractor"], skipped: Callable[[str], Event]
-    ) -> None:
-        self.session = session
-        self.pace: UpdatePace | None = None
-        self.fork: ForkResult | None = None  # the last one, with its own journal
-        self._job, self._skipped = job, skipped
-        self._said = ""  # why there was no run, as it was said last
-        self._may_ask = True
-        self._unrecorded: list[Record] = []
+    job: ClassVar[Literal["notes", "extractor"]]
+    skipped: ClassVar[type[NotesSkipped] | type[ExtractionSkipped]]  # the event that says why there was no run
+    is_on: ClassVar[attrgetter[bool]]  # the setting
+    waits_for: ClassVar[attrgetter[int] | None] = None  # the setting of how much has to be said before it looks at all
+
+    session: LiveSession
+    pace: UpdatePace | None = field(default=None, init=False)  # None until there was enough to look at
+    fork: ForkResult | None = field(default=None, init=False)  # the last one, with its own journal
+    _said: str = field(default="", init=False)  # why there was no run, as it was said last
+    _may_ask: bool = field(default=True, init=False)
+    _unrecorded: list[Record] = field(default_factory=list, init=False)
+
+    def is_due(self, view: ContextView, facts: Facts) -> bool:
+        if not self.is_on(facts.settings) or answered(view) is None:
+            return False
+        if self.waits_for is not None and self.is_too_early(view, self.waits_for(facts.settings)):
+            return False
+        return self.is_wanted(view, facts)
+
+    @abstractmethod
+    def is_wanted(self, view: ContextView, facts: Facts) -> bool:
+        """Whether to run after this answer, where it is on and there may be enough to read."""
+
+    def is_too_early(self, view: ContextView, tokens: int) -> bool:
+        """Whether all that was said is less than the growth that it waits for: until then there is no pace to keep."""
+        if self.pace is not None or view.size.base >= tokens:
+            return False
+        self.skip("too_small")
+        return True
 
     def is_time(
         self, view: ContextView, facts: Facts, triggers: UpdateTriggers, begun: Callable[[], UpdatePace], calls: int = 0
     ) -> bool:
-        """Whether a run is due after the answer that the view ends with; `begun` is the pace of a resumed session."""
+        """Whether a run is due after the answer that the view ends with; `begun` is the pace at the first look."""
         message = answered(view)
         assert message is not None
         given = AnswerGiven(
@@ -91,7 +121,7 @@ class PacedKeeper:
     def skip(self, reason: str) -> None:
         """Say why there is no run, once until there is another reason."""
         if reason != self._said:
-            self.session.emit(self._skipped(reason))
+            self.session.emit(self.skipped(reason))
         self._said = reason
 
     def put_off(self, triggers: UpdateTriggers, reason: str) -> None:
@@ -121,12 +151,12 @@ class PacedKeeper:
     def models(self) -> tuple[Model, ...]:
         """Who may be asked, the first and its fall-backs; nobody without a model for the job."""
         helpers = background_models(self.session).helpers
-        chain = {"notes": helpers.notes, "extractor": helpers.extractor}[self._job]
+        chain = {"notes": helpers.notes, "extractor": helpers.extractor}[self.job]
         return tuple(one for one in chain if one.about.id != OFFLINE)
 
     def paid(self) -> tuple[tuple[float, int], ...]:
         """When models of this job read and wrote so many tokens, also before this process (SM-9)."""
-        return tuple((one.at, one.tokens) for one in self.session.spent if one.job == self._job)
+        return tuple((one.at, one.tokens) for one in self.session.spent if one.job == self.job)
 
     def spend(self, fork: ForkResult | None) -> None:
         """A model was asked, whatever came of it."""

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from operator import attrgetter
+from typing import Any, ClassVar
 
 import anyio.to_thread
 import msgspec
@@ -17,7 +18,7 @@ from perdure.context.policy import Facts
 from perdure.context.provenance import UserMessage, origin_of, user_messages, writes_memory
 from perdure.context.view import ContextView
 from perdure.engine.ask import OFFLINE
-from perdure.engine.background import PacedKeeper, answered
+from perdure.engine.background import PacedKeeper
 from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork
 from perdure.engine.remember import GuardedMemory, new_memory, write_with_index
 from perdure.engine.session import LiveSession
@@ -34,7 +35,7 @@ from perdure.memory.save import file_names, is_known, memory_text, title_of
 from perdure.memory.trust.labels import TrustLevel
 from perdure.ports import MemorySearch, MemoryStore, Model
 from perdure.text.frontmatter import front_matter
-from perdure.transcript.messages import Usage, spoken
+from perdure.transcript.messages import MessageId, Usage, spoken
 from perdure.transcript.records import Cursor, Record
 
 MOST_FILES = 2_000  # of a directory, whose texts an extractor may search
@@ -198,42 +199,58 @@ class ExtractionCounts:
     refused: int = 0
 
 
+@dataclass(eq=False)
 class ExtractionKeeper(PacedKeeper):
     """The keeper of one session's memories. It reads the session and never changes it."""
 
-    name = NAME
+    name: ClassVar = NAME
+    job = "extractor"
+    skipped = ExtractionSkipped
+    is_on = attrgetter("memory_extract")
 
-    def __init__(self, session: LiveSession, memory: GuardedMemory, search: MemorySearch) -> None:
-        super().__init__(session, "extractor", ExtractionSkipped)
-        self.memory, self.search = memory, search
+    memory: GuardedMemory
+    search: MemorySearch
+    _looked_at: MessageId | None = field(default=None, init=False)  # nothing to keep up to this message
 
     # --- when -------------------------------------------------------------------------------------------------------
 
-    def is_due(self, view: ContextView, facts: Facts) -> bool:
-        settings, answer = facts.settings, answered(view)
-        if not (settings.memory and settings.memory_extract) or self.memory.mode in ("off", "read-only"):
+    def is_wanted(self, view: ContextView, facts: Facts) -> bool:
+        if not facts.settings.memory or self.memory.mode in ("off", "read-only"):
             return False
-        if answer is None or answer.tool_uses:
+        if view.items[-1].message.tool_uses:
             return False  # in the middle of a turn
         why = self._why_not(view)
         if why:
             self.skip(why)
             return False
+        has_models = bool(self.models())
         has_remarks = any(remarks(one.text, one.at) for one in self._heard(view, len(view.items)))
-        triggers = _limits(facts, has_models=bool(self.models()), has_remarks=has_remarks)
+        if not (has_models or has_remarks):  # code would find nothing
+            self._looked_at = view.items[-1].message.id
+            self.skip("no_remark")
+            return False
+        triggers = _limits(facts, has_models=has_models, has_remarks=has_remarks)
+        if self.is_too_early(view, triggers.growth_tokens):
+            return False
         return self.is_time(view, facts, triggers, lambda: UpdatePace(has_begun=True, spent=self.paid()))
 
     def _why_not(self, view: ContextView) -> str:
         """Nothing was said since the last look, or the turn that ended wrote memory itself."""
-        for item in reversed(view.items[_after(view) :]):
+        for item in reversed(view.items[self._after(view) :]):
             if any(writes_memory(use, self.search.where) for use in item.message.tool_uses):
                 return "turn_wrote"
             if spoken(item.message):
                 return ""
         return "nothing_new"
 
+    def _after(self, view: ContextView) -> int:
+        """The first position that no extraction has covered, and no look found empty."""
+        cursor = view.state.cursors.get(NAME)
+        seen = (cursor.message if cursor is not None else None, self._looked_at)
+        return 1 + max(view.positions.get(one, -1) if one is not None else -1 for one in seen)
+
     def _heard(self, view: ContextView, upto: int) -> tuple[UserMessage, ...]:
-        return user_messages(view, _after(view), upto, partial(writes_memory, where=self.search.where))
+        return user_messages(view, self._after(view), upto, partial(writes_memory, where=self.search.where))
 
     # --- how --------------------------------------------------------------------------------------------------------
 
@@ -251,7 +268,7 @@ class ExtractionKeeper(PacedKeeper):
         finally:
             self.end(triggers, is_changed=is_changed)
         self._tell(tally)
-        if covered <= _after(view):
+        if covered <= self._after(view):
             return ()
         return (Cursor(name=NAME, message=view.items[covered - 1].message.id), *self.spent())
 
@@ -363,13 +380,6 @@ def _vouched(change: SaveMemory, judge: Callable[[str, str | None], Origin]) -> 
         kind = topic(change.name, change.text).type or kind_of(body)
         return SaveMemory(name="", text=memory_text(type=kind, body=body)), "user"
     return change, origin
-
-
-def _after(view: ContextView) -> int:
-    """The first position that no extraction has covered."""
-    cursor = view.state.cursors.get(NAME)
-    position = view.positions.get(cursor.message) if cursor is not None else None
-    return 0 if position is None else position + 1
 
 
 def _limits(facts: Facts, *, has_models: bool, has_remarks: bool) -> UpdateTriggers:

@@ -6,7 +6,7 @@ what a compaction took away may be shown again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 import anyio
@@ -167,9 +167,15 @@ class MemoryIndexReminder:
 
     name = INDEX_NAME
 
-    def __init__(self, session: LiveSession, memories: MemorySearch | None) -> None:
+    def __init__(
+        self,
+        session: LiveSession,
+        memories: MemorySearch | None,
+        are_any_there: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
         self._session = session
         self._memories = memories
+        self._are_any_there = are_any_there
         self._uses: Mapping[str, int] | None = None  # as when the session began: the order stays (MEM-2)
         self._put_back: str | None = None  # by the last compaction here, whole, however much of it had room
 
@@ -206,6 +212,8 @@ class MemoryIndexReminder:
 
     async def _text(self) -> str | None:
         """The indexes, each within its limits; None when there are none, or nothing in them."""
+        if self._are_any_there is not None and not await self._are_any_there():
+            return None
         settings = self._session.settings
         limits = IndexLimits(settings.memory_index_lines, settings.memory_index_bytes)
         main = ""
@@ -232,12 +240,22 @@ class MemoryIndexReminder:
         return self._memories.where if self._memories is not None else ROOT
 
 
-def with_memory(session: LiveSession, services: Services, memories: MemorySearch | None) -> Services:
+def with_memory(
+    session: LiveSession,
+    services: Services,
+    memories: MemorySearch | None,
+    are_any_there: Callable[[], Awaitable[bool]] | None = None,
+) -> Services:
     """The services with these memories: the index as a reminder and back after a compaction, and what matters.
 
-    None: nothing of the project is shown, only the indexes of other directories that `services.memories` opens.
+    Args:
+        session: Whose reminders they are.
+        services: What it has already.
+        memories: The project's; None: nothing of the project is shown, only the indexes of other directories that
+            `services.memories` opens.
+        are_any_there: Whether any directory is there at all, where that is cheaper to ask than for its index.
     """
-    index = MemoryIndexReminder(session, memories)
+    index = MemoryIndexReminder(session, memories, are_any_there)
     recall = (MemoryRecall(memories),) if memories is not None else ()
     return replace(
         services,

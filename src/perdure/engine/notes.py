@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any
+from operator import attrgetter
+from typing import Any, ClassVar
 
 import anyio
 import anyio.to_thread
@@ -21,7 +22,7 @@ from perdure.context.policy import Facts
 from perdure.context.reminders import neutralised
 from perdure.context.view import ContextView
 from perdure.engine.ask import OFFLINE
-from perdure.engine.background import PacedKeeper, answered
+from perdure.engine.background import PacedKeeper
 from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork
 from perdure.engine.session import LiveSession
 from perdure.errors import BadSetting, PerdureError
@@ -185,29 +186,30 @@ class _NotesSource:
     last: MessageId | None
 
 
+@dataclass(eq=False)
 class SessionNotes(PacedKeeper):
     """The notes of one session, as a keeper. It reads the session and never changes it."""
 
-    name = CURSOR
+    name: ClassVar = CURSOR
+    job = "notes"
+    skipped = NotesSkipped
+    is_on = attrgetter("notes")
+    waits_for = attrgetter("notes_growth_tokens")
 
-    def __init__(self, session: LiveSession, file: NotesFile) -> None:
-        super().__init__(session, "notes", NotesSkipped)
-        self.file = file
-        self.cursor: Cursor | None = None  # of the last update here; in the journal a little later
-        self.prepared: PreparedNotes | None = None  # for the next compaction
-        self._began: float | None = None
-        self._done = anyio.Event()
-        self._written: Notes | None = None  # as we left the file
-        self._read: _NotesSource | None = None
-        self._failures = 0  # of models, in a row
-        self._rests = 0  # so many updates are left to code
+    file: NotesFile
+    cursor: Cursor | None = field(default=None, init=False)  # of the last update here; in the journal a little later
+    prepared: PreparedNotes | None = field(default=None, init=False)  # for the next compaction
+    _began: float | None = field(default=None, init=False)
+    _done: anyio.Event = field(default_factory=anyio.Event, init=False)
+    _written: Notes | None = field(default=None, init=False)  # as we left the file
+    _read: _NotesSource | None = field(default=None, init=False)
+    _failures: int = field(default=0, init=False)  # of models, in a row
+    _rests: int = field(default=0, init=False)  # so many updates are left to code
 
     # --- when -------------------------------------------------------------------------------------------------------
 
-    def is_due(self, view: ContextView, facts: Facts) -> bool:
-        if not facts.settings.notes or answered(view) is None:
-            return False
-        return self.is_time(view, facts, limits_of(facts), lambda: _resumed(view, self.paid()), _answer_calls(view))
+    def is_wanted(self, view: ContextView, facts: Facts) -> bool:
+        return self.is_time(view, facts, limits_of(facts), lambda: _first_pace(view, self.paid()), _answer_calls(view))
 
     # --- how --------------------------------------------------------------------------------------------------------
 
@@ -401,15 +403,16 @@ def limits_of(facts: Facts) -> UpdateTriggers:
     )
 
 
-def _resumed(view: ContextView, paid: tuple[tuple[float, int], ...]) -> UpdatePace:
-    """The pace of a session that notes were kept of before: it goes on from what they cover and cost (SM-5, SM-9)."""
+def _first_pace(view: ContextView, paid: tuple[tuple[float, int], ...]) -> UpdatePace:
+    """The pace at the first look: it goes on from what notes cover already, and what they cost (SM-5, SM-9)."""
     cursor = view.state.cursors.get(CURSOR)
     position = view.positions.get(cursor.message) if cursor is not None else None
+    start = 0 if position is None else position + 1
+    calls = sum(_calls(item.message) for item in view.items[start:-1] if item.message.role == "assistant")
     if position is None:
-        return UpdatePace(spent=paid)
-    since = [item.message for item in view.items[position + 1 : -1] if item.message.role == "assistant"]
-    base = view.size.base - tokens_from(view, position + 1)
-    return UpdatePace(has_begun=True, tokens=base, base=base, calls=sum(map(_calls, since)), spent=paid)
+        return UpdatePace(calls=calls, spent=paid)
+    base = view.size.base - tokens_from(view, start)
+    return UpdatePace(has_begun=True, tokens=base, base=base, calls=calls, spent=paid)
 
 
 def _calls(message: Message) -> int:

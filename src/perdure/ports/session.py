@@ -166,7 +166,8 @@ class NotesFile(Protocol):
     the file another name beside it, which it returns. `custom` is `template.md` or `prompt.md` of the user.
     """
 
-    path: str
+    @property
+    def path(self) -> str: ...
 
     async def read(self) -> bytes | None: ...
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from perdure.adapters.config import home_of
@@ -26,7 +27,7 @@ from perdure.adapters.machine.hooks import hooks_of
 from perdure.adapters.machine.repositories import memory_roots
 from perdure.adapters.machine.trust import folder_trust
 from perdure.adapters.machine.workspace import ProjectFiles
-from perdure.adapters.memory.directory import FileMemories, cache_of, file_memories
+from perdure.adapters.memory.directory import FileMemories, are_any_there, cache_of, file_memories
 from perdure.adapters.memory.instructions import DiskInstructions, places_of
 from perdure.adapters.memory.notes import FileNotes
 from perdure.engine.background import VerificationKeeper
@@ -235,7 +236,7 @@ def _remembering(
     path = next((Path(one.path) for one in open_to if one.what == "project"), None)
     search = FileMemories(path, cache=cache_of(home, path)) if path is not None else None
     given = replace(given, memories=replace(mounted, inherited=origin))
-    return with_memory(session, given, search), search
+    return with_memory(session, given, search, partial(are_any_there, [one.path for one in open_to])), search
 
 
 def project_memories(home: Path, cwd: Path, settings: Settings) -> FileMemories:
@@ -253,7 +254,7 @@ def _with_upkeep(session: LiveSession, given: Services, memories: FileMemories) 
     keepers = list(given.keepers)
     if settings.memory_extract:
         keepers.append(ExtractionKeeper(session, memory, memories))
-    if settings.memory_consolidate:
+    if settings.memory_consolidate and os.path.isdir(path):  # one that this session makes is put in order by later ones
         keepers.append(ConsolidationKeeper(session, memory))
     return replace(given, keepers=tuple(keepers))
 

@@ -8,7 +8,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -337,6 +337,11 @@ def _open_root(directory: Path, calls: OsCalls, create: bool) -> RootedFolder:
     return RootedFolder.open(directory, create=create, rules=OWN, calls=calls)
 
 
+async def are_any_there(directories: Sequence[str]) -> bool:
+    """Whether any of these directories is there: what a project without memories is asked, and nothing more."""
+    return await anyio.to_thread.run_sync(lambda: any(map(os.path.isdir, directories)))
+
+
 RESCAN_SECONDS = 2.0  # between two rescans: edits in place are seen that much later at worst
 
 
@@ -345,7 +350,8 @@ class FileMemories:
 
     def __init__(self, path: Path, *, cache: Path | None = None) -> None:
         self.where = str(path)
-        self._directory = MemoryDirectory(path, cache=cache)
+        self._path, self._cache = path, cache
+        self._found: MemoryDirectory | None = None  # None until there is one
         self._lock = threading.Lock()
         self._counts = cache.with_suffix(".uses.json") if cache is not None else None
         self._uses: dict[str, int] | None = None
@@ -374,62 +380,67 @@ class FileMemories:
 
     def _is_empty(self) -> bool:
         with self._lock:
-            return not self._fresh() or not len(self._directory)
+            directory = self._directory()
+            return directory is None or not len(directory)
 
     def _find(self, wanted: MemoryQuery, fill: bool) -> Memorable:
         with self._lock:
-            if not self._fresh():
+            directory = self._directory()
+            if directory is None:
                 return Memorable((), 0)
             wanted = wanted if wanted.uses else replace(wanted, uses=self._counted())
-            chosen = self._directory.ask(wanted) if not fill else ()
-            cards = self._directory.candidates(wanted) if fill else ()
-            found = Memorable(chosen, len(self._directory), cards)
-        self._rescan_soon()
+            chosen = directory.ask(wanted) if not fill else ()
+            cards = directory.candidates(wanted) if fill else ()
+            found = Memorable(chosen, len(directory), cards)
+        self._rescan_soon(directory)
         return found
 
-    def _fresh(self) -> bool:
-        """Whether there is a directory; what its folders tell of is read first."""
-        if self._directory.is_fresh():
-            return True
-        try:
-            self._directory.rescan()
-        except OSError:
-            return False
-        self._rescanned = time.monotonic()
-        return True
+    def _directory(self) -> MemoryDirectory | None:
+        """The directory, with what its folders tell of; None when there is none, as in most projects."""
+        if self._found is None:
+            if not os.path.isdir(self._path):
+                return None
+            self._found = MemoryDirectory(self._path, cache=self._cache)
+        if not self._found.is_fresh():
+            try:
+                self._found.rescan()
+            except OSError:
+                return None
+            self._rescanned = time.monotonic()
+        return self._found
 
-    def _rescan_soon(self) -> None:
+    def _rescan_soon(self, directory: MemoryDirectory) -> None:
         """Look for edits in place, beside whatever goes on."""
         is_running = self._scanner is not None and self._scanner.is_alive()
         if is_running or time.monotonic() - self._rescanned < RESCAN_SECONDS:
             return
         self._rescanned = time.monotonic()
-        self._scanner = threading.Thread(target=self._rescan, name="memory-rescan", daemon=True)
+        self._scanner = threading.Thread(target=self._rescan, args=(directory,), name="memory-rescan", daemon=True)
         self._scanner.start()
 
-    def _rescan(self) -> None:
+    def _rescan(self, directory: MemoryDirectory) -> None:
         try:
-            look = self._directory.snapshot()
+            look = directory.snapshot()
         except OSError:
             return  # it went; the next question finds that out
         with self._lock:
-            self._directory.load(look)
+            directory.load(look)
 
     def _read(self, files: tuple[str, ...]) -> tuple[Topic, ...]:
-        found = []
+        directory, found = self._found or MemoryDirectory(self._path), []
         for file in files:
             try:
-                found.append(self._directory.read(file))
+                found.append(directory.read(file))
             except OSError:
                 continue  # it went since it was found
         return tuple(found)
 
     def _index(self) -> tuple[str | None, Mapping[str, float]]:
         with self._lock:
-            if not self._fresh():
+            directory = self._directory()
+            if directory is None:
                 return None, {}
-            text = self._directory.index_text()
-            return text, {file: card.modified for file, card in self._directory.cards.items()}
+            return directory.index_text(), {file: card.modified for file, card in directory.cards.items()}
 
     # --- how often memories were shown: kept with the index, a hint that may be lost
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,14 +24,17 @@ def notes_path(directory: Path) -> Path:
     return directory / FOLDER / SUMMARY
 
 
+@dataclass(frozen=True, slots=True)
 class FileNotes:
-    """The file, and the user's template and prompt under `<home>/session-memory/config/`."""
+    """The notes of the session in this directory, and of a home the user's template and prompt."""
 
-    def __init__(self, directory: Path, home: Path | None, *, calls: OsCalls = CALLS) -> None:
-        self._directory = directory
-        self._config = home / FOLDER / CONFIG if home is not None else None
-        self._calls = calls
-        self.path = str(notes_path(directory))
+    directory: Path
+    home: Path | None
+    calls: OsCalls = CALLS
+
+    @property
+    def path(self) -> str:
+        return str(notes_path(self.directory))
 
     async def read(self) -> bytes | None:
         return await self._on_disk(self._read)
@@ -42,16 +46,16 @@ class FileNotes:
         return await self._on_disk(self._moved)
 
     async def custom(self, name: str) -> str | None:
-        if self._config is None:
+        if self.home is None:
             return None
-        return await anyio.to_thread.run_sync(_custom, self._config / name)
+        return await anyio.to_thread.run_sync(_custom, self.home / FOLDER / CONFIG / name)
 
     async def _on_disk(self, do: Callable[[RootedFolder], T]) -> T:
         return await anyio.to_thread.run_sync(self._rooted, do)
 
     def _rooted(self, do: Callable[[RootedFolder], T]) -> T:
         try:
-            with RootedFolder.open(self._directory, calls=self._calls) as root:
+            with RootedFolder.open(self.directory, calls=self.calls) as root:
                 return do(root)
         except FileTooLarge:
             raise JournalError(f"{self.path}: larger than {MOST_BYTES:,} bytes: shorten it by hand") from None
@@ -82,7 +86,7 @@ class FileNotes:
             except NameTaken:
                 number += 1
                 continue
-            return str(notes_path(self._directory).with_name(aside))
+            return str(notes_path(self.directory).with_name(aside))
 
 
 def _custom(path: Path) -> str | None:

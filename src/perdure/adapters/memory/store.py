@@ -215,15 +215,17 @@ class PlannedFiles:
             self.ahead[step.entry.name] = step.after
 
 
+@dataclass(slots=True, eq=False)
 class StoredMemories:
     """One memory directory. Any number of these, in any number of processes, may share it."""
 
-    def __init__(self, opened: OpenFolder, *, is_durable: bool = True) -> None:
-        self._opened, self._is_durable = opened, is_durable
-        self._digests: dict[str, tuple[object, str]] = {}
-        self._entries: list[MemoryLogEntry] = []
-        self._read_to = self._inode = 0
-        self._guard = threading.Lock()
+    open_folder: OpenFolder
+    is_durable: bool = True
+    _digests: dict[str, tuple[object, str]] = field(default_factory=dict, init=False)
+    _entries: list[MemoryLogEntry] = field(default_factory=list, init=False)  # of the log, as far as it was read
+    _read_to: int = field(default=0, init=False)
+    _inode: int = field(default=0, init=False)
+    _guard: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     # --- the port ---------------------------------------------------------------------------------------------------
 
@@ -268,7 +270,7 @@ class StoredMemories:
     async def is_due(self, session: str, now: float, *, seconds: float, sessions: int) -> bool:
         def look() -> bool:
             try:
-                with self._opened(False) as box, box.lock(LOCK, seconds=LOCK_SECONDS):
+                with self.open_folder(False) as box, box.lock(LOCK, seconds=LOCK_SECONDS):
                     last = _last_upkeep(box) or _UpkeepRecord(now)
                     if session not in last.sessions and len(last.sessions) < MOST_SESSIONS:
                         last = _UpkeepRecord(last.at, [*last.sessions, session])
@@ -290,7 +292,7 @@ class StoredMemories:
         held = ExitStack()
 
         def enter() -> None:
-            box = held.enter_context(self._opened(True))
+            box = held.enter_context(self.open_folder(True))
             held.enter_context(box.lock(ALONE, seconds=0.0))
 
         with held:
@@ -304,7 +306,7 @@ class StoredMemories:
 
         def run() -> T:
             try:
-                with self._opened(False) as box:
+                with self.open_folder(False) as box:
                     if box.stat(BATCH) is not None:
                         with suppress(FileRefused), box.lock(LOCK, seconds=LOCK_SECONDS):  # where it may be written
                             self._take_back(box)
@@ -316,7 +318,7 @@ class StoredMemories:
 
     async def _locked(self, do: Callable[[OpenedFolder], T]) -> T:
         def run() -> T:
-            with self._opened(True) as box, box.lock(LOCK, seconds=LOCK_SECONDS):
+            with self.open_folder(True) as box, box.lock(LOCK, seconds=LOCK_SECONDS):
                 self._take_back(box)
                 return do(box)
 
@@ -422,11 +424,11 @@ class StoredMemories:
         entry = step.entry
         self._log(box, entry)
         if entry.action == "rename":
-            box.rename(entry.name, entry.to, is_durable=self._is_durable)
+            box.rename(entry.name, entry.to, is_durable=self.is_durable)
         elif step.after is not None:
-            box.write(entry.name, step.after, is_new=step.before is None, is_durable=self._is_durable)
+            box.write(entry.name, step.after, is_new=step.before is None, is_durable=self.is_durable)
         elif step.before is not None:
-            box.remove(entry.name, is_durable=self._is_durable)
+            box.remove(entry.name, is_durable=self.is_durable)
 
     def _together(self, box: OpenedFolder, steps: Sequence[FileChange]) -> None:
         """All steps, or none: what stood there is kept and the plan written before the first. Its removal commits."""
@@ -436,10 +438,10 @@ class StoredMemories:
             return
         plan = msgspec.json.encode([step.entry for step in steps])
         try:
-            box.write(BATCH, plan, is_durable=self._is_durable)
+            box.write(BATCH, plan, is_durable=self.is_durable)
             for step in steps:
                 self._do(box, step)
-            box.remove(BATCH, is_durable=self._is_durable)
+            box.remove(BATCH, is_durable=self.is_durable)
         except BaseException:
             with suppress(FileRefused):  # on a disk that fails whoever opens the directory next tries again
                 self._take_back(box)
@@ -453,7 +455,7 @@ class StoredMemories:
         try:
             plan = msgspec.json.decode(data, type=list[MemoryLogEntry])
         except msgspec.MsgspecError:  # damaged: nobody knows what it was, and it must not close the directory
-            box.rename(BATCH, f"{BATCH}.damaged-{_new_id()}", is_durable=self._is_durable)
+            box.rename(BATCH, f"{BATCH}.damaged-{_new_id()}", is_durable=self.is_durable)
             return
         logged = {entry.id for entry in self._history(box)}
         void = {entry.of for entry in self._history(box) if entry.action == "void"}
@@ -461,23 +463,23 @@ class StoredMemories:
             self._restore(box, entry)
             if entry.id in logged - void:
                 self._void(box, entry)
-        box.remove(BATCH, is_durable=self._is_durable)
+        box.remove(BATCH, is_durable=self.is_durable)
 
     def _restore(self, box: OpenedFolder, entry: MemoryLogEntry) -> None:
         """What stood there before an entry, where it says what the entry left; what somebody wrote since stays."""
         if entry.action == "rename":
             if box.stat(entry.name) is None and _digest(_bytes(box, entry.to)) == entry.after:
-                box.rename(entry.to, entry.name, is_durable=self._is_durable)
+                box.rename(entry.to, entry.name, is_durable=self.is_durable)
             return
         now = _bytes(box, entry.name)
         if entry.before == entry.after or _digest(now) != entry.after:
             return
         if entry.before is None:
-            box.remove(entry.name, is_durable=self._is_durable)
+            box.remove(entry.name, is_durable=self.is_durable)
             return
         before = _bytes(box, f"{BEFORE}/{entry.before}")
         if before is not None:
-            box.write(entry.name, before, is_new=now is None, is_durable=self._is_durable)
+            box.write(entry.name, before, is_new=now is None, is_durable=self.is_durable)
 
     def _void(self, box: OpenedFolder, entry: MemoryLogEntry) -> None:
         self._log(
@@ -493,16 +495,16 @@ class StoredMemories:
         if data is None or digest is None or step.entry.action == "rename":
             return
         if box.stat(IGNORED) is None:
-            box.write(IGNORED, b"*\n", is_durable=self._is_durable)
+            box.write(IGNORED, b"*\n", is_durable=self.is_durable)
         if box.stat(f"{BEFORE}/{digest}") is None:
-            box.write(f"{BEFORE}/{digest}", data, is_durable=self._is_durable)
+            box.write(f"{BEFORE}/{digest}", data, is_durable=self.is_durable)
 
     # --- the log ----------------------------------------------------------------------------------------------------
 
     def _log(self, box: OpenedFolder, entry: MemoryLogEntry) -> None:
         last = self._tail(box)
         torn = b"\n" if last and not last.endswith(b"\n") else b""
-        box.append(AUDIT, torn + msgspec.json.encode(entry) + b"\n", is_durable=self._is_durable)
+        box.append(AUDIT, torn + msgspec.json.encode(entry) + b"\n", is_durable=self.is_durable)
 
     def _tail(self, box: OpenedFolder) -> bytes:
         about = box.stat(AUDIT)
@@ -600,7 +602,7 @@ class StoredMemories:
             )
         proposal = MemoryProposal(id=_new_id(), change=change, stamp=stamp, why=why)
         data = msgspec.json.encode(msgspec.structs.replace(proposal, change=_plain(change)))
-        box.write(f"{INBOX}/{proposal.id}.json", data, is_new=True, is_durable=self._is_durable)
+        box.write(f"{INBOX}/{proposal.id}.json", data, is_new=True, is_durable=self.is_durable)
         return proposal
 
     def _approve(self, box: OpenedFolder, proposal: str) -> WriteResult:
@@ -611,7 +613,7 @@ class StoredMemories:
 
     def _settled(self, box: OpenedFolder, proposal: str) -> None:
         self._found(box, proposal)
-        box.remove(f"{INBOX}/{proposal}.json", is_durable=self._is_durable)
+        box.remove(f"{INBOX}/{proposal}.json", is_durable=self.is_durable)
 
     def _found(self, box: OpenedFolder, proposal: str) -> MemoryProposal:
         found = self._proposal(box, proposal) if proposal.isalnum() else None
