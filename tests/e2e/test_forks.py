@@ -24,10 +24,11 @@ from perdure.context.request import ModelRequest
 from perdure.engine.ask import JobModels
 from perdure.engine.background import Keepers
 from perdure.engine.compact import CompactionSuccess, compact
-from perdure.engine.notes import OFFERED, SessionNotes, digest
+from perdure.engine.notes import OFFERED, SessionNotes
 from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn
 from perdure.events import ForkEnded, ModelFellBack, NotesFellBack, NotesUpdated
+from perdure.memory.changes import digest_of
 from perdure.memory.notes import MARK, template
 from perdure.ports import Model
 from perdure.testing import (
@@ -230,7 +231,7 @@ def test_a_fork_begins_at_the_last_closed_pair(tmp_path: Path) -> None:
             assert len(view.open_calls) == 2
             cursor = view.state.cursors[CURSOR]
             assert view.positions[cursor.message] == len(view.items) - 2, "the result before the open calls"
-            assert cursor.digest == digest(it.path.read_bytes())
+            assert cursor.digest == digest_of(it.path.read_bytes())
             fork, last = it.requests()[-1], it.requests()[-2]
             assert not check_anthropic(fork) and not it.upstream.statistics.violations
             body, before = (without_marks(msgspec.json.decode(one)["messages"]) for one in (fork, last))
@@ -410,7 +411,7 @@ def test_what_a_user_saves_meanwhile_stays(tmp_path: Path, is_in_the_way: bool) 
             await it.turn(fork=[say(it.edit())])
             after = it.path.read_text()
             assert "- my own line" in after and (STATE in after) != is_in_the_way
-            assert it.session.view.state.cursors[CURSOR].digest == digest(it.path.read_bytes())
+            assert it.session.view.state.cursors[CURSOR].digest == digest_of(it.path.read_bytes())
             reasons = [one.reason.split(":")[0] for one in it.events(NotesFellBack)]
             assert reasons == (["edited_meanwhile"] if is_in_the_way else [])
 
@@ -500,15 +501,15 @@ def test_a_crash_before_the_cursor(tmp_path: Path) -> None:
             it.notes._rests = 0
             records = await it.notes.keep(it.session.view.copy(), it.session.facts())
             assert records and "Lost in the crash." in it.path.read_text()
-            assert covered.digest != cursor.digest != digest(it.path.read_bytes())
+            assert covered.digest != cursor.digest != digest_of(it.path.read_bytes())
         session = await open_session(tmp_path, "s1")
         notes = next(one for one in session.services.keepers if one.name == CURSOR)
         after = session.view.state.cursors[CURSOR]
         assert isinstance(notes, SessionNotes) and after == cursor
         found = await notes.found()
-        assert found.state == "written" and found.data is not None and digest(found.data) != after.digest
+        assert found.state == "written" and found.data is not None and digest_of(found.data) != after.digest
         await notes.keep(session.view.copy(), session.facts())
-        assert notes.cursor is not None and notes.cursor.digest == digest(notes_path_of(tmp_path).read_bytes())
+        assert notes.cursor is not None and notes.cursor.digest == digest_of(notes_path_of(tmp_path).read_bytes())
         assert "Lost in the crash." in notes_path_of(tmp_path).read_text()
         await session.close()
 
