@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from tests import plans
 from tests.worlds import BOUND, UNBOUND, Sent, World, done
 
@@ -80,6 +80,23 @@ def test_requests_with_bound_thinking_grow_or_say_why_not(steps: list[plans.Step
     for step in steps:
         world.play(step)
     moves_are_told(world)
+
+
+@plans.examples(20)
+@example(steps=plans.session_plan(46, 6))  # thrifty: compacted, and then what was left of it
+@example(steps=plans.session_plan(310, 21)[:13])  # the lines that end a loop went over the trigger
+@given(plans.sessions())
+def test_a_request_prepared_again_is_the_same(steps: list[plans.Step]) -> None:
+    """REL-5, TURN-9b: as after a call that failed: nothing is decided anew, and nothing is recorded."""
+    world = World(SMALL, model=BOUND)
+    for step in steps:
+        world.play(step)
+        if not isinstance(step, plans.Answer) or (first := world.prepare()) is None:
+            continue
+        known = len(world.records)
+        again = world.prepare()
+        assert again is not None and again.request.body == first.request.body
+        assert not world.records[known:]
 
 
 @plans.examples(40)

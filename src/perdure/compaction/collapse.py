@@ -8,17 +8,18 @@ the shorter prefix pays for itself within the turns that are expected to come.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import cast
 
 from perdure.context.cost import pays_back
 from perdure.context.cuts import follows_results, legal_cuts
 from perdure.context.passes import Pass, microcompact, neutralise, snip, tool_result_budget
 from perdure.context.policy import Facts
 from perdure.context.reminders import inline
-from perdure.context.thinking import is_postponed
-from perdure.context.view import ContextView
+from perdure.context.thinking import is_postponed, with_thinking
+from perdure.context.view import ContextView, project
 from perdure.transcript.blocks import ToolUse, text_block
 from perdure.transcript.messages import Message, MessageId, content_of
-from perdure.transcript.records import Collapsed
+from perdure.transcript.records import Collapsed, Record
 from perdure.transcript.tokens import block_size
 from perdure.transcript.tool_calls.actions import ToolTable
 
@@ -26,10 +27,20 @@ _PROJECTION_TOKENS = 800
 
 
 def collapse(view: ContextView, facts: Facts) -> tuple[Collapsed, ...]:
-    """Fold the oldest finished range that is worth it, if any; one at a time, since each moves the prefix."""
+    """Fold the finished ranges that are worth it, the oldest first, each judged by the view behind those before it.
+
+    All at once, so that a request which is prepared again, as after a cut call, is the same one (REL-5).
+    """
+    edits: list[Collapsed] = []
+    while facts.settings.collapse and (edit := _next(view, facts)) is not None:
+        edits.append(edit)
+        view = project(cast("tuple[Record, ...]", with_thinking(view, (edit,), facts)), onto=view)
+    return tuple(edits)
+
+
+def _next(view: ContextView, facts: Facts) -> Collapsed | None:
+    """The oldest finished range that is worth it, folded."""
     settings = facts.settings
-    if not settings.collapse:
-        return ()
     for first, last, title in finished_ranges(view, ToolTable.of(settings.ledger_tools)):
         tokens = sum(item.size.base for item in view.items[first : last + 1])
         if tokens < facts.limits.scaled(settings.collapse_min_tokens) or is_postponed(view, first, facts):
@@ -39,8 +50,8 @@ def collapse(view: ContextView, facts: Facts) -> tuple[Collapsed, ...]:
             continue
         needs_room = facts.size(view) >= facts.limits.warning
         if needs_room or pays_back(view, (edit,), edit.tokens_saved, facts):
-            return (edit,)
-    return ()
+            return edit
+    return None
 
 
 def finished_ranges(view: ContextView, tools: ToolTable) -> list[tuple[int, int, str]]:

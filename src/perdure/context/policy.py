@@ -200,7 +200,7 @@ def compaction_need(view: ContextView, facts: Facts) -> CompactionNeed | None:
     size = facts.size(view)
     due = facts.limits.block if breaker.waits else facts.limits.trigger  # CMP-11: not what was just undone
     if not breaker.waits and size < due and facts.settings.policy == "thrifty" and _compaction_pays(view, size, facts):
-        due = size
+        due = size  # TURN-16: it costs less than to go on
     if size < due or (facts.settings.compact_timing == "boundary" and size < facts.limits.block and in_tool_loop(view)):
         return None
     return CompactionNeed(size)
@@ -220,6 +220,9 @@ def _compaction_pays(view: ContextView, size: int, facts: Facts) -> bool:
     The price of a compaction is that of its new prefix; what it costs in detail has none, so it has to spare enough.
     """
     settings, limits, model, calibration = facts.settings, facts.limits, facts.model, view.state.calibration
+    breaker = view.state.breaker
+    if breaker.boundaries and not breaker.responses_since_boundary:
+        return False  # what was just compacted is asked with first; else a request prepared again is another one
     record = limits.scaled(settings.summary_budget_tokens + settings.keep_min_tokens)
     front = view.front_size.live if calibration.overhead_tokens is None else calibration.overhead_tokens
     after = front + round(record * calibration.ratio)

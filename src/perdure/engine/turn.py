@@ -263,6 +263,7 @@ async def ready_view(session: LiveSession, source: str = "user", *, wanted: Requ
     outcome = await _compact_if_due(session, facts)
     if (wanted == "first" or session.view.thoughtless >= 0) and is_broken(session.view, wanted):
         await session.append(*closing_lines())
+        outcome = outcome or await _compact_if_due(session, facts)  # these lines may be what fills the window
     size = facts.size(session.view)
     is_hopeless = False
     if outcome is not None:

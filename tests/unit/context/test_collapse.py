@@ -57,6 +57,19 @@ def test_a_finished_task_folds_into_its_projection() -> None:
     assert collapse(view, known()) == (), "the rest is not finished"
 
 
+def test_all_that_is_finished_folds_at_once() -> None:
+    """TURN-6, REL-5: two tasks fold in one go, so that a request prepared again, as after a cut call, is the same."""
+    talk = worked()
+    todo(talk, "begin again", "in_progress")
+    for n in range(6):
+        talk.ran(f"u{n}", "Bash", f"{n} again\n{NOTE}", input={"command": f"make {n}"})
+    todo(talk, "end again", "completed")
+    talk.answered()
+    edits = collapse(talk.view, known())
+    assert [edit.id for edit in edits] == ["collapse-m4", "collapse-m21"]
+    assert collapse(after(talk.view, edits), known()) == ()
+
+
 @pytest.mark.parametrize("status", ["pending", "in_progress"])
 def test_an_open_task_stays(status: str) -> None:
     """TURN-6: only finished ranges."""

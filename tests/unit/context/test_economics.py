@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from tests.unit.context.making import NOW, UNBOUND, Talk, facts, text
 
@@ -138,6 +139,16 @@ def test_a_thrifty_session_compacts_where_it_pays() -> None:
     assert compaction_need(talk.view, thrifty) == CompactionNeed(100_001)
     assert compaction_need(talk.view, facts(policy="thrifty", thrifty_least_tokens=90_000)) is None
     assert compaction_need(long_talk(100_000).view, facts(policy="thrifty", now=NOW + 301)), "the cache is dead"
+
+
+def test_a_thrifty_session_does_not_compact_what_it_just_compacted() -> None:
+    """TURN-16, REL-5: nothing is known yet of what a call behind the new boundary costs; a request prepared again is
+    the same."""
+    view = long_talk(100_000).view
+    breaker = msgspec.structs.replace(view.state.breaker, responses_since_boundary=0, boundaries=1)
+    view.state = msgspec.structs.replace(view.state, breaker=breaker)
+    assert compaction_need(view, facts(policy="thrifty", now=NOW + 301)) is None
+    assert compaction_need(view, facts(100_000, policy="thrifty", now=NOW + 301)), "above the trigger it does"
 
 
 def test_records_that_move_the_prefix_without_being_edits() -> None:
