@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from perdure.adapters.journal.append_file import LockHolder as LockHolder
     from perdure.adapters.journal.append_file import SessionLock as SessionLock
     from perdure.adapters.journal.append_file import read_holder as read_holder
+    from perdure.adapters.journal.blobs import BlobProblem as BlobProblem
     from perdure.adapters.journal.blobs import FileBlobs as FileBlobs
+    from perdure.adapters.journal.blobs import blob_problems as blob_problems
+    from perdure.adapters.journal.blobs import originals as originals
     from perdure.adapters.journal.disk import DISK as DISK
     from perdure.adapters.journal.disk import Disk as Disk
     from perdure.adapters.journal.journal import Durability as Durability
     from perdure.adapters.journal.journal import FileJournal as FileJournal
     from perdure.adapters.journal.reading import verify as verify
     from perdure.adapters.journal.reading import verify_and_scan as verify_and_scan
-    from perdure.adapters.journal.repair import BlobProblem as BlobProblem
-    from perdure.adapters.journal.repair import blob_problems as blob_problems
-    from perdure.adapters.journal.repair import originals as originals
     from perdure.adapters.journal.store import SessionFiles as SessionFiles
     from perdure.adapters.journal.store import SessionInfo as SessionInfo
     from perdure.adapters.journal.store import SessionStore as SessionStore
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 JOURNAL = "journal.jsonl"  # what a session's folder is known by
 # name -> where it is defined; a journal in memory needs none of it (LIB-6)
 _NAMES = {
-    "BlobProblem": "repair",
+    "BlobProblem": "blobs",
     "DISK": "disk",
     "Disk": "disk",
     "Durability": "journal",
@@ -40,9 +40,9 @@ _NAMES = {
     "SessionInfo": "store",
     "SessionLock": "append_file",
     "SessionStore": "store",
-    "blob_problems": "repair",
+    "blob_problems": "blobs",
     "fork": "store",
-    "originals": "repair",
+    "originals": "blobs",
     "read_holder": "append_file",
     "short_ids": "store",
     "slug_of": "store",

@@ -12,6 +12,8 @@ import os
 import re
 import secrets
 import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +21,11 @@ import anyio.to_thread
 
 from perdure.adapters.journal.append_file import disk_refusal
 from perdure.adapters.journal.disk import DISK, NO_LINKS, Disk, discard, make_private, write_new
-from perdure.errors import JournalError
-from perdure.transcript.messages import BlobId
+from perdure.adapters.journal.reading import JournalScan
+from perdure.errors import JournalError, MalformedBlock
+from perdure.transcript.blocks import Block, ToolResult
+from perdure.transcript.messages import BlobId, Message
+from perdure.transcript.records import Edit, Noted, Record
 
 _PACKED, _PLAIN = b"z", b"="
 _LEVEL = 6
@@ -166,4 +171,90 @@ def _unpacked(stored: bytes) -> bytes | None:
     try:
         return zlib.decompress(body)
     except zlib.error:
+        return None
+
+
+_IMPORTED = "blob"  # the member of a note that names a blob
+
+
+@dataclass(frozen=True, slots=True)
+class BlobProblem:
+    """A blob that is damaged, or gone though a record names it. `used_by` says where; empty when nothing names it."""
+
+    blob: BlobId
+    is_gone: bool
+    used_by: str
+
+    def __str__(self) -> str:
+        what = "is gone" if self.is_gone else "is damaged: its bytes are not those that were stored"
+        return f"blob {self.blob[:12]} {what} ({self.used_by or 'no record names it'})"
+
+
+def blob_problems(blobs: FileBlobs, scan: JournalScan) -> tuple[BlobProblem, ...]:
+    """Every blob of a session that is damaged or gone. `JournalError` when its folder can't be read. Blocks."""
+    named = _named_blobs(scan)
+    damaged = blobs.damaged()
+    gone = [blob for blob in named if not blobs.has(blob)]
+    return (
+        *(BlobProblem(blob, False, named.get(blob, "")) for blob in damaged),
+        *(BlobProblem(blob, True, named[blob]) for blob in gone),
+    )
+
+
+def originals(scan: JournalScan, troubles: Sequence[BlobProblem]) -> Mapping[BlobId, bytes]:
+    """The bytes that those blobs had, as far as they are known elsewhere.
+
+    A result that left the view was said in a message before; an imported log may still stand where it came from.
+    """
+    wanted = {trouble.blob for trouble in troubles}
+    found: dict[BlobId, bytes] = {}
+    for content in _candidates([placed.record for placed in scan.placed], wanted):
+        blob = BlobId(hashlib.sha256(content).hexdigest())
+        if blob in wanted:
+            found.setdefault(blob, content)
+    return found
+
+
+def _named_blobs(scan: JournalScan) -> dict[BlobId, str]:
+    """Each blob that a record names, and which record of which line."""
+    named: dict[BlobId, str] = {}
+    for line in scan.lines:
+        for record in line.records:
+            where = f"{record.__struct_config__.tag} in line {scan.first_line + line.index}"
+            if isinstance(record, Edit):
+                for stored in record.stored:
+                    named.setdefault(stored.blob, f"result {stored.tool_use_id}, {where}")
+            elif isinstance(record, Noted):
+                blob = record.data.get(_IMPORTED)
+                if isinstance(blob, str) and _NAME.fullmatch(blob):
+                    named.setdefault(BlobId(blob), where)
+    return named
+
+
+def _candidates(records: Sequence[Record], wanted: set[BlobId]) -> Iterator[bytes]:
+    results = {
+        stored.tool_use_id
+        for record in records
+        if isinstance(record, Edit)
+        for stored in record.stored
+        if stored.blob in wanted
+    }
+    for record in records:
+        if isinstance(record, Message):
+            yield from (block.raw for block in record.blocks if _result_of(block) in results)
+        elif isinstance(record, Noted) and str(record.data.get(_IMPORTED)) in wanted:
+            file, size = record.data.get("file"), record.data.get("bytes")
+            if isinstance(file, str) and (path := Path(file)).is_absolute():
+                try:
+                    if path.is_file() and path.stat().st_size == size:
+                        yield path.read_bytes()
+                except OSError:
+                    continue
+
+
+def _result_of(block: Block) -> str | None:
+    """Of which call a block is the result."""
+    try:
+        return block.value.tool_use_id if isinstance(block.value, ToolResult) else None
+    except MalformedBlock:
         return None

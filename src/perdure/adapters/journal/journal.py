@@ -19,6 +19,7 @@ import anyio.to_thread
 import msgspec
 
 from perdure.adapters.journal.append_file import (
+    NOTHING,
     AppendOnlyFile,
     JournalMark,
     MarkFile,
@@ -132,19 +133,22 @@ class FileJournal:
     def _create(
         cls, path: Path, header: Header, durability: Durability, disk: Disk, lock: SessionLock | None
     ) -> FileJournal:
-        draft = path.with_name(f"{path.name}.new-{secrets.token_hex(8)}")
+        draft, line = path.with_name(f"{path.name}.new-{secrets.token_hex(8)}"), encode_header(header)
         try:
-            write_new(disk, draft, encode_header(header))
+            write_new(disk, draft, line)
             try:
                 disk.link(draft, path)
             finally:
                 discard(disk, draft)
             disk.sync_directory(path.parent)
+            made = disk.stat(path)
         except FileExistsError:
             raise JournalError(f"{path}: there is a journal already; open it instead") from None
         except OSError as e:
             raise disk_refusal(path, e) from e
-        return cls._open(path, durability, disk, lock)
+        scan = JournalScan(header, line.rstrip(b"\n"), NOTHING, end=len(line), last=line_checksum(line))
+        identity, is_synced = (made.st_dev, made.st_ino), durability == "commit"
+        return cls(path, scan, AppendOnlyFile(disk, path, scan.end, identity=identity, is_synced=is_synced), disk, lock)
 
     @classmethod
     def _open(
@@ -212,15 +216,17 @@ class FileJournal:
 
     def _repaired(self, scan: JournalScan) -> Loaded:
         """What the scan found, once its damage is repaired; when the disk refuses, it is repaired before an append."""
-        not_made = tuple(_record_of(d) for d in scan.news)
+        news = scan.news if scan.damage else []
+        not_made = tuple(map(_record_of, news))
         added: tuple[Placed, ...] = ()
         if self._file is not None:
             try:
                 if self._is_to_rebuild:
                     self._rebuild()
                     scan = self._scanned(scan.whole)
-                self._tail = next((d for d in scan.news if d.is_tail), self._tail)
-                self._damage = [d for d in scan.news if not d.is_tail]
+                    news = scan.news
+                self._tail = next((d for d in news if d.is_tail), self._tail)
+                self._damage = [d for d in news if not d.is_tail]
                 added = self._settle()
                 not_made = ()
                 if scan.remembered.mark != self._reached():

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from perdure.adapters.journal.append_file import (
     NOTHING,
-    JournalHeader,
     MarkReading,
-    header_of,
     line_checksum,
     read_mark,
 )
@@ -24,7 +25,7 @@ from perdure.adapters.journal.disk import DISK, Disk
 from perdure.errors import DamagedLine, JournalError, NewerFormat
 from perdure.logs.recording import Problem
 from perdure.ports import PlacedRecord as Placed
-from perdure.transcript.codec import decode_header, decode_line, encode_header, unseal
+from perdure.transcript.codec import FORMAT, VERSION, decode_header, decode_line, encode_header, seal, unseal
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Compacted, Header, Record, Repaired, Rewound, Undone
 
@@ -74,6 +75,90 @@ def records_since(boundary: Compacted, placed: Sequence[Placed]) -> tuple[Placed
 def last_boundary(records: Sequence[Record]) -> Compacted | None:
     """The last boundary among them."""
     return next((r for r in reversed(records) if isinstance(r, Compacted)), None)
+
+
+_SEARCHED_BYTES = 2048  # of a header in which one wrong byte is looked for
+_TRAILER_BYTES = len(b',"crc":"89abcdef"}')
+_SEALED = re.compile(rb',"crc":"([0-9a-f]{8})"\}$')
+_BYTES = tuple(bytes([value]) for value in range(256))
+
+T = TypeVar("T")
+_MEMBER = rb'"%b":("(?:[^"\\]|\\.)*"|[0-9.eE+-]+)'
+
+
+@dataclass(frozen=True, slots=True)
+class JournalHeader:
+    """The header of a journal; `problem` says what was wrong with it and where this one is from."""
+
+    header: Header
+    problem: str | None = None
+
+
+def _recovered_header(path: Path, line: bytes, said: str, elsewhere: bytes | None, copy: bytes) -> JournalHeader:
+    """The header, from the first source that has it. `said` is what is wrong with the first line.
+
+    Raises `NewerFormat` when the header that it finds is of a newer version.
+    """
+    if elsewhere is not None:
+        return JournalHeader(
+            decode_header(elsewhere), f"the header is damaged ({said}): taken from another place of the file"
+        )
+    if copy:
+        return JournalHeader(decode_header(copy), f"the header is damaged ({said}): taken from its copy in the mark")
+    for right in _one_byte_off(line.rstrip(b"\r\n")):
+        try:
+            return JournalHeader(decode_header(right), f"the header is damaged ({said}): one wrong byte was put right")
+        except DamagedLine:
+            continue
+    return JournalHeader(
+        _guessed(path, line),
+        f"the header is damaged ({said}): made from what can be read of it and the folder's name",
+    )
+
+
+def _one_byte_off(line: bytes) -> Iterator[bytes]:
+    """The lines that differ in one byte (changed, lost, or too many) and whose checksum holds."""
+    if not 0 < len(line) <= _SEARCHED_BYTES:
+        return
+    for end in range(max(0, len(line) - _TRAILER_BYTES - 1), len(line)):  # the byte is in the checksum
+        right = seal(line[:end] + b"}").rstrip(b"\n")
+        if any(right[:at] + right[at + 1 :] in (line, line[:at] + line[at + 1 :]) for at in range(end, len(right))):
+            yield right
+        yield from (right for at in range(end, len(line)) if line[:at] + line[at + 1 :] == right)
+    sealed = _SEALED.search(line)
+    if sealed is None:
+        return
+    body, wanted = line[: sealed.start()], int(sealed.group(1), 16)
+    for at in range(len(body) + 1):  # the byte is before it
+        crc, rest = zlib.crc32(body[:at]), body[at + 1 :]
+        for byte in (b"", *_BYTES):
+            for tail in (byte + rest, byte + body[at:]):
+                if zlib.crc32(tail, crc) == wanted:
+                    yield body[:at] + tail + line[sealed.start() :]
+
+
+def _guessed(path: Path, line: bytes) -> Header:
+    created = _member(line, b"created", float)
+    if created is None:
+        created = path.stat().st_mtime
+    version = _member(line, b"version", int)
+    return Header(
+        format=FORMAT,
+        version=version if version is not None and 1 <= version <= VERSION else VERSION,
+        session=path.parent.name,
+        created=created,
+        project=_member(line, b"project", str),
+        source=_member(line, b"source", str),
+        forked_from=_member(line, b"forked_from", str),
+    )
+
+
+def _member(line: bytes, name: bytes, kind: type[T]) -> T | None:
+    found = re.search(_MEMBER % name, line)
+    try:
+        return msgspec.json.decode(found.group(1), type=kind) if found else None
+    except msgspec.MsgspecError:
+        return None
 
 
 CHUNK_BYTES = 256 * 1024  # read backwards in steps of this size
@@ -316,7 +401,7 @@ class JournalReader:
                 break
         if elsewhere is None and not is_journal:
             raise DamagedLine(f"{path}: line 1: {said}")
-        return header_of(
+        return _recovered_header(
             path, self.read(0, HEADER_BYTES).partition(b"\n")[0], said, elsewhere, self.remembered.header
         ), 0
 
