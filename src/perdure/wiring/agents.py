@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,12 +24,12 @@ from perdure.adapters.machine.trust import CLAUDE
 from perdure.engine.session import LiveSession
 from perdure.memory.changes import Origin
 from perdure.memory.places import MemoryRights
-from perdure.ports import Journal, Model
+from perdure.ports import FileCall, FileRewind, Journal, Model
 from perdure.wiring.in_memory import SessionOptions, background, memory_session, sink_for
 from perdure.wiring.sessions import offered_session, session_of, subagent_session, trusts
 
 if TYPE_CHECKING:
-    from perdure.adapters.checkpoints.checkpoints import FileCheckpoints
+    from perdure.adapters.checkpoints.checkpoints import SessionCheckpoints
     from perdure.adapters.machine.sandbox import SandboxSupport
     from perdure.agent.loop import AgentLoop, AgentOptions, OpenChild
     from perdure.agent.tool_context import Machine
@@ -87,20 +89,59 @@ async def agent(
 
 def file_checkpoints(
     folder: Path, project: str | Path, parts: SessionOptions, *, is_looking: bool = False
-) -> FileCheckpoints:
+) -> LateCheckpoints:
     """The checkpoints of files of the session in this folder (CKP-1 to CKP-6); close them when done.
 
     `is_looking`: what a killed rewind left is left alone, for those who don't hold the session's lock.
     """
-    from perdure.adapters.checkpoints.checkpoints import FileCheckpoints, SessionCheckpoints
-    from perdure.adapters.checkpoints.log import FOLDER
-    from perdure.adapters.sinks import NullSink
 
-    sink = sink_for(parts, folder.name) or NullSink()
-    make = partial(
-        SessionCheckpoints, str(project), folder / FOLDER, parts.settings, parts.clock, sink, is_looking=is_looking
-    )
-    return FileCheckpoints(make)
+    def make() -> SessionCheckpoints:
+        from perdure.adapters.checkpoints.checkpoints import SessionCheckpoints  # with the store of objects: 50 ms
+        from perdure.adapters.checkpoints.log import FOLDER
+        from perdure.adapters.sinks import NullSink
+
+        sink = sink_for(parts, folder.name) or NullSink()
+        return SessionCheckpoints(
+            str(project), folder / FOLDER, parts.settings, parts.clock, sink, is_looking=is_looking
+        )
+
+    return LateCheckpoints(make)
+
+
+class LateCheckpoints:
+    """`ports.Checkpoints` and `ports.FileRewinder`: those of a session, opened on first use; they work in threads."""
+
+    def __init__(self, make: Callable[[], SessionCheckpoints]) -> None:
+        self._make = make
+        self._made: SessionCheckpoints | None = None
+        self._lock = threading.Lock()
+
+    def _opened(self) -> SessionCheckpoints:
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
+
+    async def begin(self, call: FileCall) -> None:
+        await to_thread.run_sync(lambda: self._opened().begin(call))
+
+    async def save(self, paths: tuple[str, ...], call: FileCall) -> None:
+        await to_thread.run_sync(lambda: self._opened().save(paths, call))
+
+    async def end(self, call: FileCall) -> None:
+        await to_thread.run_sync(lambda: self._opened().end(call))
+
+    async def rewind(self, prompts: AbstractSet[str], *, is_forced: bool = False, is_dry: bool = False) -> FileRewind:
+        return await to_thread.run_sync(lambda: self._opened().rewind(prompts, is_forced=is_forced, is_dry=is_dry))
+
+    async def undo(self, *, is_forced: bool = False, is_dry: bool = False) -> FileRewind:
+        return await to_thread.run_sync(lambda: self._opened().undo(is_forced=is_forced, is_dry=is_dry))
+
+    def close(self) -> None:
+        with self._lock:
+            if self._made is not None:
+                self._made.close()
+                self._made = None
 
 
 def _nothing() -> None:

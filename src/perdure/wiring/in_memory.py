@@ -99,6 +99,15 @@ class LateArchive:
         return self._made
 
 
+def with_hooks(given: Services, settings: Settings, *, cwd: str | None = None) -> Services:
+    """The services with the hooks of the settings, if there are any, before the host's (CMP-10)."""
+    if not settings.pre_compact_hooks and not settings.post_compact_hooks:
+        return given
+    from perdure.adapters.machine.hooks import hooks_of
+
+    return replace(given, hooks=(*hooks_of(settings, cwd=cwd), *given.hooks))
+
+
 def _archive_of(journal: Journal, blobs: Blobs) -> Archive:
     from perdure.adapters.journal.search import JournalArchive
 
@@ -131,11 +140,7 @@ async def memory_session(
     )
 
     def services(session: LiveSession) -> Services:
-        given = parts.services
-        if parts.settings.pre_compact_hooks or parts.settings.post_compact_hooks:
-            from perdure.adapters.machine.hooks import hooks_of
-
-            given = replace(given, hooks=(*hooks_of(parts.settings), *given.hooks))
+        given = with_hooks(parts.services, parts.settings)
         if parts.settings.instructions and parts.places is not None:
             from perdure.adapters.memory.instructions import DiskInstructions
             from perdure.engine.reminders import with_instructions

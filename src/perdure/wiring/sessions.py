@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 from perdure.adapters.config import home_of
-from perdure.adapters.journal.search import JournalArchive, StoreArchive
 from perdure.adapters.journal.store import (
     PROJECTS,
     FileCalibrations,
@@ -23,7 +22,6 @@ from perdure.adapters.journal.store import (
     open_beside,
     secret_key,
 )
-from perdure.adapters.machine.hooks import hooks_of
 from perdure.adapters.machine.repositories import memory_roots
 from perdure.adapters.machine.trust import folder_trust
 from perdure.adapters.machine.workspace import ProjectFiles
@@ -46,8 +44,7 @@ from perdure.memory.places import MAIN_RIGHTS, MemoryRights, allowed_directories
 from perdure.ports import Archive, NotesFile
 from perdure.settings import Settings
 from perdure.transcript.records import Repaired
-from perdure.wiring.in_memory import SessionOptions, caps_of, sink_for
-from perdure.wiring.restoring import with_lines_of_source
+from perdure.wiring.in_memory import LateArchive, SessionOptions, caps_of, sink_for, with_hooks
 
 
 async def create_session(
@@ -92,6 +89,8 @@ async def open_session(
     files = await store.open(reference, durability=parts.settings.durability, read_only=read_only)
     told: tuple[Repaired, ...] = ()
     if files.journal.repairs:
+        from perdure.wiring.restoring import with_lines_of_source  # knows all kinds of logs, which few sessions need
+
         files, told = await with_lines_of_source(store, files, parts.settings)
     session = await session_of(files, parts, whole=whole, read_only=read_only)
     for repair in told:
@@ -181,7 +180,7 @@ async def _opened(
         ids=parts.ids,
         sink=sink_for(parts, files.id),
         files=None if parts.is_remote else parts.files or ProjectFiles(files.journal.header.project or "."),
-        archive=_archive(files),
+        archive=LateArchive(partial(_archive, files)),
         calibrations=_calibrations(files),
         caps=caps_of(parts, home_beside(payer), payer.journal.header),
         secret_key=_secret_key(files),
@@ -203,8 +202,7 @@ async def _opened(
 
 def _services_of(session: LiveSession, files: SessionFiles, parts: SessionOptions) -> Services:
     """The host's services, with the hooks of the settings before the host's, and the instruction files."""
-    given = parts.services
-    given = replace(given, hooks=(*hooks_of(parts.settings, cwd=files.journal.header.project), *given.hooks))
+    given = with_hooks(parts.services, parts.settings, cwd=files.journal.header.project)
     if not parts.settings.instructions or session.is_read_only:
         return given
     return with_instructions(session, given, DiskInstructions(parts.places or _places(files, parts)))
@@ -300,6 +298,8 @@ def _secret_key(files: SessionFiles) -> bytes:
 
 def _archive(files: SessionFiles) -> Archive:
     """What was said in the session's project; of a session that stands outside a store, only its own."""
+    from perdure.adapters.journal.search import JournalArchive, StoreArchive
+
     folder = files.directory.parent
     if folder.parent.name == PROJECTS:
         return StoreArchive(folder.parent.parent, folder.name)

@@ -1,15 +1,14 @@
-"""`ports.Checkpoints` and `ports.FileRewinder` on this disk, in a folder beside a journal (CKP-1 to CKP-7)."""
+"""The checkpoints of files on this disk, in a folder beside a journal (CKP-1 to CKP-7)."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import anyio.to_thread
 import msgspec
 
 from perdure.adapters.checkpoints.ground import GROUND_CALLS, RootedTree, TreeOsCalls, open_rooted_tree
@@ -312,40 +311,3 @@ def _own_folders(store: Path) -> frozenset[str]:
 
 def uncertain_changes(changes: tuple[PathChange, ...]) -> tuple[PathChange, ...]:
     return tuple(msgspec.structs.replace(change, is_sure=False) for change in changes)
-
-
-class FileCheckpoints:
-    """`ports.Checkpoints` and `ports.FileRewinder`: a shadow that is opened on first use, and works in threads."""
-
-    def __init__(self, make: Callable[[], SessionCheckpoints]) -> None:
-        self._make = make
-        self._made: SessionCheckpoints | None = None
-        self._lock = threading.Lock()
-
-    def shadow(self) -> SessionCheckpoints:
-        """The shadow itself, for threads."""
-        with self._lock:
-            if self._made is None:
-                self._made = self._make()
-            return self._made
-
-    async def begin(self, call: Call) -> None:
-        await anyio.to_thread.run_sync(lambda: self.shadow().begin(call))
-
-    async def save(self, paths: tuple[str, ...], call: Call) -> None:
-        await anyio.to_thread.run_sync(lambda: self.shadow().save(paths, call))
-
-    async def end(self, call: Call) -> None:
-        await anyio.to_thread.run_sync(lambda: self.shadow().end(call))
-
-    async def rewind(self, prompts: AbstractSet[str], *, is_forced: bool = False, is_dry: bool = False) -> FileRewind:
-        return await anyio.to_thread.run_sync(lambda: self.shadow().rewind(prompts, is_forced=is_forced, is_dry=is_dry))
-
-    async def undo(self, *, is_forced: bool = False, is_dry: bool = False) -> FileRewind:
-        return await anyio.to_thread.run_sync(lambda: self.shadow().undo(is_forced=is_forced, is_dry=is_dry))
-
-    def close(self) -> None:
-        with self._lock:
-            if self._made is not None:
-                self._made.close()
-                self._made = None
