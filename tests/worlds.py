@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from tests import plans
+from tests.services import FixedClock
 
 from perdure.adapters.journal.in_memory import MemoryBlobs, MemoryJournal
 from perdure.context.cuts import open_loop
@@ -26,7 +27,7 @@ from perdure.errors import CompactionRefused, ContextBlocked
 from perdure.events import Event
 from perdure.settings import Settings
 from perdure.testing import FakeUpstream, ModelRules, say
-from perdure.testing.models import CountingIds, FixedClock
+from perdure.testing.models import CountingIds
 from perdure.transcript.blocks import block_of, text_block
 from perdure.transcript.messages import Message, MessageId, ResponseId, ToolUseId, Usage, content_of
 from perdure.transcript.records import Front, Header, Pinned, Rewound, Undone

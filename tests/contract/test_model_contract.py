@@ -54,8 +54,8 @@ from perdure.transcript.records import Front
 
 pytestmark = pytest.mark.contract
 
-Kind = Literal["scripted", "anthropic", "openai"]
-KINDS: tuple[Kind, ...] = ("scripted", "anthropic", "openai")
+Kind = Literal["scripted", "scripted_openai", "anthropic", "openai"]
+KINDS: tuple[Kind, ...] = ("scripted", "scripted_openai", "anthropic", "openai")
 WIRED: tuple[Kind, ...] = ("anthropic", "openai")
 
 
@@ -89,6 +89,9 @@ async def place(kind: Kind, *script: Any, window: int = 200_000, **server: Any) 
     upstream = FakeUpstream(rules=ModelRules(window_tokens=window), script=script)
     if kind == "scripted":
         yield Place(kind, ScriptedModel(upstream=upstream, id="fake"), upstream, None)
+        return
+    if kind == "scripted_openai":
+        yield Place(kind, ScriptedModel(upstream=upstream, id="fake", protocol="openai"), upstream, None)
         return
     server["faults"] = deque(server.get("faults", ()))
     async with FakeServer(upstream, **server) as fake:
@@ -286,7 +289,7 @@ def test_counting_is_the_providers_or_nothing(kind: Kind) -> None:
             request = here.request("word " * 100)
             counted = await here.model.count(request)
             _, reply = await asked(here.model, request)
-            if kind == "openai":
+            if here.model.about.protocol == "openai":
                 assert counted is None
             else:
                 assert reply.usage is not None and counted == reply.usage.prompt_tokens

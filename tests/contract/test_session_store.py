@@ -9,12 +9,13 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.services import FixedClock
 
 from perdure.adapters.journal import DISK, FileBlobs, SessionInfo, SessionStore, fork, slug_of
 from perdure.adapters.journal.store import BLOBS
 from perdure.adapters.machine.clock import RandomIds, SystemClock
 from perdure.errors import DamagedLine, JournalError, SessionNotFound
-from perdure.testing.models import CountingIds, FixedClock
+from perdure.testing.models import CountingIds
 from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import Message, MessageId, content_of
 from perdure.transcript.records import Record, Titled

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import anyio
 import msgspec
 import pytest
-from tests.services import serve
+from tests.services import FixedClock, serve
 
 from perdure import Settings
 from perdure.adapters.sinks import ListSink
@@ -36,7 +36,7 @@ from perdure.events import (
     PrefixMoved,
     SummaryHeld,
 )
-from perdure.testing import ChaosModel, Fault, FixedClock, ScriptedModel, check_anthropic, say, tool_use
+from perdure.testing import ChaosModel, Fault, ScriptedModel, check_anthropic, say, tool_use
 from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import Message
 from perdure.transcript.records import BlockChange, Compacted, Front, Rewound, Snipped

@@ -9,7 +9,7 @@ import anyio
 import msgspec
 import pytest
 from tests import plans
-from tests.services import serve
+from tests.services import FixedClock, serve
 
 from perdure import Settings
 from perdure.adapters.sinks import ListSink
@@ -23,7 +23,7 @@ from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn
 from perdure.errors import ModelDown
 from perdure.events import CompactionAttemptFailed, CompactionDone, ModelCalled, SummaryInputDropped
-from perdure.testing import ChaosModel, Fault, FixedClock, ScriptedModel, check_anthropic, say, tool_use
+from perdure.testing import ChaosModel, Fault, ScriptedModel, check_anthropic, say, tool_use
 from perdure.testing.models import deltas_of
 from perdure.transcript.blocks import block_of, text_block
 from perdure.transcript.messages import Message, ResponseId

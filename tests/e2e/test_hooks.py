@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.services import serve
+from tests.services import FixedClock, serve
 
 from perdure import Settings
 from perdure.adapters.machine.hooks import shell_hook
@@ -22,7 +22,7 @@ from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn
 from perdure.errors import ModelGaveUp
 from perdure.events import CompactionBlocked, HookFailed
-from perdure.testing import ChaosModel, FixedClock, ScriptedModel
+from perdure.testing import ChaosModel, ScriptedModel
 from perdure.transcript.records import Compacted, CompactionFailed
 from perdure.wiring import SessionOptions, memory_session
 

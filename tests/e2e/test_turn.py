@@ -9,6 +9,7 @@ from typing import Any, get_args
 import anyio
 import msgspec
 import pytest
+from tests.services import FixedClock
 
 from perdure import Message, Settings
 from perdure.adapters.providers.anthropic import AnthropicModel
@@ -43,7 +44,6 @@ from perdure.testing import (
     FakeServer,
     FakeUpstream,
     Fault,
-    FixedClock,
     ModelRules,
     ReplayingModel,
     ScriptedModel,

@@ -17,12 +17,13 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.services import FixedClock
 
 from perdure.adapters.journal import verify
 from perdure.cli import main
 from perdure.context.request import to_request
 from perdure.settings import Settings
-from perdure.testing import FixedClock, ModelRules, check_anthropic, check_openai
+from perdure.testing import ModelRules, check_anthropic, check_openai
 from perdure.transcript.records import Offloaded
 from perdure.wiring import SessionOptions, open_session
 

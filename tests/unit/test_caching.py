@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from tests.services import FixedClock
 
 from perdure import Settings
 from perdure.adapters.sinks import ListSink
@@ -14,7 +15,7 @@ from perdure.context.models import ModelSpec
 from perdure.engine.compact import compact
 from perdure.engine.turn import run_turn
 from perdure.events import CacheDropped
-from perdure.testing import FakeUpstream, FixedClock, ScriptedModel
+from perdure.testing import FakeUpstream, ScriptedModel
 from perdure.transcript.blocks import text_block
 from perdure.transcript.records import Front
 from perdure.wiring import SessionOptions, memory_session

@@ -466,3 +466,30 @@ def test_bad_setting_and_refusals_are_perdures() -> None:
     """Every mistake can be caught by one class."""
     assert issubclass(BadSetting, PerdureError) and issubclass(RecordRefused, PerdureError)
     assert issubclass(NotAwaited, AttributeError)
+
+
+@pytest.mark.parametrize("model", ["claude-opus-5", "claude-haiku-4-5", "gpt-6", "gpt-5.4-mini", "unheard-of"])
+def test_scripted_tool_calls_in_either_protocol_and_again_when_resumed(tmp_path: Path, model: str) -> None:
+    """LIB-3: no request of ours is refused for what any model takes, and no id comes twice in a session."""
+
+    async def body() -> None:
+        for protocol in ("anthropic", "openai"):
+            for _ in range(2):
+                name = f"s-{protocol}"
+                try:
+                    session = await Session.open(name, home=tmp_path)
+                except SessionNotFound:
+                    session = await Session.create(tmp_path, home=tmp_path, id=name)
+                async with session:
+                    script = [say("Let me see.", tool_use("weather", {"city": "Oslo"})), "Rain."]
+                    scripted = ScriptedModel(script, id=model, protocol=protocol)
+                    await session.set_prefix(tools=[TOOL])
+                    reply = await session.run("What is the weather?", scripted)
+                    (use,) = reply.tool_uses
+                    reply = await session.run(user({**RESULT, "tool_use_id": use.id}), scripted)
+                    assert reply.text == "Rain."
+                    assert scripted.upstream.statistics.refused == 0 == scripted.upstream.statistics.failed
+                    has_calls = b'"tool_calls"' in scripted.requests[-1].body
+                    assert has_calls == (protocol == "openai")
+
+    run(body)

@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
+from tests.services import FixedClock
 
 from perdure import Message, Settings, Usage
 from perdure.context import groups
@@ -17,7 +18,7 @@ from perdure.engine.session import LiveSession, ModelWindow
 from perdure.engine.turn import prepare
 from perdure.errors import ContextBlocked, MalformedBlock, PerdureError
 from perdure.testing import FakeUpstream, ModelRules, say, tool_use
-from perdure.testing.models import CountingIds, FixedClock
+from perdure.testing.models import CountingIds
 from perdure.transcript.blocks import encode
 from perdure.transcript.messages import ResponseId
 from perdure.transcript.records import CompactionFailed, Front

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 
 import msgspec
 import pytest
 
+from perdure.context.models import TABLE
 from perdure.testing import (
     EventStream,
     FakeUpstream,
@@ -16,6 +18,8 @@ from perdure.testing import (
     ScriptedAnswer,
     UpstreamError,
     UpstreamReply,
+    cache,
+    check_anthropic,
     count_tokens,
     error_event,
     openai_completion,
@@ -28,6 +32,7 @@ from perdure.testing import (
     thinking,
     tool_use,
 )
+from perdure.testing.request import DecodedBlock
 
 pytestmark = pytest.mark.unit
 
@@ -238,10 +243,43 @@ def test_older_models_refuse_output_that_does_not_fit() -> None:
 
 
 def test_models_have_their_own_rules() -> None:
-    server = FakeUpstream(models={"tiny": ModelRules(window_tokens=5)}, count=ten_tokens)
+    server = FakeUpstream(rules=lambda model: ModelRules(window_tokens=5 if model == "tiny" else 100), count=ten_tokens)
     server.respond(body(user(t("a"))))
     tiny = msgspec.json.encode({"model": "tiny", "max_tokens": 9, "messages": [user(t("a"))]})
     assert "10 tokens > 5" in refusal(server, tiny).message
+
+
+def test_a_model_that_perdure_knows_has_the_limits_of_its_table() -> None:
+    """LIB-3: one table says what a model takes; others have the defaults, and who gives rules has those."""
+
+    def asking(model: str, most: int) -> bytes:
+        return msgspec.json.encode({"model": model, "max_tokens": most, "messages": [user(t("a"))]})
+
+    server = FakeUpstream()
+    for spec in TABLE:
+        server.respond(asking(spec.prefix, spec.max_output_tokens))
+        said = refusal(server, asking(spec.prefix, spec.max_output_tokens + 1)).message
+        assert f"> {spec.max_output_tokens}, which is the maximum" in said
+        assert not check_anthropic(asking(spec.prefix, spec.max_output_tokens))
+        assert check_anthropic(asking(spec.prefix, spec.max_output_tokens + 1))[0].rule == "max_tokens"
+    assert "> 64000" in refusal(server, asking("nobody-knows-it", 64_001)).message
+    assert "> 10" in refusal(FakeUpstream(rules=ModelRules(max_output_tokens=10)), asking("gpt-6", 11)).message
+
+
+def test_ids_are_new_in_every_process_and_the_same_in_every_run() -> None:
+    """LIB-3: a session that goes on with a fresh server meets no id twice."""
+    script = [say(tool_use("Read"), tool_use("Read"))] * 3
+
+    def ids(server: FakeUpstream, *messages: Any) -> list[str]:
+        reply = server.respond(body(*messages))
+        return [reply.id, *(block["id"] for block in reply.content)]
+
+    first = FakeUpstream(script=script)
+    once, twice = ids(first, user(t("a"))), ids(first, user(t("a")))
+    assert len({*once, *twice}) == 6
+    assert ids(FakeUpstream(script=script), user(t("a"))) == once
+    fresh = ids(FakeUpstream(script=script), user(t("a")), {"role": "assistant", "content": "so"}, user(t("b")))
+    assert not {*fresh} & {*once, *twice}
 
 
 def test_a_refusal_names_the_first_violation_and_counts_all() -> None:
@@ -624,12 +662,27 @@ def grow(turns: int) -> tuple[FakeUpstream, int]:
     return server, len(request)
 
 
-def test_hashing_is_linear_in_the_conversation() -> None:
+def test_hashing_is_linear_in_the_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
     """TURN-14: twice the turns is twice the hashing, not four times; every message is hashed a few times at most."""
-    (small, _), (large, size) = grow(50), grow(100)
-    assert large.statistics.hashed_bytes < 2.1 * small.statistics.hashed_bytes
-    assert large.statistics.chain_links < 2.1 * small.statistics.chain_links
-    assert large.statistics.hashed_bytes < 3 * size
+    hashed, links, link = list[int](), list[bytes](), cache.link
+
+    def hashing(data: bytes) -> Any:
+        hashed.append(len(data))
+        return sha256(data)
+
+    def linking(before: bytes, block: DecodedBlock) -> bytes:
+        links.append(block.digest)
+        return link(before, block)
+
+    monkeypatch.setattr("perdure.testing.request.sha256", hashing)
+    monkeypatch.setattr(cache, "link", linking)
+    small, _ = grow(50)
+    content, steps = sum(hashed), len(links)
+    hashed.clear()
+    links.clear()
+    large, size = grow(100)
+    assert small.statistics.answered == 50 and 0 < sum(hashed) < 2.1 * content
+    assert 0 < len(links) < 2.1 * steps and sum(hashed) < 3 * size
     assert large.statistics.prefix_moves == [] and large.statistics.refused == 0
     assert 0.9 < large.statistics.writes_per_content_token <= 1.0
 

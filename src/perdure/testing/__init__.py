@@ -5,7 +5,7 @@ server would, with its window, its prompt cache and its signed thinking. docs/us
 """
 
 from perdure.testing.block_rules import ModelRules, Violation
-from perdure.testing.models import ChaosModel, CountingIds, Fault, FixedClock, ReplayingModel, ScriptedModel
+from perdure.testing.models import ChaosModel, Fault, ReplayingModel, ScriptedModel
 from perdure.testing.openai_rules import check_openai
 from perdure.testing.request import count_tokens
 from perdure.testing.request_rules import check_anthropic
@@ -39,14 +39,12 @@ from perdure.testing.upstream import (
 
 __all__ = [
     "ChaosModel",
-    "CountingIds",
     "CutStream",
     "ErrorInStream",
     "EventStream",
     "FakeServer",
     "FakeUpstream",
     "Fault",
-    "FixedClock",
     "ModelRules",
     "PrefixMove",
     "RawAnswer",

@@ -1,5 +1,7 @@
 """Rules that can be decided from one content block alone: its fields, media, and what a model accepts."""
 
+from __future__ import annotations
+
 import binascii
 import re
 import struct
@@ -8,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
+
+from perdure.context.models import UNKNOWN, model_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,9 @@ class BlockViolation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRules:
-    """Limits and switches of one model. The defaults are a 200,000-token model of 2026."""
+    """Limits and switches of one model. The defaults are a 200,000-token model of 2026; `of` has those of a model that
+    Perdure knows by name.
+    """
 
     window_tokens: int = 200_000
     max_output_tokens: int = 64_000
@@ -55,6 +61,19 @@ class ModelRules:
     forced_tool_choice: bool = True
     output_must_fit: bool = False  # older models: input + max_tokens over the window is refused
     allow_unknown: bool = False  # accept block types and fields that are not in the tables
+
+    @classmethod
+    def of(cls, model: str) -> ModelRules:
+        """The limits that Perdure's own table has of a model; the defaults for a model that isn't in it."""
+        spec = model_spec(model)
+        if spec is UNKNOWN:
+            return cls()
+        return cls(
+            window_tokens=spec.window_tokens,
+            max_output_tokens=spec.max_output_tokens,
+            min_cacheable_tokens=spec.cache_minimum_tokens,
+            max_media=spec.max_images,
+        )
 
     @property
     def media_limit(self) -> int:

@@ -30,7 +30,6 @@ class PromptBlocks:
     chain: list[bytes] = field(default_factory=list)
     bound: list[bytes] = field(default_factory=list)
     totals: list[int] = field(default_factory=list)
-    steps: int = 0  # links hashed to build this prompt
 
     @property
     def tokens(self) -> int:
@@ -64,7 +63,6 @@ class PromptBlocks:
             self.chain.append(chain)
             self.bound.append(bound)
             self.totals.append(total)
-        self.steps += len(blocks)
 
     def add_message(self, message: DecodedMessage) -> None:
         self.starts.append(len(self.blocks))

@@ -1,9 +1,11 @@
-"""Models without a network, behind the port of the real ones, and doubles for time and chance."""
+"""Models without a network, behind the port of the real ones, and ids without chance."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from dataclasses import replace
+from hashlib import sha256
 from typing import Literal
 
 from perdure.context.failures import ErrorResponse, classify
@@ -16,6 +18,7 @@ from perdure.context.replies import (
     TextDelta,
     ThinkingDelta,
     ToolInputDelta,
+    WireProtocol,
 )
 from perdure.context.replies import Reply as ModelReply
 from perdure.context.request import ModelRequest
@@ -23,6 +26,7 @@ from perdure.errors import BadRequest, BodyTooLarge, MediaRefused, ModelDown, Mo
 from perdure.logs.recording import Recording
 from perdure.ports import Model
 from perdure.testing.block_rules import ModelRules
+from perdure.testing.openai_rules import respond_to_chat
 from perdure.testing.upstream import (
     FakeUpstream,
     Scripted,
@@ -92,8 +96,9 @@ class ScriptedModel:
     """`ports.Model` that says what you script, through a `FakeUpstream` that refuses invalid requests.
 
     A script holds texts, `say(...)` and errors, one for each call; when it is used up, every answer is "ok".
-    `window_tokens` is what it states of itself (None: nothing), and what the upstream has, unless one is given.
-    `requests` are all that were sent; `upstream.statistics` tells what the cache and the rules made of them.
+    `window_tokens` is what it states of itself (None: nothing), and what the upstream has, unless one is given; its
+    other limits are those of the model `id`. With `protocol="openai"` it is asked in Chat Completions. `requests` are
+    all that were sent; `upstream.statistics` tells what the cache and the rules made of them.
     """
 
     def __init__(
@@ -103,12 +108,14 @@ class ScriptedModel:
         upstream: FakeUpstream | None = None,
         id: str = "scripted",
         window_tokens: int | None = 200_000,
+        protocol: WireProtocol = "anthropic",
     ) -> None:
-        self.upstream = upstream or FakeUpstream(rules=ModelRules(window_tokens=window_tokens or 200_000))
+        rules = replace(ModelRules.of(id), window_tokens=window_tokens or 200_000)
+        self.upstream = upstream or FakeUpstream(rules=rules)
         self.upstream.script.extend(script)
         self.requests: list[ModelRequest] = []
         self.is_closed = False
-        self._about = ModelInfo(id=id, protocol="anthropic", window_tokens=window_tokens)
+        self._about = ModelInfo(id=id, protocol=protocol, window_tokens=window_tokens)
 
     @property
     def about(self) -> ModelInfo:
@@ -117,7 +124,10 @@ class ScriptedModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply, None]:
         self.requests.append(request)
         try:
-            reply = self.upstream.respond(request.body, session="scripted")
+            if self._about.protocol == "openai":
+                reply = respond_to_chat(self.upstream, request.body, session="scripted")
+            else:
+                reply = self.upstream.respond(request.body, session="scripted")
         except UpstreamError as e:
             raise error_of(e) from None
         blocks = tuple(block_of(block) for block in reply.content)
@@ -126,6 +136,8 @@ class ScriptedModel:
         yield _reply(reply, blocks)
 
     async def count(self, request: ModelRequest) -> int | None:
+        if self._about.protocol == "openai":
+            return None  # no server of that protocol counts
         return self.upstream.count_tokens(request.body)["input_tokens"]
 
     async def close(self) -> None:
@@ -234,16 +246,19 @@ class ChaosModel:
         if fault == "ok":
             async for delta in self._inner.stream(request):
                 yield delta
-        elif fault == "cut":
-            yield ReplyStarted(ResponseId(f"chaos-{self._count}"))
+            return
+        # an id of its own, also in a session that another process began
+        response = ResponseId(f"chaos-{self._count}-{sha256(request.body).hexdigest()[:9]}")
+        if fault == "cut":
+            yield ReplyStarted(response)
             yield TextDelta(0, "And then it")
             raise StreamCut("the connection was closed")
         elif (answer := _odd_answer(fault)) is not None:
             blocks, stop_reason = answer
-            for odd in deltas_of(f"chaos-{self._count}", blocks):
+            for odd in deltas_of(response, blocks):
                 yield odd
             yield ModelReply(
-                response=ResponseId(f"chaos-{self._count}"),
+                response=response,
                 model=self.about.id,
                 blocks=blocks,
                 stop_reason=stop_reason,
@@ -297,26 +312,6 @@ def _odd_answer(fault: Fault) -> tuple[tuple[Block, ...], StopReason] | None:
             return (text_block("The answer would have been"),), "model_context_window_exceeded"
         case _:
             return None
-
-
-class FixedClock:
-    """`ports.Clock` that stands still until it is moved."""
-
-    def __init__(self, now: float = 1_750_000_000.0) -> None:
-        self._now = now
-        self.slept: list[float] = []
-
-    def now(self) -> float:
-        return self._now
-
-    def advance(self, seconds: float) -> None:
-        """Move it on, or back by a negative number."""
-        self._now += seconds
-
-    async def sleep(self, seconds: float) -> None:
-        """The time passes at once; `slept` remembers it."""
-        self.slept.append(seconds)
-        self._now += seconds
 
 
 class CountingIds:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from perdure.testing.block_rules import Violation
-from perdure.testing.upstream import UpstreamError
+from perdure.testing.upstream import FakeUpstream, UpstreamError, UpstreamReply
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _PARTS = {
@@ -181,6 +181,13 @@ def as_messages(chat: Mapping[str, Any]) -> dict[str, Any]:
     request["messages"] = list(_messages(chat["messages"]))
     request["cache_control"] = {"type": "ephemeral"}
     return request
+
+
+def respond_to_chat(upstream: FakeUpstream, body: bytes, *, session: str | None = None) -> UpstreamReply:
+    """The answer of `upstream` to a Chat Completions request. Raises `UpstreamError`, also for a broken rule."""
+    for violation in check_openai(body):
+        raise UpstreamError(400, "invalid_request_error", f"{violation.path}: {violation.text}", violations=[violation])
+    return upstream.respond(msgspec.json.encode(as_messages(msgspec.json.decode(body))), session=session)
 
 
 def _tool(function: Mapping[str, Any]) -> dict[str, Any]:

@@ -95,7 +95,6 @@ class RequestReader:
 
     def __init__(self, rules: ModelRules, count: TokenCounter = count_tokens) -> None:
         self.rules = rules
-        self.hashed_bytes = 0
         self._count = count
         self._messages: dict[bytes, DecodedMessage] = {}
         self._heads: dict[tuple[bytes, bytes], DecodedRequest] = {}
@@ -159,7 +158,6 @@ class RequestReader:
     def block(self, block: Mapping[str, Any], role: str) -> DecodedBlock:
         clean = without_cache_control(block)
         raw = role.encode() + b"\n" + msgspec.json.encode(clean)
-        self.hashed_bytes += len(raw)
         kind = str(block.get("type"))
         link = block.get("tool_use_id") if kind == "tool_result" or kind in SERVER_RESULTS else block.get("id")
         seal = block.get("data") if kind == "redacted_thinking" else block.get("signature")
@@ -209,6 +207,14 @@ def open_body(body: bytes) -> dict[str, msgspec.Raw]:
         return msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UnreadableBody(f"The request body is not valid JSON: {error}") from error
+
+
+def model_of(body: bytes) -> str:
+    """The model that a request names; empty for one that can't be read."""
+    try:
+        return str(msgspec.json.decode(open_body(body).get("model", b'""')))
+    except (UnreadableBody, msgspec.DecodeError):
+        return ""
 
 
 def without_cache_control(block: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from perdure.testing.block_rules import (
     Violation,
     explain,
 )
-from perdure.testing.request import DecodedMessage, DecodedRequest, RequestReader, UnreadableBody
+from perdure.testing.request import DecodedMessage, DecodedRequest, RequestReader, UnreadableBody, model_of
 
 
 @dataclass(slots=True)
@@ -284,10 +284,12 @@ def check_anthropic(
 ) -> list[Violation]:
     """Every rule the request breaks, in the order of the checks; an empty list is a valid request.
 
-    `strict` refuses consecutive messages of one role, which the server would merge; TURN-9 says we merge them.
+    Without `model_rules` the limits are those of the model that the request names, as far as Perdure knows it. `strict`
+    refuses consecutive messages of one role, which the server would merge; TURN-9 says we merge them.
     """
-    reader = RequestReader(model_rules or ModelRules(), count=lambda block: 0)
-    return violations_of(body if isinstance(body, bytes) else msgspec.json.encode(body), reader, strict=strict)[1]
+    raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    reader = RequestReader(model_rules or ModelRules.of(model_of(raw)), count=lambda block: 0)
+    return violations_of(raw, reader, strict=strict)[1]
 
 
 def violations_of(body: bytes, reader: RequestReader, *, strict: bool) -> tuple[DecodedRequest | None, list[Violation]]:

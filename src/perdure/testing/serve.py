@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -45,7 +46,9 @@ def faults(*, cut_every: int = 0, break_every: int = 0) -> list[StreamFault]:
 def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m perdure.testing.serve", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--port", type=int, default=0, help="0, the default, takes a free one")
-    parser.add_argument("--window", type=int, default=200_000, metavar="TOKENS", help="a longer prompt is refused")
+    parser.add_argument(
+        "--window", type=int, metavar="TOKENS", help="a longer prompt is refused; without it the window of each model"
+    )
     parser.add_argument("--answer", action="append", metavar="TEXT", help="what it says; several are said in turn")
     parser.add_argument("--delay", type=float, default=0.0, metavar="SECONDS", help="between two events of a stream")
     for name, what in (
@@ -62,8 +65,13 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
 async def main(arguments: Sequence[str]) -> None:
     """Serve until interrupted; the first line on stdout says where."""
     told = options(arguments)
+
+    def rules(model: str) -> ModelRules:
+        known = ModelRules.of(model)
+        return replace(known, window_tokens=told.window or known.window_tokens)
+
     upstream = FakeUpstream(
-        rules=ModelRules(window_tokens=told.window),
+        rules=rules,
         script=planned(told.answer or ["ok"], refuse_every=told.refuse_every, overload_every=told.overload_every),
         binding="off" if told.lenient else "error",
         require_thinking=not told.lenient,

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal
 
 import msgspec
 
-from perdure.testing.openai_rules import as_messages, check_openai, openai_error
+from perdure.testing.openai_rules import openai_error, respond_to_chat
 from perdure.testing.upstream import Block, FakeUpstream, UpstreamError, UpstreamReply
-
-__all__ = [
-    "CutStream",
-    "ErrorInStream",
-    "FakeServer",
-    "RawAnswer",
-    "ReceivedRequest",
-    "StreamFault",
-    "serve",
-]
-
 
 _FINISH = {
     "end_turn": "stop", "stop_sequence": "stop", "pause_turn": "stop", "tool_use": "tool_calls",
@@ -170,9 +159,6 @@ def _openai_deltas(reply: UpstreamReply, chars: int) -> Iterator[dict[str, Any]]
             yield {"tool_calls": [{"index": index, "function": {"arguments": part}}]}
 
 
-Chunk = dict[str, Any]
-
-
 @dataclass(frozen=True, slots=True)
 class CutStream:
     """The connection ends after so many events."""
@@ -217,7 +203,6 @@ class FakeServer:
     faults        what goes wrong with the stream of each answer, in order; None: nothing
     routes        further answers by (method, path): plain data, or a `RawAnswer`
     cuts_at       as Ollama does: a longer prompt is read from its end only, and nothing is said
-    mangle        changes each chunk of a Chat Completions stream, as imperfect servers do
     model         what /v1/models says of every model
     """
 
@@ -225,7 +210,6 @@ class FakeServer:
     faults: deque[StreamFault] = field(default_factory=deque)
     routes: dict[tuple[str, str], Any] = field(default_factory=dict)
     cuts_at: int | None = None
-    mangle: Callable[[Chunk], Chunk] = lambda chunk: chunk
     model: dict[str, Any] = field(default_factory=dict)
     received: list[ReceivedRequest] = field(default_factory=list)
     delay_seconds: float = 0.0  # between two events
@@ -327,10 +311,8 @@ class FakeServer:
         return iter(EventStream(reply)), fault
 
     def _chat(self, body: bytes) -> RawAnswer | tuple[Iterator[bytes], StreamFault]:
-        for violation in check_openai(body):
-            raise UpstreamError(400, "invalid_request_error", f"{violation.path}: {violation.text}")
+        reply = respond_to_chat(self.upstream, body)
         fields = msgspec.json.decode(body)
-        reply = self.upstream.respond(msgspec.json.encode(as_messages(fields)))
         fault = self.faults.popleft() if self.faults else None
         if isinstance(fault, RawAnswer):
             return fault
@@ -341,15 +323,12 @@ class FakeServer:
 
     def _chunks(self, reply: UpstreamReply, with_usage: bool) -> Iterator[bytes]:
         for event in EventStream(reply, dialect="openai", include_usage=with_usage):
-            data = event.removeprefix(b"data: ").strip()
-            if data == b"[DONE]":
-                yield event
-                continue
-            chunk = msgspec.json.decode(data)
-            if self.cuts_at is not None and chunk.get("usage"):
+            if self.cuts_at is not None and b'"prompt_tokens"' in event:
+                chunk = msgspec.json.decode(event.removeprefix(b"data: "))
                 chunk["usage"]["prompt_tokens"] = min(chunk["usage"]["prompt_tokens"], self.cuts_at)
                 chunk["usage"].pop("prompt_tokens_details", None)
-            yield b"data: " + msgspec.json.encode(self.mangle(chunk)) + b"\n\n"
+                event = b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+            yield event
 
     def _models(self, path: str) -> RawAnswer:
         name = path.removeprefix("/v1/models").strip("/")
@@ -392,8 +371,3 @@ def _error_event(request: ReceivedRequest, error: UpstreamError) -> bytes:
     if request.path == "/v1/chat/completions":
         return b"data: " + msgspec.json.encode(openai_error(error)) + b"\n\n"
     return error_event(error)
-
-
-def serve(script: Iterable[Any] = (), **more: Any) -> FakeServer:
-    """A server over a fresh upstream with a script."""
-    return FakeServer(FakeUpstream(script=script), **more)

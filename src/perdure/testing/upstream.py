@@ -28,7 +28,7 @@ from perdure.testing.request import (
     TokenCounter,
     UnreadableBody,
     count_tokens,
-    open_body,
+    model_of,
 )
 from perdure.testing.request_rules import expected_thinking, open_loop, violations_of
 
@@ -61,8 +61,6 @@ class Statistics:
     written_tokens: int = 0
     output_tokens: int = 0
     content_tokens: int = 0  # every block counted once, when it is first sent
-    hashed_bytes: int = 0  # bytes of content that were hashed
-    chain_links: int = 0  # links of hash chains, 64 bytes each
 
     @property
     def writes_per_content_token(self) -> float:
@@ -259,7 +257,8 @@ class _Conversation:
 class FakeUpstream:
     """An in-process model server. `respond` takes a request body and gives a `Reply`, or raises `UpstreamError`.
 
-    rules, models     limits of every model, and of models by name
+    rules             limits of every model, or what gives those of a model by its name; without any, the limits that
+                      Perdure itself knows of it
     script            answers in order; when it is used up, every answer is the text "ok"
     binding           thinking signatures: "error" checks every request, "on_request" only those that set
                       `thinking.block_binding` (accounts from before September 2026), "off" never
@@ -273,8 +272,7 @@ class FakeUpstream:
     def __init__(
         self,
         *,
-        rules: ModelRules | None = None,
-        models: Mapping[str, ModelRules] | None = None,
+        rules: ModelRules | Callable[[str], ModelRules] = ModelRules.of,
         script: Iterable[Scripted] = (),
         binding: Binding = "error",
         require_thinking: bool = True,
@@ -285,8 +283,7 @@ class FakeUpstream:
     ) -> None:
         self.statistics = Statistics()
         self.script: deque[Scripted] = deque(script)
-        self._rules = rules or ModelRules()
-        self._models = dict(models or {})
+        self._rules = rules
         self._readers: dict[ModelRules, RequestReader] = {}
         self._caches: dict[int, PromptCache] = {}
         self._sessions: dict[str, _Conversation] = {}
@@ -308,7 +305,6 @@ class FakeUpstream:
         name = session if session is not None else _session_of(request)
         memory = self._sessions.setdefault(name, _Conversation())
         sent = prompt_of(request, memory.prompt)
-        self.statistics.chain_links += sent.steps
         self._check_open_loop(request, memory)
         dropped = self._check_binding(request, sent)
         prompt = self._effective(sent, dropped)
@@ -322,7 +318,7 @@ class FakeUpstream:
         output = sum(block.tokens for block in facts) if script.output_tokens is None else script.output_tokens
         self.statistics.count(use, output)
         return UpstreamReply(
-            id=f"msg_{self.statistics.answered:06d}",
+            id=self._new_id("msg", sent),
             model=str(request.fields["model"]),
             content=content,
             stop_reason=_stop_reason(script, request),
@@ -348,9 +344,7 @@ class FakeUpstream:
     def _read(self, body: bytes) -> tuple[ModelRules, DecodedRequest]:
         rules = self._rules_of(body)
         reader = self._reader(rules)
-        before = reader.hashed_bytes
         request, found = violations_of(body, reader, strict=self._strict)
-        self.statistics.hashed_bytes += reader.hashed_bytes - before
         if found or request is None:
             self._refuse(found)
         return rules, request
@@ -447,7 +441,7 @@ class FakeUpstream:
         place = position_after(sent)
         for number, block in enumerate(script.content if request.fields["max_tokens"] else ()):
             if block["type"] == "tool_use" and "id" not in block:
-                block = {"type": "tool_use", "id": f"toolu_{self.statistics.answered + 1:06d}_{number:02d}", **block}
+                block = {"type": "tool_use", "id": self._new_id("toolu", sent, number), **block}
             elif block["type"] == "thinking" and "signature" not in block:
                 block = {**block, "signature": self._binding.sign(place, block["thinking"])}
             content.append(block)
@@ -455,8 +449,16 @@ class FakeUpstream:
             place = place.then(facts[-1])
         return tuple(content), facts
 
+    def _new_id(self, kind: str, sent: PromptBlocks, number: int = 0) -> str:
+        """An id of its own for each answer and call, also in a session that another process began.
+
+        The same conversation has the same ids in every run.
+        """
+        place = f"{self.statistics.answered} {number} ".encode() + sent.chain[-1]
+        return f"{kind}_{sha256(place).hexdigest()[:9]}"
+
     def _rules_of(self, body: bytes) -> ModelRules:
-        return self._models.get(_model_of(body), self._rules) if self._models else self._rules
+        return self._rules if isinstance(self._rules, ModelRules) else self._rules(model_of(body))
 
     def _reader(self, rules: ModelRules) -> RequestReader:
         if rules not in self._readers:
@@ -483,14 +485,6 @@ def _keep_shown_thoughts(memory: _Conversation, request: DecodedRequest) -> None
         for block in blocks:
             if block.kind == "tool_use":
                 memory.thoughts.setdefault(block.link, thoughts)
-
-
-def _model_of(body: bytes) -> str:
-    try:
-        model = msgspec.json.decode(open_body(body).get("model", b'""'))
-    except (UnreadableBody, msgspec.DecodeError):
-        return ""
-    return str(model)
 
 
 def _session_of(request: DecodedRequest) -> str:
