@@ -22,7 +22,11 @@ from perdure.ports import RunningCommand as Command
 from perdure.transcript.messages import Message
 from perdure.transcript.records import InFlight
 
+State = Literal["running", "completed", "failed", "stopped", "lost"]
 _WHAT_CHARS = 200
+_LOOK_BYTES = 100_000  # of new output in one look
+_RESULT_CHARS = 20_000
+_NOTHING_NEW = "(no new output)"
 
 
 class ChildAgent(Protocol):
@@ -98,13 +102,7 @@ class Subagents:
 
 def _with(work: InFlight, state: State, result: str) -> InFlight:
     """How some work ended that ran in front, so that its caller was told."""
-    return replace(work, state=state, result=result[:RESULT_CHARS], is_told=True)
-
-
-State = Literal["running", "completed", "failed", "stopped", "lost"]
-_LOOK_BYTES = 100_000  # of new output in one look
-RESULT_CHARS = 20_000
-_NOTHING_NEW = "(no new output)"
+    return replace(work, state=state, result=result[:_RESULT_CHARS], is_told=True)
 
 
 class BackgroundTasks:
@@ -201,7 +199,7 @@ class BackgroundTasks:
         if known is None or known.state != "running":
             return
         now = self._session.ports.clock.now()
-        ended = replace(known, state=state, ended=now, result=result[:RESULT_CHARS], code=code)
+        ended = replace(known, state=state, ended=now, result=result[:_RESULT_CHARS], code=code)
         self._waiting[identity] = ended
         if (event := self._ended.get(identity)) is not None:
             event.set()

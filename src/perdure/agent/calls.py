@@ -5,7 +5,7 @@ Whatever happens, each call has its result in the end: of the tool, of a refusal
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -200,7 +200,7 @@ class ToolRunner:
         self.context.session.emit(PermissionDecided(use.name, use.id, decision, by))
 
 
-def answer_unanswered(open_calls: Iterator[str] | Sequence[str], text: str) -> Message | None:
-    """One message that answers these calls with why they have no result; None when there are none."""
+def answer_unanswered(open_calls: Iterable[str], text: str) -> Message:
+    """One message that answers these calls with why they have no result."""
     blocks = [result_block(identity, ToolOutcome(text, is_error=True)) for identity in open_calls]
-    return Message.of("user", blocks, origin="tool") if blocks else None
+    return Message.of("user", blocks, origin="tool")

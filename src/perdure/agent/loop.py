@@ -26,8 +26,8 @@ from perdure.agent.progress import (
 from perdure.agent.skills import SubagentType, listing, skills_of, subagent_types
 from perdure.agent.tool_context import Machine, ReadState, ToolContext, ToolObserver
 from perdure.agent.tools import STANDARD
+from perdure.agent.tools.talk import MEMORY
 from perdure.agent.tools.tool import Tool
-from perdure.context.provenance import TOOL
 from perdure.context.reminders import prepend_context
 from perdure.context.replies import Reply
 from perdure.context.view import INTERRUPTED, ContextView
@@ -108,7 +108,7 @@ def _offered(tools: Iterable[Tool[Any]], context: ToolContext) -> Iterable[Tool[
     """Without skills nobody needs the tool that loads them, without memories none that writes them."""
     missing = {"Skill"} if not context.skills else set()
     if context.session.services.memories is None or context.session.settings.memory_mode == "off":
-        missing.add(TOOL)
+        missing.add(MEMORY.name)
     return (tool for tool in tools if tool.name not in missing)
 
 
@@ -330,9 +330,9 @@ class AgentLoop:
 
     async def _tidy(self) -> None:
         """After an interruption: every call of a half answer is answered, and the place is marked (TURN-11)."""
-        results = answer_unanswered(tuple(self.session.view.open_calls), INTERRUPTED_CALL)
-        mark = Message.of("user", f"{INTERRUPTED}]", origin="reminder")
-        await self.session.append(*((results,) if results else ()), mark)
+        open_calls = self.session.view.open_calls
+        results = (answer_unanswered(open_calls, INTERRUPTED_CALL),) if open_calls else ()
+        await self.session.append(*results, Message.of("user", f"{INTERRUPTED}]", origin="reminder"))
 
     async def open(self) -> None:
         """Once: the front, and what an earlier process left open (SES-3). `say` does it, if nobody did."""
@@ -344,8 +344,8 @@ class AgentLoop:
         before = self.session.view.front
         if before is None or not is_alike(before, front):
             await self.session.record(front)
-        if results := answer_unanswered(tuple(self.session.view.open_calls), LOST_CALL):
-            await self.session.append(results)
+        if open_calls := self.session.view.open_calls:
+            await self.session.append(answer_unanswered(open_calls, LOST_CALL))
         if (told := changed_surroundings(self.session.view, front)) is not None:
             await self.session.append(told)
         if self._was_planning() and self.context.mode != "plan":

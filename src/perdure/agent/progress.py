@@ -49,7 +49,7 @@ class PermissionQuestion:
 
 @dataclass(frozen=True, slots=True)
 class PermissionRefused:
-    """A call wasn't made; `verdict` says who refused it. `rule` is what would allow it, where there is such a rule."""
+    """A call wasn't made; `decision` says who refused it. `rule` is what would allow it, where there is such a rule."""
 
     id: str
     tool: str

@@ -190,22 +190,21 @@ class ToolContext:
 _SAY_WHAT_THEY_CHANGE = frozenset({"Write", "Edit", "MultiEdit"})  # before_change names the files
 
 
+@dataclass(frozen=True)
 class CheckpointObserver:
-    """`agent.observers.Observer` over `ports.Checkpoints`."""
+    """The `ToolObserver` that keeps checkpoints of files (CKP-1)."""
 
+    files: Checkpoints
     name = CHECKPOINTS
 
-    def __init__(self, files: Checkpoints) -> None:
-        self._files = files
-
     async def before_call(self, tool: str, arguments: dict[str, Any], prompt: MessageId) -> None:
-        await self._files.begin(_call(tool, arguments, prompt))
+        await self.files.begin(_call(tool, arguments, prompt))
 
     async def before_change(self, paths: tuple[str, ...], prompt: MessageId) -> None:
-        await self._files.save(paths, Call("", prompt, looks=False))
+        await self.files.save(paths, Call("", prompt, looks=False))
 
     async def after_call(self, tool: str, arguments: dict[str, Any], prompt: MessageId) -> None:
-        await self._files.end(_call(tool, arguments, prompt))
+        await self.files.end(_call(tool, arguments, prompt))
 
 
 def _call(tool: str, arguments: dict[str, Any], prompt: MessageId) -> Call:

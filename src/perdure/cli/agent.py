@@ -124,9 +124,9 @@ def run(
     import anyio
 
     from perdure.adapters.providers.connect import OFFLINE
+    from perdure.cli.chat.agents import agent_factory
     from perdure.cli.chat.headless import prompt_of
     from perdure.cli.chat.headless import run as run_headless
-    from perdure.cli.chat.opening import agent_factory
     from perdure.cli.history import rewind_files
 
     if rewind_to is not None:
@@ -155,7 +155,7 @@ def _check(resume: str | None, last: bool, fork: bool) -> None:
 def _converse(resume: str | None, last: bool, fork: bool, trusts: bool, flags: list[str]) -> None:
     import anyio
 
-    from perdure.cli.chat.opening import agent_factory, project_of
+    from perdure.cli.chat.agents import agent_factory, project_of
     from perdure.cli.chat.talk import talk
     from perdure.cli.trust import settle
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -12,7 +12,6 @@ from perdure.agent.progress import Deny, PermissionQuestion
 from perdure.agent.skills import front_matter
 from perdure.agent.tool_context import ToolContext
 from perdure.agent.tools.tool import Tool, ToolInput, ToolInvocation, ToolOutcome, ToolRefused
-from perdure.context.provenance import TOOL
 from perdure.engine.tools import compact_tool, memory_tool, recall_tool
 from perdure.transcript.messages import Message
 from perdure.transcript.tool_calls.actions import DENIED
@@ -118,6 +117,11 @@ async def exit_plan(context: ToolContext, use: ToolInvocation, given: ExitPlanIn
     return ToolOutcome(f"The user approved the plan. {saved}. Plan mode is off: go ahead.")
 
 
+async def _touches_plan(context: ToolContext, given: ExitPlanInput) -> ToolEffects:
+    where = context.machine.plan_file
+    return ToolEffects("ExitPlanMode", "other", (CallPath(where, where, is_inside=True),))
+
+
 class RecallInput(ToolInput, frozen=True):
     id: str | None = None
     query: str | None = None
@@ -134,14 +138,6 @@ async def recall(context: ToolContext, use: ToolInvocation, given: RecallInput) 
     return ToolOutcome(text, is_error=text.startswith("recall failed"))
 
 
-class _RecallAgentTool(Tool[RecallInput]):
-    """The engine's own definition counts."""
-
-    @property
-    def definition(self) -> dict[str, Any]:
-        return recall_tool.definition
-
-
 class CompactInput(ToolInput, frozen=True):
     focus: str | None = None
 
@@ -149,28 +145,6 @@ class CompactInput(ToolInput, frozen=True):
 async def compact(context: ToolContext, use: ToolInvocation, given: CompactInput) -> ToolOutcome:
     """Note the wish; the next turn without open work fulfils it (CMP-6)."""
     return ToolOutcome(await compact_tool.run(context.session, use.arguments))
-
-
-class _CompactAgentTool(Tool[CompactInput]):
-    """The engine's own definition counts."""
-
-    @property
-    def definition(self) -> dict[str, Any]:
-        return compact_tool.definition
-
-
-async def _touches_plan(context: ToolContext, given: ExitPlanInput) -> ToolEffects:
-    where = context.machine.plan_file
-    return ToolEffects("ExitPlanMode", "other", (CallPath(where, where, is_inside=True),))
-
-
-TODO_WRITE = Tool("TodoWrite", TodoInput, todo_write)
-SKILL = Tool("Skill", SkillInput, skill)
-TASK = Tool("Task", TaskInput, task, is_parallel=True)
-ENTER_PLAN = Tool("EnterPlanMode", EnterPlanInput, enter_plan)
-EXIT_PLAN = Tool("ExitPlanMode", ExitPlanInput, exit_plan, _touches_plan)
-RECALL = _RecallAgentTool("recall", RecallInput, recall, is_parallel=True)
-COMPACT = _CompactAgentTool(compact_tool.name, CompactInput, compact)
 
 
 class MemoryInput(ToolInput, frozen=True):
@@ -186,7 +160,7 @@ class MemoryInput(ToolInput, frozen=True):
     new_path: str | None = None
 
 
-async def run(context: ToolContext, use: ToolInvocation, given: MemoryInput) -> ToolOutcome:
+async def memory(context: ToolContext, use: ToolInvocation, given: MemoryInput) -> ToolOutcome:
     """Look into the memory, or change it; in plan mode nothing is changed."""
     if context.mode == "plan" and given.command != "view":
         raise ToolRefused("plan mode is on: the memory may be viewed, and nothing in it is changed")
@@ -194,12 +168,11 @@ async def run(context: ToolContext, use: ToolInvocation, given: MemoryInput) -> 
     return ToolOutcome(answer.text, is_error=answer.is_error)
 
 
-class _MemoryAgentTool(Tool[MemoryInput]):
-    """The engine's own definition counts."""
-
-    @property
-    def definition(self) -> dict[str, Any]:
-        return memory_tool.definition
-
-
-MEMORY = _MemoryAgentTool(TOOL, MemoryInput, run)
+TODO_WRITE = Tool("TodoWrite", TodoInput, todo_write)
+SKILL = Tool("Skill", SkillInput, skill)
+TASK = Tool("Task", TaskInput, task, is_parallel=True)
+ENTER_PLAN = Tool("EnterPlanMode", EnterPlanInput, enter_plan)
+EXIT_PLAN = Tool("ExitPlanMode", ExitPlanInput, exit_plan, _touches_plan)
+RECALL = Tool(recall_tool.name, RecallInput, recall, is_parallel=True, engine=recall_tool)
+COMPACT = Tool(compact_tool.name, CompactInput, compact, engine=compact_tool)
+MEMORY = Tool(memory_tool.name, MemoryInput, memory, engine=memory_tool)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 from anyio import to_thread
@@ -69,6 +69,13 @@ class ToolInvocation:
     let: Let = "allowed"
 
 
+class EngineTool(Protocol):
+    """A tool that any loop can offer, such as `recall_tool`."""
+
+    @property
+    def definition(self) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class Tool(Generic[I]):
     """One tool of an agent. Make one from a function with `Tool.of`.
@@ -82,6 +89,7 @@ class Tool(Generic[I]):
         is_parallel: it only looks, so calls of it may run beside each other.
         is_watched: it may change files, so observers stand around it.
         description: for the model.
+        engine: the engine's tool of the same name, if there is one; its definition is the tool's.
 
     Example:
         schema = {"type": "object", "properties": {}}
@@ -97,6 +105,7 @@ class Tool(Generic[I]):
     is_parallel: bool = False
     is_watched: bool = False
     description: str = field(default="")
+    engine: EngineTool | None = None
 
     @classmethod
     def of(
@@ -157,6 +166,8 @@ class Tool(Generic[I]):
     @cached_property
     def definition(self) -> dict[str, Any]:
         """As the Messages API takes it."""
+        if self.engine is not None:
+            return self.engine.definition
         text = self.description or prompts.source(f"tool_{_snake(self.name)}")
         return {"name": self.name, "description": text, "input_schema": schema_of(self.input)}
 

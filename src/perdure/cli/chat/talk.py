@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -15,10 +13,10 @@ from perdure.adapters.journal import SessionStore
 from perdure.adapters.journal.store import PROJECTS, slug_of
 from perdure.adapters.sinks import TeeSink
 from perdure.agent.loop import AgentLoop
-from perdure.agent.progress import Allow, Deny, PermissionQuestion, RunResult
+from perdure.agent.progress import Allow, Deny, PermissionQuestion
 from perdure.cli.arguments import short_name
+from perdure.cli.chat.agents import AgentFactory, Spending, close_session, work
 from perdure.cli.chat.commands import COMMANDS, is_command, run_chat_command
-from perdure.cli.chat.opening import AgentFactory
 from perdure.cli.chat.reading import (
     EditorReader,
     PlainReader,
@@ -32,8 +30,7 @@ from perdure.cli.chat.screen import Screen, call_summary, edit_diff, plain
 from perdure.cli.output import EXIT_INTERRUPTED, EXIT_OK, note, usd
 from perdure.cli.words import shown_error
 from perdure.context.policy import low_line, percent_left
-from perdure.errors import BadSetting, ModelGaveUp, PerdureError
-from perdure.events import Event, ModelCalled
+from perdure.errors import BadSetting, PerdureError
 
 HISTORY = "history"  # beside the sessions of a project
 _ENDS = {
@@ -120,18 +117,6 @@ class Chat:
         await close_session(before, self.factory.home)
 
 
-async def close_session(agent: AgentLoop, home: Path) -> bool:
-    """Close a session; one in which nothing was said leaves nothing behind. True when it is kept."""
-    session = agent.session
-    with anyio.CancelScope(shield=True):
-        await agent.close()
-        if not session.view.state.messages:
-            store = SessionStore(home)
-            store.delete(store.locate(session.id))
-            return False
-    return True
-
-
 async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: bool) -> int:
     """`perdure chat`: talk until the person leaves, and close. Returns the exit code."""
     with listen_for_ctrl_c():
@@ -205,24 +190,7 @@ def _greet(one: Chat, *, is_resumed: bool) -> None:
     one.screen.line(f"{one.screen.root}; permission mode {agent.mode}; /help lists the commands", "dim")
 
 
-# --- one prompt, and the questions on the way -------------------------------------------------------------------------
-
-
-async def work(agent: AgentLoop, factory: AgentFactory, prompt: str | None, tell: Callable[[str], None]) -> RunResult:
-    """What the agent says to a prompt; None goes on with what is there. Raises what `AgentLoop.say` raises.
-
-    When a model gives up, the next of the setting main_models takes over, for the rest of this process.
-    """
-    while True:
-        try:
-            return await agent.say(prompt)
-        except ModelGaveUp as e:
-            models = factory.models.main
-            at = models.index(agent.model) if agent.model in models else len(models)
-            if at + 1 >= len(models):
-                raise
-            agent.model, prompt = models[at + 1], None
-            tell(f"{shown_error(e)}; continuing with {agent.model.about.id}")
+# --- the questions on the way -----------------------------------------------------------------------------------------
 
 
 async def ask(screen: Screen, reader: PromptReader, asked: PermissionQuestion) -> Allow | Deny:
@@ -257,45 +225,3 @@ async def ask(screen: Screen, reader: PromptReader, asked: PermissionQuestion) -
                 continue
             case _:
                 return Deny(said)
-
-
-# --- what it cost -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class JobSpending:
-    """Calls of one model for one job; tokens as it reported them."""
-
-    calls: int = 0
-    read: int = 0
-    cached: int = 0
-    written: int = 0
-    usd: float | None = None
-
-
-@dataclass(slots=True)
-class Spending:
-    """`ports.Sink` that adds up."""
-
-    rows: dict[tuple[str, str], JobSpending] = field(default_factory=dict)
-
-    def emit(self, event: Event) -> None:
-        if not isinstance(event, ModelCalled):
-            return
-        one = self.rows.setdefault((event.job, event.model), JobSpending())
-        one.calls += 1
-        one.read += event.prompt_tokens or 0
-        one.cached += event.cache_read_tokens or 0
-        one.written += event.output_tokens or 0
-        if event.usd is not None:
-            one.usd = (one.usd or 0.0) + event.usd
-
-    @property
-    def usd(self) -> float:
-        """US dollars, of what has a price."""
-        return sum(one.usd or 0.0 for one in self.rows.values())
-
-    @property
-    def is_priced(self) -> bool:
-        """Whether anything that was asked has a price."""
-        return any(one.usd is not None for one in self.rows.values())

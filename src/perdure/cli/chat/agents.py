@@ -1,11 +1,11 @@
-"""What a chat or run starts with: settings, models, and the session to continue (CLI-1, SES-1)."""
+"""The agents of chat and run: what they start with, their work and what it costs, their end (CLI-1)."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,16 +18,18 @@ from perdure.adapters.providers.connect import OFFLINE, default_names
 from perdure.adapters.providers.offline import DemonstrationModel
 from perdure.agent.loop import AgentLoop, AgentOptions
 from perdure.cli.arguments import configured, last_session, located
+from perdure.cli.words import shown_error
 from perdure.context.models import model_spec
 from perdure.engine.ask import JobModels
 from perdure.engine.session import Services
-from perdure.errors import ModelError, SessionNotFound
+from perdure.errors import ModelError, ModelGaveUp, SessionNotFound
+from perdure.events import Event, ModelCalled
 from perdure.ports import Model, Sink
 from perdure.wiring import SessionOptions, agent, connect_models, fork_session
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
-    from perdure.agent.progress import Ask, OnProgress
+    from perdure.agent.progress import Ask, OnProgress, RunResult
 
 
 _URLS = ("http://", "https://")
@@ -172,3 +174,77 @@ def project_of(directory: Path) -> Path | None:
     """The folder that a session works in."""
     project = describe(directory / JOURNAL).project
     return Path(project) if project else None
+
+
+# --- one prompt, and the end ------------------------------------------------------------------------------------------
+
+
+async def work(agent: AgentLoop, factory: AgentFactory, prompt: str | None, tell: Callable[[str], None]) -> RunResult:
+    """What the agent says to a prompt; None goes on with what is there. Raises what `AgentLoop.say` raises.
+
+    When a model gives up, the next of the setting main_models takes over, for the rest of this process.
+    """
+    while True:
+        try:
+            return await agent.say(prompt)
+        except ModelGaveUp as e:
+            models = factory.models.main
+            at = models.index(agent.model) if agent.model in models else len(models)
+            if at + 1 >= len(models):
+                raise
+            agent.model, prompt = models[at + 1], None
+            tell(f"{shown_error(e)}; continuing with {agent.model.about.id}")
+
+
+async def close_session(agent: AgentLoop, home: Path) -> bool:
+    """Close a session; one in which nothing was said leaves nothing behind. True when it is kept."""
+    session = agent.session
+    with anyio.CancelScope(shield=True):
+        await agent.close()
+        if not session.view.state.messages:
+            store = SessionStore(home)
+            store.delete(store.locate(session.id))
+            return False
+    return True
+
+
+# --- what it cost -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class JobSpending:
+    """Calls of one model for one job; tokens as it reported them."""
+
+    calls: int = 0
+    read: int = 0
+    cached: int = 0
+    written: int = 0
+    usd: float | None = None
+
+
+@dataclass(slots=True)
+class Spending:
+    """`ports.Sink` that adds up."""
+
+    rows: dict[tuple[str, str], JobSpending] = field(default_factory=dict)
+
+    def emit(self, event: Event) -> None:
+        if not isinstance(event, ModelCalled):
+            return
+        one = self.rows.setdefault((event.job, event.model), JobSpending())
+        one.calls += 1
+        one.read += event.prompt_tokens or 0
+        one.cached += event.cache_read_tokens or 0
+        one.written += event.output_tokens or 0
+        if event.usd is not None:
+            one.usd = (one.usd or 0.0) + event.usd
+
+    @property
+    def usd(self) -> float:
+        """US dollars, of what has a price."""
+        return sum(one.usd or 0.0 for one in self.rows.values())
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether anything that was asked has a price."""
+        return any(one.usd is not None for one in self.rows.values())
