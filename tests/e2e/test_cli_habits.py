@@ -189,7 +189,7 @@ def test_a_model_error_is_a_sentence() -> None:
         ("too_little: 6,191 to 6,591 tokens", "it would free too little: 6,191 tokens would become 6,591"),
         (
             "over_trigger: 9,000 tokens, trigger 8,000",
-            "9,000 tokens would be left, and compaction begins at 8,000 already",
+            "9,000 tokens would be left, more than the 8,000 at which compaction begins",
         ),
         ("model_failed: key_refused", "the provider refused the key"),
         ("nothing_to_compact: no message stands before", "nothing in it is old enough yet"),

@@ -73,6 +73,14 @@ def test_an_example_that_does_not_parse_is_found() -> None:
 
 
 @pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_a_help_screen_names_what_to_type_plainly(words: tuple[str, ...]) -> None:
+    """CLI-6: no doubled brackets, and no types of Python's."""
+    command = EVERY[words]
+    shown = command.get_help(command.make_context(words[-1] if words else "perdure", [], resilient_parsing=True))
+    assert shown.startswith("Usage: ") and not re.search(r"\[\[|\{\[|\.\.\.\}|<(str|path|int|list)", shown), shown
+
+
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
 def test_a_help_text_begins_with_a_short_sentence(words: tuple[str, ...]) -> None:
     first = (EVERY[words].help or "").partition("\n")[0]
     assert first.endswith(".") and len(first) <= LINE_CHARS, f"{len(first)}: {first}"

@@ -37,13 +37,13 @@ ModelName = Annotated[
     typer.Option(
         "--model",
         metavar="NAME",
-        help="provider:model[@URL][#KEY], the URL of a server, or offline.",
+        help="A model as provider:model[@URL][#KEY], the URL of a server, or offline.",
         autocompletion=complete_models,
     ),
 ]
 PermissionMode = Annotated[
     str | None,
-    typer.Option("--mode", metavar="MODE", help="What needs no question: default, accept_edits, plan or bypass."),
+    typer.Option("--mode", metavar="MODE", help="What it may do unasked: default, accept_edits, plan or bypass."),
 ]
 Trust = Annotated[bool, typer.Option("--trust", help="Trust this folder for now: use its settings, skills and agents.")]
 
@@ -70,7 +70,7 @@ def chat(
 @app.command(epilog=examples("perdure resume 7k2q9x", "perdure resume --last", "perdure resume 7k2q9x --fork"))
 def resume(
     session: Annotated[
-        str | None, typer.Argument(metavar="[SESSION]", help=SESSION_HELP, autocompletion=complete_sessions)
+        str | None, typer.Argument(metavar="SESSION", help=SESSION_HELP, autocompletion=complete_sessions)
     ] = None,
     *,
     last: Last = False,
@@ -96,7 +96,7 @@ def resume(
 )
 def run(
     prompt: Annotated[
-        str | None, typer.Argument(metavar="[PROMPT]", help="What to do; - reads it from standard input.")
+        str | None, typer.Argument(metavar="PROMPT", help="What to do; - reads it from standard input.")
     ] = None,
     *,
     resume: Resume = None,
@@ -109,7 +109,7 @@ def run(
     ] = None,
     rewind_to: Annotated[
         str | None,
-        typer.Option("--rewind-files", metavar="MESSAGE", help="With --resume: only put files back to that message."),
+        typer.Option("--rewind-files", metavar="MESSAGE", help="With --resume: only put files back to before it."),
     ] = None,
     trust: Trust = False,
     sets: Sets = None,
@@ -118,8 +118,8 @@ def run(
     """Have the agent work on one prompt, without questions.
 
     What the permissions don't allow is refused. The exit code is 0 when the work is done, 1 when it failed or was cut
-    short, 130 when it was interrupted. With --json everything that happens is a line, and the last one says how it
-    ended.
+    short, 130 when it was interrupted. With --json, everything that happens is printed as a line of its own, and the
+    last line says how it ended.
     """
     import anyio
 

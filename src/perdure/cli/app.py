@@ -68,6 +68,10 @@ class CommandIndex(TyperGroup):
         if cmd_name not in _MODULES:
             return None
         group = typer.main.get_group(_family_of(cmd_name))
+        for command in group.commands.values():
+            for one in command.params:
+                if one.param_type_name == "argument":  # `SESSION <str>`: Python's types help nobody who types one
+                    one.display_type_rich = lambda ctx: ""  # type: ignore[attr-defined]
         if not _is_group(cmd_name):
             return group.commands[cmd_name]
         group.name = cmd_name

@@ -33,7 +33,7 @@ _NAMES = {
     "hit_5": "hit@5",
 }
 
-Logs = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs, or folders of logs.")]
+Logs = Annotated[list[Path], typer.Argument(metavar="FILE", help="Logs, or folders of logs.")]
 
 
 @app.command("live", epilog=examples("perdure bench live ~/.claude/projects", "perdure bench live logs/ --calls 40"))
@@ -192,7 +192,7 @@ def _judge(name: str, questions: int) -> Judge:
     epilog=examples("perdure bench retrieval questions.json", "perdure bench retrieval --timing --size 10000"),
 )
 def retrieval(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A corpus with questions, as JSON.")] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="A corpus with questions, as JSON.")] = None,
     *,
     ranker: Annotated[
         list[str] | None, typer.Option("--ranker", metavar="NAME", help="Only this one; may be repeated.")

@@ -52,9 +52,7 @@ _SHOWN = 12  # of the messages dropped, in a table for people
     )
 )
 def compact(
-    reference: Annotated[
-        str, typer.Argument(metavar="SESSION|FILE", help="A session kept here; with --at, a log to measure on.")
-    ],
+    reference: Annotated[str, typer.Argument(metavar="SESSION|FILE", help="A session kept here; with --at, a log.")],
     *,
     focus: Annotated[str, typer.Option(metavar="TEXT", help="What the record should pay attention to.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be kept and dropped.")] = False,
@@ -81,22 +79,24 @@ def compact(
         typer.Option("--hook", metavar="COMMAND", help="A shell command to run before and after; repeatable."),
     ] = None,
     at: Annotated[
-        int | None, typer.Option(min=1, metavar="LINE", help="Measure on a log: compact what comes before this line.")
+        int | None,
+        typer.Option(min=1, metavar="LINE", help="Try it on a log, for what comes before this line."),
     ] = None,
-    strategy: Annotated[str | None, typer.Option(metavar="NAME", help="With --at: the strategy; ledger.")] = None,
+    strategy: Annotated[str | None, typer.Option(metavar="NAME", help="With --at: the strategy (ledger).")] = None,
     budget: Annotated[
-        str | None, typer.Option(metavar="TOKENS", help="With --at: how large the result may be; 10k.")
+        str | None, typer.Option(metavar="TOKENS", help="With --at: the size of the result (10k).")
     ] = None,
     tail: Annotated[
-        str | None, typer.Option(metavar="TOKENS", help="With --at: newest messages to keep besides; 0.")
+        str | None,
+        typer.Option(metavar="TOKENS", help="With --at: what to keep of the newest messages (0)."),
     ] = None,
     sets: Sets = None,
     json: Json = False,
 ) -> None:
     """Replace the older part of a session by a record of it.
 
-    With --from or --up-to only a part gives way, and all else stays word for word. Nothing is lost: recall and search
-    bring back what left the window, and uncompact undoes it.
+    With --from or --up-to only that part is replaced, and all else stays word for word. Nothing is lost: recall and
+    search bring back what left the window, and uncompact undoes it.
     """
     import anyio
 
@@ -296,7 +296,7 @@ def uncompact(session: SessionName, *, sets: Sets = None, json: Json = False) ->
 )
 def pin(
     session: SessionName,
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]", help="What must survive, word for word.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="What must survive, word for word.")] = None,
     *,
     is_list: Annotated[bool, typer.Option("--list", help="Show the pins of the session.")] = False,
     remove: Annotated[str | None, typer.Option("--remove", metavar="ID", help="Remove this pin.")] = None,

@@ -51,7 +51,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
 )
 def config(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Only this setting.", autocompletion=complete_settings)
+        str | None, typer.Argument(metavar="NAME", help="Only this setting.", autocompletion=complete_settings)
     ] = None,
     *,
     sets: Sets = None,

@@ -42,7 +42,7 @@ def context(
         str | None,
         typer.Option(
             metavar="MODEL|FILE",
-            help="Also have the provider of a model count, or a tokenizer.json.",
+            help="Also count exactly: by a model's provider, or with a tokenizer.json.",
             autocompletion=complete_models,
         ),
     ] = None,

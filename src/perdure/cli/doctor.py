@@ -52,9 +52,7 @@ class Finding:
 
 @app.command(epilog=examples("perdure doctor", "perdure doctor --repair", "perdure doctor ~/backup/sessions --json"))
 def doctor(
-    paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="[PATH...]", help="Sessions or folders to check.")
-    ] = None,
+    paths: Annotated[list[Path] | None, typer.Argument(metavar="PATH", help="Sessions or folders to check.")] = None,
     *,
     repair: Annotated[bool, typer.Option("--repair", help="Set damage aside, and close files to other users.")] = False,
     json: Json = False,

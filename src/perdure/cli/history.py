@@ -62,7 +62,7 @@ _VERBS = {
 def recall(
     session: SessionName,
     identity: Annotated[
-        str, typer.Argument(metavar="ID", help="The id of a result, message, boundary or blob, or how it begins.")
+        str, typer.Argument(metavar="ID", help="The id of a result, message, boundary or blob, or the start of one.")
     ],
     *,
     lines: Annotated[str | None, typer.Option(metavar="A-B", help="Only these lines; A- goes to the end.")] = None,
@@ -142,7 +142,8 @@ def _shown_data(shown: RecalledText) -> dict[str, Any]:
 )
 def search(
     query: Annotated[
-        list[str], typer.Argument(metavar="WORD...", help="Words; those that stand together count together.")
+        list[str],
+        typer.Argument(metavar="WORD", help="Words; texts that have them side by side come first."),
     ],
     *,
     session: Annotated[
@@ -159,7 +160,7 @@ def search(
 ) -> None:
     """Find what was said in this project's sessions.
 
-    The best and newest come first; each result names its place, and the id with which recall brings back the whole.
+    The best and newest come first. Each result says where it stands, and has the id by which recall shows all of it.
     """
     import anyio
 
@@ -182,8 +183,9 @@ def search(
             out_json(_hit_data(rank, hit))
         return
     if not found.hits:
-        wider = [hint for hint, helps in (("--all", not is_all), ("an earlier --since", since is not None)) if helps]
-        out(f"nothing that was said matches; try {', '.join(('fewer or other words', *wider))}")
+        wider = ["fewer or other words", *(["an earlier --since"] if since else [])]
+        wider += ["--all"] if archive.slug is not None and session is None else []
+        out(f"nothing that was said matches; try {' or '.join(wider)}")
         return
     named = {name for hit in found.hits for name in (hit.session, *(also for also, _, _ in hit.also))}
     short = short_ids({directory.name for directory in SessionStore(config.home).newest()} | named, only=named)
@@ -209,7 +211,7 @@ def _archive(
         return StoreArchive(home), ()
     slug = slug_of(project or Path.cwd())
     if project is None and next(SessionStore(home).directories(slug=slug), None) is None:
-        note("this folder's project has no sessions: searching those of all projects")
+        note("this folder's project has no sessions: searching all projects")
         return StoreArchive(home), ()
     return StoreArchive(home, slug), ()
 
@@ -249,7 +251,8 @@ def _show_hit(rank: int, hit: Hit, short: dict[str, str]) -> None:
 def rewind(
     session: SessionName,
     to: Annotated[
-        str | None, typer.Argument(metavar="[TO]", help="A user message: its id, how it begins, or -N prompts back.")
+        str | None,
+        typer.Argument(metavar="TO", help="A user message: its id, the start of one, or -N prompts back."),
     ] = None,
     *,
     code: Annotated[bool, typer.Option("--code", help="Only the files.")] = False,
@@ -352,7 +355,7 @@ def _show_rewind(done: RewindResult, to: str | None, session: str, *, is_dry: bo
     if done.is_conversation:
         out(f"the conversation {would} {'forward again' if to is None else f'back to before {done.to}'}")
     if done.prompt and done.is_conversation and to is not None:
-        out("\nthe prompt, to be edited:\n" + "\n".join(clean(line) for line in done.prompt.splitlines()))
+        out("\nthe prompt, for you to edit:\n" + "\n".join(clean(line) for line in done.prompt.splitlines()))
     if to is not None and not is_dry:
         out(f"\nundo it with `perdure rewind {session} --undo`")
 

@@ -38,7 +38,7 @@ _CODES = {
 )
 def instructions(
     touch: Annotated[
-        list[str] | None, typer.Argument(metavar="[PATH...]", help="Also show what loads once a tool touches these.")
+        list[str] | None, typer.Argument(metavar="PATH", help="Also show what loads once a tool touches these.")
     ] = None,
     *,
     cwd: Annotated[Path | None, typer.Option(metavar="FOLDER", help="The working directory; else this one.")] = None,

@@ -125,7 +125,7 @@ def opened_memories(config: Config, given: Path | None, *, is_user: bool) -> Mem
     )
 )
 def search(
-    query: Annotated[list[str], typer.Argument(metavar="WORD...", help="What you want to know, in your own words.")],
+    query: Annotated[list[str], typer.Argument(metavar="WORD", help="What you want to know, in your own words.")],
     *,
     directory: Folder = None,
     user: User = False,

@@ -49,7 +49,7 @@ Result = dict[str, Any]
     )
 )
 def replay(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", readable=False, help="Logs, or folders of logs.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", readable=False, help="Logs, or folders of logs.")],
     *,
     window: Annotated[str | None, typer.Option(metavar="TOKENS", help="The model's window, e.g. 200k or 1M.")] = None,
     max_output: Annotated[str | None, typer.Option(metavar="TOKENS", help="The model's output limit.")] = None,
@@ -68,13 +68,15 @@ def replay(
     sets: Sets = None,
     jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Replay N files at once.")] = 1,
     forks: Annotated[
-        bool, typer.Option("--forks", help="Also check the requests for session notes, and what they read cached.")
+        bool,
+        typer.Option("--forks", help="Also check requests that write notes, and what they read cached."),
     ] = False,
     json: Json = False,
 ) -> None:
     """Run recorded sessions through the engine.
 
-    As if they were live: shows where passes and compactions fire, what moves the cached prefix, and what it all costs.
+    As if they were live: shows when results are cleared and the context is compacted, what changes the cached prefix,
+    and what it all costs.
     """
     from perdure.adapters.providers.connect import OFFLINE, connect
     from perdure.cli.opened import found_files
@@ -368,6 +370,7 @@ def _show_verdict(found: Result | None) -> None:
         return
     paid, ours = found["paid_usd"], found["ours_usd"]
     change = f"{usd(abs(paid - ours))} ({100 * abs(paid - ours) / paid:.0f}%) {'less' if ours <= paid else 'more'}"
+    change = change if usd(paid) != usd(ours) else "about as much"
     some = plural(found["sessions"], "session")
     some = some if found["sessions"] == found["of"] else f"{found['sessions']} of {found['of']} sessions"
     out(f"\nverdict on {some}: the logs paid {usd(paid)}; with Perdure the same calls cost {usd(ours)}, {change}")

@@ -90,7 +90,7 @@ def list_sessions(
         if everything and (since, grep) != (None, None):
             out("no session matches")
         else:
-            out(f"no sessions {f'for {project}' if project is not None else f'in {place}'}")
+            out(f"no sessions {f'of {project}' if project is not None else f'in {place}'} yet")
         return
     rows = [
         (
@@ -113,7 +113,7 @@ def list_sessions(
 
 @app.command("show", epilog=examples("perdure sessions show @last", "perdure sessions show 7k2q9x --json"))
 def show(session: SessionName, json: Json = False) -> None:
-    """Show what is known of one session."""
+    """Show what is known about one session."""
     from perdure.adapters.checkpoints.log import checkpoint_usage
     from perdure.adapters.journal import read_holder
     from perdure.adapters.journal.store import describe
@@ -187,7 +187,7 @@ def rename(
 )
 def tag(
     session: SessionName,
-    tags: Annotated[list[str] | None, typer.Argument(metavar="[TAG...]", help="Tags to add.")] = None,
+    tags: Annotated[list[str] | None, typer.Argument(metavar="TAG", help="Tags to add.")] = None,
     *,
     remove: Annotated[
         list[str] | None, typer.Option("--remove", metavar="TAG", help="A tag to remove; may be repeated.")

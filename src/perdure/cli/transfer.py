@@ -57,7 +57,7 @@ _OUTCOMES = ("imported", "updated", "imported before", "without a conversation",
     ),
 )
 def import_logs(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs of other agents, or folders of logs.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Logs of other agents, or folders of logs.")],
     *,
     project: Annotated[
         Path | None,
@@ -185,7 +185,7 @@ def _show(told: dict[str, Any], *, is_json: bool) -> None:
     if is_json:
         out_json(told)
     else:
-        out(clean(f"{told['session']}: {_what(told)} from {told['file']} ({told['format']})"))
+        out(clean(f"{told['session']}: {_what(told)}"))
     for skipped in told["skipped"][:_SHOWN_SKIPPED]:
         note(f"{told['file']}: {skipped}: left out")
 
@@ -291,11 +291,13 @@ def _told(file: Path, recording: Recording, session: str, done: ImportResult) ->
 
 
 def _what(told: dict[str, Any]) -> str:
-    if not told["is_there"]:
-        return f"{plural(told['messages'], 'message')} imported"
     mended = f"; {plural(len(told['restored']), 'damaged line')} restored" if told["restored"] else ""
-    more = f"{plural(told['messages'], 'new message')} added" if told["messages"] else "nothing new"
-    return f"imported before, {more}{mended},"
+    log = f"{told['file']} ({told['format']})"
+    if not told["is_there"]:
+        return f"{plural(told['messages'], 'message')} imported from {log}"
+    if told["messages"]:
+        return f"{plural(told['messages'], 'new message')} added from {log}{mended}"
+    return f"imported before, nothing new in {log}{mended or '; skipped'}"
 
 
 def _name(recording: Recording) -> str:

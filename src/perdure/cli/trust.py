@@ -23,7 +23,7 @@ app = family()
 
 @app.command(epilog=examples("perdure trust", "perdure trust ~/src/project --remove", "perdure trust --list"))
 def trust(
-    folder: Annotated[Path | None, typer.Argument(metavar="[FOLDER]", help="The folder; without it, this one.")] = None,
+    folder: Annotated[Path | None, typer.Argument(metavar="FOLDER", help="The folder; without it, this one.")] = None,
     *,
     remove: Annotated[bool, typer.Option("--remove", help="Forget what you said about the folder.")] = False,
     is_list: Annotated[bool, typer.Option("--list", help="Show every folder you have answered for.")] = False,

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 # What a model error's code means, and what a person can do about it.
 MODEL_FAILURES: dict[str, tuple[str, str]] = {
     "failed": ("the model could not be asked", ""),
-    "overloaded": ("the provider has too much to do", "try again in a few minutes"),
+    "overloaded": ("the provider is overloaded", "try again in a few minutes"),
     "rate_limited": ("the provider's rate limit is used up", "wait a while, or take another model with --model"),
     "down": ("the model server failed or can't be reached", "check its address and the network, or try again later"),
     "stream_cut": ("the answer broke off", "try again"),
-    "prompt_too_long": ("the conversation is longer than the model's window", "compact it with a focus, or start anew"),
+    "prompt_too_long": ("the conversation is longer than the model's window", "compact it, or start a new session"),
     "prompt_truncated": (
         "the server read only the end of the prompt",
         "raise its context length (Ollama: OLLAMA_CONTEXT_LENGTH), or set window_tokens to what it takes",
     ),
-    "output_too_long": ("the model can't answer at such length", "lower the setting max_output_tokens"),
+    "output_too_long": ("the model can't give so long an answer", "lower the setting max_output_tokens"),
     "body_too_large": ("the request has more bytes than the server takes", "leave large images or documents out"),
     "media_refused": ("the provider refused an image or document", "leave it out, or make it smaller"),
-    "thinking_refused": ("the provider refused an earlier thinking block", "set thinking=drop, or start anew"),
+    "thinking_refused": ("the provider refused an earlier thinking block", "set thinking=drop, or start a new session"),
     "bad_request": ("the provider refused the request", "if it isn't clear why, please report it"),
     "key_refused": (
         "the provider refused the key",
@@ -91,7 +91,7 @@ def compaction_failure(reason: str) -> str:
     if code == "too_little" and (sizes := _SIZES.match(rest)):
         return f"it would free too little: {sizes[1]} tokens would become {sizes[2]}{sizes[3]}"
     if code == "over_trigger" and (sizes := _OVER.match(rest)):
-        return f"{sizes[1]} tokens would be left, and compaction begins at {sizes[2]} already"
+        return f"{sizes[1]} tokens would be left, more than the {sizes[2]} at which compaction begins"
     if code == "model_failed":
         failed, _, more = rest.partition(", ")
         return model_reason(failed) + (f", {more}" if more else "")

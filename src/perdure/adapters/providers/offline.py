@@ -14,9 +14,9 @@ from perdure.transcript.blocks import Block, encode, text_block
 from perdure.transcript.messages import ResponseId
 
 SAYS = (
-    "No language model is set up, so this is Perdure itself answering, offline. Your message is in the session and "
-    "will be there when a model is: set ANTHROPIC_API_KEY or OPENAI_API_KEY, or name a local one, for example "
-    "PERDURE_MAIN_MODELS=ollama:qwen3. Everything else works without one: summaries, notes, search, recall and replay."
+    "No language model is set up, so this is Perdure itself answering, offline. Your message is kept in the session, "
+    "for when there is one: set ANTHROPIC_API_KEY or OPENAI_API_KEY, or name a local model, for example with "
+    "PERDURE_MAIN_MODELS=ollama:qwen3. Compaction, search, recall and replay work without one."
 )
 
 
@@ -47,9 +47,9 @@ class OfflineModel:
 
 
 ORDERS = (
-    "Until then I am a demonstration: no language model, only these orders. `read FILE`, `find WORD`, `files GLOB`, "
-    "`write FILE TEXT` and `run COMMAND` call the agent's real tools, with its real permissions. /context shows what "
-    "fills the window, /compact makes room, /help lists the rest."
+    "Until then this is a demonstration that understands five commands: `read FILE`, `find WORD`, `files GLOB`, "
+    "`write FILE TEXT` and `run COMMAND`. They call the agent's real tools, with its real permissions. In a chat, "
+    "/context shows what fills the window, /compact makes room, and /help lists the rest."
 )
 _DID = "That was the tool's answer. (I am Perdure's demonstration, not a language model.)"
 

@@ -55,7 +55,7 @@ async def resume_command(chat: Chat, argument: str) -> None:
     found = [info for info in store.list(chat.factory.project) if info.id != chat.agent.session.id][:_SHOWN]
     if not argument:
         if not found:
-            chat.screen.line("there is no other session of this project")
+            chat.screen.line("this project has no other session")
             return
         short = short_ids(directory.name for directory in store.newest())
         rows = [
@@ -170,7 +170,7 @@ def autocompact_lines(limits: Thresholds, settings: Settings) -> list[str]:
     lines.append(f"auto-compaction counts with a window of {counted:,} and begins at {limits.trigger:,} tokens")
     lines.append("older messages are then replaced by a record; the newest, your words and pins stay word for word")
     lines.append(
-        "/autocompact 100k sets the window, off and on switch; both for this chat. In the config: auto_compact_window"
+        "/autocompact 100k sets that window, off and on switch it, for this chat; the setting auto_compact_window lasts"
     )
     return lines
 
@@ -226,7 +226,7 @@ async def notes_command(chat: Chat, argument: str) -> None:
         return
     found = await read_notes_file(keeper.file)
     if found.state != "written":
-        chat.screen.line("the notes say nothing yet: they are written while the session runs")
+        chat.screen.line("no notes yet: they are written while the session runs")
         return
     chat.screen.line((found.data or b"").decode("utf-8", "replace").rstrip("\n"))
 
@@ -274,7 +274,7 @@ def rewound_lines(done: RewindResult, *, is_undone: bool = False) -> list[str]:
 
 COMMANDS: dict[str, tuple[ChatCommand, str]] = {
     "context": (context_command, "what fills the window"),
-    "compact": (compact_command, "replace what is old by a record of it; [FOCUS] says what to look at"),
+    "compact": (compact_command, "replace older messages by a record of them; [FOCUS] says what matters"),
     "autocompact": (autocompact_command, "what auto-compaction does; [WINDOW|on|off|default] sets it"),
     "clear": (clear_command, "begin a new session; this one is kept"),
     "memory": (memory_command, "the memories of this project; [WORDS] searches them"),

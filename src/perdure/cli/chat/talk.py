@@ -66,7 +66,7 @@ class Chat:
                 pressed += 1
                 if pressed > 1:
                     return
-                self.screen.line("(Ctrl-C again, or Ctrl-D, leaves)", "dim")
+                self.screen.line("(press Ctrl-C again, or Ctrl-D, to leave)", "dim")
                 continue
             pressed = 0
             if text:

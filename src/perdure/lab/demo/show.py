@@ -310,8 +310,8 @@ def heading(number: int, text: str) -> None:
 
 async def run(home: Path) -> bool:
     """The whole demonstration; True when every promise that it shows was kept."""
-    tell("Perdure, offline: no key, no network. A fixed script stands in for the model and says so;")
-    tell("the tools really run, and a fake server checks every request by the API's rules.")
+    tell("Perdure, offline: no key, no network. A fixed script stands in for the model; the tools really run,")
+    tell("and a stand-in for the server checks every request by the API's rules.")
     fired, name = DemoEvents(), RandomIds().new("demo")
     parts = Parts(sink=fired, window=ModelWindow(WINDOW_TOKENS, "model"))
     session = await create_session(home, project=Path.cwd(), session=name, parts=parts)
@@ -348,21 +348,19 @@ def _progress() -> Callable[[int, int], None]:
 def _what_fired(live: DemoSession, seconds: float) -> None:
     fired, statistics = live.fired, live.upstream.statistics
     offloads, clearings = fired.of(ResultOffloaded), fired.of(ResultsCleared)
-    tell(f"\n   {fired.turn} model calls in {seconds:.1f} s, the tools' own time included")
+    tell(f"\n   {fired.turn} model calls in {seconds:.1f} s, including the time of the tools")
     if offloads:
         large = sum(event.bytes for _, event in offloads)
-        tell(f"   {len(offloads)} results over their limit offloaded: {large:,} bytes, previews in their place")
+        tell(f"   {len(offloads)} large results offloaded: {large:,} bytes, with previews in their place")
     for turn, event in clearings:
         cleared = f"{len(event.tool_use_ids)} old results cleared, {event.tokens_saved:,} tokens"
-        tell(f"   call {turn}: microcompaction by {event.reason}: {cleared}")
+        tell(f"   call {turn}: {cleared} (by {event.reason})")
     for turn, event in fired.of(CompactionDone):
         sizes = f"{event.tokens_before:,} -> {event.tokens_after:,} tokens"
         parts = f"record {event.summary_tokens:,}, kept word for word {event.kept_tokens:,}"
         tell(f"   call {turn}: compaction ({event.trigger}, {event.strategy}): {sizes} ({parts})")
     for turn, event in fired.of(PrefixMoved):
-        tell(
-            f"   call {turn}: the cached prefix moved ({event.reason}): {event.tokens_rewritten:,} tokens written again"
-        )
+        tell(f"   call {turn}: the cached prefix changed ({event.reason}), {event.tokens_rewritten:,} tokens rewritten")
     tell(f"   the server refused {statistics.refused} of {statistics.requests} requests")
     each = f"{statistics.writes_per_content_token:.2f} times each token of content"
     tell(f"   prompt cache: {statistics.read_tokens:,} tokens read, {statistics.written_tokens:,} written ({each})")
@@ -392,10 +390,10 @@ async def _crash_and_resume(home: Path, name: str, fired: DemoEvents, before: Mo
     again = _request(session)
     await session.close()
     same = again.body == before.body
-    digests = f"{_digest(before)} before closing, {_digest(again)} after opening again"
-    tell(f"   the request: {digests}: {_verdict(same, 'identical')}")
+    digests = f"{_digest(before)} before closing, {_digest(again)} after reopening"
+    tell(f"   the next request: {digests}: {_verdict(same, 'identical')}")
     acknowledged = _kill_while_writing(home, name)
-    tell(f"   another process went on; kill -9 in mid-append, {len(acknowledged)} of its messages acknowledged")
+    tell(f"   another process continued and was killed while writing; {len(acknowledged)} messages acknowledged")
     session = await open_session(home, name, parts=parts)
     quick, present = _request(session), set(session.view.positions)
     await session.close()
@@ -407,7 +405,7 @@ async def _crash_and_resume(home: Path, name: str, fired: DemoEvents, before: Mo
     kept = all(identity in present for identity in acknowledged)
     tell(f"   acknowledged messages found again: {_verdict(kept, f'all {len(acknowledged)}')}")
     extends = _extends(quick, before)
-    tell(f"   the next request extends the last one block for block: {_verdict(extends, 'yes')}")
+    tell(f"   the request now begins with the one before, block for block: {_verdict(extends, 'yes')}")
     equal = quick.body == full.body
     digests = f"read back from the last boundary {_digest(quick)}, from the start {_digest(full)}"
     tell(f"   {digests}: {_verdict(equal, 'identical')}")
@@ -437,9 +435,9 @@ def _verdict(is_kept: bool, word: str) -> str:
 def _ending(journal: Path, is_ok: bool) -> None:
     heading(4, "Result")
     size = journal.stat().st_size
-    tell(f"   {'Every promise shown above was kept.' if is_ok else 'A promise was broken; see above.'}")
+    tell(f"   {'Everything shown above held.' if is_ok else 'Something did not hold: see above.'}")
     tell(f"   The journal ({size / 1e6:.1f} MB): {journal}")
-    tell("\n   Next, with that path as FILE:")
+    tell("\n   To look further, with that path as FILE:")
     for command, what in _NEXT:
         tell(f"     .venv/bin/perdure {command:<30}{what}")
 

@@ -261,7 +261,7 @@ def _prices(about: PageHeader) -> Iterator[str]:
         (p.who, _usd(p.usd), f"{p.uncached:,}", f"{p.cache_write:,}", f"{p.cache_read:,}", f"{p.output:,}")
         for p in about.prices
     ]
-    yield _table(head, rows, stacks=True)
+    yield _table(head, rows)
     yield from (f"<p>{escape(note)}</p>" for note in dict.fromkeys(p.note for p in about.prices if p.note))
 
 
@@ -316,8 +316,9 @@ def _notes(about: PageHeader) -> Iterator[str]:
     yield f"<footer>{made}. This page loads nothing and sends nothing.</footer>"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, stacks: bool = False) -> str:
-    """Columns of numbers stand right, ids in a fixed width. One that `stacks` has a line for each cell on a phone."""
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns of numbers stand right, ids in a fixed width. On a phone, more than three columns are stacked."""
+    stacks = len(head) > 3
     kinds = [_kind(name, [row[n] for row in rows]) for n, name in enumerate(head)]
     top = "".join(f"<th{css}>{escape(name)}</th>" for name, css in zip(head, kinds, strict=True))
     body = "".join(
