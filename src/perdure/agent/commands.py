@@ -48,7 +48,7 @@ def parse_command(command: str) -> tuple[PlainCommand, ...] | None:
             continue
         operator = next((o for o in _OPERATORS if command.startswith(o, at)), None)
         if operator is not None:
-            if not _ends(words, found, operator, command[at + len(operator) : at + len(operator) + 1]):
+            if not _end_command(words, found, operator, command[at + len(operator) : at + len(operator) + 1]):
                 return None
             at += len(operator)
             continue
@@ -56,26 +56,26 @@ def parse_command(command: str) -> tuple[PlainCommand, ...] | None:
         if nowhere is not None:
             at = nowhere.end()
             continue
-        word = _word(command, at)
+        word = _read_word(command, at)
         if word is None:
             return None
         at = word.end
         words.append(word)
-    if words and not _closed(words, found):
+    if words and not _add_command(words, found):
         return None
     return tuple(found) or None
 
 
-def _ends(words: list[_ShellWord], found: list[PlainCommand], operator: str, following: str) -> bool:
+def _end_command(words: list[_ShellWord], found: list[PlainCommand], operator: str, following: str) -> bool:
     """An operator ends a command; an empty one is fine only between lines."""
     if operator in ("|", ";") and following in ("&", ";", "|"):
         return False
     if not words:
         return operator == "\n"
-    return _closed(words, found)
+    return _add_command(words, found)
 
 
-def _closed(words: list[_ShellWord], found: list[PlainCommand]) -> bool:
+def _add_command(words: list[_ShellWord], found: list[PlainCommand]) -> bool:
     texts = [word.text for word in words]
     first = next((n for n, word in enumerate(words) if not _ASSIGNED.match(word.head)), len(words))
     if first < len(words) and (texts[first] in _KEYWORDS or not texts[first] or set(texts[first]) & set("*?[]~")):
@@ -97,7 +97,7 @@ class _ShellWord:
     is_wild: bool
 
 
-def _word(command: str, at: int) -> _ShellWord | None:
+def _read_word(command: str, at: int) -> _ShellWord | None:
     """The word that begins here."""
     text, start, head = "", at, ""
     is_quoted = is_wild = False
@@ -143,7 +143,7 @@ _CALCULATE = frozenset(
     "test [ unset declare typeset local readonly export wait let printf getopts shift exit return ulimit".split()
 )
 # Words behind these are data: names, texts, patterns. Behind any other program, a word may be a program again.
-_TELLERS = frozenset(
+_TAKE_DATA = frozenset(
     "echo true false pwd cd pushd popd ls cat head tail wc grep egrep fgrep cut uniq tr tee rm mkdir rmdir touch chmod "
     "chown chgrp stat file diff cmp comm basename dirname realpath readlink sleep kill ps df du which type test [ date "
     "whoami id uname hostname sha1sum sha256sum md5sum base64 od hexdump strings column nl fold seq tree jq "
@@ -158,13 +158,13 @@ _INLINE_LONG = ("--eval", "--print", "--exec", "--command", "--execute", "--run"
 _CODE_MODULES = frozenset(
     "timeit pdb code codeop trace cProfile profile runpy idlelib IPython asyncio ptpython bpython pudb".split()
 )
-# Options of interpreters in front of a script that change nothing of what runs; those of `_TAKE` have a value.
-_FINE = re.compile(
+# Options of interpreters in front of a script that change nothing of what runs; some take the next word.
+_HARMLESS_OPTIONS = re.compile(
     r"-[bBEIOPqsSuvVwt?h]+|-[WX].+|--(?:version|help|test|watch|no-warnings|trace-[\w-]+|enable-source-maps"
     r"|max-old-space-size=\d+|inspect[\w=:.-]*|experimental-(?:strip-types|transform-types|vm-modules)|vanilla"
     r"|allow-[\w=,.:/-]+|no-\w+|silent|bun|hot)"
 )
-_TAKE = frozenset({"-W", "-X"})
+_WITH_VALUE = frozenset({"-W", "-X"})
 _PROGRAMMABLE = frozenset(  # their arguments are programs, or they take what they run from elsewhere
     "awk gawk mawk nawk xargs parallel vi vim nvim view ex ed emacs gdb lldb sqlite3 m4 bc dc socat nc ncat at batch "
     "crontab screen tmux expect less more man psql mysql mariadb ftp lftp sftp telnet gnuplot octave r sbcl clisp "
@@ -172,12 +172,12 @@ _PROGRAMMABLE = frozenset(  # their arguments are programs, or they take what th
     "rvim nvi ansible ansible-console nix-shell vagrant logrotate".split()
 )
 _RENAMES = frozenset("alias unalias shopt enable hash bind complete compopt fc source . mapfile readarray read".split())
-_MADE = re.compile(r"-\w*f-|--(?:file|makefile)=(?:-|/dev/)|--ev|-\Z|/dev/")  # rules for make that no file holds
+_MAKE_INLINE = re.compile(r"-\w*f-|--(?:file|makefile)=(?:-|/dev/)|--ev|-\Z|/dev/")  # rules for make that no file holds
 _SEDS = frozenset({"sed", "gsed", "ssed"})
 _SIMPLE_SED = re.compile(
     r"[\d,$ ]*(?:[pdq=]|s(?P<d>[/|#,:])(?:(?!(?P=d)).)*(?P=d)(?:(?!(?P=d)).)*(?P=d)[gIip\d]*)", re.S
 )
-_TELLING_VARIABLES = re.compile(  # variables that change what runs, or where names lead
+_POWERFUL_VARIABLES = re.compile(  # variables that change what runs, or where names lead
     r"(?:PATH|IFS|ENV|HOME|SHELL|SHELLOPTS|BASHOPTS|PS4|CDPATH|EDITOR|VISUAL|PAGER|BROWSER|[A-Z]*PAGER|PROMPT_COMMAND"
     r"|BASH_\w+|LD_\w+|DYLD_\w+|GIT_\w+|SSH_\w+|PYTHON\w+|PERL\w+|RUBY\w+|NODE_OPTIONS|NODE_PATH|JAVA_TOOL_OPTIONS"
     r"|MAKEFLAGS|MAKEFILES|LESS\w*|TAR_OPTIONS|GREP_OPTIONS|RIPGREP_CONFIG_PATH|npm_config_\w+|NPM_CONFIG_\w+|CARGO_\w+"
@@ -191,7 +191,7 @@ _GIT_VERBS = frozenset(
     "merge-base mv notes pull push range-diff reflog remote reset restore rev-list rev-parse revert rm shortlog show "
     "show-ref sparse-checkout stash status switch tag version worktree whatchanged help rebase bisect submodule".split()
 )
-_GIT_FINE = re.compile(  # in front of a verb
+_GIT_HARMLESS = re.compile(  # in front of a verb
     r"-C|-p|-P|--(?:paginate|no-pager|bare|literal-pathspecs|glob-pathspecs|noglob-pathspecs|icase-pathspecs"
     r"|no-optional-locks|no-replace-objects|no-lazy-fetch|no-advice|version|help|(?:git-dir|work-tree|namespace)(?:=.*)?)",
     re.DOTALL,
@@ -212,8 +212,8 @@ def runs(command: str, wanted: tuple[str, ...], *, is_prefix: bool = True) -> Li
     any word may begin a command. Rather too often than not.
     """
     best: Likelihood = "no"
-    for words, is_sure in _all(command, _DEPTH):
-        found = _says(words, wanted[:_LONGEST], is_prefix)
+    for words, is_sure in _commands_run(command, _DEPTH):
+        found = _fits_rule(words, wanted[:_LONGEST], is_prefix)
         if found == "yes" and is_sure:
             return "yes"
         if found != "no":
@@ -226,7 +226,7 @@ def unreadable(command: str) -> str:
     plain = parse_command(command)
     if plain is None:
         return "it isn't certain what the command runs"
-    return next((why for one in plain if (why := _hidden(one.words, one.assigned, _DEPTH))), "")
+    return next((why for one in plain if (why := _why_unsure(one.words, one.assigned, _DEPTH))), "")
 
 
 def name_of(words: Sequence[str]) -> str:
@@ -238,13 +238,13 @@ def takes_only_data(words: tuple[str, ...]) -> bool:
     """Whether the words behind a program are data to it, none of them a program to run."""
     name = name_of(words)
     if name == "git":
-        return _git_tells(words)
+        return _git_takes_data(words)
     if name == "sort" or name == "rg":
         return not _options(words, frozenset({"--compress-program", "--pre", "--hostname-bin"}))
-    return name in _TELLERS or (name == "printf" and not any(word.startswith("-v") for word in words[1:2]))
+    return name in _TAKE_DATA or (name == "printf" and not any(word.startswith("-v") for word in words[1:2]))
 
 
-def _git_tells(words: tuple[str, ...]) -> bool:
+def _git_takes_data(words: tuple[str, ...]) -> bool:
     """Whether git runs nothing that its words name: no configuration by hand, no program, no address of a helper."""
     plain = _without_options(words)
     before, rest = words[1 : len(words) - len(plain) + 1], plain[2:]
@@ -252,7 +252,7 @@ def _git_tells(words: tuple[str, ...]) -> bool:
         return False
     is_value = False
     for word in before:
-        if not is_value and not _GIT_FINE.fullmatch(word):
+        if not is_value and not _GIT_HARMLESS.fullmatch(word):
             return False
         is_value = not is_value and word in _GIT_VALUES
     letters = frozenset(f"-{letter}" for letter in _GIT_SHORT.get(plain[1], ""))
@@ -261,7 +261,7 @@ def _git_tells(words: tuple[str, ...]) -> bool:
     return not (plain[1] in ("submodule", "bisect") and {"foreach", "run"} & set(rest))
 
 
-def _all(command: str, depth: int) -> Iterator[tuple[tuple[str, ...], bool]]:
+def _commands_run(command: str, depth: int) -> Iterator[tuple[tuple[str, ...], bool]]:
     """The commands that may be run by a line, also by those that run others; and whether they certainly are meant."""
     plain = parse_command(command)
     if plain is None:
@@ -271,12 +271,12 @@ def _all(command: str, depth: int) -> Iterator[tuple[tuple[str, ...], bool]]:
             yield from ((words[n : n + _LONGEST], True) for n in range(len(words)))
         return
     for one in plain:
-        yield from _inside(one.words, depth)
+        yield from _commands_within(one.words, depth)
         for value in one.assigned:
-            yield from _loose(value)
+            yield from _words_within(value)
 
 
-def _inside(words: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], bool]]:
+def _commands_within(words: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], bool]]:
     yield words, True
     if takes_only_data(words):
         return
@@ -286,12 +286,12 @@ def _inside(words: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...
         yield words[n:], is_known
     for word in words[1:_MOST_WORDS]:
         if is_known and depth:
-            yield from _all(word, depth - 1)
+            yield from _commands_run(word, depth - 1)
         elif _CODE.search(word) or "=" in word:
-            yield from _loose(word)
+            yield from _words_within(word)
 
 
-def _loose(text: str) -> Iterator[tuple[tuple[str, ...], bool]]:
+def _words_within(text: str) -> Iterator[tuple[tuple[str, ...], bool]]:
     """Words of something that isn't the shell's language, wherever a command may begin in it."""
     unquoted = re.sub(r"[\\'\"]", "", text)  # a shell that gets it takes quotes from within words
     for one in dict.fromkeys((text, *(each for each in (unquoted, *expand_braces(unquoted)[:_MOST_WORDS])))):
@@ -299,10 +299,13 @@ def _loose(text: str) -> Iterator[tuple[tuple[str, ...], bool]]:
         yield from ((words[n : n + _LONGEST], False) for n in range(min(len(words), _MOST_WORDS)))
 
 
-def _says(words: tuple[str, ...], wanted: tuple[str, ...], is_prefix: bool) -> Likelihood:
+def _fits_rule(words: tuple[str, ...], wanted: tuple[str, ...], is_prefix: bool) -> Likelihood:
     """Whether words are a command that a rule's words name."""
-    if not words or not wanted or not (words[0] == wanted[0] or _may_be(name_of(words), name_of(wanted))):
-        return _says_dashed(words, wanted, is_prefix) if words and wanted else "no"
+    if not words or not wanted:
+        return "no"
+    if words[0] != wanted[0] and not _may_be(name_of(words), name_of(wanted)):
+        first, _, verb = name_of(words).partition("-")  # `git-push` is `git push`
+        return _fits_rule(("git", verb, *words[1:]), wanted, is_prefix) if first == "git" and verb else "no"
     given = _without_options(words)
     if not is_prefix:
         return "yes" if words[1:] == wanted[1:] or given[1:] == wanted[1:] else "no"
@@ -329,12 +332,6 @@ def _says(words: tuple[str, ...], wanted: tuple[str, ...], is_prefix: bool) -> L
             return "no"
         at, is_value = at + 1, False
     return best
-
-
-def _says_dashed(words: tuple[str, ...], wanted: tuple[str, ...], is_prefix: bool) -> Likelihood:
-    """`git-push` is `git push`."""
-    first, _, verb = name_of(words).partition("-")
-    return _says(("git", verb, *words[1:]), wanted, is_prefix) if first == "git" and verb else "no"
 
 
 def _may_be(word: str, wanted: str) -> bool:
@@ -377,9 +374,9 @@ def _options(words: Sequence[str], wanted: frozenset[str]) -> bool:
     return False
 
 
-def _hidden(words: tuple[str, ...], assigned: tuple[str, ...], depth: int, *, is_sure: bool = True) -> str:
+def _why_unsure(words: tuple[str, ...], assigned: tuple[str, ...], depth: int, *, is_sure: bool = True) -> str:
     """Why a plain command may run something that its words don't say."""
-    if any(_TELLING_VARIABLES.fullmatch(word) for word in assigned):
+    if any(_POWERFUL_VARIABLES.fullmatch(word) for word in assigned):
         return f"{assigned[0].split('=', 1)[0]} may change what the command runs"
     if any(set(word) & set("$`") for word in assigned):
         return f"the value of {assigned[0].split('=', 1)[0]} holds what a shell fills in"
@@ -391,22 +388,22 @@ def _hidden(words: tuple[str, ...], assigned: tuple[str, ...], depth: int, *, is
     if name in _RENAMES:
         return f"{name} can change what names mean, or runs what stands elsewhere"
     if name in ("export", "declare", "typeset", "readonly", "local", "env", "sudo", "doas") and (
-        why := _hidden((), tuple(word for word in words[1:] if "=" in word), depth)
+        why := _why_unsure((), tuple(word for word in words[1:] if "=" in word), depth)
     ):
         return why
     if name == "env" and _options(words, frozenset({"-S", "--split-string"})):
         return "env -S takes a command apart in its own way"
-    if (why := _hides_code(name, words, depth, is_sure)) or takes_only_data(words):
+    if (why := _why_code(name, words, depth, is_sure)) or takes_only_data(words):
         return why
-    if name not in _SEDS and (why := _filled_in(name, words)):
+    if name not in _SEDS and (why := _why_filled_in(name, words)):
         return why
     for n in range(1, len(words)):
-        if why := _hidden_behind(words[n:], depth, name):
+        if why := _why_unsure_behind(words[n:], depth, name):
             return why
     return ""
 
 
-def _filled_in(name: str, words: tuple[str, ...]) -> str:
+def _why_filled_in(name: str, words: tuple[str, ...]) -> str:
     """Why a word may be code, for whoever gets it, that doesn't say what it runs: `-x 'r\\m x'`, `-c '$a x'`."""
     first = 1
     if name == "find":  # what stands in front of its commands are patterns
@@ -415,7 +412,8 @@ def _filled_in(name: str, words: tuple[str, ...]) -> str:
     return "" if found is None else f"{found[:80]!r} may be code that {name} runs"
 
 
-def _hidden_behind(words: tuple[str, ...], depth: int, caller: str) -> str:
+def _why_unsure_behind(words: tuple[str, ...], depth: int, caller: str) -> str:
+    """The same for a command that another one may run, if it is one of those that run what they are given."""
     name = name_of(words)
     is_special = (
         _is_shell(name)
@@ -426,7 +424,7 @@ def _hidden_behind(words: tuple[str, ...], depth: int, caller: str) -> str:
         or _interpreter(name)
         or name in ("env", "git")
     )
-    return _hidden(words, (), depth - 1, is_sure=caller in _WRAPPERS) if is_special else ""
+    return _why_unsure(words, (), depth - 1, is_sure=caller in _WRAPPERS) if is_special else ""
 
 
 def _is_shell(name: str) -> bool:
@@ -439,13 +437,13 @@ def _interpreter(name: str) -> str:
     return _INLINE.get(name) or _INLINE.get(name.rstrip("0123456789."), "")
 
 
-def _hides_code(name: str, words: tuple[str, ...], depth: int, is_sure: bool) -> str:
+def _why_code(name: str, words: tuple[str, ...], depth: int, is_sure: bool) -> str:
     why = f"{name} runs code that can't be read for certain"
     rest = words[1:]
     operands = [word for word in rest if not word.startswith("-")]
     if name in ("eval", "trap"):
         text = " ".join(rest) if name == "eval" else (operands[0] if operands else "")
-        return why if text and parse_command(text) is None else _nested(text, depth)
+        return why if text and parse_command(text) is None else _why_unsure_nested(text, depth)
     opens = name in ("sudo", "doas") and _options(words, frozenset({"-s", "-i", "--shell", "--login"}))
     if name in _OPENERS or opens:
         return f"{name} may start a shell, whose commands come from elsewhere"
@@ -457,7 +455,7 @@ def _hides_code(name: str, words: tuple[str, ...], depth: int, is_sure: bool) ->
         return "git is told here where its configuration or its programs are"
     if name == "gh" and "alias" in operands[:1]:
         return why
-    if name in ("make", "gmake") and any(_MADE.match(word) for word in rest):
+    if name in ("make", "gmake") and any(_MAKE_INLINE.match(word) for word in rest):
         return why
     if _is_shell(name):
         operands = _behind_options(rest)
@@ -465,7 +463,11 @@ def _hides_code(name: str, words: tuple[str, ...], depth: int, is_sure: bool) ->
             return why
         if any(re.match(r"-\w*[cs]", word) for word in rest):
             reads_on = not any(re.match(r"-\w*c", word) for word in rest)
-            return why if reads_on else next((found for word in operands if (found := _nested(word, depth))), "")
+            return (
+                why
+                if reads_on
+                else next((found for word in operands if (found := _why_unsure_nested(word, depth))), "")
+            )
         is_elsewhere = any(re.match(r"/+(?:dev|proc)/", word) for word in operands)
         return why if is_elsewhere or (is_sure and not operands and rest[:1] != ("--version",)) else ""
     if name in _PROGRAMMABLE or name.endswith("awk"):
@@ -501,7 +503,7 @@ def _runs_code(letters: str, rest: tuple[str, ...], is_sure: bool) -> bool:
     words = list(rest)
     while words:
         word = words.pop(0)
-        if word in _TAKE:
+        if word in _WITH_VALUE:
             del words[:1]
         elif word.startswith(_INLINE_LONG) or word == "-":
             return True
@@ -513,7 +515,9 @@ def _runs_code(letters: str, rest: tuple[str, ...], is_sure: bool) -> bool:
             return is_strange or word in ("eval", "repl", "inspect") or _is_strange_run(word, words)
         elif set(word[1:]) <= set("Vvh") or word in ("--version", "--help", "--test"):
             return False
-        elif not _FINE.fullmatch(word) or (word[1] != "-" and word[1] not in "WX" and set(word[1:]) & set(letters)):
+        elif not _HARMLESS_OPTIONS.fullmatch(word) or (
+            word[1] != "-" and word[1] not in "WX" and set(word[1:]) & set(letters)
+        ):
             return True
     return is_sure
 
@@ -523,12 +527,12 @@ def _is_strange_run(word: str, rest: list[str]) -> bool:
     return word in ("run", "x", "exec", "test") and any(re.match(r"-\Z|data:|\w+://|/+dev/", one) for one in rest)
 
 
-def _nested(text: str, depth: int) -> str:
+def _why_unsure_nested(text: str, depth: int) -> str:
     """The same for a text that a shell runs."""
     plain = parse_command(text)
     if plain is None:
         return "it isn't certain what the command runs" if text.strip() else ""
-    return next((why for one in plain if (why := _hidden(one.words, one.assigned, depth - 1))), "")
+    return next((why for one in plain if (why := _why_unsure(one.words, one.assigned, depth - 1))), "")
 
 
 # --- what a rule that allows a command doesn't mean ------------------------------------------------------------------
@@ -734,13 +738,13 @@ def paths_in_command(command: str, cwd: str, home: str) -> CommandPaths:
     found: dict[NamedPath, None] = {}
     below: dict[str, None] = {}
     doubt = ""
-    for one, places in _with_folders(command, cwd, home):
+    for one, places in _with_places(command, cwd, home):
         operands: list[str] = []
         for number, word in enumerate((*one.words, *one.assigned)):
             doubt = doubt or _doubt(word)
             if name_of(one.words) in _TARS and re.match(r"-\w*T", word):
                 doubt = doubt or "a file says which files are meant"
-            for piece in _pieces(word):
+            for piece in _name_parts(word):
                 is_wild = bool(_WILD & set(piece))
                 doubt = doubt or _doubt(piece)
                 for place in places:
@@ -749,14 +753,14 @@ def paths_in_command(command: str, cwd: str, home: str) -> CommandPaths:
                         found[NamedPath(path)] = None
                     else:
                         is_shells = number in one.wild
-                        found.update((NamedPath(each, True), None) for each in _named_filled_in(path, is_shells))
+                        found.update((NamedPath(each, True), None) for each in _shell_patterns(path, is_shells))
                         if _THROUGH_PROCESSES.match(path):
                             doubt = doubt or f"{piece[:80]} leads through /proc"
                     if is_wild and number in one.wild and _CLASS.search(piece):
                         doubt = doubt or f"{piece[:80]} stands for more names than can be told"
                 if number and not word.startswith("-"):
                     operands += (_joined(place, piece, home) for place in places)
-        for some in _inner(one):
+        for some in _with_inner(one):
             if _recurses(some):
                 below.update(dict.fromkeys((*operands, *(places if _goes_through_here(some) else ()))))
         if len(found) > MOST_NAMES or len(places) > _MOST_PLACES:
@@ -769,7 +773,7 @@ def paths_in_command(command: str, cwd: str, home: str) -> CommandPaths:
     )
 
 
-def _inner(one: PlainCommand) -> Iterator[PlainCommand]:
+def _with_inner(one: PlainCommand) -> Iterator[PlainCommand]:
     """A command, and those that it may run for another: `nice tar …`, `busybox cp -r …`."""
     yield one
     if not takes_only_data(one.words):
@@ -782,7 +786,7 @@ def only_lists(command: str) -> bool:
     return plain is not None and all(name_of(one.words) in _LISTERS for one in plain)
 
 
-def _with_folders(command: str, cwd: str, home: str) -> Iterator[tuple[PlainCommand, Sequence[str]]]:
+def _with_places(command: str, cwd: str, home: str) -> Iterator[tuple[PlainCommand, Sequence[str]]]:
     """The plain commands, each with the folders that its names may be relative to."""
     plain = parse_command(command)
     if plain is None:
@@ -838,7 +842,7 @@ def _goes_through_here(one: PlainCommand) -> bool:
     return len(named) < 2  # the first is what is looked for
 
 
-def _pieces(word: str) -> Iterator[str]:
+def _name_parts(word: str) -> Iterator[str]:
     """The parts of a word that may be names."""
     pieces = {word, *_JOINS.split(word), *_SPLITS.split(word)}
     if "%" in word:
@@ -869,7 +873,7 @@ def _joined(place: str, piece: str, home: str) -> str:
     return posixpath.join(place, piece)
 
 
-def _named_filled_in(path: str, is_shells: bool) -> Iterator[str]:
+def _shell_patterns(path: str, is_shells: bool) -> Iterator[str]:
     """Patterns of the paths; for the shell, a wildcard at the beginning of a name doesn't stand for a dot."""
     path = "/" + posixpath.normpath(path).lstrip("/")
     if not is_shells:

@@ -37,6 +37,7 @@ MODEL_FAILURES: dict[str, tuple[str, str]] = {
         "check the spelling: provider:model, or provider:model@URL",
     ),
     "empty_answer": ("the model gave an empty answer", ""),
+    "spending_cap": ("the call wasn't made", ""),
 }
 
 # What the code of a compaction that didn't come about means. `{rest}` is what stands behind the code.
