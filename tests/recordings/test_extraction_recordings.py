@@ -19,7 +19,8 @@ from perdure.engine.remember import GuardedMemory
 from perdure.logs.detect import read_recordings
 from perdure.memory.changes import Stamp
 from perdure.memory.index_file import IndexLimits
-from perdure.memory.remarks import remarks
+from perdure.memory.remarks import remarks, typed_text
+from perdure.text.cleaning import sentences
 from perdure.transcript.messages import spoken
 
 FILES = sorted(path for folder in ("claude_code", "codex") for path in (DATA / folder).rglob("*.json*"))
@@ -39,6 +40,21 @@ def test_rules_save_little_of_what_is_said_for_the_moment(path: Path | str, made
         view = project(messages)
         assert all(origin_of(view, one.text) == "user" for one in found)
         assert origin_of(view, "Always install the package zqxv first") != "user"
+
+
+@pytest.mark.skipif(not FILES, reason=ABSENT)
+def test_what_people_typed_is_theirs() -> None:
+    """MEM-10: of the lines of their messages, but for those in fences, the others were pasted without one."""
+    found: dict[str, str] = {}
+    for path in FILES:
+        for recording in read_recordings(path.read_bytes(), path.name):
+            messages = said_before(recording, 10**9)[0]
+            view = project(messages)
+            for line in (one for message in messages for one in sentences(typed_text(spoken(message)))):
+                if any(map(str.isalpha, line)):
+                    found[line] = origin_of(view, line)
+    others = [line for line, origin in found.items() if origin != "user"]
+    assert len(found) > 100 and len(others) <= len(found) // 8, others
 
 
 @pytest.mark.skipif(not FOLDERS, reason=ABSENT)

@@ -2,7 +2,7 @@
 which of its sentences stand for themselves (MEM-3, MEM-6, MEM-7, MEM-10).
 
 Read by patterns, so it works without a model and costs nothing. What is fenced or quoted in a message is nobody's word,
-and neither is a message so long that it was pasted.
+and neither is the rest of it where that is so long that it was pasted.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ _NOTHING = re.compile(
     re.IGNORECASE,
 )
 _FENCE = re.compile(r"```.*?(?:```|\Z)|^~~~.*?(?:^~~~\s*$|\Z)", re.MULTILINE | re.DOTALL)
+_FENCE_LINE = re.compile(r"^[^\S\n]*(?:`{3,}|~{3,})[^\S\n]*(?P<info>.*)$", re.MULTILINE)
 _QUOTED = re.compile(r"^[^\S\n]*>.*$", re.MULTILINE)
 _CORRECTS = re.compile(
     r"\b(?:always|never|don['’]t|do not|instead|rather than|must|should|avoid|immer|nie(?:mals)?|toujours|jamais"
@@ -86,6 +87,20 @@ class MemoryRequest:
 def _speech(text: str) -> str:
     """A message without what it fences or quotes."""
     return _QUOTED.sub("", _FENCE.sub("\n\n", text))
+
+
+def typed_text(text: str) -> str:
+    """What a person typed of a message: what it says without fences and quotations; nothing where that was pasted, too.
+
+    A page that was pasted may hold fences of its own, and what it says between them is nobody's here. So of a message
+    too long to be typed only what stands before its first fence and behind its last one counts.
+    """
+    fences = list(_FENCE_LINE.finditer(text)) if len(text) > LONG_TEXT else []
+    if fences:
+        is_closed = len(fences) > 1 and fences[-1]["info"] == ""
+        text = text[: fences[0].start()] + (f"\n\n{text[fences[-1].end() :]}" if is_closed else "")
+    said = _speech(text)
+    return said if len(said) <= LONG_TEXT else ""
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -138,7 +153,7 @@ LEAST_WORDS = 3
 MOST_WORDS = 60
 REMARK_CHARS = 600
 _NO_SPEECH = tuple(">|$#<{[/")  # a quotation, a table, a command, a heading, a tag, data
-LONG_TEXT = 4_000  # a message beyond it is pasted, not said
+LONG_TEXT = 4_000  # characters; what is longer was pasted, not typed
 
 _LEAD = re.compile(
     r"^\s*(?:[-*+]\s+|\d+[.)]\s+)?"
@@ -241,10 +256,10 @@ def remarks(text: str, at: float) -> tuple[Remark, ...]:
     A remark has to hold beyond the moment and be understood alone. So a sentence that points at something (`this`,
     `here`, `line 40`), asks, or only says what to do next is none, however much it corrects; rather nothing than junk.
     """
-    if len(text) > LONG_TEXT or text.lstrip().startswith("<"):
+    if text.lstrip().startswith("<"):
         return ()
     found: dict[str, Remark] = {}
-    for one in sentences(_speech(text)):
+    for one in sentences(typed_text(text)):
         sentence = " ".join(one.split())
         is_speech = len(sentence) <= REMARK_CHARS and not sentence.startswith(_NO_SPEECH)
         remark = _remark(sentence, at) if is_speech else None
@@ -335,7 +350,7 @@ _TURNS = re.compile(
     r"|says?|said|wr[io]te\w*|written|according|quot\w+|cit\w+|claims?|claimed|suggest\w*|recommend\w*|outputs?|logs?|errors?"
     r"|returns?|prints?|shows?|pages?|readme|docs?|documentation|issues?|reviews?|reviewer\w*|comments?|findings?|asks?|asked"
     r"|tells?|told|from|nie|niemals|nicht|kein\w*|ohne|wenn|falls|nur|jamais|pas|sans|sauf|si|nunca|sin|s[oó]lo|mai|non|senza"
-    r"|se|n[aã]o|sem|nooit|geen|zonder|als|не|никогда|без|если)\b|[?？不别勿没沒莫禁如]|ない|しない|もし",
+    r"|se|n[aã]o|sem|nooit|geen|zonder|als|не|никогда|без|если)\b|[?？不勿没沒莫禁]|(?<![识識特分类類级級区區个個差])[别別](?!名)|如(?!下)|ない|しない|もし",
     re.IGNORECASE,
 )
 _OPENING = re.compile(  # how a sentence may begin without saying anything by it; "no mocks" and "wait for Bob" do
@@ -355,13 +370,13 @@ def statements(text: str) -> tuple[str, ...]:
     ("Only after Bob approves.") only together with that; and what follows "the page says:" is somebody else's.
     The order to remember something says what is to be remembered.
     """
-    if len(text) > LONG_TEXT:
-        return ()
     found: list[str] = []
     blocks: list[str] = []
     head, is_open = "", False  # the line that what follows hangs on, and whether nothing followed it yet
-    paragraphs = [_unwrapped(one) for one in _paragraphs(_speech(text))]
-    for lines, beneath in zip(paragraphs, [*(one[0] for one in paragraphs[1:]), ""], strict=True):
+    text = typed_text(text)
+    paragraphs = [_unwrapped(one) for one in _paragraphs(text)]
+    for number, lines in enumerate(paragraphs, 1):
+        beneath = paragraphs[number][0] if number < len(paragraphs) else ""
         if not (is_open or _LISTED.match(lines[0])):
             head = ""
         for line, following in zip(lines, [*lines[1:], beneath], strict=True):
