@@ -215,7 +215,7 @@ class PlannedFiles:
             self.ahead[step.entry.name] = step.after
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class StoredMemories:
     """One memory directory. Any number of these, in any number of processes, may share it."""
 
