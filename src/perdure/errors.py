@@ -18,7 +18,7 @@
     +-- PinRefused                   a pin that is empty, or beyond the budget of pins (RST-8)
     +-- SessionInUse                 another task of this program is using the session just now
     +-- NotAwaited                   an `await` is missing
-    +-- WrongLoop                    a blocking call where it would block an event loop (LIB-5)
+    +-- WrongLoop                    a blocking call where it would block an event loop, or mixed faces (LIB-5)
     +-- BadSetting                   a setting or flag with an unusable value (CLI-5)
     +-- FileRefused                  a file of memory, notes or checkpoints may not or can't be used (SEC-2)
     |   +-- NameRefused              its name leaves the folder, or has more than one reading
@@ -49,6 +49,8 @@ Every message is one line: what, where, what to do (CLI-5).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 class PerdureError(Exception):
@@ -136,7 +138,7 @@ class NotAwaited(PerdureError, AttributeError):
 
 
 class WrongLoop(PerdureError):
-    """A blocking call was made in a thread that runs an event loop, which it would stop."""
+    """A blocking call in a thread that runs an event loop, which it would stop; or a session of the other face."""
 
 
 class BadSetting(PerdureError):
@@ -345,3 +347,11 @@ class RewindRefused(PerdureError):
 
 class PinRefused(PerdureError):
     """A pin that can't be kept: empty, or beyond the budget; the message has the sizes."""
+
+
+def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """`: did you mean …?`, for the end of a message; nothing when no name is near."""
+    import difflib  # few programs make such mistakes (LIB-6)
+
+    found = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
+    return f": did you mean {found[0]}?" if found else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import tomllib
 import types
@@ -24,7 +23,7 @@ from perdure.adapters.machine.trust import (
     trusted_content,
 )
 from perdure.context.models import ModelSpec, model_spec
-from perdure.errors import BadSetting
+from perdure.errors import BadSetting, nearest
 from perdure.events import SettingIgnored
 from perdure.settings import Settings
 
@@ -45,12 +44,6 @@ _AT_LEAST_ONE = frozenset(
 
 class UnusableValue(Exception):
     """A value can't be used; the text says why."""
-
-
-def nearest(name: str, names: tuple[str, ...], *, cutoff: float = 0.6) -> str:
-    """`: did you mean …?`, or nothing when no name is near."""
-    found = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
-    return f": did you mean {found[0]}?" if found else ""
 
 
 @cache

@@ -12,7 +12,7 @@ import typer
 
 from perdure.cli.arguments import Force, Json, Sets, complete_settings, configured, examples, family, home
 from perdure.cli.output import clean, cut, out, out_json, table
-from perdure.errors import BadSetting
+from perdure.errors import BadSetting, nearest
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
@@ -63,7 +63,7 @@ def config(
     Settings are changed in the config file that init writes, by variables such as PERDURE_PINS_TOKENS, or for one
     command by --set.
     """
-    from perdure.adapters.config import NAMES, nearest
+    from perdure.adapters.config import NAMES
     from perdure.settings import DESCRIPTIONS, description
 
     config = configured(sets or ())

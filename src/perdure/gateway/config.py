@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from perdure.adapters.config import NAMES, UnusableValue, nearest, parse_setting
+from perdure.adapters.config import NAMES, UnusableValue, parse_setting
 from perdure.adapters.journal.disk import DISK, make_private, write_new
-from perdure.errors import BadSetting, JournalError
+from perdure.errors import BadSetting, JournalError, nearest
 from perdure.gateway.answers import MOST_BYTES
 from perdure.settings import Settings
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import anyio
 import msgspec
 
-from perdure.adapters.config import nearest
 from perdure.adapters.providers.offline import OfflineModel
 from perdure.context.models import ModelSpec, model_spec
-from perdure.errors import BadSetting
+from perdure.errors import BadSetting, nearest
 from perdure.ports import Model
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from anyio import to_thread
 
-from perdure.adapters.config import UnusableValue, nearest, parse_setting
+from perdure.adapters.config import UnusableValue, parse_setting
 from perdure.adapters.journal import SessionStore, short_ids
 from perdure.agent.permissions import Mode
 from perdure.cli.arguments import located
@@ -19,7 +19,7 @@ from perdure.engine.compact import CompactionSuccess, compact, uncompact
 from perdure.engine.notes import SessionNotes, read_notes_file
 from perdure.engine.rewind import RewindResult, What, prompts
 from perdure.engine.session import pin, unpin
-from perdure.errors import BadSetting
+from perdure.errors import BadSetting, nearest
 
 if TYPE_CHECKING:
     from perdure.cli.chat.talk import Chat
