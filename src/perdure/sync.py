@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perdure.face.agent import Agent as AgentFace
-from perdure.face.portal import Blocking, as_coroutine, opened
+from perdure.face.portal import Blocking, as_coroutine, asked_of, opened
 from perdure.face.session import Session as SessionFace
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from perdure.face.session import CompactionResult, Said
     from perdure.ports import Model, SearchResults
     from perdure.settings import Settings
+    from perdure.transcript.blocks import ToolUse
     from perdure.transcript.messages import Message, Usage
 
 
@@ -181,7 +182,8 @@ class SyncSession(Blocking[SessionFace]):
         """Say what stands before the messages of every request. What is the same already isn't recorded again.
 
         Args:
-            model: the model's name, as requests carry it, or a model that was connected; None leaves it as it is.
+            model: the model's name, as requests carry it or as `connect` takes it, or a model that was connected; None
+                leaves it as it is.
             system: the system prompt, as one text, or as a list of texts and blocks; None leaves it, "" takes it away.
             tools: definitions, Anthropic's or OpenAI's, or tools such as `recall_tool`; None leaves them, [] takes
                 them away.
@@ -209,7 +211,8 @@ class SyncSession(Blocking[SessionFace]):
             also: records of the same transaction, for extensions.
 
         Raises:
-            RecordRefused: no API would take it, or it answers a tool use that nobody made; nothing was written.
+            RecordRefused: no API would take it, or it answers a tool use that doesn't wait for a result; nothing was
+                written.
             JournalError: the disk refuses, or the session is read only or closed.
 
         Example:
@@ -251,7 +254,7 @@ class SyncSession(Blocking[SessionFace]):
 
         Raises:
             ContextBlocked: the context is full and nothing more can go; the message says what helps. Nothing is lost.
-            RecordRefused: nothing was said yet.
+            RecordRefused: nothing was said yet, or tool uses of the last answer wait for their results.
 
         Example:
             session.append("Hello")
@@ -280,7 +283,8 @@ class SyncSession(Blocking[SessionFace]):
         Raises:
             ModelGaveUp: the model didn't answer, and nothing helped; the message says what was tried.
             ContextBlocked: the context is full and nothing more can go; nothing was sent.
-            RecordRefused: the prompt can't be said; nothing was written.
+            RecordRefused: the prompt can't be said, or lacks the result of a tool that the model wants used; nothing
+                was written.
             BadSetting: no model is named, or its key is missing.
 
         Example:
@@ -289,6 +293,22 @@ class SyncSession(Blocking[SessionFace]):
             assert reply.text == "42" and not reply.tool_uses
         """
         return self._wait("Session.run", self._inner.run, prompt, model, on_delta=on_delta)
+
+    def open_calls(self) -> tuple[ToolUse, ...]:
+        """The tool uses that wait for their results, such as those that a crash came between.
+
+        `append` or `run` takes their results. Whatever else the user says first gives them up: the model is then told
+        that there is no result.
+
+        Returns:
+            Each with `id`, `name` and `input`, as `Reply.tool_uses` has them.
+
+        Example:
+            use = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Oslo"}}
+            session.append("Weather?", {"role": "assistant", "content": [use]})
+            assert [one.name for one in session.open_calls()] == ["weather"]
+        """
+        return self._now("Session.open_calls", self._inner.open_calls)
 
     def compact(self, focus: str = "") -> CompactionResult:
         """Replace what is old by a record of it, now. What leaves can be recalled, and the compaction be undone.
@@ -676,7 +696,7 @@ class SyncRecallTool:
         """
         from perdure.engine.tools import recall_tool
 
-        return session._wait("recall_tool.run", recall_tool.run, session._inner, arguments)
+        return asked_of(session, "recall_tool.run", recall_tool.run, arguments)
 
 
 recall_tool = SyncRecallTool()
@@ -721,7 +741,7 @@ class SyncMemoryTool:
         """
         from perdure.engine.tools import memory_tool
 
-        return session._wait("memory_tool.run", memory_tool.run, session._inner, arguments)
+        return asked_of(session, "memory_tool.run", memory_tool.run, arguments)
 
 
 memory_tool = SyncMemoryTool()

@@ -148,7 +148,7 @@ def tool_class(name: str, instance: str, kind: type[Any]) -> str:
         + f"        {quotes}As the Messages API takes it; `set_prefix` takes the tool itself.{quotes}\n"
         + f"{load}        return {instance}.definition\n\n"
         + f"    def run(self, session: SyncSession, arguments: Mapping[str, Any]) -> {result}:\n{doc}\n"
-        + f'{load}        return session._wait("{instance}.run", {instance}.run, session._inner, arguments)\n\n\n'
+        + f'{load}        return asked_of(session, "{instance}.run", {instance}.run, arguments)\n\n\n'
         + f"{instance} = {name}()\n"
     )
 
@@ -207,7 +207,7 @@ def generated() -> str:
     same = [f"from perdure.{perdure._FACE[name]} import {name}" for name in SAME.split()]
     fixed = [
         "from perdure.face.agent import Agent as AgentFace",
-        "from perdure.face.portal import Blocking, as_coroutine, opened",
+        "from perdure.face.portal import Blocking, as_coroutine, asked_of, opened",
         "from perdure.face.session import Session as SessionFace",
     ]
     body = body.replace("_as_coroutine(", "as_coroutine(")

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
+import perdure.sync
 from perdure import Agent, Message, Permissions, Session, Tool, connect, memory_tool, recall_tool
 from perdure.errors import (
     BadSetting,
@@ -22,6 +23,7 @@ from perdure.errors import (
     SessionClosed,
     SessionInUse,
     SessionNotFound,
+    WrongLoop,
 )
 from perdure.testing import ScriptedModel, say, tool_use
 
@@ -62,7 +64,7 @@ SAID: dict[str, tuple[Any, str]] = {
     "a number as content": ({"role": "user", "content": 3}, "must be a text or a list of blocks, not int"),
     "one block as content": ({"role": "user", "content": {"type": "text", "text": "x"}}, "list of blocks, not dict"),
     "a block without a type": (user({"text": "x"}), 'content[0] has no type: a text is {"type": "text"'),
-    "a text block without text": (user({"type": "text"}), "content[0]: malformed text block"),
+    "a text block without text": (user({"type": "text"}), "content[0]: this text block needs `text`"),
     "a use by the user": (user(USE), "it can't stand in a message of the user"),
     "a result by the assistant": (assistant(RESULT), "it can't stand in a message of the assistant"),
     "a result that nobody called for": (user(RESULT), "answers 't1', which nobody called"),
@@ -71,9 +73,29 @@ SAID: dict[str, tuple[Any, str]] = {
         {"role": "tool", "tool_call_id": "c", "content": "x"},
         "answers 'c', which nobody called",
     ),
-    "an image without a source": (user({"type": "image"}), "missing required field `source`"),
+    "an image without a source": (user({"type": "image"}), "content[0]: this image block needs `source`"),
+    "a result without the id of its call": (
+        user({"type": "tool_result", "content": "rain"}),
+        "this tool_result block needs `tool_use_id`, the id of the tool_use that it answers",
+    ),
+    "a result that is an object": (
+        user({**RESULT, "content": {"rain": 1}}),
+        "`content` of this tool_result block must be a text or a list, not an object",
+    ),
+    "a number as a text": (user({"type": "text", "text": 3}), "`text` of this text block must be a text, not a number"),
+    "a slip in a type": (user({"type": "tool_reslt", "tool_use_id": "t1"}), "no such type: did you mean tool_result?"),
+    "an unknown type": (user({"type": "hologram"}), "there is no such type: write one of container_upload, document"),
+    "an unknown type in a result": (
+        user({**RESULT, "content": [{"type": "txt", "text": "rain"}]}),
+        "content[0]: there is no type 'txt' in a result: did you mean text?",
+    ),
+    "a slip by the assistant": (assistant({**USE, "type": "tool_ues"}), "no such type: did you mean tool_use?"),
+    "a slip in a Message": (Message.of("user", [{"type": "tool_reslt"}]), "did you mean tool_result?"),
     "an input that is a text": (assistant({**USE, "input": "{}"}), "`input` is no object"),
-    "a use without an id": (assistant({"type": "tool_use", "name": "w", "input": {}}), "missing required field `id`"),
+    "a use without an id": (
+        assistant({"type": "tool_use", "name": "w", "input": {}}),
+        "tool_use block needs `id`",
+    ),
     "what JSON has no value for": (user({"type": "text", "text": {1}}), "text is set, which JSON has no value for"),
     "half a character": ("\ud800", "half a surrogate pair"),
     "a chunk of a stream": (
@@ -155,7 +177,6 @@ def test_wrong_order_is_refused() -> None:
             await refused(session.append(user({**RESULT, "tool_use_id": "t2"})), "answers 't2', which nobody called")
             await session.append(user(RESULT))
             await refused(session.append(user(RESULT)), "answers 't1', which has its result already")
-            await refused(session.append(assistant(USE)), "tool_use t1 was called already")
             await refused(session.append({"role": "system", "content": "x"}), "use set_prefix(system=…)")
             await refused(session.run({"role": "system", "content": "x"}, ScriptedModel()), "use set_prefix(system=…)")
 
@@ -189,6 +210,160 @@ def test_other_mistakes_with_a_session(do: Callable[[Session], Awaitable[Any]], 
             await refused(do(session), words)
 
     run(body)
+
+
+def test_a_request_waits_for_the_results_of_tools() -> None:
+    """LIB-5, TURN-9: calls are given up only when somebody says something else; a late result is refused, not lost."""
+    other = {**USE, "id": "t2"}
+    late = user({**RESULT, "tool_use_id": "t2"})
+
+    async def body() -> None:
+        async with Session.in_memory() as session:
+            await session.append("Weather?", assistant(USE, other))
+            before = await records(session)
+            await refused(
+                session.append(assistant(USE)), "'t1' was called already and has no result yet: append it once"
+            )
+            words = "no result yet for weather (t1), weather (t2): append what each tool gave"
+            await refused(session.prepare(), words)
+            await refused(session.prepare("openai"), words)
+            await refused(session.run(None, ScriptedModel()), words)
+            await refused(session.run(user(RESULT), ScriptedModel()), "no result yet for weather (t2): append what")
+            assert await records(session) == before and [one.id for one in session.open_calls()] == ["t1", "t2"]
+            await session.append(user(RESULT))
+            await refused(session.prepare(), "no result yet for weather (t2)")
+            assert [(one.id, one.input) for one in session.open_calls()] == [("t2", {"city": "Oslo"})]
+            await session.append("Never mind.")
+            request = await session.prepare()
+            results = {one["tool_use_id"]: one["content"] for one in request.data["messages"][-1]["content"][:2]}
+            assert results["t1"] == "rain" and "No result" in str(results["t2"]) and not session.open_calls()
+            for given in (late, Message.of("user", late["content"])):
+                await refused(session.append(given), "answers 't2', but the model was told that there is no result")
+
+    run(body)
+
+
+def test_what_a_crash_came_between_is_there_again(tmp_path: Path) -> None:
+    """LIB-5: a program that goes on may answer the calls that were open, or say something else."""
+
+    async def body() -> None:
+        for identity in ("answered", "given-up"):
+            async with Session.create(tmp_path, home=tmp_path / "home", id=identity) as session:
+                await session.append("Weather?", assistant(USE))
+            async with Session.open(identity, home=tmp_path / "home") as session:
+                (use,) = session.open_calls()
+                model = ScriptedModel(["It rains."])
+                await session.set_prefix(tools=[TOOL])
+                said = user({**RESULT, "tool_use_id": use.id}) if identity == "answered" else "Never mind."
+                await session.run(said, model)
+                sent = json.dumps(json.loads(model.requests[0].body)["messages"])
+                assert ("rain" in sent, "No result" in sent) == (identity == "answered", identity == "given-up")
+
+    run(body)
+
+
+def test_a_server_may_count_its_calls_anew_in_each_answer(tmp_path: Path) -> None:
+    """LIB-5: `append` and `run` keep them apart, and each result finds its call, also in another process."""
+    home = tmp_path / "home"
+
+    def call(name: str) -> dict[str, Any]:
+        return {"id": "call_0", "type": "function", "function": {"name": name, "arguments": "{}"}}
+
+    async def body() -> None:
+        async with Session.create(tmp_path, home=home, id="mine") as session:
+            await session.append("Weather?")
+            for number in range(3):
+                await session.append({"role": "assistant", "content": None, "tool_calls": [call(f"tool_{number}")]})
+                await session.append({"role": "tool", "tool_call_id": "call_0", "content": f"result {number}"})
+            again = {"role": "tool", "tool_call_id": "call_0", "content": "x"}
+            await refused(session.append(again), "answers 'call_0', which has its result already")
+        async with Session.open("mine", home=home) as session:
+            told = (await session.prepare("openai")).data["messages"]
+            uses = {one["tool_calls"][0]["id"]: one["tool_calls"][0] for one in told if one.get("tool_calls")}
+            results = {one["tool_call_id"]: one["content"] for one in told if one["role"] == "tool"}
+            assert list(uses) == ["call_0", "call_0__again2", "call_0__again3"] == list(results)
+            assert [one["function"]["name"] for one in uses.values()] == ["tool_0", "tool_1", "tool_2"]
+            assert list(results.values()) == ["result 0", "result 1", "result 2"]
+            assert await session.recall("call_0__again2") == "result 1"
+        for number in range(2):  # a server that was started anew
+            model = ScriptedModel([say(tool_use("weather", {"city": "Oslo"}, id="toolu_1")), "It rains."])
+            async with Session.open("mine", home=home) as session:
+                await session.set_prefix(tools=[TOOL])
+                (use,) = (await session.run("Weather?", model)).tool_uses
+                assert [one.id for one in session.open_calls()] == [use.id]
+                assert use.id.endswith("__again2") == (number == 1)
+                assert (await session.run(user({**RESULT, "tool_use_id": use.id}))).text == "It rains."
+
+    run(body)
+
+
+def test_each_call_of_one_answer_has_an_id_of_its_own() -> None:
+    """LIB-5: `run` gives out ids that differ; of an answer that is appended, the results could not be told apart."""
+
+    async def body() -> None:
+        async with Session.in_memory() as session:
+            await session.append("Weather?")
+            await refused(session.append(assistant(USE, USE)), "'t1' was called already and has no result yet")
+            twice = ScriptedModel([say(tool_use("weather", {}, id="t1"), tool_use("weather", {}, id="t1"))])
+            await session.set_prefix(tools=[TOOL])
+            uses = (await session.run(None, twice)).tool_uses
+            assert [use.id for use in uses] == ["t1", "t1__again2"]
+
+    run(body)
+
+
+def test_strangers_of_a_provider_are_kept() -> None:
+    """ENG-1, LIB-5: an answer may hold what we don't know yet, however it is called."""
+    stranger, other = {"type": "tool_uses", "of": "tomorrow"}, {"type": "hologram", "data": "x"}
+
+    async def body() -> None:
+        async with Session.in_memory() as session:
+            await session.append("Hello", {"id": "msg_1", **assistant(stranger)})
+            await session.append(assistant(other))
+            assert session.messages()[1] == assistant(stranger, other)
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ("anthropic:claude-sonnet-5-5", "claude-sonnet-5-5"),
+        ("ollama:qwen3:8b@http://127.0.0.1:9/v1", "qwen3:8b"),
+        ("qwen3:8b", "qwen3:8b"),
+        ("claude-sonnet-5-5", "claude-sonnet-5-5"),
+    ],
+)
+def test_the_prefix_takes_a_model_as_connect_does(given: str, sent: str) -> None:
+    """LIB-5: a model is named in one way everywhere."""
+
+    async def body() -> None:
+        async with Session.in_memory() as session:
+            await session.append("Hello")
+            await session.set_prefix(model=given)
+            assert (await session.prepare()).data["model"] == sent
+
+    run(body)
+
+
+def test_the_faces_are_not_mixed() -> None:
+    """LIB-5: a session of one face given to a tool of the other, and `with` where `async with` is meant."""
+
+    async def body() -> None:
+        async with Session.in_memory() as session:
+            with pytest.raises(WrongLoop, match=r"recall_tool.run takes a session of perdure.sync here"):
+                perdure.sync.recall_tool.run(session, {"query": "x"})  # type: ignore[arg-type]
+        with pytest.raises(NotAwaited, match=r"write `async with Session.in_memory\(…\) as …`"), Session.in_memory():
+            pass
+
+    run(body)
+    with perdure.sync.Session.in_memory() as session:
+
+        async def other() -> None:
+            for asked in (recall_tool.run(session, {}), memory_tool.run(session, {})):  # type: ignore[arg-type]
+                await refused(asked, "takes a session of perdure; for one of perdure.sync")
+
+        run(other)
 
 
 def test_a_closed_session_says_so() -> None:

@@ -206,12 +206,12 @@ def test_ids_are_refused_before_anything_is_written(messages: list[Message]) -> 
 
     async def run() -> None:
         session = await memory_session()
-        with pytest.raises(PerdureError, match="already: give each"):
+        with pytest.raises(PerdureError, match="already"):
             await session.append(*messages)
         assert not session.view.items
         if len(messages) > 1:
             await session.append(messages[0])
-            with pytest.raises(PerdureError, match="already: give each"):
+            with pytest.raises(PerdureError, match="already"):
                 await session.append(messages[1])
 
     anyio.run(run)

@@ -15,11 +15,20 @@ from perdure.context.passes import frontier
 from perdure.context.policy import Facts
 from perdure.context.replies import WireProtocol
 from perdure.context.view import ContextView
-from perdure.transcript.blocks import Block, Document, Image, Text, ToolResult, ToolUse, anthropic_tool, encode
+from perdure.transcript.blocks import (
+    OPENAI_PARTS,
+    Block,
+    Document,
+    Image,
+    Text,
+    ToolResult,
+    ToolUse,
+    anthropic_tool,
+    encode,
+)
 from perdure.transcript.records import Front
 
 NO_TEXT = "(no text)"
-_OWN_PARTS = ("file", "input_audio")  # came in this protocol's own words, and go out in them
 
 
 def openai_body(head: dict[str, Any], front: Front, groups: list[MessageGroup], *, stream: bool) -> bytes:
@@ -126,7 +135,7 @@ def _user_part(block: Block) -> list[dict[str, Any]]:
             return [{"type": "text", "text": str(value.source.get("data", ""))}]
         data = f"data:{value.source.get('media_type', 'application/pdf')};base64,{value.source.get('data', '')}"
         return [{"type": "file", "file": {"filename": value.title or "document.pdf", "file_data": data}}]
-    if block.type in _OWN_PARTS:
+    if block.type in OPENAI_PARTS:
         return [msgspec.json.decode(block.raw)]
     return [{"type": "text", "text": block.raw.decode("utf-8", "replace")}]
 

@@ -52,7 +52,7 @@ from perdure.events import (
 )
 from perdure.ports import Model
 from perdure.transcript.blocks import Block
-from perdure.transcript.messages import Message
+from perdure.transcript.messages import CallIds, Message, with_call_ids
 from perdure.transcript.records import Calibrated, Edit, Front, Noted
 
 # --- what can come out of a call ------------------------------------------------------------------------------------
@@ -391,7 +391,7 @@ async def _keep(session: LiveSession, about: ModelInfo, partial: PartialReply) -
     kept = partial.kept()
     dropped = len(partial.begun) - len(kept)
     if kept:
-        await session.append(_message(about, kept, partial, INTERRUPTED))
+        await session.append(_message(about, with_own_ids(session, kept), partial, INTERRUPTED))
     elif partial.begun:
         data = {"response": partial.response, "blocks": dropped, "reason": INTERRUPTED}
         await session.record(Noted(kind="answer_dropped", data=data))
@@ -418,13 +418,22 @@ def _message(
     )
 
 
-async def append_reply(session: LiveSession, about: ModelInfo, reply: Reply, request: ModelRequest) -> None:
-    """The answer joins the conversation, with its usage and the id of its response (TURN-12)."""
+def with_own_ids(session: LiveSession, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """The blocks of an answer with an id of its own for each call, before anybody is told of them."""
+    if not any(block.type == "tool_use" for block in blocks):
+        return blocks
+    return with_call_ids(blocks, CallIds(session.view.calls, session.view.open_calls).call, str)
+
+
+async def append_reply(session: LiveSession, about: ModelInfo, reply: Reply, request: ModelRequest) -> Reply:
+    """The answer joins the conversation, with its usage and the id of its response (TURN-12); returns it as it did."""
     is_edited = bool(reply.edits) or b'"type":"compaction"' in request.body
     is_edited = is_edited or any(block.type == "compaction" for block in reply.blocks)
     note = PROVIDER_EDITED if is_edited else None
     watch(session, reply)
+    reply = replace(reply, blocks=with_own_ids(session, reply.blocks))
     await session.append(_message(about, reply.blocks, reply, reply.stop_reason, note=note))
+    return reply
 
 
 async def apply(

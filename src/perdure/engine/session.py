@@ -20,7 +20,7 @@ from perdure.context.state import PROVIDER_EDITED, from_checkpoint
 from perdure.context.thinking import dropped_thinking, with_thinking
 from perdure.context.view import ContextView, advance, leaves_memory, reaches_back
 from perdure.engine.threads import run_aside
-from perdure.errors import CompactionRefused, PerdureError, PinRefused, RecordRefused, SessionClosed
+from perdure.errors import CompactionRefused, PinRefused, RecordRefused, SessionClosed
 from perdure.events import (
     CacheDropped,
     CalibrationLearned,
@@ -36,7 +36,15 @@ from perdure.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journ
 from perdure.ports import LoadedJournal as Loaded
 from perdure.settings import Settings
 from perdure.transcript.checks import MessageLimits, check_limits, check_record, check_shape, readable
-from perdure.transcript.messages import Message, MessageId, Role, ToolUseId, spoken
+from perdure.transcript.messages import (
+    CallIds,
+    Message,
+    MessageId,
+    Role,
+    content_of,
+    spoken,
+    with_call_ids,
+)
 from perdure.transcript.plain import is_system, message_of, system_text
 from perdure.transcript.records import (
     Calibrated,
@@ -315,8 +323,6 @@ class LiveSession:
         name calls by their ids, and results find them so.
         """
         given, system = self._taken(messages)
-        for message in given:
-            check_shape(message)
         named = tuple(map(self._named, given))
         read = await run_aside(
             _bytes(named), partial(_read, named, self.settings, self.entry_limits, self.ports.secret_key)
@@ -346,12 +352,15 @@ class LiveSession:
         """The messages, and the front that a system message among plain ones makes."""
         taken: list[Message] = []
         system: list[str] = []
+        calls = CallIds(self.view.calls, self.view.open_calls)
         for number, one in enumerate(messages):
             at = f"message {number + 1} of {len(messages)}" if len(messages) > 1 else "the message"
-            if isinstance(one, Message):
-                taken.append(one)
-            elif not is_system(one):
-                taken.append(self._answering(message_of(one, at), taken, at))
+            if not is_system(one):
+                message = one if isinstance(one, Message) else message_of(one, at)
+                check_shape(message)
+                if not message.id and message.agent_id is None:  # else it was said elsewhere, and stays as it is
+                    message = self._paired(message, calls, at)
+                taken.append(message)
             elif taken or self.view.items or (self.view.front and self.view.front.system):
                 raise RecordRefused(f"{at}: a system message can only come first; later, use set_prefix(system=…)")
             else:
@@ -360,16 +369,28 @@ class LiveSession:
             return taken, None
         return taken, msgspec.structs.replace(self.view.front or Front(), system=Front(system=system).system)
 
-    def _answering(self, message: Message, before: Sequence[Message], at: str) -> Message:
-        """The message, if what it answers was called; what a compaction replaced may have been."""
-        for result in message.tool_results:
-            identity = ToolUseId(result.tool_use_id)
-            is_called = identity in self.view.calls or any(u.id == identity for m in before for u in m.tool_uses)
-            if not is_called and self.view.boundary is None:
-                raise RecordRefused(f"{at} answers {identity[:80]!r}, which nobody called: name the id of a tool_use")
-            if identity in self.view.results or any(r.tool_use_id == identity for m in before for r in m.tool_results):
-                raise RecordRefused(f"{at} answers {identity[:80]!r}, which has its result already: say it in a text")
-        return message
+    def _paired(self, message: Message, ids: CallIds, at: str) -> Message:
+        """The message with an id of its own for each call, and each result at its call."""
+
+        def call(identity: str) -> str:
+            if identity in ids.waiting:
+                raise RecordRefused(f"{at}: {identity[:80]!r} was called already and has no result yet: append it once")
+            return ids.call(identity)
+
+        def result(identity: str) -> str:
+            if (answered := ids.result(identity)) is not None:
+                return answered
+            named, view = f"{at} answers {identity[:80]!r}", self.view
+            if identity in view.settled:
+                raise RecordRefused(f"{named}, but the model was told that there is no result: say it in a text")
+            if ids.is_known(identity):
+                raise RecordRefused(f"{named}, which has its result already: say it in a text")
+            if view.boundary is None:  # what a compaction replaced may have been called
+                raise RecordRefused(f"{named}, which nobody called: name the id of a tool_use")
+            return identity
+
+        blocks = with_call_ids(message.blocks, call, result)
+        return message if blocks is message.blocks else msgspec.structs.replace(message, content=content_of(blocks))
 
     def _named(self, message: Message) -> Message:
         if message.id and message.at is not None:
@@ -382,11 +403,11 @@ class LiveSession:
         view, said, called = self.view, set[str](), set[str]()
         for message in messages:
             if message.id in view.positions or message.id in said:
-                raise PerdureError(f"message {message.id} was said already: give each message an id of its own")
+                raise RecordRefused(f"message {message.id} was said already: give each message an id of its own")
             said.add(message.id)
             for use in message.tool_uses if message.agent_id is None else ():
                 if use.id in view.calls or use.id in called:
-                    raise PerdureError(f"tool_use {use.id} was called already: give each call an id of its own")
+                    raise RecordRefused(f"tool_use {use.id} was called already: give each call an id of its own")
                 called.add(use.id)
 
     async def record(self, *records: Record) -> None:

@@ -15,7 +15,15 @@ from perdure.context.provenance import TOOL as DERIVED_TOOL
 from perdure.context.state import REQUESTED, RequestedCompaction
 from perdure.engine.remember import MemoryAccess, MemoryMount, MountedPath
 from perdure.engine.session import LiveSession
-from perdure.errors import FileMissing, JournalError, MemoryChanged, MemoryRefused, NameTaken, PerdureError
+from perdure.errors import (
+    FileMissing,
+    JournalError,
+    MemoryChanged,
+    MemoryRefused,
+    NameTaken,
+    PerdureError,
+    WrongLoop,
+)
 from perdure.events import CompactionRequested
 from perdure.memory.changes import TRUST, Change, DeleteMemory, MemoryProposal, RenameMemory, SaveMemory, WriteResult
 from perdure.memory.files import INDEX
@@ -154,6 +162,7 @@ class RecallTool:
         Example:
             assert "recall failed" in await recall_tool.run(session, {"id": "unknown"})
         """
+        _check_face(session, "recall_tool")
         try:
             return await _answered(session, _checked(arguments))
         except PerdureError as e:
@@ -161,6 +170,11 @@ class RecallTool:
 
 
 recall_tool = RecallTool()
+
+
+def _check_face(session: object, tool: str) -> None:
+    if not isinstance(session, LiveSession):
+        raise WrongLoop(f"{tool}.run takes a session of perdure; for one of perdure.sync, import the tool from there")
 
 
 def _checked(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -364,6 +378,7 @@ class MemoryTool:
             answer = await memory_tool.run(session, {"command": "view", "path": "/memories"})
             print(answer.text)
         """
+        _check_face(session, "memory_tool")
         access = session.services.memories
         if access is None:
             return MemoryToolResult("Error: there is no persistent memory in this session", is_error=True)

@@ -139,7 +139,7 @@ async def _ask(session: LiveSession, model: Model, source: str, on_delta: OnDelt
             raise said
         ladder, action = step(ladder, _outcome(said))
         if isinstance(said, Reply) and (isinstance(action, DeliverAnswer) or said.stop_reason == WINDOW_STOP):
-            await append_reply(session, about, said, prepared.request)
+            said = await append_reply(session, about, said, prepared.request)
         if isinstance(action, DeliverAnswer) and isinstance(said, Reply):
             return said
         if isinstance(action, DeliverAnswer | GiveUp):

@@ -42,6 +42,11 @@ class Opening(Generic[T]):
     ) -> None:
         await self._opened.pop().close()
 
+    def __enter__(self) -> T:
+        raise NotAwaited(f"write `async with {self._what} as …`, or without an event loop, import it from perdure.sync")
+
+    def __exit__(self, *error: object) -> None: ...
+
     async def _once(self) -> T:
         return await self._open()
 

@@ -69,6 +69,13 @@ class Blocking(Generic[C]):
                     _PORTALS.__exit__(None, None, None)
 
 
+def asked_of(session: Any, what: str, call: Callable[..., Awaitable[T]], /, *args: Any) -> T:
+    """Have a tool answer about a session of this face."""
+    if not isinstance(session, Blocking):
+        raise WrongLoop(f"{what} takes a session of perdure.sync here; for one of perdure, import the tool from there")
+    return session._wait(what, call, session._inner, *args)
+
+
 def opened(what: str, open_it: Callable[[], Awaitable[C]]) -> tuple[C, BlockingPortal]:
     """Open something on the loop, which runs for as long as it isn't left."""
     check_thread(what)

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
+import anyio.to_thread
 
 from perdure.engine.session import LiveSession, Services
-from perdure.errors import BadSetting, RecordRefused, SessionClosed, SessionInUse, SessionNotFound
+from perdure.errors import BadSetting, RecordRefused, SessionClosed, SessionInUse, SessionNotFound, nearest
 from perdure.face.opening import Opening
 from perdure.settings import Settings
+from perdure.transcript.blocks import ToolUse, check_type
 from perdure.transcript.checks import check_shape
-from perdure.transcript.messages import Message
+from perdure.transcript.messages import Message, ToolUseId, spoken
 from perdure.transcript.plain import openai_message
 from perdure.transcript.records import Front
 from perdure.wiring.in_memory import SessionOptions, background, memory_session
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from perdure.ports import Model, SearchResults
 
 Said = str | Message | Mapping[str, Any]
+_NAMED = 3  # calls in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +205,8 @@ class Session(LiveSession):
         """Say what stands before the messages of every request. What is the same already isn't recorded again.
 
         Args:
-            model: the model's name, as requests carry it, or a model that was connected; None leaves it as it is.
+            model: the model's name, as requests carry it or as `connect` takes it, or a model that was connected; None
+                leaves it as it is.
             system: the system prompt, as one text, or as a list of texts and blocks; None leaves it, "" takes it away.
             tools: definitions, Anthropic's or OpenAI's, or tools such as `recall_tool`; None leaves them, [] takes
                 them away.
@@ -220,7 +224,9 @@ class Session(LiveSession):
         """
         async with self._used():
             before = self.view.front or Front()
-            if model is not None and not isinstance(model, str):
+            if isinstance(model, str):
+                model = id_of_model(model)
+            elif model is not None:
                 self.held_with(model_of(model))
                 model = model.about.id
             after = Front(
@@ -242,7 +248,8 @@ class Session(LiveSession):
             also: records of the same transaction, for extensions.
 
         Raises:
-            RecordRefused: no API would take it, or it answers a tool use that nobody made; nothing was written.
+            RecordRefused: no API would take it, or it answers a tool use that doesn't wait for a result; nothing was
+                written.
             JournalError: the disk refuses, or the session is read only or closed.
 
         Example:
@@ -296,7 +303,7 @@ class Session(LiveSession):
 
         Raises:
             ContextBlocked: the context is full and nothing more can go; the message says what helps. Nothing is lost.
-            RecordRefused: nothing was said yet.
+            RecordRefused: nothing was said yet, or tool uses of the last answer wait for their results.
 
         Example:
             await session.append("Hello")
@@ -307,6 +314,7 @@ class Session(LiveSession):
 
         async with self._used():
             self._check_said()
+            self._check_answered(())
             return await prepare(self, protocol=_protocol(protocol), stream=stream)
 
     async def run(
@@ -329,7 +337,8 @@ class Session(LiveSession):
         Raises:
             ModelGaveUp: the model didn't answer, and nothing helped; the message says what was tried.
             ContextBlocked: the context is full and nothing more can go; nothing was sent.
-            RecordRefused: the prompt can't be said; nothing was written.
+            RecordRefused: the prompt can't be said, or lacks the result of a tool that the model wants used; nothing
+                was written.
             BadSetting: no model is named, or its key is missing.
 
         Example:
@@ -344,13 +353,30 @@ class Session(LiveSession):
             said, system = self._taken([_plain(one) for one in _prompts(prompt)])
             if system is not None:
                 raise RecordRefused("a system message is no prompt: say it with set_prefix(system=…)")
-            for message in said:
-                check_shape(message)  # before the reminders that go in front of it are written
             if not said:
                 self._check_said()
+            self._check_answered(said)
             if self._keepers is None and not self.is_read_only:
                 self._keepers = background(self)
             return await run_turn(self, said, asked, self._keepers, on_delta=on_delta)
+
+    def open_calls(self) -> tuple[ToolUse, ...]:
+        """The tool uses that wait for their results, such as those that a crash came between.
+
+        `append` or `run` takes their results. Whatever else the user says first gives them up: the model is then told
+        that there is no result.
+
+        Returns:
+            Each with `id`, `name` and `input`, as `Reply.tool_uses` has them.
+
+        Example:
+            use = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Oslo"}}
+            await session.append("Weather?", {"role": "assistant", "content": [use]})
+            assert [one.name for one in session.open_calls()] == ["weather"]
+        """
+        calls = (self.view.calls[identity] for identity in self.view.open_calls)
+        uses = (self.view.items[call.position].message.blocks[call.block].value for call in calls)
+        return tuple(use for use in uses if isinstance(use, ToolUse))
 
     def _asked(self, model: Model | str | None) -> Model:
         if isinstance(model, str):
@@ -579,6 +605,20 @@ class Session(LiveSession):
         if not self.view.items:
             raise RecordRefused("nothing was said yet: append a message first")
 
+    def _check_answered(self, said: Sequence[Message]) -> None:
+        """Raise when calls would be given up without anybody having said something else."""
+        waiting = {call: self.view.calls[call] for call in self.view.open_calls}
+        for result in (result for message in said for result in message.tool_results):
+            waiting.pop(ToolUseId(result.tool_use_id), None)
+        last = max((call.position for call in waiting.values()), default=len(self.view.items))
+        if not waiting or self.view.prompt > last or any(map(spoken, said)):
+            return
+        named = ", ".join(f"{call.name} ({call.id})" for call in list(waiting.values())[:_NAMED])
+        more = f" and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else ""
+        raise RecordRefused(
+            f"no result yet for {named}{more}: append what each tool gave, or say something else, which gives them up"
+        )
+
     @asynccontextmanager
     async def _used(self) -> AsyncIterator[None]:
         """Nobody else uses the session meanwhile; what the engine does for this call may."""
@@ -616,7 +656,7 @@ def _settings(given: Settings | Mapping[str, Any] | None) -> Settings:
         return given or Settings()
     if not isinstance(given, Mapping):
         raise BadSetting(f"settings must be Settings, or an object with some of them, not {type(given).__name__}")
-    from perdure.adapters.config import UnusableValue, nearest, parse_setting
+    from perdure.adapters.config import UnusableValue, parse_setting
 
     names, values, standard = tuple(Settings.__dataclass_fields__), dict[str, Any](), Settings()
     for name, value in given.items():
@@ -629,22 +669,25 @@ def _settings(given: Settings | Mapping[str, Any] | None) -> Settings:
     return replace(standard, **values)
 
 
-async def _open_named(home: Path, session: str | Path, *, read_only: bool, parts: SessionOptions) -> LiveSession:
+async def _open_named(home: Path, session: Any, *, read_only: bool, parts: SessionOptions) -> LiveSession:
     from perdure.wiring.sessions import open_session
 
-    return await open_session(home, _by_whole_id(home, session), read_only=read_only, parts=parts)
+    if not isinstance(session, str | Path) or not str(session):
+        raise BadSetting(f"session must be the id of a session, or the path of its folder, not {session!r:.60}")
+    found = await anyio.to_thread.run_sync(_located, home, session)
+    return await open_session(home, found, read_only=read_only, parts=parts)
 
 
-def _by_whole_id(home: Path, session: str | Path) -> str | Path:
+def _located(home: Path, session: str | Path) -> Path:
     """A program that names `customer-1` doesn't mean `customer-10`, so no part of an id will do. A path is fine."""
     from perdure.adapters.journal import JOURNAL
     from perdure.adapters.journal.store import OWN, SessionStore
 
-    if isinstance(session, str) and os.sep not in session and not session.endswith(JOURNAL):
-        found = SessionStore(home).locate(session).name
-        if session not in (found, found.removeprefix(OWN)):
-            raise SessionNotFound(f"there is no session {session!r}: did you mean {found!r}?")
-    return session
+    found = SessionStore(home).locate(session)
+    is_path = not isinstance(session, str) or os.sep in session or session.endswith(JOURNAL)
+    if not is_path and session not in (found.name, found.name.removeprefix(OWN)):
+        raise SessionNotFound(f"there is no session {session!r}: did you mean {found.name!r}?")
+    return found
 
 
 async def _opened(make: Callable[[], Any]) -> Session:
@@ -666,6 +709,10 @@ def _plain(one: Any) -> Any:
         raise RecordRefused("the message says nothing: its text is empty")
     if not isinstance(one, Mapping | Message | str) and callable(as_dict := getattr(one, "to_dict", None)):
         one = as_dict()
+    if isinstance(one, Message) and not one.id and one.origin == "user":
+        check_shape(one)
+        for block in one.blocks:
+            check_type(block, one.role)
     return openai_message(one) if isinstance(one, Mapping) and "choices" in one else one
 
 
@@ -673,6 +720,15 @@ def _prompts(prompt: Any) -> list[Any]:
     if prompt is None:
         return []
     return list(prompt) if isinstance(prompt, list | tuple) else [prompt]
+
+
+def id_of_model(name: str) -> str:
+    """The name that requests carry, of one that may be written as `connect` takes it."""
+    if ":" not in name:
+        return name
+    from perdure.adapters.providers.connect import PROVIDERS, parse_name
+
+    return parse_name(name).model if name.strip().partition(":")[0] in PROVIDERS else name  # qwen3:8b is a model
 
 
 def model_of(model: Any) -> Model:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -34,7 +33,7 @@ from perdure.ports import Journal, Receipt
 from perdure.ports import LoadedJournal as Loaded
 from perdure.ports import PlacedRecord as Placed
 from perdure.transcript.blocks import ToolUse
-from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.messages import Message, MessageId, call_id_as_said
 from perdure.transcript.records import (
     Calibrated,
     CompactionFailed,
@@ -296,7 +295,6 @@ def _is_at(record: Record, link: bytes) -> bool:
 
 SOURCE = "gateway"
 _TRIES = 3
-_AGAIN = re.compile(r"__hf\d+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +327,6 @@ class CachedSession:
     is_corrected: bool = False  # answers as long as the client wants are refused: a shorter one is asked for
     spending: SessionSpending = field(default_factory=SessionSpending)
     fronted: tuple[bytes, Front | None] = b"", None  # the digest of the front that came last, and what it made then
-    names: dict[str, str] = field(default_factory=dict)  # ids of calls that a client used twice, and ours for the last
 
     @property
     def id(self) -> str:
@@ -450,7 +447,6 @@ class TenantSessions:
         assert isinstance(journal, LateSyncJournal)
         held = CachedSession(session, journal, background(session), sink, head, _place(cursors.get(ASKED)), route)
         held.is_shaped = is_shaped(session)
-        held.names = {original(str(call)): str(call) for call in session.view.calls if original(str(call)) != call}
         self.open[session.id] = held
         self._heads[head.link] = held
         return held
@@ -575,16 +571,10 @@ def is_plain(message: Message) -> bool:
     for block in message.blocks:
         if block.type == "tool_result" and neutralised_result(block.raw) is not block.raw:
             return False
-        if block.type == "tool_use" and isinstance(block.value, ToolUse) and original(block.value.id) != block.value.id:
+        if (
+            block.type == "tool_use"
+            and isinstance(block.value, ToolUse)
+            and call_id_as_said(block.value.id) != block.value.id
+        ):
             return False
     return True
-
-
-def original(call: str) -> str:
-    """The id that a client knows a call by."""
-    return _AGAIN.sub("", call)
-
-
-def fresh_call_id(call: str, number: int) -> str:
-    """Another id for a call whose own was used before."""
-    return f"{original(call)}__hf{number}"

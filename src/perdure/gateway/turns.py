@@ -46,12 +46,10 @@ from perdure.gateway.sessions import (
     CachedSession,
     HistoryPosition,
     TenantSessions,
-    fresh_call_id,
     is_plain,
     mark,
 )
-from perdure.transcript.blocks import Block, ToolResult, ToolUse, encode
-from perdure.transcript.messages import Message, MessageId, content_of
+from perdure.transcript.messages import CallIds, Message, MessageId, content_of, with_call_ids
 from perdure.transcript.records import Cursor
 
 _BATCH_BYTES = 256 * 1024  # of what a client says at once: what one transaction holds, and one step of the loop folds
@@ -264,11 +262,11 @@ async def _append_new(who: Requester, incoming: ClientRequest, held: CachedSessi
     if start == len(incoming.history):
         return
     messages: list[Message] = []
-    calls: set[str] = set()
+    ids = _ids(held)
     new = incoming.history[start:]
     for message in await run_aside(_new_bytes(incoming), lambda: who.side.messages(new)):
         identity = MessageId(session.ports.ids.new("message"))
-        messages.append(msgspec.structs.replace(_renamed(message, held, calls), id=identity))
+        messages.append(msgspec.structs.replace(_with_own_ids(message, ids), id=identity))
     is_as_it_came = await run_aside(_new_bytes(incoming), lambda: all(map(is_plain, messages)))
     held.is_shaped = held.is_shaped or not is_as_it_came
     now = 0
@@ -318,33 +316,14 @@ def _cursor(name: str, place: HistoryPosition) -> Cursor:
     return Cursor(name=name, message=place.message, digest=mark(place.count, place.link))
 
 
-def _renamed(message: Message, held: CachedSession, calls: set[str]) -> Message:
+def _with_own_ids(message: Message, ids: CallIds) -> Message:
     """The message with an id of its own for each call: small servers begin to count anew with every answer."""
-    blocks: list[Block] = []
-    for block in message.blocks:
-        value = block.value
-        if isinstance(value, ToolUse):
-            if value.id in held.session.view.calls or value.id in calls:
-                number = 2
-                while (name := fresh_call_id(value.id, number)) in held.session.view.calls or name in calls:
-                    number += 1
-                held.names[value.id] = name
-                block = _with(block, "id", name)
-                calls.add(name)
-            else:
-                held.names.pop(value.id, None)
-                calls.add(value.id)
-        elif isinstance(value, ToolResult) and value.tool_use_id in held.names:
-            block = _with(block, "tool_use_id", held.names[value.tool_use_id])
-        blocks.append(block)
-    if all(new is old for new, old in zip(blocks, message.blocks, strict=True)):
-        return message
-    return msgspec.structs.replace(message, content=content_of(blocks))
+    blocks = with_call_ids(message.blocks, ids.call, lambda named: ids.result(named) or named)
+    return message if blocks is message.blocks else msgspec.structs.replace(message, content=content_of(blocks))
 
 
-def _with(block: Block, field_name: str, value: str) -> Block:
-    fields = msgspec.json.decode(block.raw, type=dict[str, msgspec.Raw])
-    return Block(encode({**fields, field_name: value}))
+def _ids(held: CachedSession) -> CallIds:
+    return CallIds(held.session.view.calls, held.session.view.open_calls)
 
 
 async def _record_front(side: ClientProtocol, incoming: ClientRequest, held: CachedSession) -> None:
@@ -399,4 +378,4 @@ def _answer(turn: GatewayTurn, reply: Reply) -> Message:
         usage=reply.usage,
         stop_reason=reply.stop_reason,
     )
-    return _renamed(message, turn.held, set())
+    return _with_own_ids(message, _ids(turn.held))

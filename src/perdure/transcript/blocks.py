@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.errors import MalformedBlock, RecordRefused
+from perdure.errors import MalformedBlock, RecordRefused, nearest
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -244,6 +244,7 @@ _PLACES: Final[dict[str, frozenset[str]]] = {
     "document": frozenset(("text", "image")),
     "front": frozenset(("text",)),
 }
+OPENAI_PARTS: Final = ("file", "input_audio")  # come in that protocol's own words, and go out in them
 _KNOWN: Final = frozenset().union(*_PLACES.values(), ("tool_addition", "tool_removal"))
 
 Data = dict[str, Any]
@@ -282,6 +283,27 @@ def _check(fields: Data, kind: str, place: str) -> None:
     rule = _RULES.get(kind)
     if rule is not None:
         rule(fields, place)
+
+
+def check_type(block: Block, role: str) -> None:
+    """Raise `Unsendable` for a block of an unknown type that a program wrote, and not a provider or a log.
+
+    In a message of the user every type has to be known; in one of the assistant none may look like a slip of the pen.
+    """
+    known = {"user": _USER.union(OPENAI_PARTS), "assistant": _PLACES["assistant"]}.get(role)
+    if known is None:
+        return
+    if block.type not in known | _KNOWN:
+        if hint := nearest(block.type, sorted(known), cutoff=0.6 if role == "user" else 0.85):
+            raise Unsendable(block.type, f"there is no such type{hint}")
+        if role == "user":
+            raise Unsendable(block.type, f"there is no such type: write one of {', '.join(sorted(known))}")
+    parts = block.value.content if isinstance(block.value, ToolResult) else None
+    for number, part in enumerate(parts if isinstance(parts, list) else ()):
+        kind = Block(bytes(part)).type
+        if kind not in _IN_RESULT.union(OPENAI_PARTS):
+            hint = nearest(kind, sorted(_IN_RESULT)) or f": write one of {', '.join(sorted(_IN_RESULT))}"
+            raise Unsendable("tool_result", f"content[{number}]: there is no type {kind!r:.60} in a result{hint}")
 
 
 _PLACE_NAMES = {

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, NewType
 
 import msgspec
 
 from perdure.errors import MalformedBlock, RecordRefused
-from perdure.transcript.blocks import Block, Text, ToolResult, ToolUse, check_sendable, one_line, raw_of, text_block
+from perdure.transcript.blocks import (
+    Block,
+    Text,
+    ToolResult,
+    ToolUse,
+    check_sendable,
+    encode,
+    one_line,
+    raw_of,
+    text_block,
+)
 from perdure.transcript.tokens import Size, block_size
 
 MessageId = NewType("MessageId", str)
@@ -185,6 +195,77 @@ def content_of(blocks: Sequence[Block]) -> tuple[msgspec.Raw, ...]:
     """Blocks as message content."""
     return tuple(msgspec.Raw(one_line(block.raw)) for block in blocks)
 
+
+# --- calls and their results ------------------------------------------------------------------------------------------
+
+_REPEATED = re.compile(r"__(?:again|hf)\d+\Z")  # 0.1 wrote `hf`
+
+
+def call_id_as_said(call: str) -> str:
+    """The id that a call came with."""
+    return _REPEATED.sub("", call)
+
+
+class CallIds:
+    """Gives each call that joins a conversation an id that no other has, and tells which call a result answers.
+
+    Some servers begin to count anew with every answer. Their second `call_0` is kept, and sent, as `call_0__again2`; a
+    result for `call_0` answers the one of the two that waits for it.
+
+    Args:
+        called: the ids of the calls that are there.
+        waiting: of these, the ones without a result.
+    """
+
+    def __init__(self, called: Container[str], waiting: Iterable[str]) -> None:
+        self._called, self._joined = called, set[str]()
+        self.waiting: dict[str, None] = dict.fromkeys(waiting)
+
+    def is_known(self, call: str) -> bool:
+        """Whether a call of this id is there."""
+        return call in self._called or call in self._joined
+
+    def call(self, wanted: str) -> str:
+        """The id of a call that joins now, and waits for its result."""
+        name, number = wanted, 1
+        while self.is_known(name):
+            number += 1
+            name = f"{call_id_as_said(wanted)}__again{number}"
+        self._joined.add(name)
+        self.waiting[name] = None
+        return name
+
+    def result(self, named: str) -> str | None:
+        """The id of the call that a result answers, the oldest that waits; None when none does."""
+        called_so = (call for call in self.waiting if call_id_as_said(call) == named)
+        found = named if named in self.waiting else next(called_so, None)
+        if found is not None:
+            del self.waiting[found]
+        return found
+
+
+def with_call_ids(
+    blocks: tuple[Block, ...], call: Callable[[str], str], result: Callable[[str], str]
+) -> tuple[Block, ...]:
+    """The blocks with the ids of calls, and those in their results, as these functions give them."""
+    found = []
+    for block in blocks:
+        if block.type == "tool_use" and isinstance(block.value, ToolUse):
+            block = _with_field(block, "id", block.value.id, call(block.value.id))
+        elif block.type == "tool_result" and isinstance(block.value, ToolResult):
+            block = _with_field(block, "tool_use_id", block.value.tool_use_id, result(block.value.tool_use_id))
+        found.append(block)
+    return blocks if all(new is old for new, old in zip(found, blocks, strict=True)) else tuple(found)
+
+
+def _with_field(block: Block, name: str, before: str, value: str) -> Block:
+    if value == before:
+        return block
+    fields: dict[str, Any] = msgspec.json.decode(block.raw, type=dict[str, msgspec.Raw])
+    return Block(encode({**fields, name: value}))
+
+
+# --- what a person wrote ----------------------------------------------------------------------------------------------
 
 # Elements that programs write: Claude Code and its hooks and editors, Codex, Cline, Roo, Gemini.
 _ELEMENTS = (

@@ -1,18 +1,19 @@
 """Messages as plain data, in Anthropic's words or OpenAI's, become messages of ours (ENG-7).
 
 Nothing is guessed: a mistake is a `RecordRefused` that names the place and the remedy. Readers of foreign logs
-(`foreign.openai`) take the same forms, but must make the best of whatever a file holds.
+(`logs.openai`) take the same forms, but must make the best of whatever a file holds.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from perdure.errors import MalformedBlock, RecordRefused
-from perdure.transcript.blocks import Block, check_sendable, raw_of, sendable_id, text_block
+from perdure.transcript.blocks import Block, check_sendable, check_type, raw_of, sendable_id, text_block
 from perdure.transcript.messages import Message, Role, Usage, content_of
 
 Data = Mapping[str, Any]
@@ -80,8 +81,10 @@ def _checked(role: Role, blocks: list[Block], given: Data, at: str) -> Message:
     for number, block in enumerate(blocks):
         try:
             check_sendable(block, role)
+            if role == "user" or given.get("id") is None:  # a whole answer is as its provider made it
+                check_type(block, role)
         except MalformedBlock as e:
-            raise RecordRefused(f"{at}, content[{number}]: {e}") from None
+            raise RecordRefused(f"{at}, content[{number}]: {_in_words(e)}") from None
     fields: dict[str, Any] = {}
     for key, name in (("model", "model"), ("stop_reason", "stop_reason"), ("id", "response_id")):
         if role == "assistant" and given.get(key) is not None:
@@ -93,6 +96,23 @@ def _checked(role: Role, blocks: list[Block], given: Data, at: str) -> Message:
     answers = any(block.type == "tool_result" for block in blocks)
     origin = "model" if role == "assistant" else "tool" if answers else "user"
     return Message.of(role, blocks, origin=origin, **fields)
+
+
+_MISSING = re.compile(r"Object missing required field `(\w+)`(?: - at `\$.*)?")
+_OTHER_KIND = re.compile(r"Expected `([^`]+)`, got `(\w+)`(?: - at `\$\.?([^`]*)`)?")
+_KINDS: Final = {"str": "a text", "array": "a list", "object": "an object", "null": "nothing", "int": "a number"}
+_MEANT: Final = {"tool_use_id": ", the id of the tool_use that it answers"}
+
+
+def _in_words(error: MalformedBlock) -> str:
+    """What a decoder found wrong with a block, for who wrote it."""
+    if found := _MISSING.fullmatch(error.detail):
+        return f"this {error.kind} block needs `{found[1]}`{_MEANT.get(found[1], '')}"
+    if found := _OTHER_KIND.fullmatch(error.detail):
+        wanted = [_KINDS.get(kind, kind) for kind in found[1].split(" | ") if kind != "null"]
+        given = _KINDS.get(found[2], found[2])
+        return f"`{found[3]}` of this {error.kind} block must be {' or '.join(wanted)}, not {given}"
+    return str(error)
 
 
 def _usage(given: Any, at: str) -> Usage | None:
