@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from tests.commands import command
 
 from perdure.cli.app import PANELS, app
 from perdure.cli.arguments import GlobalOptions
@@ -23,12 +23,12 @@ ROOT: Any = typer.main.get_command(app)
 LINE_CHARS = 62  # of the first line of a help text: what a list of commands has room for on 80 columns
 
 
-def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def commands(one: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command and group with the words that name it."""
-    yield words, command
-    if hasattr(command, "list_commands"):
-        for name in command.list_commands(None):
-            yield from commands(command.get_command(None, name), (*words, name))
+    yield words, one
+    if hasattr(one, "list_commands"):
+        for name in one.list_commands(None):
+            yield from commands(one.get_command(None, name), (*words, name))
 
 
 EVERY = dict(commands(ROOT))
@@ -94,9 +94,7 @@ def test_every_option_says_what_it_does(words: tuple[str, ...]) -> None:
 
 def test_the_help_screen_is_grouped() -> None:
     """CLI-6: every command stands in one panel."""
-    shown = subprocess.run(
-        [sys.executable, "-m", "perdure", "--help"], capture_output=True, text=True, check=True, env={"COLUMNS": "80"}
-    ).stdout
+    shown = command("--help", cwd=Path.cwd(), env={"COLUMNS": "80"}).stdout
     for panel, names in PANELS.items():
         section = shown.split(f"\n{panel}:\n")[1].split("\n\n")[0]
         assert [line.split()[0] for line in section.splitlines()] == list(names), "a line each, on 80 columns"

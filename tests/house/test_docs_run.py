@@ -13,13 +13,12 @@ import importlib.util
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import anyio
 import pytest
+from tests.commands import command
 
 from perdure.cli import main
 from perdure.logs.export import to_claude_code
@@ -79,9 +78,7 @@ def test_python_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.M
 
 @functools.cache
 def is_command(words: tuple[str, ...]) -> bool:
-    code = "import sys; from perdure.cli import main; sys.argv[0] = 'perdure'; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", code, *words, "--help"], capture_output=True, check=False)
-    return done.returncode == 0
+    return command(*words, "--help", cwd=ROOT, env={}).returncode == 0
 
 
 def subcommand(rest: str) -> tuple[str, ...]:

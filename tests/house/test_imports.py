@@ -6,7 +6,7 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -35,11 +35,11 @@ CLOCK_CLASSES = frozenset({"datetime", "date"})
 THIRD_PARTY_IN_PURE_ROOMS = frozenset({"msgspec", "re2", "yaml"})  # re2, yaml: patterns and front matter (SEC-6)
 
 
-def room_files(rooms: tuple[str, ...]) -> Iterator[Path]:
-    for room in rooms:
-        if (module := PACKAGE / f"{room}.py").is_file():
-            yield module
-        yield from sorted((PACKAGE / room).rglob("*.py"))
+def of_rooms(trees: Mapping[Path, ast.Module], rooms: tuple[str, ...]) -> Iterator[tuple[Path, ast.Module]]:
+    """The modules of some rooms; a room is a folder or a single file."""
+    for path, tree in trees.items():
+        if path.relative_to(PACKAGE).parts[0].removesuffix(".py") in rooms:
+            yield path, tree
 
 
 def imported_roots(node: ast.AST) -> list[str]:
@@ -107,28 +107,27 @@ def test_import_contracts_hold() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_pure_rooms_do_not_touch_the_machine() -> None:
+def test_pure_rooms_do_not_touch_the_machine(trees: Mapping[Path, ast.Module]) -> None:
     found = []
-    for path in room_files(PURE_ROOMS):
-        tree = ast.parse(path.read_text())
+    for path, tree in of_rooms(trees, PURE_ROOMS):
         uses = [*machine_uses(tree, MACHINE_MODULES | WAITING_MODULES), *async_uses(tree), *strangers(tree)]
         found += [f"{path.relative_to(ROOT)}:{line} {what}" for line, what in uses]
     assert not found, "\n".join(found)
 
 
-def test_the_shell_sees_the_machine_only_through_ports() -> None:
+def test_the_shell_sees_the_machine_only_through_ports(trees: Mapping[Path, ast.Module]) -> None:
     found = []
-    for path in room_files(SHELL_ROOMS):
-        uses = machine_uses(ast.parse(path.read_text()), MACHINE_MODULES)
+    for path, tree in of_rooms(trees, SHELL_ROOMS):
+        uses = machine_uses(tree, MACHINE_MODULES)
         found += [f"{path.relative_to(ROOT)}:{line} {what}" for line, what in uses]
     assert not found, "\n".join(found)
 
 
-def test_no_module_reaches_through_the_public_face() -> None:
+def test_no_module_reaches_through_the_public_face(trees: Mapping[Path, ast.Module]) -> None:
     """`from perdure import Session` inside the package would go around the layers: import from where it is defined."""
     found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
             if not isinstance(node, ast.ImportFrom) or node.level or node.module != "perdure":
                 continue
             for alias in node.names:
@@ -148,15 +147,12 @@ def assigned_outside(tree: ast.AST) -> Iterator[tuple[int, str]]:
                     yield one.lineno, ast.unparse(one)
 
 
-def test_nobody_assigns_the_fields_of_a_session_from_outside() -> None:
+def test_nobody_assigns_the_fields_of_a_session_from_outside(trees: Mapping[Path, ast.Module]) -> None:
     """LIB-5: what works for a session is given when it is opened; all else it changes itself."""
     found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path, tree in trees.items():
         if path != PACKAGE / "engine" / "session.py":
-            found += [
-                f"{path.relative_to(ROOT)}:{line} {what}"
-                for line, what in assigned_outside(ast.parse(path.read_text()))
-            ]
+            found += [f"{path.relative_to(ROOT)}:{line} {what}" for line, what in assigned_outside(tree)]
     assert not found, "\n".join(found)
     planted = ast.parse("session.hooks = ()\nself._session.given_model, x = None, 1\nheld.session.changes += 1")
     assert [what for _, what in assigned_outside(planted)] == [

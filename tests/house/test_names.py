@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,28 +13,23 @@ import pytest
 pytestmark = pytest.mark.house
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "src" / "perdure"
 GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 
 
-def _trees() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
-
-
-def _classes() -> dict[str, list[str]]:
+def _classes(trees: Mapping[Path, ast.Module]) -> dict[str, list[str]]:
     """Where each class of the package is defined, also those inside functions and other classes."""
     found = defaultdict(list)
-    for path, tree in _trees().items():
+    for path, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
     return found
 
 
-def _names() -> set[str]:
+def _names(trees: Mapping[Path, ast.Module]) -> set[str]:
     """Everything that a module of the package defines at its top."""
     names = set()
-    for tree in _trees().values():
+    for tree in trees.values():
         for node in tree.body:
             match node:
                 case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
@@ -55,16 +51,16 @@ def _rows() -> list[tuple[str, str, list[str]]]:
     return rows
 
 
-def test_class_names_are_unique_in_the_package() -> None:
-    repeated = [f"{name}: {', '.join(places)}" for name, places in _classes().items() if len(places) > 1]
+def test_class_names_are_unique_in_the_package(trees: Mapping[Path, ast.Module]) -> None:
+    repeated = [f"{name}: {', '.join(places)}" for name, places in _classes(trees).items() if len(places) > 1]
     assert not repeated, (
         "a class name stands for one thing in the whole package; give the newer one a name that says what it is "
         "(SearchHit, RewindPlan), not its module's name and the old one:\n" + "\n".join(sorted(repeated))
     )
 
 
-def test_the_glossary_names_code_that_exists() -> None:
-    rows, names = _rows(), _names()
+def test_the_glossary_names_code_that_exists(trees: Mapping[Path, ast.Module]) -> None:
+    rows, names = _rows(), _names(trees)
     assert len(rows) > 50
     missing = [f"{word}: `{name}`" for _, word, code in rows for name in code if name not in names]
     assert not missing, "the glossary names code that is no more; say what it is called now:\n" + "\n".join(missing)

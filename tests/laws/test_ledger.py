@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import plans
+from tests.seeds import under_another_seed
 
 from perdure.compaction.ledger import compact_messages
 from perdure.compaction.ledger.checkpoint import LIMIT_BYTES, ExtractIndex, PackedLedger, pack_ledger
-from perdure.compaction.ledger.render import RecordSurroundings, render
+from perdure.compaction.ledger.render import RecordSurroundings, memory_of_messages, render
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.tokens import base_tokens
 
@@ -140,29 +136,17 @@ def test_a_large_history_is_bounded_too() -> None:
     assert pack_ledger(once.memory()) == once
 
 
-SCRIPT = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from tests.laws.test_ledger import compact_messages, history, large
-from perdure.compaction.ledger.checkpoint import pack_ledger
-from perdure.compaction.ledger.render import memory_of_messages
-steps = [(k, w) for w in ("foo_bar", "baz_qux") for k in ("user", "says", "todo", "run", "fail")]
-for messages in (history(steps), large()[:120]):
-    print(compact_messages(messages, 900).text, pack_ledger(memory_of_messages(messages)).data)
-"""
+def written() -> str:
+    """Ledgers and their checkpoints, as text."""
+    steps = [(k, w) for w in ("foo_bar", "baz_qux") for k in ("user", "says", "todo", "run", "fail")]
+    return "\n".join(
+        f"{compact_messages(messages, 900).text}\n{pack_ledger(memory_of_messages(messages)).data}"
+        for messages in (history(steps), large()[:120])
+    )
 
 
 def test_the_same_bytes_in_every_process() -> None:
     """CMP-5, REL-5: whatever the hash seed."""
-    root = str(Path(__file__).parents[2])
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", SCRIPT, root],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"},
-            capture_output=True,
-            check=True,
-            cwd=root,
-        ).stdout
-        for seed in ("0", "1", "4242")
-    ]
-    assert said[0] == said[1] == said[2] and len(said[0]) > 1_000
+    here = written()
+    there = under_another_seed("from tests.laws.test_ledger import written; print(written(), end='')")
+    assert there == here and len(here) > 1_000

@@ -416,18 +416,13 @@ def restore(view: ContextView, items: list[ViewItem]) -> None:
     """Place items that were in a view before, with their blocks as shown then."""
     for item in items:
         position = len(view.items)
-        place(view, replace(item, shown=item.message.blocks), position)
-        view.items[position] = item
+        place(view, item, position)
         if item.is_hidden:
             view.size = view.size.minus(item.size)
         if has_lost_thinking(item):
             view.thoughtless = position
         if item.message.origin == "user" and not item_has_results(item):
             view.prompt = position
-    view.result_tokens = {}
-    for identity in view.results:
-        count_result(view, identity, +1)
-    view.media = sum(media_of(item) for item in view.items)
 
 
 @dataclass(slots=True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.seeds import under_another_seed
 from tests.unit.bench.talk import calls, log_of, says, shows, user
 
 from perdure.cli import main
@@ -319,25 +317,26 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_the_same_bytes_under_any_hash_seed(tmp_path: Path) -> None:
     """QLT-1: deterministic in any process."""
-    log = log_of(talk(), tmp_path / "one.jsonl")
-    code = (
-        "import sys, json; from pathlib import Path; from perdure.lab.bench import fidelity, report\n"
-        "options = fidelity.FidelityOptions(least_tokens=5000, budgets=('2k', '3k+1k', 'default'),\n"
-        "    chain_budgets=('3k',), lengths=(2,), cpu_seconds=lambda: 0.0)\n"
-        "found = fidelity.run([Path(sys.argv[1])], options)\n"
-        "print(json.dumps(report.as_plain(found)), report.as_markdown(found, lost=50))"
+    log = str(log_of(talk(), tmp_path / "one.jsonl"))
+    script = "import sys; from tests.unit.bench.test_fidelity import told; print(told(sys.argv[1]), end='')"
+    here = told(log)
+    assert under_another_seed(script, log) == here
+    assert "keep-last" in here
+
+
+def told(log: str) -> str:
+    """A report on a log with all that can be asked for, but for the time it took."""
+    found = run(
+        [Path(log)],
+        FidelityOptions(
+            least_tokens=5_000,
+            budgets=("2k", "3k+1k", "default"),
+            chain_budgets=("3k",),
+            lengths=(2,),
+            cpu_seconds=lambda: 0.0,
+        ),
     )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code, str(log)],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for seed in ("0", "4711")
-    }
-    assert len(outputs) == 1
-    assert b"keep-last" in outputs.pop()
+    return f"{json.dumps(as_plain(found))}\n{as_markdown(found, lost=50)}"
 
 
 def test_a_report_is_plain_and_shown_in_every_form(log: Path) -> None:
