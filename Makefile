@@ -33,8 +33,8 @@ check: lint types imports test ## everything CI runs: style, types, import contr
 fuzz: $(STAMP) ## mutants of everything that is read, 20,000 of them: no internal error, no invalid request
 	$(BIN)/python -m bench.fuzz --mutants 20000 $(ARGS)
 
-thorough: $(STAMP) ## laws and state machines on 20 times as many sessions as in CI, and long loops in every combination
-	PERDURE_HYPOTHESIS=thorough $(BIN)/python -m pytest -n auto -o timeout=3600 tests/laws tests/machines \
+thorough: $(STAMP) ## laws on 20 times as many sessions as in CI, recordings to their end, long loops in every combination
+	PERDURE_HYPOTHESIS=thorough $(BIN)/python -m pytest -n auto -o timeout=3600 tests/laws tests/machines tests/recordings \
 		tests/e2e/test_long_loop.py tests/e2e/test_gateway_loops.py tests/e2e/test_full_compact.py $(ARGS)
 
 bench: $(STAMP) ## run every benchmark under bench/

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.plans import THOROUGH
 from tests.recordings import made
+
+from perdure.logs.recording import Recording
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 FOLDERS = (
@@ -19,12 +23,21 @@ FOLDERS = (
 )
 SUFFIXES = frozenset({".jsonl", ".json", ".traj"})
 ABSENT = "../shared/data is not here"
+STEPS = 400  # in a small window many compactions' worth
 
 
 def session_files() -> list[Path]:
     """Every session file, in a fixed order; empty when the data is not here."""
     found = (path for folder in FOLDERS for path in (DATA / folder).rglob("*"))
     return sorted(path for path in found if path.is_file() and path.suffix in SUFFIXES)
+
+
+def beginning(recording: Recording) -> Recording:
+    """The first steps of a recording, whose later ones are more of the same; all of it in `make thorough`.
+
+    The tests of tests/golden drive every recording to its end in any case, and hold what is sent against what was.
+    """
+    return recording if THOROUGH else replace(recording, steps=recording.steps[:STEPS])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -27,14 +27,20 @@ def messages(request: pytest.FixtureRequest, made_data: Path) -> list[Message]:
     return max((said_before(one, 10**9)[0] for one in recordings), key=len)
 
 
-@pytest.mark.parametrize(("budget", "tail"), [(1_500, 0), (3_000, 1_000), (10_000, 0), (12_000, 10_000)])
-def test_what_is_always_there(messages: list[Message], budget: int, tail: int) -> None:
-    """QLT-2: changed files, open todos and failing tests are all named; the budget holds."""
-    done = compact_messages(messages, budget, tail)
-    assert done.tokens <= budget + tail
+@pytest.fixture(scope="module")
+def index(messages: list[Message]) -> ExtractIndex:
+    """What the ledger reads of them; nothing here adds to it."""
     index = ExtractIndex()
     for message in messages:
         index.take(message)
+    return index
+
+
+@pytest.mark.parametrize(("budget", "tail"), [(1_500, 0), (3_000, 1_000), (10_000, 0), (12_000, 10_000)])
+def test_what_is_always_there(messages: list[Message], index: ExtractIndex, budget: int, tail: int) -> None:
+    """QLT-2: changed files, open todos and failing tests are all named; the budget holds."""
+    done = compact_messages(messages, budget, tail)
+    assert done.tokens <= budget + tail
     memory = index.memory(PackedLedger(), 0, len(index))
     for path, file in memory.files.items():
         assert not file.edits or normal_path(path).rpartition("/")[2] in done.text
@@ -42,22 +48,16 @@ def test_what_is_always_there(messages: list[Message], budget: int, tail: int) -
     assert all(name in done.text for name, test in memory.tests.items() if test.is_failing)
 
 
-def test_first_and_last_words(messages: list[Message]) -> None:
+def test_first_and_last_words(messages: list[Message], index: ExtractIndex) -> None:
     """QLT-2: the first and the last user message have their own reserve; at 10k no user word is lost here."""
     text = " ".join(compact_messages(messages, 10_000).text.split())
-    index = ExtractIndex()
-    for message in messages:
-        index.take(message)
     words = index.memory(PackedLedger(), 0, len(index)).words
     for one in (words[0], words[-1]) if words else ():
         assert " ".join(one.text.split())[:150] in text
 
 
-def test_checkpoints_in_a_row(messages: list[Message]) -> None:
+def test_checkpoints_in_a_row(index: ExtractIndex) -> None:
     """CMP-14, QLT-3: a boundary's ledger is small, stable, and forgets no changed file, todo or failing test."""
-    index = ExtractIndex()
-    for message in messages:
-        index.take(message)
     ledger, start = PackedLedger(), 0
     for part in range(1, 6):
         end = len(index) * part // 5

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.plans import THOROUGH
 from tests.recordings import made
 from tests.recordings.conftest import ABSENT, session_files
 
@@ -29,7 +30,7 @@ from perdure.wiring import SessionOptions, create_session
 
 WORDS = 8  # of a query
 FIRST = 5  # results that are looked at
-SAMPLE = 250  # pieces that are searched for; all are recalled, and bench/recall.py searches for more
+SAMPLE = 1_000 if THOROUGH else 100  # pieces that are searched for; all are recalled
 pytestmark = pytest.mark.xdist_group("recall")  # the sessions are made once
 PARTS = SessionOptions(settings=Settings(durability="process", restore=False))
 

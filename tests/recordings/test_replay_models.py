@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.recordings.conftest import beginning
 
 from perdure.context.models import model_spec
 from perdure.errors import PerdureError
@@ -38,7 +39,7 @@ def test_what_the_summariser_is_asked_is_valid(session_file: Path) -> None:
         is_own = number % 2 == 0 and recording.model
         model = stand_in(recording.model if is_own and recording.model else "another-model")
         options = ReplayOptions(settings=Settings(window_tokens=WINDOW, notes=False))
-        result = anyio.run(replay_recording, recording, session_file.name, options, (model,))
+        result = anyio.run(replay_recording, beginning(recording), session_file.name, options, (model,))
         asked = result["summarizer"]
         assert asked["invalid"] == 0, result["problems"]
         assert asked["requests"] == asked["answers"] >= sum(one["strategy"] == "full" for one in result["compactions"])
