@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from perdure.testing import ModelRules, check_anthropic
 from perdure.transcript.codec import decode_line
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Cleared, Compacted
-from perdure.wiring import open_session
+from perdure.wiring import SessionOptions, open_session
 
 pytestmark = pytest.mark.e2e
 
@@ -158,6 +159,27 @@ def test_a_damaged_line_comes_back_from_the_source(run: Any, log: Path, place: P
             assert after.startswith(whole), f"line {number} isn't as it was"
             assert b"restored from the log" in after
         at += len(line)
+
+
+def test_a_session_outside_of_a_store_is_restored_without_a_key(run: Any, log: Path, place: Path) -> None:
+    """ENG-8, SEC-5: a folder that was copied elsewhere has no home, so no key is made in some folder above it."""
+    assert run("import", log).code == 0
+    outside = place / "a" / "b" / "c" / "copied"
+    shutil.copytree(journal(place).parent, outside)
+    path = outside / "journal.jsonl"
+    whole = path.read_bytes()
+    middle = whole.index(b"thank you")
+    path.write_bytes(whole[:middle] + b"X" + whole[middle + 1 :])
+
+    async def body() -> None:
+        session = await open_session(
+            place / "home", outside, parts=SessionOptions(settings=Settings(redact_at_ingest=True))
+        )
+        await session.close()
+
+    anyio.run(body)
+    assert b"restored from the log" in path.read_bytes()
+    assert not list((place / "a").rglob("secret-ids.key"))
 
 
 def test_damage_that_was_set_aside_before_is_restored_by_the_import_or_by_doctor(

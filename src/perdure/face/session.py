@@ -681,11 +681,11 @@ async def _open_named(home: Path, session: Any, *, read_only: bool, parts: Sessi
 def _located(home: Path, session: str | Path) -> Path:
     """A program that names `customer-1` doesn't mean `customer-10`, so no part of an id will do. A path is fine."""
     from perdure.adapters.journal import JOURNAL
-    from perdure.adapters.journal.store import OWN, SessionStore
+    from perdure.adapters.journal.store import ID_PREFIX, SessionStore
 
     found = SessionStore(home).locate(session)
     is_path = not isinstance(session, str) or os.sep in session or session.endswith(JOURNAL)
-    if not is_path and session not in (found.name, found.name.removeprefix(OWN)):
+    if not is_path and session not in (found.name, found.name.removeprefix(ID_PREFIX)):
         raise SessionNotFound(f"there is no session {session!r}: did you mean {found.name!r}?")
     return found
 

@@ -6,9 +6,9 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -60,10 +60,10 @@ async def agent(
         told = (*parts.services.on_remembered, lambda line: heard(MemoryUpdated(line)))
         parts = replace(parts, services=replace(parts.services, on_remembered=told))
     box = await to_thread.run_sync(choose_sandbox, parts.settings.sandbox)  # before anything is made
-    cleanup: Callable[[], object] = _nothing
+    cleanup = ExitStack()
     if home is None:
         folder = Path(mkdtemp(prefix="perdure-"))
-        cleanup = partial(rmtree, folder, ignore_errors=True)
+        cleanup.callback(rmtree, folder, ignore_errors=True)
         session, children = await memory_session(parts=parts), _memory_children(parts)
     else:
         store, settings = SessionStore(home), parts.settings
@@ -75,13 +75,18 @@ async def agent(
         session, folder, children = await session_of(files, parts), files.directory, _file_children(files, parts)
         if resume is not None and offers_notes:
             await offered_session(session)
-    where = partial(_journal_of, folder)
     saved = file_checkpoints(folder, project, parts) if parts.settings.checkpoints else None
     if saved is not None:
         options = options or AgentOptions()
         options = replace(options, observers=(CheckpointObserver(saved), *options.observers))
-        cleanup = partial(_both, saved.close, cleanup)
-    services = AgentServices(jobs=TaskJobs, open_session=children, where=where, files=saved, cleanup=cleanup)
+        cleanup.callback(saved.close)
+    services = AgentServices(
+        jobs=TaskJobs,
+        open_session=children,
+        where=lambda name: str(folder / AGENTS / name / JOURNAL),
+        files=saved,
+        cleanup=cleanup.close,
+    )
     is_trusted = trusts(parts, home or home_of(os.environ), project)
     machine = await to_thread.run_sync(_machine, project, folder, parts, home, is_trusted, box)
     return AgentLoop(session, model, machine, services, options=options, keepers=background(session))
@@ -142,21 +147,6 @@ class LateCheckpoints:
             if self._made is not None:
                 self._made.close()
                 self._made = None
-
-
-def _nothing() -> None:
-    pass
-
-
-def _both(first: Callable[[], object], second: Callable[[], object]) -> None:
-    try:
-        first()
-    finally:
-        second()
-
-
-def _journal_of(folder: Path, name: str) -> str:
-    return str(folder / AGENTS / name / JOURNAL)
 
 
 def _machine(

@@ -35,13 +35,12 @@ async def with_lines_of_source(
     source = last_source([placed.record for placed in loaded.records])
     if source is None:
         return files, ()
-    home = files.directory.parent.parent.parent
     ports = SessionPorts(
         journal=files.journal,
         blobs=files.blobs,
         clock=SystemClock(),
         ids=RandomIds(),
-        secret_key=secret_key(home) if settings.redact_at_ingest else b"",
+        secret_key=secret_key(files.home) if settings.redact_at_ingest and files.home is not None else b"",
     )
     again = MemoryJournal(files.journal.header, encode=True)
     lines = await lines_again(ports, again, files.journal.header, settings, source)

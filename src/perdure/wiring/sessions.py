@@ -14,12 +14,11 @@ from pathlib import Path
 
 from perdure.adapters.config import home_of
 from perdure.adapters.journal.store import (
-    PROJECTS,
     FileCalibrations,
     SessionFiles,
     SessionStore,
     fork,
-    open_beside,
+    open_subagent,
     secret_key,
 )
 from perdure.adapters.machine.repositories import memory_roots
@@ -39,7 +38,6 @@ from perdure.engine.session import LiveSession, Services, SessionPorts
 from perdure.engine.strategies import from_notes
 from perdure.events import JournalRepaired
 from perdure.memory.changes import Origin
-from perdure.memory.instructions import InstructionPlaces
 from perdure.memory.places import MAIN_RIGHTS, MemoryRights, allowed_directories, project_directory
 from perdure.ports import Archive, NotesFile
 from perdure.settings import Settings
@@ -119,20 +117,21 @@ async def session_of(
     files: SessionFiles, parts: SessionOptions, *, whole: bool = False, read_only: bool = False
 ) -> LiveSession:
     """A session of its own, with its notes and memories; one that is only read has no memories."""
+    home = files.home
 
     def services(session: LiveSession) -> Services:
         given, search = _services_of(session, files, parts), None
         if read_only:
-            return with_notes(session, given, FileNotes(files.directory, home_beside(files)))
+            return with_notes(session, given, FileNotes(files.directory, home))
         if parts.settings.memory and parts.memories is not None:
             given = with_memory(session, given, parts.memories)
         elif parts.settings.memory:
-            place = home_beside(files) or home_of(os.environ), files.journal.header.project
-            given, search = _remembering(session, given, parts, *place)
+            project = files.journal.header.project
+            given, search = _remembering(session, given, parts, home or home_of(os.environ), project)
             given = replace(given, reminders=(*given.reminders, UserMemoryRequests()))
         if files.journal.has_past:
             given = replace(given, keepers=(*given.keepers, VerificationKeeper(files.journal, session)))
-        given = with_notes(session, given, FileNotes(files.directory, home_beside(files)))
+        given = with_notes(session, given, FileNotes(files.directory, home))
         return given if search is None else _with_upkeep(session, given, search)
 
     return await _opened(files, parts, services, whole=whole, read_only=read_only)
@@ -151,14 +150,14 @@ async def subagent_session(
 
     `rights` are what it may do with memories, None for nothing, and `origin` whose word its task is (MEM-13).
     """
-    files = await open_beside(parent, name, parts.clock.now(), is_new=is_new)
+    files = await open_subagent(parent, name, parts.clock.now(), is_new=is_new)
 
     def services(session: LiveSession) -> Services:
         given = replace(_services_of(session, files, parts), agent=name)
         if not parts.settings.memory or rights is None:
             return given
-        place = home_beside(parent) or home_of(os.environ), parent.journal.header.project
-        return _remembering(session, given, parts, *place, rights=rights, origin=origin)[0]
+        home, project = parent.home or home_of(os.environ), parent.journal.header.project
+        return _remembering(session, given, parts, home, project, rights=rights, origin=origin)[0]
 
     return await _opened(files, parts, services, payer=parent)
 
@@ -172,7 +171,7 @@ async def _opened(
     whole: bool = False,
     read_only: bool = False,
 ) -> LiveSession:
-    payer = payer or files
+    payer, home = payer or files, files.home
     ports = SessionPorts(
         journal=files.journal if parts.journal is None else parts.journal(files.journal),
         blobs=files.blobs,
@@ -181,9 +180,9 @@ async def _opened(
         sink=sink_for(parts, files.id),
         files=None if parts.is_remote else parts.files or ProjectFiles(files.journal.header.project or "."),
         archive=LateArchive(partial(_archive, files)),
-        calibrations=_calibrations(files),
-        caps=caps_of(parts, home_beside(payer), payer.journal.header),
-        secret_key=_secret_key(files),
+        calibrations=FileCalibrations(home) if home is not None else None,  # outside of a store, the table holds
+        caps=caps_of(parts, payer.home, payer.journal.header),
+        secret_key=secret_key(home) if home is not None else b"",  # without one, secrets are numbered (SEC-5)
     )
     try:
         return await parts.kind.load(
@@ -205,7 +204,12 @@ def _services_of(session: LiveSession, files: SessionFiles, parts: SessionOption
     given = with_hooks(parts.services, parts.settings, cwd=files.journal.header.project)
     if not parts.settings.instructions or session.is_read_only:
         return given
-    return with_instructions(session, given, DiskInstructions(parts.places or _places(files, parts)))
+    places = parts.places
+    if places is None:
+        cwd, home = Path(files.journal.header.project or "."), files.home or home_of(os.environ)
+        is_trusted = trusts(parts, home, cwd)
+        places = places_of(parts.settings, os.environ, cwd=cwd, home=home, is_trusted=is_trusted)
+    return with_instructions(session, given, DiskInstructions(places))
 
 
 def _remembering(
@@ -257,14 +261,6 @@ def _with_upkeep(session: LiveSession, given: Services, memories: FileMemories) 
     return replace(given, keepers=tuple(keepers))
 
 
-def _places(files: SessionFiles, parts: SessionOptions) -> InstructionPlaces:
-    """Where this machine keeps instruction files for the project of a session."""
-    project = files.journal.header.project or "."
-    home = home_beside(files) or home_of(os.environ)
-    is_trusted = trusts(parts, home, project)
-    return places_of(parts.settings, os.environ, cwd=Path(project), home=home, is_trusted=is_trusted)
-
-
 def trusts(parts: SessionOptions, home: Path, project: str | Path | None) -> bool:
     """Whether the folder of a project is trusted (SEC-8): as the host says, else as the user said earlier."""
     if parts.is_trusted is not None:
@@ -278,29 +274,10 @@ def with_notes(session: LiveSession, given: Services, file: NotesFile) -> Servic
     return replace(given, keepers=(*given.keepers, notes), strategies=(*given.strategies, from_notes(notes)))
 
 
-def home_beside(files: SessionFiles) -> Path | None:
-    """The home of the store that a session stands in; None for one that stands outside."""
-    folder = files.directory.parent
-    return folder.parent.parent if folder.parent.name == PROJECTS else None
-
-
-def _calibrations(files: SessionFiles) -> FileCalibrations | None:
-    """What sessions of the same home learned; a session that stands outside a store starts from the table."""
-    home = home_beside(files)
-    return None if home is None else FileCalibrations(home)
-
-
-def _secret_key(files: SessionFiles) -> bytes:
-    """The home's key for the ids of secrets; a session that stands outside a store numbers them (SEC-5)."""
-    home = home_beside(files)
-    return b"" if home is None else secret_key(home)
-
-
 def _archive(files: SessionFiles) -> Archive:
     """What was said in the session's project; of a session that stands outside a store, only its own."""
     from perdure.adapters.journal.search import JournalArchive, StoreArchive
 
-    folder = files.directory.parent
-    if folder.parent.name == PROJECTS:
-        return StoreArchive(folder.parent.parent, folder.name)
-    return JournalArchive(files.journal, files.blobs)
+    if files.home is None:
+        return JournalArchive(files.journal, files.blobs)
+    return StoreArchive(files.home, files.directory.parent.name)

@@ -208,7 +208,7 @@ SLUG_CHARS = 200
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _SHOWN = 5
 _SHORT_CHARS = 6
-OWN = "session-"  # how the ids that we make begin
+ID_PREFIX = "session-"  # how the ids that we make begin
 _NOT_SESSIONS = frozenset({MEMORY})  # what else stands in a project's folder (MEM-1)
 
 
@@ -220,6 +220,12 @@ class SessionFiles:
     directory: Path
     journal: FileJournal
     blobs: FileBlobs
+
+    @property
+    def home(self) -> Path | None:
+        """The home of the store that the session stands in; None for one that stands outside of any."""
+        folder = self.directory.parent
+        return folder.parent.parent if folder.parent.name == PROJECTS else None
 
 
 def slug_of(project: str | Path) -> str:
@@ -397,7 +403,11 @@ def _meant(text: str, directories: Iterable[Path]) -> list[Path]:
     """The sessions that a part of an id names: the one that is called so, else those it begins, else those it is in."""
     held = [directory for directory in directories if text and text in directory.name]
     exact = [directory for directory in held if directory.name == text]
-    begun = [directory for directory in held if directory.name.removeprefix(OWN).startswith(text.removeprefix(OWN))]
+    begun = [
+        directory
+        for directory in held
+        if directory.name.removeprefix(ID_PREFIX).startswith(text.removeprefix(ID_PREFIX))
+    ]
     return exact or begun or held
 
 
@@ -409,13 +419,13 @@ def short_ids(ids: Iterable[str], *, only: Iterable[str] | None = None) -> dict[
     names = tuple(ids)
     found = {}
     for name in names if only is None else only:
-        rest = name.removeprefix(OWN)
+        rest = name.removeprefix(ID_PREFIX)
         parts = (rest[-n:] if rest != name else rest[:n] for n in range(_SHORT_CHARS, len(rest)))
         found[name] = next((part for part in parts if sum(part in other for other in names) == 1), name)
     return found
 
 
-async def open_beside(
+async def open_subagent(
     parent: SessionFiles, name: str, created: float, *, is_new: bool, durability: Durability = "commit"
 ) -> SessionFiles:
     """The session of a sub-agent, in the folder of the session it belongs to (SES-3). Listings don't show it."""
