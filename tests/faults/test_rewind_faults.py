@@ -17,8 +17,8 @@ import pytest
 from tests.rewinds import call, shadow
 from tests.trees import Picture, picture
 
-from perdure.adapters.checkpoints.ground import TreeOsCalls
 from perdure.adapters.checkpoints.log import PLAN
+from perdure.adapters.checkpoints.rooted_tree import TreeOsCalls
 from perdure.errors import PerdureError
 
 pytestmark = pytest.mark.faults

@@ -263,7 +263,7 @@ class Unreadable:
 
     @staticmethod
     def calls(*parts: str) -> Any:
-        from perdure.adapters.checkpoints.ground import TreeOsCalls
+        from perdure.adapters.checkpoints.rooted_tree import TreeOsCalls
 
         class Refusing(TreeOsCalls):
             def open(self, dir_fd: int, part: str, flags: int) -> int:

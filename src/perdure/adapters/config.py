@@ -72,10 +72,14 @@ def number_type(owner: type, name: str, given: object) -> Any:
 
 def _converted(kind: Any, given: object) -> Any:
     origin = get_origin(kind)
-    if origin in (Union, types.UnionType):
-        return _optional(kind, given)
+    if origin in (Union, types.UnionType):  # with None
+        if given is None or (isinstance(given, str) and given.strip().lower() in ("none", "null", "")):
+            return None
+        return _converted(next(part for part in get_args(kind) if part is not type(None)), given)
     if origin is Literal:
-        return _one_of(get_args(kind), given)
+        if given not in get_args(kind):
+            raise UnusableValue(f"has to be one of {', '.join(map(str, get_args(kind)))}")
+        return given
     if origin is tuple:
         return _names(given)
     if origin is dict:
@@ -86,18 +90,6 @@ def _converted(kind: Any, given: object) -> Any:
         return _number(kind, given)
     if not isinstance(given, str):
         raise UnusableValue(f"has to be {_WANTED[str]}")
-    return given
-
-
-def _optional(kind: Any, given: object) -> Any:
-    if given is None or (isinstance(given, str) and given.strip().lower() in ("none", "null", "")):
-        return None
-    return _converted(next(part for part in get_args(kind) if part is not type(None)), given)
-
-
-def _one_of(choices: tuple[Any, ...], given: object) -> Any:
-    if given not in choices:
-        raise UnusableValue(f"has to be one of {', '.join(map(str, choices))}")
     return given
 
 
@@ -466,7 +458,9 @@ class _Layers:
 
     def take_flag(self, flag: str) -> None:
         name, equals, value = flag.partition("=")
-        name, part = _dotted(name.strip().replace("-", "_"))
+        name = name.strip().replace("-", "_")
+        table, _, part = name.partition(".")  # `result_limits_chars.Bash` names one entry of a table
+        name = table if part else name
         if not equals:
             raise BadSetting(f"--set {flag}: write it as name=value")
         if name not in NAMES:
@@ -501,12 +495,6 @@ class _Layers:
             value, source = tuple(dict.fromkeys((*before.value, *value))), f"{before.source}, {source}"
         self.values[name] = SettingValue(value, source)
         return True
-
-
-def _dotted(name: str) -> tuple[str, str | None]:
-    """`result_limits_chars.Bash` names one entry of a table."""
-    head, dot, part = name.partition(".")
-    return (head, part) if dot and part else (name, None)
 
 
 def _toml(path: Path) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from perdure.adapters.checkpoints.ground import GROUND_CALLS, RootedTree, TreeOsCalls, open_rooted_tree
 from perdure.adapters.checkpoints.ignores import IgnoreRules
 from perdure.adapters.checkpoints.log import CheckpointLog
 from perdure.adapters.checkpoints.objects import GitObjects
 from perdure.adapters.checkpoints.rewind import FileRewinds, RestoreTransaction
+from perdure.adapters.checkpoints.rooted_tree import TREE_OS_CALLS, RootedTree, TreeOsCalls, open_rooted_tree
 from perdure.adapters.checkpoints.tree import ProjectTree, TooManyFiles, TreeChanges, load_index, save_index
 from perdure.adapters.journal.store import PROJECTS
 from perdure.adapters.machine.repositories import is_no_project
@@ -53,7 +53,7 @@ class SessionCheckpoints:
     settings: Settings
     clock: Clock
     sink: Sink
-    calls: TreeOsCalls = GROUND_CALLS
+    calls: TreeOsCalls = TREE_OS_CALLS
     is_looking: bool = False  # only: somebody else may hold the session
     rewinds: FileRewinds = field(init=False)
     log: CheckpointLog = field(init=False)
@@ -69,18 +69,18 @@ class SessionCheckpoints:
     _bytes: int = 0  # of the store, about
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _own: RootedFolder = field(init=False)
-    _ground: RootedTree = field(init=False)
+    _files: RootedTree = field(init=False)
 
     def __post_init__(self) -> None:
         self.root = os.path.realpath(self.root)
         self._own = RootedFolder.open(self.store, create=True, rules=OWN, calls=self.calls)
-        self._ground = open_rooted_tree(self.root, self.calls)
+        self._files = open_rooted_tree(self.root, self.calls)
         self.log = CheckpointLog(self._own)
         self.objects = GitObjects(self.store / "objects")
         self._bytes = self.objects.bytes()
         limit = self.settings.checkpoint_file_bytes
-        restoring = RestoreTransaction(self._own, self._ground, self.log, self.objects, limit)
-        self.rewinds = FileRewinds(self._ground, self.log, self.objects, restoring, self.clock.now)
+        restoring = RestoreTransaction(self._own, self._files, self.log, self.objects, limit)
+        self.rewinds = FileRewinds(self._files, self.log, self.objects, restoring, self.clock.now)
         if not self.is_looking:
             restoring.recover()
         why = is_no_project(self.root)
@@ -90,13 +90,13 @@ class SessionCheckpoints:
             self._blind = "the setting checkpoint_commands is off"
         else:
             ignores = IgnoreRules(self.root, self.settings.checkpoint_excludes, _own_folders(self.store))
-            self._tree = ProjectTree(self._ground, ignores, limit, self.settings.checkpoint_files)
+            self._tree = ProjectTree(self._files, ignores, limit, self.settings.checkpoint_files)
             load_index(self._own, self._tree, self.objects)
 
     def close(self) -> None:
         with self._lock:
             self.objects.close()
-            self._ground.close()
+            self._files.close()
             self._own.close()
 
     # --- around a call (CKP-1, CKP-2) ---------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class SessionCheckpoints:
             return []
         parts = path.split("/")[:-1]
         folders = ["/".join(parts[: n + 1]) for n in range(len(parts))]
-        return [folder for folder in folders if not self._ground.has(folder)]
+        return [folder for folder in folders if not self._files.has(folder)]
 
     def _name(self, path: str) -> str:
         """A real path as the log has it: relative to the project, or absolute outside of it."""

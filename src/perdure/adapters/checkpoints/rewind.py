@@ -14,10 +14,10 @@ from functools import partial
 
 import msgspec
 
-from perdure.adapters.checkpoints.ground import RootedTree, TreeOsCalls, open_rooted_tree
 from perdure.adapters.checkpoints.ignores import STAGINGS
 from perdure.adapters.checkpoints.log import PLAN, CheckpointLog, escaped_names, unescaped_names
 from perdure.adapters.checkpoints.objects import GitObjects
+from perdure.adapters.checkpoints.rooted_tree import RootedTree, TreeOsCalls, open_rooted_tree
 from perdure.adapters.machine.rooted import RootedFolder
 from perdure.errors import FileMissing, FileRefused, JournalError, RewindRefused
 from perdure.memory.checkpoints import (
@@ -58,37 +58,37 @@ class RewindPlan(msgspec.Struct, frozen=True):
     id: str
     root: str
     items: tuple[RestoreItem, ...]
-    places: tuple[str, ...] = ()  # for each item the folder, relative to its ground, that its staging folder is in
+    places: tuple[str, ...] = ()  # for each item the folder, relative to its root, that its staging folder is in
 
 
 class RestoreTransaction:
     """One transaction on a root. `limit_bytes` is that of files that are kept."""
 
     def __init__(
-        self, own: RootedFolder, ground: RootedTree, log: CheckpointLog, objects: GitObjects, limit_bytes: int
+        self, own: RootedFolder, tree: RootedTree, log: CheckpointLog, objects: GitObjects, limit_bytes: int
     ) -> None:
-        self._own, self._ground, self._log, self._objects = own, ground, log, objects
+        self._own, self._tree, self._log, self._objects = own, tree, log, objects
         self.limit_bytes = limit_bytes
 
     def run(self, items: tuple[RestoreItem, ...], entry: Callable[[str], CheckpointEntry]) -> CheckpointEntry:
         """Do it all, or raise and leave everything as it was. `entry` makes the line of the log for a plan's id."""
         identity = secrets.token_hex(8)
         with ExitStack() as stack:
-            grounds = RestoreRoots(self._ground, stack)
-            places = tuple(grounds.place_of(item.path) for item in items)
-            plan = RewindPlan(identity, self._ground.path, items, places)
+            roots = RestoreRoots(self._tree, stack)
+            places = tuple(roots.place_of(item.path) for item in items)
+            plan = RewindPlan(identity, self._tree.path, items, places)
             self._own.write(PLAN, msgspec.json.encode(escaped_names(msgspec.to_builtins(plan))))
             try:
-                self._stage(plan, grounds)
+                self._stage(plan, roots)
                 self._own.write(STAGED, b"")
-                self._apply(plan, grounds)
+                self._apply(plan, roots)
                 done = entry(identity)
                 self._log.append(done)
             except BaseException:
-                self._back(plan, grounds)
+                self._back(plan, roots)
                 raise
             try:
-                self._tidy(plan, grounds)
+                self._tidy(plan, roots)
             except (OSError, FileRefused):
                 pass  # it is done all the same; whoever opens this next tidies up
         return done
@@ -101,98 +101,98 @@ class RestoreTransaction:
             return ""
         plan = msgspec.convert(unescaped_names(data), RewindPlan)
         with ExitStack() as stack:
-            grounds = RestoreRoots(self._ground, stack)
+            roots = RestoreRoots(self._tree, stack)
             if any(entry.plan == plan.id for entry in self._log.entries):
-                self._tidy(plan, grounds)
+                self._tidy(plan, roots)
                 return "done"
-            self._back(plan, grounds)
+            self._back(plan, roots)
         return "undone"
 
     # --- forwards -----------------------------------------------------------------------------------------------------
 
-    def _stage(self, plan: RewindPlan, grounds: RestoreRoots) -> None:
-        for ground, folder in grounds.stagings(plan):
-            ground.make_folder(folder, 0o700)
+    def _stage(self, plan: RewindPlan, roots: RestoreRoots) -> None:
+        for tree, folder in roots.stagings(plan):
+            tree.make_folder(folder, 0o700)
         for number, item in enumerate(plan.items):
             if item.to.kind in ("file", "link"):
                 data = self._objects.get(item.to.blob) if item.to.kind == "file" else None
-                ground, new = grounds.at(plan, number, "new")
-                ground.place(new, item.to, data)
+                tree, new = roots.at(plan, number, "new")
+                tree.place(new, item.to, data)
 
-    def _apply(self, plan: RewindPlan, grounds: RestoreRoots) -> None:
+    def _apply(self, plan: RewindPlan, roots: RestoreRoots) -> None:
         numbered = sorted(enumerate(plan.items), key=lambda one: one[1].path)
         for number, item in numbered:
             if item.now.kind in ("file", "link"):
-                self._aside(plan, grounds, number)
-            elif item.now.kind == "none" and item.to.kind != "folder" and grounds.has(item.path):
+                self._aside(plan, roots, number)
+            elif item.now.kind == "none" and item.to.kind != "folder" and roots.has(item.path):
                 raise RewindRefused(f"{name_for_people(item.path)}: somebody made it just now; nothing was changed")
         for _, item in reversed(numbered):
             if item.now.kind == "folder" and item.to.kind != "folder":
-                ground, name = grounds.of(item.path)
-                if not ground.take_folder(name) and item.to.kind != "none":
+                tree, name = roots.of(item.path)
+                if not tree.take_folder(name) and item.to.kind != "none":
                     raise RewindRefused(
                         f"{name_for_people(item.path)}: other files stand in this folder; nothing was changed"
                     )
         for _, item in numbered:
             if item.to.kind == "folder" and item.now.kind != "folder":
-                ground, name = grounds.of(item.path)
-                ground.make_folder(name, item.to.mode)
+                tree, name = roots.of(item.path)
+                tree.make_folder(name, item.to.mode)
         for number, item in numbered:
             if item.to.kind in ("file", "link"):
-                ground, new = grounds.at(plan, number, "new")
-                ground.move(new, grounds.of(item.path)[1])
+                tree, new = roots.at(plan, number, "new")
+                tree.move(new, roots.of(item.path)[1])
 
-    def _aside(self, plan: RewindPlan, grounds: RestoreRoots, number: int) -> None:
+    def _aside(self, plan: RewindPlan, roots: RestoreRoots, number: int) -> None:
         """Move what stands there out of the way, and make sure that it is what was saved."""
         item = plan.items[number]
-        ground, old = grounds.at(plan, number, "old")
-        ground.move(grounds.of(item.path)[1], old)
-        found, _ = ground.state(old, limit_bytes=self.limit_bytes)
+        tree, old = roots.at(plan, number, "old")
+        tree.move(roots.of(item.path)[1], old)
+        found, _ = tree.state(old, limit_bytes=self.limit_bytes)
         if not same(found, item.now):
             raise RewindRefused(f"{name_for_people(item.path)}: somebody changed it just now; nothing was changed")
 
     # --- backwards ----------------------------------------------------------------------------------------------------
 
-    def _back(self, plan: RewindPlan, grounds: RestoreRoots) -> None:
+    def _back(self, plan: RewindPlan, roots: RestoreRoots) -> None:
         """All as it was, from wherever it stopped; may be done again when it was itself cut short."""
         if self._own.stat(STAGED) is not None:
             numbered = sorted(enumerate(plan.items), key=lambda one: one[1].path)
             for number, item in reversed(numbered):
                 if item.to.kind in ("file", "link"):
-                    self._unplace(plan, grounds, number)
+                    self._unplace(plan, roots, number)
             for _, item in reversed(numbered):
                 if item.to.kind == "folder" and item.now.kind != "folder":
-                    ground, name = grounds.of(item.path)
-                    ground.take_folder(name)
+                    tree, name = roots.of(item.path)
+                    tree.take_folder(name)
             for _, item in numbered:
                 if item.now.kind == "folder" and item.to.kind != "folder":
-                    ground, name = grounds.of(item.path)
-                    _quietly(partial(ground.make_folder, name, item.now.mode))
+                    tree, name = roots.of(item.path)
+                    _quietly(partial(tree.make_folder, name, item.now.mode))
             for number, item in numbered:
                 if item.now.kind in ("file", "link"):
-                    ground, old = grounds.at(plan, number, "old")
-                    if ground.has(old):
-                        _quietly(partial(ground.move, old, grounds.of(item.path)[1]))
-        self._tidy(plan, grounds)
+                    tree, old = roots.at(plan, number, "old")
+                    if tree.has(old):
+                        _quietly(partial(tree.move, old, roots.of(item.path)[1]))
+        self._tidy(plan, roots)
 
-    def _unplace(self, plan: RewindPlan, grounds: RestoreRoots, number: int) -> None:
+    def _unplace(self, plan: RewindPlan, roots: RestoreRoots, number: int) -> None:
         """Take a new file out again, if it is there and still ours; what somebody made of it since stays."""
         item = plan.items[number]
-        ground, new = grounds.at(plan, number, "new")
-        if ground.has(new):
+        tree, new = roots.at(plan, number, "new")
+        if tree.has(new):
             return  # it never came to its place
-        name = grounds.of(item.path)[1]
-        found, _ = ground.state(name, limit_bytes=self.limit_bytes)
+        name = roots.of(item.path)[1]
+        found, _ = tree.state(name, limit_bytes=self.limit_bytes)
         if same(found, item.to):
-            _quietly(lambda: ground.move(name, new))
+            _quietly(lambda: tree.move(name, new))
 
-    def _tidy(self, plan: RewindPlan, grounds: RestoreRoots) -> None:
+    def _tidy(self, plan: RewindPlan, roots: RestoreRoots) -> None:
         for number in range(len(plan.items)):
             for kind in ("new", "old"):
-                ground, name = grounds.at(plan, number, kind)
-                ground.drop(name)
-        for ground, folder in grounds.stagings(plan):
-            ground.take_folder(folder)
+                tree, name = roots.at(plan, number, kind)
+                tree.drop(name)
+        for tree, folder in roots.stagings(plan):
+            tree.take_folder(folder)
         for name in (STAGED, PLAN):  # in this order: a mark must not outlive its plan
             try:
                 self._own.remove(name)
@@ -201,49 +201,49 @@ class RestoreTransaction:
 
 
 class RestoreRoots:
-    """The project's ground, and that of the whole disk for files outside of it."""
+    """The project's folder as a root, and the whole disk for files outside of it."""
 
-    def __init__(self, ground: RootedTree, stack: ExitStack) -> None:
-        self._ground, self._stack = ground, stack
+    def __init__(self, tree: RootedTree, stack: ExitStack) -> None:
+        self._tree, self._stack = tree, stack
         self._disk: RootedTree | None = None
 
     def of(self, path: str) -> tuple[RootedTree, str]:
-        """The ground that a path stands on, and its name there."""
+        """The tree that a path stands on, and its name there."""
         if not path.startswith("/"):
-            return self._ground, path
+            return self._tree, path
         if self._disk is None:
-            calls: TreeOsCalls = self._ground._calls
+            calls: TreeOsCalls = self._tree._calls
             self._disk = open_rooted_tree("/", calls)
             self._stack.callback(self._disk.close)
         return self._disk, path[1:]
 
     def has(self, path: str) -> bool:
-        ground, name = self.of(path)
-        return ground.has(name)
+        tree, name = self.of(path)
+        return tree.has(name)
 
     def place_of(self, path: str) -> str:
         """The folder in which to put new and old files for a path: the same disk, so that renames do."""
         if not path.startswith("/"):
             return ""
-        ground, name = self.of(path)
+        tree, name = self.of(path)
         while "/" in name:
             name = name.rsplit("/", 1)[0]
-            if ground.has(name):
+            if tree.has(name):
                 return f"/{name}"
         return "/"
 
     def at(self, plan: RewindPlan, number: int, kind: str) -> tuple[RootedTree, str]:
         """Where the new or the old file of an item waits."""
-        ground, folder = self._staging(plan, plan.places[number])
-        return ground, f"{folder}/{number}.{kind}"
+        tree, folder = self._staging(plan, plan.places[number])
+        return tree, f"{folder}/{number}.{kind}"
 
     def stagings(self, plan: RewindPlan) -> list[tuple[RootedTree, str]]:
         return [self._staging(plan, place) for place in dict.fromkeys(plan.places)]
 
     def _staging(self, plan: RewindPlan, place: str) -> tuple[RootedTree, str]:
-        ground, folder = self.of(place) if place else (self._ground, "")
+        tree, folder = self.of(place) if place else (self._tree, "")
         names = [f"{folder}/{start}{plan.id}" if folder else f"{start}{plan.id}" for start in STAGINGS]
-        return ground, next(filter(ground.has, names), names[0])
+        return tree, next(filter(tree.has, names), names[0])
 
 
 def _quietly(step: Callable[[], object]) -> None:
@@ -273,20 +273,20 @@ class FileRewinds:
 
     def __init__(
         self,
-        ground: RootedTree,
+        tree: RootedTree,
         log: CheckpointLog,
         objects: GitObjects,
         restoring: RestoreTransaction,
         now: Callable[[], float],
     ) -> None:
-        self._ground, self._log, self._objects, self._restoring = ground, log, objects, restoring
+        self._tree, self._log, self._objects, self._restoring = tree, log, objects, restoring
         self._limit, self._now = restoring.limit_bytes, now
 
     def state(self, path: str) -> tuple[PathState, bytes | None]:
         """What stands at a path of the log."""
         with ExitStack() as stack:
-            ground, name = RestoreRoots(self._ground, stack).of(path)
-            return ground.state(name, limit_bytes=self._limit)
+            tree, name = RestoreRoots(self._tree, stack).of(path)
+            return tree.state(name, limit_bytes=self._limit)
 
     def rewind(self, prompts: AbstractSet[str], *, is_forced: bool, is_dry: bool) -> FileRewind:
         """Back to before the first of these prompts."""

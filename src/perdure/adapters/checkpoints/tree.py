@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 import msgspec
 from pathspec import GitIgnoreSpec
 
-from perdure.adapters.checkpoints.ground import RootedTree
 from perdure.adapters.checkpoints.ignores import GIT, IGNORE_FILE, IgnoreRules
 from perdure.adapters.checkpoints.log import escaped_name, unescaped_name
 from perdure.adapters.checkpoints.objects import GitObjects
+from perdure.adapters.checkpoints.rooted_tree import RootedTree
 from perdure.adapters.machine.rooted import RootedFolder
 from perdure.errors import FileRefused
 from perdure.memory.checkpoints import NONE, MissedChange, PathChange, PathState, same
@@ -36,13 +36,13 @@ class SavedIndex(msgspec.Struct, array_like=True):
 
 def save_index(own: RootedFolder, tree: ProjectTree) -> None:
     """Survives the process, and not a power cut."""
-    saved = SavedIndex(tree.ground.path, tree.last_seen, tree.unkept)
+    saved = SavedIndex(tree.files.path, tree.last_seen, tree.unkept)
     try:
         data = msgspec.msgpack.encode(saved)
     except UnicodeEncodeError:  # a name that isn't UTF-8 (CKP-7)
         known = {escaped_name(name): _with_target(known, escaped_name) for name, known in tree.last_seen.items()}
         unkept = {escaped_name(name): about for name, about in tree.unkept.items()}
-        data = msgspec.msgpack.encode(SavedIndex(escaped_name(tree.ground.path), known, unkept))
+        data = msgspec.msgpack.encode(SavedIndex(escaped_name(tree.files.path), known, unkept))
     own.write(INDEX, data, is_durable=False)
 
 
@@ -52,7 +52,7 @@ def load_index(own: RootedFolder, tree: ProjectTree, objects: GitObjects) -> Non
         saved = msgspec.msgpack.decode(own.read(INDEX, limit_bytes=_LIMIT_BYTES), type=SavedIndex)
     except (FileRefused, msgspec.MsgspecError):
         return
-    if unescaped_name(saved.root) != tree.ground.path:
+    if unescaped_name(saved.root) != tree.files.path:
         return
     for known in saved.known.values():
         known.is_saved = known.is_saved and objects.has(known.state.blob)
@@ -112,7 +112,7 @@ class TreeChanges:
 class ProjectTree:
     """The files of a project by name. `look` finds what changed; what it returns is known from then on."""
 
-    ground: RootedTree
+    files: RootedTree
     ignores: IgnoreRules
     limit_bytes: int
     most_files: int
@@ -135,7 +135,7 @@ class ProjectTree:
             now, stamp = time.time_ns(), _stamp(about)
             if old is not None and old.stamp == stamp and (about.st_ctime_ns < old.seen_ns - _RACY_NS):
                 continue
-            state, data = self.ground.state(name, limit_bytes=self.limit_bytes)
+            state, data = self.files.state(name, limit_bytes=self.limit_bytes)
             if state.kind in ("none", "other"):
                 seen.discard(name)
                 continue
@@ -194,7 +194,7 @@ class ProjectTree:
         for depth in range(len(parts)):
             folder = "/".join(parts[:depth])
             try:
-                rules = self.ignores.rules_in(folder, os.lstat(os.path.join(self.ground.path, folder, IGNORE_FILE)))
+                rules = self.ignores.rules_in(folder, os.lstat(os.path.join(self.files.path, folder, IGNORE_FILE)))
             except OSError:
                 rules = None
             if rules is not None:
@@ -248,7 +248,7 @@ class ProjectTree:
 
     def _listed(self, folder: str) -> list[tuple[str, os.stat_result | None]]:
         try:
-            return self.ground.listed(folder)
+            return self.files.listed(folder)
         except OSError as e:
             if not folder or e.errno in _SCARCE:
                 raise

@@ -309,14 +309,14 @@ class AppendOnlyFile:
         self.size = size
 
     @property
-    def has_grip(self) -> bool:
+    def is_open(self) -> bool:
         """Whether there is a descriptor that never failed."""
         return self._fd is not None
 
     def append(self, data: bytes, *, is_worth_keeping: bool = True) -> int:
         """Write at the end and make it durable; returns where it starts. All of it is acknowledged, or nothing.
 
-        What a failed append leaves behind is set aside by the next `grip`, unless it isn't worth keeping.
+        What a failed append leaves behind is set aside by the next `reopen`, unless it isn't worth keeping.
         """
         if self._fd is None:
             raise JournalError(f"{self._path}: not open for writing")
@@ -326,7 +326,7 @@ class AppendOnlyFile:
             if self.is_synced:
                 self._disk.sync_data(self._fd)
         except OSError as e:
-            self.let_go()
+            self.close()
             self._worthless = b"" if is_worth_keeping else data
             raise disk_refusal(self._path, e) from e
         offset, self.size, self._last = self.size, self.size + len(data), data[-_CHECKED_BYTES:]
@@ -339,7 +339,7 @@ class AppendOnlyFile:
         try:
             self._disk.sync_data(self._fd)
         except OSError as e:
-            self.let_go()
+            self.close()
             raise disk_refusal(self._path, e) from e
 
     def check(self) -> None:
@@ -369,7 +369,7 @@ class AppendOnlyFile:
             f"{self._path}: the journal {what} while the session was open; put it back, or go on in a new session"
         )
 
-    def grip(self) -> SetAsideBytes | None:
+    def reopen(self) -> SetAsideBytes | None:
         """Open the file (anew), verify it against what was acknowledged, and cut off what goes beyond that."""
         try:
             fd = self._disk.open(self._path, os.O_RDWR | os.O_APPEND)
@@ -380,10 +380,10 @@ class AppendOnlyFile:
         try:
             aside = self._verify(fd)
         except OSError as e:
-            self._close(fd)
+            self._close_descriptor(fd)
             raise disk_refusal(self._path, e) from e
         except JournalError:
-            self._close(fd)
+            self._close_descriptor(fd)
             raise
         self._fd, self._was_used = fd, True
         return aside
@@ -421,13 +421,13 @@ class AppendOnlyFile:
             self._disk.sync_directory(beside.parent)
             return SetAsideBytes(len(data), beside.name)
 
-    def let_go(self) -> None:
-        """Close the descriptor; the next use needs a new grip."""
+    def close(self) -> None:
+        """Close the descriptor; `reopen` it before the next use."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
-            self._close(fd)
+            self._close_descriptor(fd)
 
-    def _close(self, fd: int) -> None:
+    def _close_descriptor(self, fd: int) -> None:
         try:
             self._disk.close(fd)
         except OSError:

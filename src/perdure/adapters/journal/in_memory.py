@@ -10,7 +10,7 @@ from perdure.ports import PlacedRecord as Placed
 from perdure.ports import Receipt
 from perdure.transcript.codec import decode_line, encode_header, encode_line
 from perdure.transcript.messages import BlobId
-from perdure.transcript.records import Compacted, Header, Record
+from perdure.transcript.records import Header, Record
 
 
 class MemoryJournal:
@@ -52,15 +52,11 @@ class MemoryJournal:
         while not whole and (boundary := last_boundary(records)) is not None:
             if (needed := records_since(boundary, placed)) is not None:
                 return Loaded(header=self._header, records=needed, whole=False)
-            records = records[: _index(records, boundary)]
+            records = records[: next(at for at, record in enumerate(records) if record is boundary)]
         return Loaded(header=self._header, records=placed, whole=True)
 
     async def close(self) -> None:
         self._is_closed = True
-
-
-def _index(records: list[Record], boundary: Compacted) -> int:
-    return next(i for i in range(len(records) - 1, -1, -1) if records[i] is boundary)
 
 
 class MemoryBlobs:

@@ -48,7 +48,7 @@ Durability = Literal["commit", "process"]
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _PendingAppend:
     """One call of `append`, until its records are durable."""
 
     records: tuple[Record, ...]
@@ -88,9 +88,9 @@ class FileJournal:
         self._is_to_rebuild = file is not None and (scan.is_disordered or is_to_mend)
         self._tail: JournalDamage | None = None
         self._damage: list[JournalDamage] = []
-        self._owed: list[Repaired] = []
-        self._made: tuple[Repaired, ...] = ()
-        self._queue: list[_Waiting] = []
+        self._unrecorded: list[Repaired] = []
+        self._repairs: tuple[Repaired, ...] = ()
+        self._queue: list[_PendingAppend] = []
         self._turn = anyio.Lock()
         self._one_thread = anyio.CapacityLimiter(1)
         self._is_closed = False
@@ -165,7 +165,7 @@ class FileJournal:
     @property
     def repairs(self) -> tuple[Repaired, ...]:
         """What was damaged, and has been set aside since it was opened."""
-        return self._made
+        return self._repairs
 
     # --- reading
 
@@ -191,7 +191,7 @@ class FileJournal:
         size, self._has_past = self._file.size if self._file else None, False
         if await anyio.to_thread.run_sync(self._is_sound, size):
             return ()
-        before = self._made
+        before = self._repairs
         loaded = await self.load(whole=True)
         return tuple(repaired for repaired in loaded.repairs if repaired not in before)
 
@@ -207,7 +207,7 @@ class FileJournal:
         self._is_to_rebuild = scan.is_disordered and is_first
         if scan.is_disordered and not is_first:  # before the last boundary; offsets were given out, and have to hold
             not_made = tuple(_record_of(d) for d in scan.news)
-            return Loaded(header=scan.header, records=scan.placed, whole=scan.whole, repairs=self._made + not_made)
+            return Loaded(header=scan.header, records=scan.placed, whole=scan.whole, repairs=self._repairs + not_made)
         return self._repaired(scan)
 
     def _scanned(self, whole: bool, size: int | None = None) -> JournalScan:
@@ -227,17 +227,19 @@ class FileJournal:
                     news = scan.news
                 self._tail = next((d for d in news if d.is_tail), self._tail)
                 self._damage = [d for d in news if not d.is_tail]
-                added = self._settle()
+                added = self._mend_file()
                 not_made = ()
-                if scan.remembered.mark != self._reached():
-                    self._mark.write(self._reached())
+                if scan.remembered.mark != self._current_mark():
+                    self._mark.write(self._current_mark())
             except (JournalLost, SessionBusy):
                 raise
             except JournalError as e:
                 if isinstance(e.__cause__, OSError) and e.__cause__.errno in _NOT_A_WRITER:
                     raise
                 # A full or failing disk doesn't keep a session from opening; the next append has to get past it.
-        return Loaded(header=scan.header, records=scan.placed + added, whole=scan.whole, repairs=self._made + not_made)
+        return Loaded(
+            header=scan.header, records=scan.placed + added, whole=scan.whole, repairs=self._repairs + not_made
+        )
 
     def _rebuild(self) -> None:
         """Write the journal anew, and go on with the new file. The old one stays beside it."""
@@ -247,12 +249,12 @@ class FileJournal:
                 scan = reader.scan(reader.body)
                 returned, pointers = set_aside(self._path, scan), tuple(pointing_wrong(scan))
                 if scan.is_disordered or returned or pointers:  # else it was done, and only the last sync failed
-                    self._made += rebuild(self._disk, self._path, reader, scan, returned, pointers)
+                    self._repairs += rebuild(self._disk, self._path, reader, scan, returned, pointers)
         except OSError as e:
             raise disk_refusal(self._path, e) from e
         with open_journal_reader(self._disk, self._path) as reader:
             scan = reader.since_boundary()
-        file.let_go()
+        file.close()
         self._file = AppendOnlyFile(
             self._disk, self._path, scan.end, identity=reader.identity, is_synced=file.is_synced
         )
@@ -266,7 +268,7 @@ class FileJournal:
 
     async def append(self, records: tuple[Record, ...]) -> Receipt:
         """What the port says."""
-        waiting = _Waiting(records)
+        waiting = _PendingAppend(records)
         self._queue.append(waiting)
         try:
             async with self._turn:
@@ -284,9 +286,9 @@ class FileJournal:
                 await anyio.to_thread.run_sync(self._sync, limiter=self._one_thread)
 
     def _sync(self) -> None:
-        self._settle()
+        self._mend_file()
         self._writable().sync()
-        self._mark.write(msgspec.structs.replace(self._reached(), is_synced=True))
+        self._mark.write(msgspec.structs.replace(self._current_mark(), is_synced=True))
 
     async def _flush(self) -> None:
         """Write and sync all that waits, whoever is cancelled meanwhile."""
@@ -300,11 +302,11 @@ class FileJournal:
             else:
                 self._commit(batch)
 
-    def _commit(self, batch: list[_Waiting]) -> None:
+    def _commit(self, batch: list[_PendingAppend]) -> None:
         try:
-            self._settle()
+            self._mend_file()
             file = self._writable()
-            lines: list[tuple[_Waiting, bytes]] = []
+            lines: list[tuple[_PendingAppend, bytes]] = []
             for waiting in batch:
                 try:
                     lines.append((waiting, _line(self._seq + len(lines) + 1, waiting.records)))
@@ -317,7 +319,7 @@ class FileJournal:
             self._recover()
             return
         except BaseException:
-            self._let_go()  # whatever this was: what is on disk has to be looked at before the next append
+            self._close_file()  # whatever this was: what is on disk has to be looked at before the next append
             raise
         for waiting, line in lines:
             self._seq += 1
@@ -329,22 +331,22 @@ class FileJournal:
     def _remember(self, line: bytes) -> None:
         """Note beside the journal how far it was acknowledged, now that it is (ENG-9)."""
         self._last = line_checksum(line)
-        self._mark.write(self._reached())
+        self._mark.write(self._current_mark())
 
-    def _reached(self) -> JournalMark:
+    def _current_mark(self) -> JournalMark:
         size, is_synced = (self._file.size, self._file.is_synced) if self._file else (0, False)
         return JournalMark(bytes=size, seq=self._seq, last=self._last, is_synced=is_synced)
 
     def _recover(self) -> None:
         """Take what was refused off the file again, if the disk allows it now; else the next append has to."""
         try:
-            self._settle()
+            self._mend_file()
         except JournalError:
             pass  # the append's own error says what is wrong
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         if self._file is not None:
-            self._file.let_go()
+            self._file.close()
 
     def _writable(self) -> AppendOnlyFile:
         if self._is_closed:
@@ -357,21 +359,21 @@ class FileJournal:
             self._lock.renew()
         return self._file
 
-    def _settle(self) -> tuple[Placed, ...]:
-        """Take hold of the file; set aside and record what is damaged. Returns the repair records it appended."""
+    def _mend_file(self) -> tuple[Placed, ...]:
+        """Open the file anew if need be; set aside and record what is damaged. Returns the repair records."""
         if self._is_to_rebuild:
             self._rebuild()
         file = self._writable()
-        if not file.has_grip and (aside := file.grip()) is not None:
-            self._owed.append(self._cut(file, aside))
+        if not file.is_open and (aside := file.reopen()) is not None:
+            self._unrecorded.append(self._cut(file, aside))
         if self._damage:
             self._quarantine(file, self._damage)
             self._damage = []
-        if not self._owed:
+        if not self._unrecorded:
             return ()
-        records = tuple(sorted(self._owed, key=lambda repaired: repaired.line))
+        records = tuple(sorted(self._unrecorded, key=lambda repaired: repaired.line))
         offset = file.append(line := _line(self._seq + 1, records), is_worth_keeping=False)
-        self._seq, self._owed, self._made = self._seq + 1, [], self._made + records
+        self._seq, self._unrecorded, self._repairs = self._seq + 1, [], self._repairs + records
         self._remember(line)
         return tuple(Placed(record, self._seq, offset) for record in records)
 
@@ -406,17 +408,17 @@ class FileJournal:
                 self._disk.sync_directory(beside.parent)
         except OSError as e:
             raise disk_refusal(beside, e) from e
-        self._owed += [_record_of(d, beside.name if d.length else None) for d in damage]
+        self._unrecorded += [_record_of(d, beside.name if d.length else None) for d in damage]
 
     async def close(self) -> None:
         """Let go of the file and the lock, after the appends under way. May be called twice."""
         with anyio.CancelScope(shield=True):
             async with self._turn:
-                if not self._is_closed and self._file is not None and not self._file.has_grip:
+                if not self._is_closed and self._file is not None and not self._file.is_open:
                     await anyio.to_thread.run_sync(self._recover, limiter=self._one_thread)
                 self._is_closed = True
                 self._opened = None
-                self._let_go()
+                self._close_file()
                 if self._is_synced:
                     await anyio.to_thread.run_sync(partial(self._mark.close, is_synced=True), limiter=self._one_thread)
                 else:
@@ -425,7 +427,7 @@ class FileJournal:
                     self._lock.release()
 
 
-def _weight(waiting: _Waiting) -> int:
+def _weight(waiting: _PendingAppend) -> int:
     """About how many bytes an append encodes and reads back: a boundary holds much, and so do messages."""
     return sum(
         sum(map(len, record.content)) if isinstance(record, Message) else _LARGE_BYTES * isinstance(record, Compacted)

@@ -76,7 +76,7 @@ class SessionInfo:
 
 
 @dataclass(slots=True)
-class _Findings:
+class _ListingFacts:
     """What was found so far, going from the newest line to the oldest: what is found first holds."""
 
     title: str | None = None
@@ -92,14 +92,14 @@ class _Findings:
     def is_complete(self) -> bool:
         return self.is_counted and None not in (self.title, self.tags, self.branch, self.last_prompt)
 
-    def see_all(self, lines: list[bytes], version: int) -> None:
+    def read_lines(self, lines: list[bytes], version: int) -> None:
         """The lines, newest first, but for what follows the last line end: it is torn, or nothing."""
         for line in reversed(lines[:-1]):
             if self.is_complete:
                 return
-            self._see(line, version)
+            self._read_line(line, version)
 
-    def _see(self, line: bytes, version: int) -> None:
+    def _read_line(self, line: bytes, version: int) -> None:
         wants_titled = _TITLED in line
         may_be_said = _USER in line or (_TOOL in line and _TEXT in line)
         wants_prompt = self.last_prompt is None and may_be_said
@@ -111,11 +111,11 @@ class _Findings:
                 self.damaged += 1
                 return
             for record in reversed(records):
-                self._see_record(record)
+                self._read_record(record)
         elif not self.is_counted:
             self.counted += line.count(_MESSAGE)
 
-    def _see_record(self, record: Record) -> None:
+    def _read_record(self, record: Record) -> None:
         if isinstance(record, Message):
             self.counted += not self.is_counted
             if self.last_prompt is None:
@@ -142,7 +142,7 @@ def describe(journal: Path) -> SessionInfo:
     """What the edges of a journal say; its problem when they say nothing."""
     directory = journal.parent
     modified, size, header = 0.0, 0, None
-    found, problem = _Findings(), None
+    found, problem = _ListingFacts(), None
     try:
         fd = os.open(journal, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         try:
@@ -181,11 +181,11 @@ def _header(fd: int) -> Header:
     return decode_header(line)
 
 
-def _search_both_ends(fd: int, size: int, version: int, found: _Findings) -> None:
+def _search_both_ends(fd: int, size: int, version: int, found: _ListingFacts) -> None:
     """Go through the complete lines at both ends, newest first, until everything is known."""
     tail_start = max(0, size - EDGE_BYTES)
     cut, *tail = os.pread(fd, EDGE_BYTES, tail_start).split(b"\n")
-    found.see_all(tail, version)
+    found.read_lines(tail, version)
     if tail_start == 0:
         found.is_counted = True
     elif not found.is_complete:
@@ -193,7 +193,7 @@ def _search_both_ends(fd: int, size: int, version: int, found: _Findings) -> Non
         head_end = min(EDGE_BYTES, first_seen)
         found.has_gap = not found.is_counted and head_end < first_seen
         _, *head = os.pread(fd, head_end, 0).split(b"\n")
-        found.see_all(head, version)
+        found.read_lines(head, version)
         found.is_counted = found.is_counted or head_end == first_seen
 
 
@@ -352,9 +352,9 @@ class SessionStore:
 
         An id that begins with the part is meant before one that only holds it (CLI-6).
         """
-        found = _meant(text, self.directories(slug=slug))
+        found = _matching(text, self.directories(slug=slug))
         if not found and slug is None:
-            found = _meant(text, self._through_gateway())
+            found = _matching(text, self._through_gateway())
         match found:
             case [directory]:
                 return directory
@@ -399,7 +399,7 @@ class SessionStore:
             yield from (d for d in _folders(folder) if _is_session(d.name))
 
 
-def _meant(text: str, directories: Iterable[Path]) -> list[Path]:
+def _matching(text: str, directories: Iterable[Path]) -> list[Path]:
     """The sessions that a part of an id names: the one that is called so, else those it begins, else those it is in."""
     held = [directory for directory in directories if text and text in directory.name]
     exact = [directory for directory in held if directory.name == text]

@@ -59,7 +59,7 @@ def main_work_tree(folder: Path) -> Path | None:
     own = git_file_target(folder)
     if own is None or own.parent.name != _WORKTREES:
         return None
-    back = _small(own / "gitdir")
+    back = _small_text(own / "gitdir")
     if back is None or os.path.realpath(own / back.strip()) != os.path.join(os.path.realpath(folder), GIT):
         return None
     common = own.parent.parent
@@ -70,7 +70,7 @@ def main_work_tree(folder: Path) -> Path | None:
 
 def git_file_target(folder: Path) -> Path | None:
     """Where a `.git` that is a file points to, by its real path; None for one that is none, or a link."""
-    text = _small(folder / GIT)
+    text = _small_text(folder / GIT)
     if text is None or not text.startswith(_LINK) or "\0" in text:
         return None
     return Path(os.path.realpath(folder / text[len(_LINK) :].strip()))
@@ -89,7 +89,7 @@ def branch_of(cwd: Path) -> str:
         place = own
     elif place.is_symlink():
         return ""
-    head = (_small(place / "HEAD") or "").strip()
+    head = (_small_text(place / "HEAD") or "").strip()
     if found := _BRANCH.fullmatch(head):
         return found[1]
     return f"detached at {head[:12]}" if _COMMIT.fullmatch(head) else ""
@@ -118,7 +118,7 @@ def _text_of(path: str, most_bytes: int, *, follows_links: bool = False) -> str:
     return data.decode("utf-8")
 
 
-def _small(path: Path) -> str | None:
+def _small_text(path: Path) -> str | None:
     """One of git's little files; None for anything that can't be one."""
     try:
         return _text_of(str(path), _SMALL_BYTES)
@@ -213,14 +213,14 @@ def repository_risk(folders: Sequence[str]) -> str:
         place = os.path.realpath(folder)
         while place not in seen:
             seen.add(place)
-            if why := _in(place):
+            if why := _folder_risk(place):
                 return why
             place = os.path.dirname(place)
     return ""
 
 
-def _in(place: str) -> str:
-    """What there is to say of one folder."""
+def _folder_risk(place: str) -> str:
+    """Why git may run a program of a repository's choice because of what stands in this one folder."""
     names = {
         name
         for name in ("HEAD", "objects", "refs", "config", "commondir", "index")
@@ -232,24 +232,24 @@ def _in(place: str) -> str:
     if not os.path.lexists(entry):
         return ""
     try:
-        return next((why for folder in _homes(entry) if (why := _home(folder))), "")
+        return next((why for folder in _git_folders(entry) if (why := _git_folder_risk(folder))), "")
     except (OSError, ValueError) as e:
         return f"{entry} can't be read ({e})"
 
 
-def _homes(entry: str) -> Iterator[str]:
-    """Where a repository keeps its own: of a work tree, its part and the common one."""
+def _git_folders(entry: str) -> Iterator[str]:
+    """The folders in which a repository keeps its own: of a work tree, its part and the common one."""
     if os.path.isfile(entry):
-        text = _plain(entry, _SMALL_BYTES)
+        text = _plain_text(entry, _SMALL_BYTES)
         if not text.startswith("gitdir: "):
             raise ValueError("no folder of git")
-        entry = os.path.join(os.path.dirname(entry), _line(text.removeprefix("gitdir: ")))
+        entry = os.path.join(os.path.dirname(entry), _plain_path(text.removeprefix("gitdir: ")))
     yield entry
     if os.path.lexists(f"{entry}/commondir"):
-        yield os.path.join(entry, _line(_plain(f"{entry}/commondir", _SMALL_BYTES)))
+        yield os.path.join(entry, _plain_path(_plain_text(f"{entry}/commondir", _SMALL_BYTES)))
 
 
-def _line(text: str) -> str:
+def _plain_path(text: str) -> str:
     """A path in a file of git's. Where white space stands around it, it is git's secret which path is meant."""
     line = text.rstrip("\r\n")
     if not line or line != line.strip() or "\n" in line:
@@ -257,9 +257,11 @@ def _line(text: str) -> str:
     return line
 
 
-def _home(folder: str) -> str:
+def _git_folder_risk(folder: str) -> str:
     for name in ("config", "config.worktree"):
-        if os.path.lexists(f"{folder}/{name}") and (why := _strange(_plain(f"{folder}/{name}", _MOST_BYTES))):
+        if os.path.lexists(f"{folder}/{name}") and (
+            why := _first_unsafe_entry(_plain_text(f"{folder}/{name}", _MOST_BYTES))
+        ):
             return f"{folder}/{name} says {why}"
     if os.path.lexists(f"{folder}/modules"):
         return f"{folder} has submodules, which have configurations of their own"
@@ -269,7 +271,7 @@ def _home(folder: str) -> str:
     return ""
 
 
-def _strange(text: str) -> str:
+def _first_unsafe_entry(text: str) -> str:
     """The first thing in a configuration that isn't plainly harmless."""
     section, inner = "", ""
     for line in text.split("\n"):
@@ -295,7 +297,7 @@ def _has_submodules(path: str) -> bool:
         return _SUBMODULE in file.read()
 
 
-def _plain(path: str, most_bytes: int) -> str:
+def _plain_text(path: str, most_bytes: int) -> str:
     """A file that git follows links to; raises `ValueError` for what is no text."""
     text = _text_of(path, most_bytes, follows_links=True)
     if "\0" in text:

@@ -186,35 +186,35 @@ class Sandbox:
         if self.found.kind == "bubblewrap":
             words = self.bubblewrap(command, cwd=cwd, only_looks=only_looks, hidden=hidden)
             return confined_command(words, life=life, more=["--all"])
-        ground = self._ground(only_looks, hidden)
+        layout = self._layout(only_looks, hidden)
         more = ["--landlock", "--offline" if only_looks or not self._network else "--no-doors"]
-        for option, paths in (("--write", ground.writable), ("--hide", ground.hidden)):
+        for option, paths in (("--write", layout.writable), ("--hide", layout.hidden)):
             more += [word for path in paths for word in (option, path)]
         return confined_command(command, life=life, more=more)
 
     def bubblewrap(self, command: list[str], *, cwd: str, only_looks: bool, hidden: Sequence[str]) -> list[str]:
         """The same for bubblewrap alone."""
-        ground = self._ground(only_looks, hidden)
+        layout = self._layout(only_looks, hidden)
         words = [self.found.program, *"--ro-bind / / --dev /dev --proc /proc --die-with-parent --cap-drop ALL".split()]
         words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts"]
         if os.geteuid() == 0:  # to work on files of others, as root does; not to mount, trace or configure
             words += [word for right in ("DAC_OVERRIDE", "FOWNER", "CHOWN") for word in ("--cap-add", f"CAP_{right}")]
         if only_looks or not self._network:
             words.append("--unshare-net")
-        hidden = [*ground.hidden, *self._doors(ground.hidden)]
-        inside = [path for path in hidden if any(is_below(path, folder) for folder in ground.writable)]
+        hidden = [*layout.hidden, *self._doors(layout.hidden)]
+        inside = [path for path in hidden if any(is_below(path, folder) for folder in layout.writable)]
         words += self._masked([path for path in hidden if path not in inside])
-        for path in ground.writable:
+        for path in layout.writable:
             words += ["--bind", path, path]
         words += self._masked(inside)
         for path in self._shown:
             words += ["--ro-bind-try", path, path]
         if only_looks and os.path.isdir(self._root):
-            masked = self._masked([path for path in ground.hidden if is_below(path, self._root)])
+            masked = self._masked([path for path in layout.hidden if is_below(path, self._root)])
             words += ["--ro-bind", self._root, self._root, *masked]
-        for path in _above(ground.kept, ground.writable):  # a mount can't be renamed, so no other can take its place
+        for path in _above(layout.kept, layout.writable):  # a mount can't be renamed, so no other can take its place
             words += ["--bind", path, path]
-        for path in ground.kept:
+        for path in layout.kept:
             words += ["--ro-bind-try", path, path]
         for path in _OF_KERNEL:  # root's by their owner, whatever powers are left to it
             words += ["--ro-bind-try", path, path]
@@ -247,14 +247,14 @@ class Sandbox:
             words += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
         return words
 
-    def _ground(self, only_looks: bool, more: Sequence[str]) -> _DiskLayout:
+    def _layout(self, only_looks: bool, more: Sequence[str]) -> _DiskLayout:
         root = self._root
         hidden = [os.path.join(self._user, name) for name in _SECRETS] + [*_SYSTEM_SECRETS, *self._own, *more]
         real = sorted({os.path.realpath(path) for path in hidden if os.path.lexists(path)} - {root})
         outer = [path for path in real if not any(path != other and is_below(path, other) for other in real)]
-        ground = _DiskLayout(writable=(), hidden=tuple(outer), kept=())
+        layout = _DiskLayout(writable=(), hidden=tuple(outer), kept=())
         if only_looks:
-            return ground
+            return layout
         writable = [tempfile.gettempdir(), "/tmp", "/var/tmp", root]
         gits = [f"{root}/.git"]
         if (main := main_work_tree(Path(root))) is not None:  # a work tree: its commits are made in the main folder
@@ -263,7 +263,7 @@ class Sandbox:
         kept = [f"{root}/{name}" for name in _KEPT] + [f"{git}/{name}" for git in gits for name in _OF_GIT]
         kept += [git for git in gits if os.path.isfile(git)]
         return replace(
-            ground,
+            layout,
             writable=tuple(dict.fromkeys(os.path.realpath(path) for path in writable if os.path.isdir(path))),
             kept=tuple(path for path in kept if os.path.exists(path) and os.path.realpath(path) == path),
         )

@@ -33,7 +33,7 @@ class TreeOsCalls(OsCalls):
         os.fchmod(fd, mode)
 
 
-GROUND_CALLS = TreeOsCalls()
+TREE_OS_CALLS = TreeOsCalls()
 
 
 class RootedTree(RootedFolder):
@@ -182,7 +182,7 @@ class RootedTree(RootedFolder):
         return True
 
 
-def open_rooted_tree(path: str, calls: TreeOsCalls = GROUND_CALLS) -> RootedTree:
+def open_rooted_tree(path: str, calls: TreeOsCalls = TREE_OS_CALLS) -> RootedTree:
     """The folder as a root; raises `OSError`."""
     fd = calls.open_root(path)
     return RootedTree(fd, path, DISK, calls)
