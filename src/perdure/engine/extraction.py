@@ -10,7 +10,6 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 import anyio.to_thread
-import msgspec
 
 from perdure import prompts
 from perdure.context.cuts import legal_cuts
@@ -19,7 +18,7 @@ from perdure.context.provenance import UserMessage, origin_of, user_messages, wr
 from perdure.context.view import ContextView
 from perdure.engine.ask import OFFLINE
 from perdure.engine.background import PacedKeeper
-from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork
+from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork, tool_definitions
 from perdure.engine.remember import GuardedMemory, new_memory, write_with_index
 from perdure.engine.session import LiveSession
 from perdure.errors import FileRefused, MemoryChanged, MemoryRefused, PerdureError
@@ -28,7 +27,7 @@ from perdure.memory.changes import TRUST, MemoryProposal, Origin, SaveMemory, St
 from perdure.memory.dates import day_of
 from perdure.memory.files import topic
 from perdure.memory.pace import UpdatePace, UpdateTriggers
-from perdure.memory.permits import BASH, GLOB, GREP, PERMIT_EDIT, WRITE, WRITES, MemoryPermit, answer_read
+from perdure.memory.permits import BASH, EDIT, GLOB, GREP, WRITE, WRITES, MemoryPermit, answer_read
 from perdure.memory.remarks import Remark, kind_of, remarks
 from perdure.memory.retrieval import TURN_FLOOR, MemoryCard, MemoryQuery
 from perdure.memory.save import file_names, is_known, memory_text, title_of
@@ -138,7 +137,7 @@ async def extract_by_model(
     where, memories, since = about
     turns = facts.settings.memory_extract_turns
     draft = MemoryDraft(store, MemoryPermit(where))
-    has_tools = {PERMIT_EDIT, WRITE} <= _tools(view)
+    has_tools = {EDIT, WRITE} <= tool_definitions(view).keys()
     how = "memory_extract_by_tool" if has_tools else "memory_extract_by_text"
     words = prompts.render(
         "memory_extract",
@@ -176,14 +175,6 @@ def memory_list(cards: Sequence[MemoryCard]) -> str:
     """The memories that there are, a line for each, for a model that is to change one rather than add another."""
     lines = [f"- {card.file} [{card.type or 'untyped'}] {card.name}: {card.description[:120]}" for card in cards]
     return "\n".join(lines) or "none yet"
-
-
-def _tools(view: ContextView) -> set[str]:
-    found = set()
-    for raw in view.front.tools if view.front else ():
-        tool = msgspec.json.decode(raw)
-        found.add((tool.get("function") or tool).get("name"))
-    return found
 
 
 NAME = "memory"  # of the keeper, its cursor, and the source of its requests (PRS-5)

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from perdure.compaction.side_requests import ForkBase, ForkTurn, can_go_on, fork_base, fork_request
 from perdure.context.cost import ForkSpending, add_usage, usage_usd
 from perdure.context.models import model_spec
@@ -49,6 +51,16 @@ async def no_reply(text: str) -> str | None:
 def always_continue(answers: Sequence[ForkToolResult]) -> bool:
     """A fork goes on after its calls, until it makes none."""
     return True
+
+
+def tool_definitions(view: ContextView) -> dict[str, Mapping[str, Any]]:
+    """The tools that a conversation has, and so its forks, by name; as either protocol defines one."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for raw in view.front.tools if view.front else ():
+        tool = msgspec.json.decode(raw)
+        tool = tool.get("function") or tool
+        found[tool.get("name", "")] = tool
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import anyio
 import anyio.to_thread
-import msgspec
 
 from perdure import prompts
 from perdure.compaction.from_notes import CURSOR, PreparedNotes, budget_of, prepare
@@ -23,7 +22,7 @@ from perdure.context.reminders import neutralised
 from perdure.context.view import ContextView
 from perdure.engine.ask import OFFLINE
 from perdure.engine.background import PacedKeeper
-from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork
+from perdure.engine.fork import ForkResult, ForkTask, ForkToolResult, run_fork, tool_definitions
 from perdure.engine.session import LiveSession
 from perdure.errors import BadSetting, PerdureError
 from perdure.events import NotesFailed, NotesFellBack, NotesMended, NotesSkipped, NotesStarted, NotesUpdated
@@ -53,7 +52,7 @@ from perdure.transcript.tool_calls.actions import ToolTable
 
 PROMPT = "prompt.md"
 _TRIES = 3  # somebody may save the file while we write
-_FIELDS = ("file_path", "old_string", "new_string")
+_FIELDS = {"file_path", "old_string", "new_string"}
 
 Start = Callable[[], Awaitable[tuple[bytes | None, Notes]]]
 """Reads the file and says what it has to be while we write (None: no file), and the notes to start from."""
@@ -92,13 +91,9 @@ def wants_more(answers: Sequence[ForkToolResult]) -> bool:
 
 def has_edit(view: ContextView) -> bool:
     """Whether the conversation has a tool of that name that takes what an exact edit needs."""
-    for raw in view.front.tools if view.front else ():
-        tool = msgspec.json.decode(raw)
-        tool = tool.get("function") or tool  # as either protocol defines one
-        if isinstance(tool, dict) and tool.get("name") == EDIT:
-            schema = tool.get("input_schema") or tool.get("parameters") or {}
-            return set(_FIELDS) <= set(schema.get("properties") or {})
-    return False
+    tool = tool_definitions(view).get(EDIT, {})
+    schema = tool.get("input_schema") or tool.get("parameters") or {}
+    return set(schema.get("properties") or ()) >= _FIELDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,10 @@ from perdure.memory.notes import Notes, completed_notes, parse
 from perdure.memory.places import is_memory
 from perdure.memory.places import refusal as name_refusal
 
-EDIT = "Edit"
-_PATHS = ("file_path", "path", "filename", "file")
+READ, GREP, GLOB, BASH, EDIT, WRITE = "Read", "Grep", "Glob", "Bash", "Edit", "Write"
+READS = frozenset({READ, GREP, GLOB, BASH})
+WRITES = frozenset({EDIT, WRITE})
+_PATHS = ("file_path", "path", "filename", "file", "notebook_path", "directory", "cwd")  # arguments that name one
 
 Canonical = Callable[[str], str]
 
@@ -100,11 +102,7 @@ def apply_notes_edit(text: str, arguments: Mapping[str, Any], form: Notes) -> tu
     return after, None
 
 
-READ, GREP, GLOB, BASH, PERMIT_EDIT, WRITE = "Read", "Grep", "Glob", "Bash", "Edit", "Write"
-READS = frozenset({READ, GREP, GLOB, BASH})
-WRITES = frozenset({PERMIT_EDIT, WRITE})
 COMMANDS = ("ls", "find", "cat", "stat", "wc", "head", "tail")
-_PERMIT_PATHS = ("file_path", "path", "filename", "file", "notebook_path", "directory", "cwd")
 _SPECIAL = re.compile(r"[;&|<>$`\\\n\r(){}!#~\0]")
 _FLAGS = {"ls": "alhtr1RF", "cat": "n", "stat": "", "wc": "lwc", "head": "nc", "tail": "nc", "find": ""}
 _FIND = {"-name": None, "-iname": None, "-type": None, "-maxdepth": None}
@@ -188,9 +186,9 @@ class MemoryPermit:
             return self._denied_command(arguments)
         if tool not in READS | WRITES:
             return self.refusal
-        named = [arguments[key] for key in _PERMIT_PATHS if arguments.get(key) is not None]
+        named = [arguments[key] for key in _PATHS if arguments.get(key) is not None]
         places = [self.name_of(path) for path in named]
-        if any(place is None for place in places) or (not places and tool in (READ, PERMIT_EDIT, WRITE)):
+        if any(place is None for place in places) or (not places and tool in (READ, EDIT, WRITE)):
             return self.refusal
         if tool == GLOB and not _is_inside(arguments.get("pattern")):
             return self.refusal

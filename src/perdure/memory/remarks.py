@@ -183,7 +183,7 @@ _PASSING = re.compile(
     r"|changes|plan|commit|branch|pr|output|result|issue|command|script|class|method))\b|^\s*(?:ok|yes|great|thanks)\b",
     re.IGNORECASE,
 )
-_REMARKS_ASKS = re.compile(
+_UNDECIDED = re.compile(
     r"[?:]\s*$|^(?:can|could|would|should|do|does|did|is|are|was|were|what|why|how|when|where|which|who"
     r"|let'?s|i think|maybe"
     r"|if)\b",
@@ -204,7 +204,7 @@ _TOOL_OVER = re.compile(
     r"^(?:please\s+)?(?:use|prefer)\s+\S.{0,60}?(?:\binstead of\b|\brather than\b|\bover\b|,\s*not\b|\bnot\b)\s+\S",
     re.I,
 )
-_REMARKS_CORRECTS = re.compile(
+_STANDING_ORDER = re.compile(
     rf"^(?:please\s+)?(?:(?:don'?t|do not|never|avoid|always)\s+(?:ever\s+)?{_VERB}|(?:stop|avoid)\s+\w+ing)\b", re.I
 )
 _PREFERS = re.compile(
@@ -293,7 +293,7 @@ def _told(sentence: str) -> str:
 
 
 def _kind(said: str, *, is_told: bool) -> Type | None:
-    if _REMARKS_ASKS.search(said):
+    if _UNDECIDED.search(said):
         return None
     lasts = bool(_LASTING.search(said))
     points = bool(_PASSING.search(_LASTING.sub(" ", said)))
@@ -303,7 +303,7 @@ def _kind(said: str, *, is_told: bool) -> Type | None:
         return "reference"
     if _IS_ME.search(said) or _PREFERS.search(said):
         return "user"
-    if _REMARKS_CORRECTS.search(said) or _TOOL_OVER.search(said):
+    if _STANDING_ORDER.search(said) or _TOOL_OVER.search(said):
         return "feedback"
     if _DECIDED.search(said):
         return "project"
