@@ -58,7 +58,7 @@ def text(store: StoredMemories, name: str) -> str | None:
     return None if found is None else found.text
 
 
-def undo(store: StoredMemories, entry: str | None = None) -> WriteResult:
+def undo(store: StoredMemories, entry: str | None = None) -> tuple[WriteResult, ...]:
     return anyio.run(store.undo, entry, by(at=9.0))
 
 
@@ -180,7 +180,7 @@ def test_an_undo_can_be_taken_back(store: StoredMemories) -> None:
     """MEM-8: it is a change like any other, by its id."""
     save(store, "a.md", "one")
     entry = save(store, "a.md", "two", "one").entry
-    back = undo(store, entry)
+    (back,) = undo(store, entry)
     assert text(store, "a.md") == "one" and anyio.run(store.entries)[0].of == entry
     undo(store, back.entry)
     assert text(store, "a.md") == "two"
@@ -364,7 +364,7 @@ def test_a_batch_is_made_and_taken_back_as_one(store: StoredMemories) -> None:
         undo(store, done.entry)
     assert texts(store) == {"all.md": "changed", "c.md": BASE}
     undo(store)
-    undo(store, done.entry)
+    assert {one.name for one in undo(store, done.entry)} == {"all.md", "a.md", "b.md"}
     assert texts(store) == {"a.md": BASE, "b.md": BASE}
 
 

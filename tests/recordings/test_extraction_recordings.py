@@ -73,7 +73,7 @@ def test_order_loses_no_line_of_real_directories(head: Path, tmp_path: Path) -> 
     done = anyio.run(lambda: run(dry_run=False))
     after = {path.name: path.read_text() for path in folder.glob("*.md")}
     lines = {line.strip() for text in after.values() for line in text.split("\n")}
-    listed = {one.line.strip() for one in done.order.dropped}
+    listed = {one.line.strip() for one in done.plan.dropped}
     lost = [
         line
         for name, text in before.items()

@@ -79,13 +79,13 @@ def test_duplicates_dates_and_the_index_in_one_undo(tmp_path: Path) -> None:
     shown = consolidated(folder, dry_run=True)
     assert texts(folder) == before and shown.outcome == "dry-run" and "+The freeze begins 2026-06-05" in shown.diff
     done = consolidated(folder)
-    assert done.outcome == "written" and dict(done.order.merged) == {"feedback_pnpm_2.md": "feedback_pnpm.md"}
+    assert done.outcome == "written" and dict(done.plan.merged) == {"feedback_pnpm_2.md": "feedback_pnpm.md"}
     now = texts(folder)
     assert set(now) == {"MEMORY.md", "feedback_pnpm.md", "project_freeze.md"}
     assert "(gone.md)" not in now["MEMORY.md"] and "(project_freeze.md)" in now["MEMORY.md"]
-    assert any("use pnpm instead of npm" in one.line for one in done.order.dropped)
-    assert any("gone.md" in one.line for one in done.order.dropped)
-    assert done.order.left == ("project_freeze.md: names rules.md, which isn't there",)
+    assert any("use pnpm instead of npm" in one.line for one in done.plan.dropped)
+    assert any("gone.md" in one.line for one in done.plan.dropped)
+    assert done.plan.left == ("project_freeze.md: names rules.md, which isn't there",)
     assert consolidated(folder).outcome == "nothing"
 
     async def undo() -> None:
@@ -109,7 +109,7 @@ def test_texts_that_turn_a_meaning_round_are_no_duplicates(tmp_path: Path) -> No
     folder = folder_of(
         tmp_path, {"a.md": memory("Deploy", body.format("port 80")), "b.md": memory("Deploy", body.format("port 81"))}
     )
-    assert not consolidated(folder).order.merged
+    assert not consolidated(folder).plan.merged
 
 
 def test_dates_that_nothing_anchors_are_only_said(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_dates_that_nothing_anchors_are_only_said(tmp_path: Path) -> None:
         os.utime(path, (AT, AT))
     done = consolidated(folder)
     assert 'She calls 2026-03-25, and said "see you today"' in texts(folder)["s_2026-03-24.md"]
-    assert sum("relative dates" in one for one in done.order.left) == 5
+    assert sum("relative dates" in one for one in done.plan.left) == 5
 
 
 def test_an_index_over_its_budget_keeps_every_line_somewhere(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_model_resolves_contradictions_by_newest_evidence(tmp_path: Path) -> N
     now = texts(folder)
     assert set(now) == {"MEMORY.md", "project_db.md"} and "MySQL" not in now["project_db.md"]
     assert "Backups go to the bucket cold." in now["project_db.md"] and "Postgres 16" in now["project_db.md"]
-    assert [(one.file, one.line) for one in done.order.dropped if one.file != "MEMORY.md"] == [
+    assert [(one.file, one.line) for one in done.plan.dropped if one.file != "MEMORY.md"] == [
         ("project_db.md", "Billing runs on MySQL 5.")
     ]
 
@@ -208,7 +208,7 @@ def test_an_answer_that_loses_or_adds_something_is_void(
     folder = folder_of(tmp_path, CONTRADICTS)
     before = texts(folder)
     done = consolidated(folder, "no idea" if change is None else json.dumps({**RESULT, **change}))
-    assert any(why in one for one in done.order.left), done.order.left
+    assert any(why in one for one in done.plan.left), done.plan.left
     now = texts(folder)
     assert all(now[name] == text for name, text in before.items())
 

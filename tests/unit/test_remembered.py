@@ -8,7 +8,7 @@ import pytest
 from tests.memories import HAND, Desk, played
 from tests.services import serve
 
-from perdure.engine.remember import NAME, UserMemoryRequests, approve, undo_memory_change
+from perdure.engine.remember import NAME, UserMemoryRequests, approve
 from perdure.engine.turn import run_turn
 from perdure.events import MemoryAsked
 from perdure.testing import ScriptedModel
@@ -168,7 +168,7 @@ def test_two_that_wait_are_both_approved_where_there_was_no_index() -> None:
         await approve(mount, first)
         lines = (await desk.text("MEMORY.md") or "").splitlines()
         assert sorted(lines) == ["- [Anna reviews](project_anna_reviews.md)", "- [I like tea](user_i_like_tea.md)"]
-        await undo_memory_change(desk.store, None, HAND)
+        await desk.store.undo(None, HAND)
         assert (await desk.text("MEMORY.md"), await desk.text("user_i_like_tea.md")) == (
             "- [Anna reviews](project_anna_reviews.md)\n",
             None,

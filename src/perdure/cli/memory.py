@@ -72,14 +72,6 @@ class MemoryFolder:
 
         return MemoryMount("", GuardedMemory(file_memories(self.path, self.config.settings), NullSink(), "auto"))
 
-    async def over(self, mount: MemoryMount, index: str = "MEMORY.md") -> str | None:
-        """What is said when an index is too large by now (MEM-2)."""
-        from perdure.memory.index_file import IndexLimits, too_large
-
-        read = await mount.memory.store.read(index)
-        limits = IndexLimits(self.config.settings.memory_index_lines, self.config.settings.memory_index_bytes)
-        return None if read is None else too_large(read.text, limits, name=index)
-
 
 def _folder(directory: Path | None, is_user: bool) -> MemoryFolder:
     config = configured()
@@ -276,7 +268,7 @@ def doctor(*, directory: Folder = None, user: User = False, json: Json = False) 
     memories = opened_memories(config, directory, is_user=user)
     folders = {"": None, **dict.fromkeys(file.rpartition("/")[0] for file in memories.cards)}
     indexes = {folder: memories.index_text(folder) for folder in folders}
-    limits = IndexLimits(config.settings.memory_index_lines, config.settings.memory_index_bytes)
+    limits = IndexLimits.of(config.settings)
     found = memory_findings({file: card.problems for file, card in memories.cards.items()}, indexes, limits)
     unread = memories.unread
     is_wrong = bool(unread) or any(one.weight == "error" for one in found)
@@ -329,7 +321,7 @@ def add(
     """Save a memory, with its line in the index."""
     import anyio
 
-    from perdure.engine.remember import write_with_index
+    from perdure.engine.remember import over_limits, write_with_index
     from perdure.memory.changes import SaveMemory
     from perdure.memory.files import TYPES
     from perdure.memory.places import is_memory, refusal
@@ -359,7 +351,7 @@ def add(
         if await mount.memory.store.read(target) is not None:
             raise NameTaken(f"{target}: this memory already exists: edit it, or give another --file")
         done = await write_with_index(mount.memory, _hand(), SaveMemory(name=target, text=body))
-        return done, await folder.over(mount)
+        return done, await over_limits(mount.memory.store, folder.config.settings)
 
     done, over = anyio.run(adding)
     raise typer.Exit(_said(done, folder, f"{target}: saved as a memory of type {of_type}", over, is_json=json))
@@ -379,6 +371,7 @@ def edit(
     """
     import anyio
 
+    from perdure.engine.remember import over_limits
     from perdure.memory.changes import SaveMemory
     from perdure.memory.files import INDEX, topic
     from perdure.memory.places import is_memory
@@ -405,7 +398,8 @@ def edit(
     async def saving() -> tuple[WriteResult | MemoryProposal, str | None]:
         mount = folder.mount()
         done = await mount.memory.change(SaveMemory(name=name, text=text, base=base), _hand())
-        return done, await folder.over(mount, name) if name.rpartition("/")[2] == INDEX else None
+        is_index = name.rpartition("/")[2] == INDEX
+        return done, await over_limits(mount.memory.store, folder.config.settings, name) if is_index else None
 
     try:
         done, over = anyio.run(saving)
@@ -483,10 +477,8 @@ def undo(
     """
     import anyio
 
-    from perdure.engine.remember import undo_memory_change
-
     folder = _folder(directory, user)
-    done = anyio.run(undo_memory_change, folder.mount().memory.store, entry, _hand())
+    done = anyio.run(folder.mount().memory.store.undo, entry, _hand())
     if json:
         out_json({"directory": str(folder.path), "undone": [_data(one) for one in done]})
         return
@@ -740,7 +732,7 @@ def consolidate(
     if json:
         out_json(_as_json(path, done))
     else:
-        _show_order(done)
+        _show_consolidation(done)
     raise typer.Exit(EXIT_FAILED if done.outcome == "changed" else EXIT_OK)
 
 
@@ -758,7 +750,7 @@ async def _consolidated(config: Config, path: Path, dry_run: bool) -> Consolidat
     memory = GuardedMemory(store, NullSink(), settings.memory_mode)
     models = connect_models(settings, os.environ)
     session = await memory_session()
-    limits = IndexLimits(settings.memory_index_lines, settings.memory_index_bytes)
+    limits = IndexLimits.of(settings)
     consolidator = Consolidator(memory, limits, session=session, models=models.extractor)
     stamp = Stamp(origin="user", by="user", at=time.time())
     try:
@@ -774,30 +766,30 @@ async def _consolidated(config: Config, path: Path, dry_run: bool) -> Consolidat
 
 
 def _as_json(path: Path, done: ConsolidationResult) -> dict[str, object]:
-    order = done.order
+    plan = done.plan
     return {
         "directory": str(path),
         "outcome": done.outcome,
         "change": done.change,
         "model": done.model,
-        "merged": dict(order.merged),
-        "removed": sorted(name for name, text in order.texts.items() if text is None),
-        "changed": sorted(name for name, text in order.texts.items() if text is not None),
-        "dropped": [{"file": one.file, "line": one.line, "reason": one.reason} for one in order.dropped],
-        "left": list(order.left),
+        "merged": dict(plan.merged),
+        "removed": sorted(name for name, text in plan.texts.items() if text is None),
+        "changed": sorted(name for name, text in plan.texts.items() if text is not None),
+        "dropped": [{"file": one.file, "line": one.line, "reason": one.reason} for one in plan.dropped],
+        "left": list(plan.left),
         "diff": done.diff,
     }
 
 
-def _show_order(done: ConsolidationResult) -> None:
-    order = done.order
+def _show_consolidation(done: ConsolidationResult) -> None:
+    plan = done.plan
     for line in done.diff.splitlines():
         out(clean(line))
-    for drop in order.dropped:
+    for drop in plan.dropped:
         out(f"dropped  {clean(drop.file)}: {clean(drop.line)} ({clean(drop.reason)})")
-    for left in order.left:
+    for left in plan.left:
         out(f"left     {clean(left)}")
-    count = plural(len(order.texts), "file")
+    count = plural(len(plan.texts), "file")
     match done.outcome:
         case "nothing":
             out("nothing to do")

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from perdure import prompts
 from perdure.compaction.side_requests import side_request
 from perdure.context.policy import Facts
 from perdure.context.replies import ModelInfo, Reply
@@ -31,9 +32,9 @@ from perdure.memory.consolidation import (
     plan_indexed,
     question,
     rewritten,
-    system_prompt,
 )
 from perdure.memory.index_file import IndexLimits
+from perdure.memory.pace import HOUR_SECONDS
 from perdure.memory.trust.gate import new_violation
 from perdure.ports import Model
 from perdure.text.frontmatter import front_matter
@@ -57,7 +58,7 @@ class ConsolidationResult:
     outcome: str
     diff: str = ""
     change: str = ""
-    order: ConsolidationPlan = field(default_factory=ConsolidationPlan)
+    plan: ConsolidationPlan = field(default_factory=ConsolidationPlan)
     model: str = OFFLINE
 
 
@@ -73,30 +74,30 @@ class Consolidator:
     async def run(self, stamp: Stamp, *, dry_run: bool = False) -> ConsolidationResult:
         """Read everything, make the plan, and apply it. Raises `FileRefused` for a directory that can't be read."""
         files = await self._files()
-        order = plan_consolidation(files, self.limits)
-        order, model = await self._contradictions(files, order)
-        order = self._allowed(files, order)
-        batch = order.batch(files)
+        plan = plan_consolidation(files, self.limits)
+        plan, model = await self._contradictions(files, plan)
+        plan = self._allowed(files, plan)
+        batch = plan.batch(files)
         if batch is None:
-            return self._told(ConsolidationResult(outcome="nothing", order=order, model=model))
-        done = ConsolidationResult(outcome="dry-run", diff=diff(batch, None), order=order, model=model)
+            return self._emitted(ConsolidationResult(outcome="nothing", plan=plan, model=model))
+        done = ConsolidationResult(outcome="dry-run", diff=diff(batch, None), plan=plan, model=model)
         if dry_run:
             return done
         origin = least_trusted((*batch.origins, stamp.origin))
         try:
             made = await self.memory.change(batch, msgspec.structs.replace(stamp, origin=origin))
         except MemoryChanged:
-            return self._told(replace(done, outcome="changed"))
+            return self._emitted(replace(done, outcome="changed"))
         if isinstance(made, MemoryProposal):
-            return self._told(replace(done, outcome="waits", change=made.id))
-        return self._told(replace(done, outcome=made.outcome, change=made.entry))
+            return self._emitted(replace(done, outcome="waits", change=made.id))
+        return self._emitted(replace(done, outcome=made.outcome, change=made.entry))
 
-    def _told(self, done: ConsolidationResult) -> ConsolidationResult:
-        order = done.order
-        removed = sum(text is None for text in order.texts.values())
-        changed = len(order.texts) - removed
+    def _emitted(self, done: ConsolidationResult) -> ConsolidationResult:
+        plan = done.plan
+        removed = sum(text is None for text in plan.texts.values())
+        changed = len(plan.texts) - removed
         self.memory.sink.emit(
-            MemoryConsolidated(done.model, done.outcome, len(order.merged), changed, removed, len(order.left))
+            MemoryConsolidated(done.model, done.outcome, len(plan.merged), changed, removed, len(plan.left))
         )
         return done
 
@@ -126,45 +127,45 @@ class Consolidator:
             )
         return found
 
-    def _allowed(self, files: dict[str, DatedMemory], order: ConsolidationPlan) -> ConsolidationPlan:
+    def _allowed(self, files: dict[str, DatedMemory], plan: ConsolidationPlan) -> ConsolidationPlan:
         """Without the merges that the gate would refuse: they stay as they are, and are said."""
-        batch = order.batch(files)
+        batch = plan.batch(files)
         for change in batch.changes if batch else ():
             broken = new_violation(change)
             if broken is None:
                 continue
-            sources = {change.name, *(gone for gone, into in order.merged.items() if into == change.name)}
+            sources = {change.name, *(gone for gone, into in plan.merged.items() if into == change.name)}
             kept = {name: one for name, one in files.items() if name not in sources}
             again = plan_consolidation(kept, self.limits)
             without = {n: t for n, t in again.texts.items() if not n.endswith("MEMORY.md")}
             return replace(again, texts=without, left=(*again.left, f"{change.name}: breaks the rule {broken[0]}"))
-        return order
+        return plan
 
     # --- with a model
 
     async def _contradictions(
-        self, files: dict[str, DatedMemory], order: ConsolidationPlan
+        self, files: dict[str, DatedMemory], plan: ConsolidationPlan
     ) -> tuple[ConsolidationPlan, str]:
         """What a model makes of memories about one subject, as far as its answer accounts for every line."""
         models = [one for one in self.models if one.about.id != OFFLINE]
         if not models or self.session is None:
-            return order, OFFLINE
-        groups = overlapping_groups(files_after(files, order))[:MOST_GROUPS]
+            return plan, OFFLINE
+        groups = overlapping_groups(files_after(files, plan))[:MOST_GROUPS]
         asked, tried = OFFLINE, list[str]()
         for group in groups:
-            facts = self.session.facts("memory")
+            facts, system = self.session.facts("memory"), prompts.source("memory_consolidate_system")
 
             def asking(about: ModelInfo, text: str = question(group)) -> tuple[ModelRequest, int]:
                 tried.append(about.id)
-                return side_request(about, facts, system=system_prompt(), text=text, output_tokens=ANSWER_TOKENS)  # noqa: B023
+                return side_request(about, facts, system=system, text=text, output_tokens=ANSWER_TOKENS)  # noqa: B023
 
             said = await ask_job(self.session, JobModels(extractor=tuple(models)), "extractor", asking)
             if not isinstance(said, Reply):
-                order = replace(order, left=(*order.left, f"a model wasn't to be had: {said.reason}"))
+                plan = replace(plan, left=(*plan.left, f"a model wasn't to be had: {said.reason}"))
                 break
             asked = tried[-1]  # whoever answered: a fall-back, where the first didn't
-            order = rewritten(group, said.text, order)
-        return (plan_indexed(files, order, self.limits) if asked != OFFLINE else order), asked
+            plan = rewritten(group, said.text, plan)
+        return (plan_indexed(files, plan, self.limits) if asked != OFFLINE else plan), asked
 
 
 def _said_at(name: str, text: str) -> float | None:
@@ -181,8 +182,7 @@ def _said_at(name: str, text: str) -> float | None:
     return None
 
 
-NAME = "dream"
-HOUR_SECONDS = 3_600.0
+NAME = "consolidation"
 
 
 @dataclass(slots=True)
@@ -211,7 +211,7 @@ class ConsolidationKeeper:
         if not await store.is_due(self.session.id, clock.now(), seconds=seconds, sessions=wanted):
             return ()
         helpers = background_models(self.session).helpers
-        limits = IndexLimits(settings.memory_index_lines, settings.memory_index_bytes)
+        limits = IndexLimits.of(settings)
         consolidator = Consolidator(self.memory, limits, session=self.session, models=helpers.extractor)
         try:
             async with store.alone():

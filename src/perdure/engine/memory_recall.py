@@ -215,14 +215,15 @@ class MemoryIndexReminder:
         if self._are_any_there is not None and not await self._are_any_there():
             return None
         settings = self._session.settings
-        limits = IndexLimits(settings.memory_index_lines, settings.memory_index_bytes)
+        limits = IndexLimits.of(settings)
         main = ""
         if self._memories is not None:
             text, modified = await self._memories.index()
             if text and self._uses is None:
                 self._uses = await self._memories.used()
             main = index_excerpt(text, limits, modified=modified, uses=self._uses or {}).text if text else ""
-        others = [f"# {at}\n{kept}" for at, text in await self._others() if (kept := _kept_index(text, limits))]
+        excerpts = [(at, index_excerpt(text, limits, modified={}, uses={}).text) for at, text in await self._others()]
+        others = [f"# {at}\n{kept}" for at, kept in excerpts if kept]
         return "\n\n".join(part for part in (main, *others) if part) or None
 
     async def _others(self) -> list[tuple[str, str]]:
@@ -297,10 +298,6 @@ def _shown_memories(session: LiveSession) -> dict[str, float]:
         if item.message.note == NAME and item.message.origin == "reminder" and not item.is_hidden:
             found |= memories_told(_texts_of(item))
     return found
-
-
-def _kept_index(text: str, limits: IndexLimits) -> str:
-    return index_excerpt(text, limits, modified={}, uses={}).text
 
 
 def _tools(session: LiveSession, turns: int) -> tuple[str, ...]:

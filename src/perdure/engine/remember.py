@@ -15,20 +15,18 @@ from perdure.context.reminders import prepend_context
 from perdure.engine.memory_recall import last_said, user_text
 from perdure.engine.reminders import Moment
 from perdure.engine.session import LiveSession
-from perdure.errors import FileMissing, MemoryChanged, MemoryRefused, PerdureError
+from perdure.errors import MemoryChanged, MemoryRefused, PerdureError
 from perdure.events import MemoryAsked, MemoryBlocked, MemoryProposed, MemoryWritten
 from perdure.memory.changes import (
     Change,
     DeleteMemory,
     MemoryBatch,
-    MemoryLogEntry,
     MemoryProposal,
     Mode,
     Origin,
     SaveMemory,
     Stamp,
     WriteResult,
-    effective_entries,
     least_trusted,
 )
 from perdure.memory.files import INDEX, topic
@@ -39,6 +37,7 @@ from perdure.memory.save import file_names, index_of, memory_text, title_of, wit
 from perdure.memory.tool_texts import MemoryToolError
 from perdure.memory.trust.gate import decide_change
 from perdure.ports import MemoryStore, Sink
+from perdure.settings import Settings
 from perdure.transcript.messages import Message, MessageId, spoken
 
 _KEPT = (f"{ROOT}/user/", f"{ROOT}/agent/")  # for other directories: closed where these aren't open
@@ -300,11 +299,10 @@ async def approve(mount: MemoryMount, proposal: MemoryProposal) -> WriteResult:
     return done
 
 
-async def over_limits(session: LiveSession, mount: MemoryMount) -> str:
-    """What is said when the index is too large by now; nothing else (MEM-2)."""
-    read = await mount.memory.store.read(INDEX)
-    limits = IndexLimits(session.settings.memory_index_lines, session.settings.memory_index_bytes)
-    return (too_large(read.text, limits) or "") if read is not None else ""
+async def over_limits(store: MemoryStore, settings: Settings, index: str = INDEX, *, path: str = "") -> str | None:
+    """What a writer is told when an index is too large by now, under the path that they know it by (MEM-2)."""
+    read = await store.read(index)
+    return None if read is None else too_large(read.text, IndexLimits.of(settings), name=path or index)
 
 
 async def _keep(session: LiveSession, mount: MemoryMount, stamp: Stamp, text: str) -> tuple[str, str]:
@@ -317,7 +315,8 @@ async def _keep(session: LiveSession, mount: MemoryMount, stamp: Stamp, text: st
     if isinstance(done, MemoryProposal):
         return "waits", f"Waits for approval ({done.why}): {title}"
     line = f"Remembered as {mount.path(name)}: {title}"
-    return done.outcome, f"{line}\n  {note}" if (note := await over_limits(session, mount)) else line
+    over = await over_limits(mount.memory.store, session.settings)
+    return done.outcome, line if over is None else f"{line}\n  {over}"
 
 
 async def _forget(session: LiveSession, mount: MemoryMount, stamp: Stamp, about: str) -> tuple[str, str]:
@@ -341,31 +340,3 @@ async def _forget(session: LiveSession, mount: MemoryMount, stamp: Stamp, about:
     waits = isinstance(await write_with_index(mount.memory, stamp, *changes), MemoryProposal)
     files = ", ".join(mount.path(one.file) + ("" if one.text is None else " (lines of it)") for one in found)
     return ("waits", f"Waits for approval: to forget {files}") if waits else ("forgotten", f"Forgotten: {files}")
-
-
-_LOOKED_AT = 1_000  # of the last changes
-
-
-async def undo_memory_change(store: MemoryStore, entry: str | None, stamp: Stamp) -> tuple[WriteResult, ...]:
-    """Take back the change named, or all of the last thing that wasn't taken back, the newest first.
-
-    Raises `MemoryChanged` when a file says something else by now; what was taken back until then stays so.
-    """
-    if entry is not None:
-        return (await store.undo(entry, stamp),)
-    last = _last(await store.entries(limit=_LOOKED_AT))
-    if not last:
-        raise FileMissing("there is nothing to undo")
-    return tuple([await store.undo(one.id, stamp) for one in last])
-
-
-def _last(entries: tuple[MemoryLogEntry, ...]) -> list[MemoryLogEntry]:
-    """The entries of one moment and one hand, newest first."""
-    every = effective_entries(reversed(entries))
-    undone = {one.of for one in every if one.of}
-    open_ones = [one for one in reversed(every) if not one.of and one.id not in undone]
-    return [one for one in open_ones if _moment(one.stamp) == _moment(open_ones[0].stamp)]
-
-
-def _moment(stamp: Stamp) -> tuple[float, str, str, str]:
-    return stamp.at, stamp.by, stamp.session, stamp.message

@@ -13,7 +13,7 @@ from perdure import prompts
 from perdure.compaction.plan import is_too_early
 from perdure.context.provenance import TOOL as DERIVED_TOOL
 from perdure.context.state import REQUESTED, RequestedCompaction
-from perdure.engine.remember import MemoryAccess, MemoryMount, MountedPath
+from perdure.engine.remember import MemoryAccess, MemoryMount, MountedPath, over_limits
 from perdure.engine.session import LiveSession
 from perdure.errors import (
     FileMissing,
@@ -27,7 +27,6 @@ from perdure.errors import (
 from perdure.events import CompactionRequested
 from perdure.memory.changes import TRUST, Change, DeleteMemory, MemoryProposal, RenameMemory, SaveMemory, WriteResult
 from perdure.memory.files import INDEX
-from perdure.memory.index_file import IndexLimits, too_large
 from perdure.memory.tool_texts import (
     MemoryToolError,
     content,
@@ -487,17 +486,12 @@ class _MemoryCommand:
             )
         if done.outcome == "merged":
             said += "\n[Somebody else changed it meanwhile: both changes are in it now. View it before you go on.]"
-        problem = await self._over_the_limits(path, place)
-        return MemoryToolResult(said) if problem is None else MemoryToolResult(f"Error: {problem}", is_error=True)
-
-    async def _over_the_limits(self, path: str, place: MountedPath) -> str | None:
-        """What a writer is told who made an index too large (MEM-2)."""
-        if place.name.rpartition("/")[2] != INDEX:
-            return None
-        read = await place.mount.memory.store.read(place.name)
-        settings = self.session.settings
-        limits = IndexLimits(settings.memory_index_lines, settings.memory_index_bytes)
-        return None if read is None else too_large(read.text, limits, name=path)
+        if place.name.rpartition("/")[2] == INDEX:
+            store, settings = place.mount.memory.store, self.session.settings
+            problem = await over_limits(store, settings, place.name, path=path)
+            if problem is not None:
+                return MemoryToolResult(f"Error: {problem}", is_error=True)
+        return MemoryToolResult(said)
 
     async def _delete(self, path: str, place: MountedPath) -> MemoryToolResult:
         if not place.name:

@@ -185,15 +185,10 @@ def resolve(change: SaveMemory, current: bytes | None) -> ResolvedChange:
     if current == base:
         return ResolvedChange(outcome="written", name=change.name, data=wanted, expects=current)
     if current is not None and change.base is not None:
-        merged = _merged(change.base, change.text, current)
+        merged = merge(change.base, change.text, decoded(current))
         if merged is not None:
-            return ResolvedChange(outcome="merged", name=change.name, data=merged, expects=current)
+            return ResolvedChange(outcome="merged", name=change.name, data=encoded(merged), expects=current)
     return ResolvedChange(outcome="conflict", name=conflict_name(change.name, wanted), data=wanted, expects=None)
-
-
-def _merged(base: str, mine: str, current: bytes) -> bytes | None:
-    merged = merge(base, mine, decoded(current))
-    return None if merged is None else encoded(merged)
 
 
 def conflict_name(name: str, data: bytes) -> str:
@@ -239,18 +234,19 @@ def effective_entries(entries: Iterable[MemoryLogEntry]) -> list[MemoryLogEntry]
     return [entry for entry in every if entry.action != "void" and entry.id not in void]
 
 
-def last_to_undo(entries: Iterable[MemoryLogEntry]) -> MemoryLogEntry | None:
-    """The last change that was neither taken back nor takes one back."""
+def to_undo(entries: Iterable[MemoryLogEntry], wanted: str | None) -> list[MemoryLogEntry]:
+    """What an undo takes back, last first: the entry or the batch of this id; else the last that wasn't taken back.
+
+    An entry named by its id may be an undo, or one that was taken back already. Nothing for an id that isn't there.
+    """
     every = effective_entries(entries)
     undone = {entry.of for entry in every if entry.of}
-    return next((entry for entry in reversed(every) if not entry.of and entry.id not in undone), None)
-
-
-def to_undo(entries: Iterable[MemoryLogEntry], batch: str) -> list[MemoryLogEntry]:
-    """The changes of a batch that weren't taken back, last first."""
-    every = effective_entries(entries)
-    undone = {entry.of for entry in every if entry.of}
-    return [e for e in reversed(every) if batch and e.stamp.batch == batch and not e.of and e.id not in undone]
+    rest = [entry for entry in reversed(every) if not entry.of and entry.id not in undone]
+    if wanted is None and rest:
+        wanted = rest[0].stamp.batch or rest[0].id
+    if not wanted:
+        return []
+    return [entry for entry in rest if entry.stamp.batch == wanted] or [one for one in every if one.id == wanted]
 
 
 def provenance(entries: Iterable[MemoryLogEntry]) -> Mapping[str, Provenance]:

@@ -46,6 +46,11 @@ class DatedMemory:
     def topic(self) -> Topic:
         return topic(self.name, self.text)
 
+    @property
+    def place(self) -> tuple[str, str | None]:
+        """Its folder and its type; memories of two places never become one."""
+        return self.name.rpartition("/")[0], self.topic.type
+
 
 @dataclass(frozen=True, slots=True)
 class DroppedLine:
@@ -84,17 +89,17 @@ class ConsolidationPlan:
 
 def plan_consolidation(files: Mapping[str, DatedMemory], limits: IndexLimits) -> ConsolidationPlan:
     """All that can be done without a model."""
-    order = plan_indexed(files, plan_dated(files, plan_deduplicated(files, ConsolidationPlan())), limits)
-    return replace(order, left=(*order.left, *_findings(files, order)))
+    plan = plan_indexed(files, plan_dated(files, plan_deduplicated(files, ConsolidationPlan())), limits)
+    return replace(plan, left=(*plan.left, *_findings(files, plan)))
 
 
-def files_after(files: Mapping[str, DatedMemory], order: ConsolidationPlan) -> dict[str, DatedMemory]:
-    """The files as they are once an order is carried out."""
-    now = {name: one for name, one in files.items() if order.texts.get(name, "") is not None}
-    for name, text in order.texts.items():
+def files_after(files: Mapping[str, DatedMemory], plan: ConsolidationPlan) -> dict[str, DatedMemory]:
+    """The files as they are once a plan is carried out."""
+    now = {name: one for name, one in files.items() if plan.texts.get(name, "") is not None}
+    for name, text in plan.texts.items():
         if text is not None:
             old = files.get(name)
-            origin = order.origins.get(name, old.origin if old else "assistant")
+            origin = plan.origins.get(name, old.origin if old else "assistant")
             at, is_dated = (old.at, old.is_dated) if old else (0.0, False)
             now[name] = DatedMemory(name=name, text=text, at=at, is_dated=is_dated, origin=origin)
     return now
@@ -103,31 +108,30 @@ def files_after(files: Mapping[str, DatedMemory], order: ConsolidationPlan) -> d
 # --- duplicates -----------------------------------------------------------------------------------------------------
 
 
-def plan_deduplicated(files: Mapping[str, DatedMemory], order: ConsolidationPlan) -> ConsolidationPlan:
+def plan_deduplicated(files: Mapping[str, DatedMemory], plan: ConsolidationPlan) -> ConsolidationPlan:
     """Memories that say the same become one: that with more to say, of equals the one named in the index, the older."""
     named = {
-        _in(name, entry.file) for name, one in files.items() if _is_index(name) for entry in index_entries(one.text)
+        _file_named(name, entry.file)
+        for name, one in files.items()
+        if _is_index(name)
+        for entry in index_entries(one.text)
     }
     memories = [one for name, one in files.items() if is_memory(name) and not is_conflict(name) and name != OLDER]
     memories.sort(key=lambda one: (-len(one.topic.body), one.name not in named, one.at, one.name))
     seen: list[tuple[DatedMemory, dict[str, int]]] = []
     for one in memories:
-        said = _term_counts(one)
+        said = dict(terms(f"{one.topic.name}\n{one.topic.body}"))
         twin = next((other for other, terms_ in seen if _is_same(one, said, other, terms_)), None)
         if twin is None:
             seen.append((one, said))
         else:
-            order = plan_merged(files, order, twin.name, one)
-    return order
-
-
-def _term_counts(one: DatedMemory) -> dict[str, int]:
-    return dict(terms(f"{one.topic.name}\n{one.topic.body}"))
+            plan = plan_merged(files, plan, twin.name, one)
+    return plan
 
 
 def _is_same(one: DatedMemory, said: Mapping[str, int], other: DatedMemory, others: Mapping[str, int]) -> bool:
     """Whether two files of one folder and type say the same, alike also in words that turn a meaning round."""
-    if one.name.rpartition("/")[0] != other.name.rpartition("/")[0] or one.topic.type != other.topic.type:
+    if one.place != other.place:
         return False
     if _plain(one.topic.body) == _plain(other.topic.body):
         return bool(_plain(one.topic.body))
@@ -149,13 +153,13 @@ def _turns(one: DatedMemory) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def plan_merged(
-    files: Mapping[str, DatedMemory], order: ConsolidationPlan, into: str, gone: DatedMemory
+    files: Mapping[str, DatedMemory], plan: ConsolidationPlan, into: str, gone: DatedMemory
 ) -> ConsolidationPlan:
     """One memory goes into another: the lines that the other hasn't are put behind its own."""
-    text = order.texts.get(into) or files[into].text
+    text = plan.texts.get(into) or files[into].text
     known = {_plain(line) for line in text.split("\n")}
     front = front_matter(gone.text)
-    more, dropped = [], list(order.dropped)
+    more, dropped = [], list(plan.dropped)
     for line in front.body.strip("\n").split("\n"):
         if not _plain(line) or _plain(line) in known:
             dropped += [DroppedLine(gone.name, line, f"stands in {into}")] if _plain(line) else []
@@ -165,12 +169,12 @@ def plan_merged(
     if description and _plain(description) not in known and not set(terms(description)) <= set(terms(text)):
         more.append(description)
     new = f"{text.rstrip()}\n\n" + "\n".join(more) + "\n" if more else text
-    origin = least_trusted((order.origins.get(into, files[into].origin), gone.origin))
+    origin = least_trusted((plan.origins.get(into, files[into].origin), gone.origin))
     return replace(
-        order,
-        texts={**order.texts, gone.name: None} | ({into: new} if more else {}),
-        origins={**order.origins, into: origin, gone.name: origin},
-        merged={**order.merged, gone.name: into},
+        plan,
+        texts={**plan.texts, gone.name: None} | ({into: new} if more else {}),
+        origins={**plan.origins, into: origin, gone.name: origin},
+        merged={**plan.merged, gone.name: into},
         dropped=tuple(dropped),
     )
 
@@ -183,10 +187,10 @@ def _plain(line: str) -> str:
 # --- dates ----------------------------------------------------------------------------------------------------------
 
 
-def plan_dated(files: Mapping[str, DatedMemory], order: ConsolidationPlan) -> ConsolidationPlan:
+def plan_dated(files: Mapping[str, DatedMemory], plan: ConsolidationPlan) -> ConsolidationPlan:
     """Relative dates become dates, as of the day that the memory says, or was last written on."""
-    texts, origins, left = dict(order.texts), dict(order.origins), list(order.left)
-    for name, one in files_after(files, order).items():
+    texts, origins, left = dict(plan.texts), dict(plan.origins), list(plan.left)
+    for name, one in files_after(files, plan).items():
         if not is_memory(name) or name == OLDER:
             continue
         text = "\n".join(absolute(line, one.at) if not _STAMPED.search(line) else line for line in one.text.split("\n"))
@@ -194,44 +198,46 @@ def plan_dated(files: Mapping[str, DatedMemory], order: ConsolidationPlan) -> Co
             left.append(f"{name}: says when by relative dates, and nothing says of which day")
         elif text != one.text:
             texts[name], origins[name] = text, one.origin
-    return replace(order, texts=texts, origins=origins, left=tuple(left))
+    return replace(plan, texts=texts, origins=origins, left=tuple(left))
 
 
 # --- the index ------------------------------------------------------------------------------------------------------
 
 
-def plan_indexed(files: Mapping[str, DatedMemory], order: ConsolidationPlan, limits: IndexLimits) -> ConsolidationPlan:
+def plan_indexed(files: Mapping[str, DatedMemory], plan: ConsolidationPlan, limits: IndexLimits) -> ConsolidationPlan:
     """The index of each folder that has one, and of the top: no dead or double lines, one a memory, in budget."""
-    now = files_after(files, order)
+    now = files_after(files, plan)
     for name, one in now.items():
         if is_memory(name) and not one.topic.body.strip() and not one.topic.has_front_matter:
-            order = replace(order, texts={**order.texts, name: None}, origins={**order.origins, name: one.origin})
-    now = files_after(files, order)
+            plan = replace(plan, texts={**plan.texts, name: None}, origins={**plan.origins, name: one.origin})
+    now = files_after(files, plan)
     folders = {name.rpartition("/")[0] for name in now if _is_index(name)}
     folders |= {""} if any(is_memory(name) and "/" not in name for name in now) else set()
     for folder in sorted(folders):
-        order = _index(folder, now, order, limits)
-    return order
+        plan = _plan_index(folder, now, plan, limits)
+    return plan
 
 
-def _index(
-    folder: str, now: Mapping[str, DatedMemory], order: ConsolidationPlan, limits: IndexLimits
+def _plan_index(
+    folder: str, now: Mapping[str, DatedMemory], plan: ConsolidationPlan, limits: IndexLimits
 ) -> ConsolidationPlan:
     name, older = (f"{folder}/{one}" if folder else one for one in (INDEX, OLDER))
     old = now[name].text if name in now else ""
-    lines, dropped = list[str](), list(order.dropped)
-    known: set[str] = {_in(older, entry.file) for entry in index_entries(now[older].text)} if older in now else set()
+    lines, dropped = list[str](), list(plan.dropped)
+    known: set[str] = (
+        {_file_named(older, entry.file) for entry in index_entries(now[older].text)} if older in now else set()
+    )
     known.add(older)
     has_older = older in now
-    dead = _dead(name, old, now, order)
+    dead = _dead_files(name, old, now, plan)
     for line in old.rstrip().split("\n") if old else ():
-        named = [_in(name, entry.file) for entry in index_entries(line)]
+        named = [_file_named(name, entry.file) for entry in index_entries(line)]
         gone = [one for one in named if one in dead]
-        again = [one for one in named if one in known and one != older and (line in lines or _hookless(line))]
+        again = [one for one in named if one in known and one != older and (line in lines or not _has_hook(line))]
         if named and len(gone) + len(again) == len(named):
             why = f"{gone[0]} isn't there" if gone else f"{again[0]} has a line already"
             dropped.append(
-                DroppedLine(name, line, f"in {order.merged[gone[0]]} now" if gone and gone[0] in order.merged else why)
+                DroppedLine(name, line, f"in {plan.merged[gone[0]]} now" if gone and gone[0] in plan.merged else why)
             )
             continue
         known |= set(named)
@@ -241,45 +247,45 @@ def _index(
     text = "\n".join(lines) + "\n"
     moved: list[str] = []
     if not fits_limits(normalised_index(text), limits):
-        lines, moved = _within(lines, now, folder, limits)
+        lines, moved = _within_limits(lines, now, folder, limits)
         text = "\n".join(lines) + "\n"
-    texts = dict(order.texts)
+    texts = dict(plan.texts)
     if moved:
         before = now[older].text if has_older else _OLDER_HEAD
         texts[older] = f"{before.rstrip()}\n" + "\n".join(moved) + "\n"
     if text != old and (lines or name in now):
         texts[name] = text
-    return replace(order, texts=texts, dropped=tuple(dropped))
+    return replace(plan, texts=texts, dropped=tuple(dropped))
 
 
-def _dead(name: str, index: str, now: Mapping[str, DatedMemory], order: ConsolidationPlan) -> set[str]:
+def _dead_files(name: str, index: str, now: Mapping[str, DatedMemory], plan: ConsolidationPlan) -> set[str]:
     """Files that an index names and that aren't there. Where many are missing, the directory is rather not complete."""
     files = {
-        _in(name, entry.file)
+        _file_named(name, entry.file)
         for entry in index_entries(index)
         if entry.file.endswith(".md") and "://" not in entry.file
     }
     gone = {one for one in files if one not in now and not one.startswith(("/", "..", "~"))}
-    ours = {one for one in gone if one in order.texts}
+    ours = {one for one in gone if one in plan.texts}
     return gone if len(gone - ours) <= max(FEW_DEAD, len(files) * DEAD_SHARE) else ours
 
 
-def _hookless(line: str) -> bool:
-    return not any(entry.hook for entry in index_entries(line))
+def _has_hook(line: str) -> bool:
+    return any(entry.hook for entry in index_entries(line))
 
 
 _OLDER_HEAD = "---\nname: Older memories\ndescription: Lines that don't fit into the index\ntype: reference\n---\n\n"
 
 
-def _within(
+def _within_limits(
     lines: list[str], now: Mapping[str, DatedMemory], folder: str, limits: IndexLimits
 ) -> tuple[list[str], list[str]]:
     """An index within its budget: long lines cut at a word, then the lines of the oldest files moved out of it."""
-    lines = [_short(line) if index_entries(line) else line for line in lines]
+    lines = [_shortened(line) if index_entries(line) else line for line in lines]
     moved: list[str] = []
 
     def at(line: str) -> float:
-        name = _in(f"{folder}/{INDEX}" if folder else INDEX, index_entries(line)[0].file)
+        name = _file_named(f"{folder}/{INDEX}" if folder else INDEX, index_entries(line)[0].file)
         return now[name].at if name in now else 0.0
 
     oldest = sorted((line for line in lines if index_entries(line)), key=at)
@@ -293,7 +299,7 @@ def _within(
     return ([*lines, link] if moved or OLDER in now else lines), moved
 
 
-def _short(line: str) -> str:
+def _shortened(line: str) -> str:
     if len(line) <= SHORT_LINE:
         return line
     end = line.find(")") + 1
@@ -304,7 +310,7 @@ def _is_index(name: str) -> bool:
     return name.rpartition("/")[2] == INDEX
 
 
-def _in(index: str, file: str) -> str:
+def _file_named(index: str, file: str) -> str:
     """The name of a file that an index names."""
     folder = index.rpartition("/")[0]
     return f"{folder}/{file}" if folder else file
@@ -313,12 +319,12 @@ def _in(index: str, file: str) -> str:
 # --- what is left ---------------------------------------------------------------------------------------------------
 
 
-def _findings(files: Mapping[str, DatedMemory], order: ConsolidationPlan) -> Sequence[str]:
-    now = files_after(files, order)
+def _findings(files: Mapping[str, DatedMemory], plan: ConsolidationPlan) -> Sequence[str]:
+    now = files_after(files, plan)
     found = [f"{name}: a text that couldn't be merged: look at both" for name in sorted(now) if is_conflict(name)]
     for name, one in sorted(now.items()):
         if _is_index(name):
-            links = [_in(name, entry.file) for entry in index_entries(one.text) if entry.file.endswith(".md")]
+            links = [_file_named(name, entry.file) for entry in index_entries(one.text) if entry.file.endswith(".md")]
             found += [
                 f"{name}: names {link}, which isn't there" for link in links if "://" not in link and link not in now
             ]
@@ -330,9 +336,9 @@ def _findings(files: Mapping[str, DatedMemory], order: ConsolidationPlan) -> Seq
                 path.endswith(".md")
                 and not path.startswith(("/", "..", "~"))
                 and "://" not in path
-                and _in(name, path) not in now
+                and _file_named(name, path) not in now
             ):
-                into = order.merged.get(_in(name, path))
+                into = plan.merged.get(_file_named(name, path))
                 found.append(f"{name}: names {path}, which " + (f"is in {into} now" if into else "isn't there"))
     return found
 
@@ -393,23 +399,16 @@ def overlapping_groups(files: Mapping[str, DatedMemory]) -> list[list[DatedMemor
     for one in memories:
         for group in groups:
             first = group[0]
-            is_near = _alike(said[one.name], said[first.name]) >= ALIKE and one.topic.type == first.topic.type
-            is_there = one.name.rpartition("/")[0] == first.name.rpartition("/")[0]
+            mine, theirs = said[one.name], said[first.name]
+            is_alike = len(mine & theirs) >= ALIKE * max(1, min(len(mine), len(theirs)))
+            is_near = one.place == first.place
             size = sum(len(other.text) for other in group) + len(one.text)
-            if is_near and is_there and len(group) < MOST_IN_GROUP and size <= MOST_CHARS:
+            if is_alike and is_near and len(group) < MOST_IN_GROUP and size <= MOST_CHARS:
                 group.append(one)
                 break
         else:
             groups.append([one])
     return [group for group in groups if len(group) > 1]
-
-
-def _alike(one: set[str], other: set[str]) -> float:
-    return len(one & other) / max(1, min(len(one), len(other)))
-
-
-def system_prompt() -> str:
-    return prompts.source("memory_consolidate_system")
 
 
 def question(group: Group) -> str:
@@ -438,8 +437,8 @@ def _numbered(group: Group) -> dict[str, tuple[DatedMemory, str]]:
     return found
 
 
-def rewritten(group: Group, answer: str, order: ConsolidationPlan) -> ConsolidationPlan:
-    """The order with what a model answered, if that accounts for every line; else with a word on why it doesn't."""
+def rewritten(group: Group, answer: str, plan: ConsolidationPlan) -> ConsolidationPlan:
+    """The plan with what a model answered, if that accounts for every line; else with a word on why it doesn't."""
     names = ", ".join(one.name for one in group)
     found = _OBJECT.search(answer)
     try:
@@ -447,12 +446,12 @@ def rewritten(group: Group, answer: str, order: ConsolidationPlan) -> Consolidat
     except (msgspec.MsgspecError, UnicodeEncodeError):
         said = None
     if said is None:
-        return replace(order, left=(*order.left, f"{names}: the model's answer can't be read"))
+        return replace(plan, left=(*plan.left, f"{names}: the model's answer can't be read"))
     if said.keep_apart:
-        return order
-    why = _refused(group, said)
+        return plan
+    why = _fault_in(group, said)
     if why:
-        return replace(order, left=(*order.left, f"{names}: the model's answer was refused: {why}"))
+        return replace(plan, left=(*plan.left, f"{names}: the model's answer was refused: {why}"))
     [into] = [one for one in group if one.name == said.into]
     body = "\n".join(line.text for line in said.lines)
     kind = into.topic.type or TYPES[2]
@@ -461,18 +460,18 @@ def rewritten(group: Group, answer: str, order: ConsolidationPlan) -> Consolidat
     numbered = _numbered(group)
     others = [one for one in group if one is not into]
     return replace(
-        order,
-        texts={**order.texts, into.name: text, **dict.fromkeys((one.name for one in others), None)},
-        origins={**order.origins, **dict.fromkeys((one.name for one in group), origin)},
-        merged={**order.merged, **dict.fromkeys((one.name for one in others), into.name)},
+        plan,
+        texts={**plan.texts, into.name: text, **dict.fromkeys((one.name for one in others), None)},
+        origins={**plan.origins, **dict.fromkeys((one.name for one in group), origin)},
+        merged={**plan.merged, **dict.fromkeys((one.name for one in others), into.name)},
         dropped=(
-            *order.dropped,
+            *plan.dropped,
             *(DroppedLine(numbered[d.line][0].name, numbered[d.line][1], d.reason) for d in said.dropped),
         ),
     )
 
 
-def _refused(group: Group, said: _RewriteAnswer) -> str:
+def _fault_in(group: Group, said: _RewriteAnswer) -> str:
     """What is wrong with an answer; nothing when every line is accounted for."""
     numbered = _numbered(group)
     if said.into not in {one.name for one in group}:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from perdure.memory.files import INDEX
+from perdure.settings import Settings
 from perdure.text.cleaning import controls_removed
 from perdure.text.frontmatter import front_matter
 from perdure.text.markdown import without_comments
@@ -30,6 +31,11 @@ class IndexLimits:
 
     lines: int = MAX_LINES
     bytes: int = MAX_BYTES
+
+    @classmethod
+    def of(cls, settings: Settings) -> IndexLimits:
+        """As the settings have them."""
+        return cls(settings.memory_index_lines, settings.memory_index_bytes)
 
 
 @dataclass(frozen=True, slots=True)

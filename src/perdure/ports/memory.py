@@ -102,8 +102,9 @@ class MemoryStore(Protocol):
 
     Log (MEM-8, MEM-10): written before what it tells. `entries` gives the last ones, newest first, of all files or one.
     `provenance` tells where files come from; one that was written around us isn't in it, or has another digest. `undo`
-    takes back the entry named, or the last one that was not; `MemoryChanged` when the file says something else by now.
-    An undo is an entry, and can be taken back.
+    takes back the entry or batch named, or the last that wasn't taken back: all of it or, where a file says something
+    else by now (`MemoryChanged`), nothing. It says what came of each file, last first. An undo is an entry, and can be
+    taken back.
 
     Inbox (MEM-8): `approve` makes a change that waited as `write` does, with its own stamp.
 
@@ -124,7 +125,7 @@ class MemoryStore(Protocol):
 
     async def provenance(self) -> Mapping[str, Provenance]: ...
 
-    async def undo(self, entry: str | None, stamp: Stamp) -> WriteResult: ...
+    async def undo(self, entry: str | None, stamp: Stamp) -> tuple[WriteResult, ...]: ...
 
     async def pending(self) -> tuple[MemoryProposal, ...]: ...
 

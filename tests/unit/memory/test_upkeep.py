@@ -163,8 +163,8 @@ def test_the_line_of_a_memory_that_changed_is_replaced() -> None:
 def test_a_new_index_is_its_lines_whoever_writes_it() -> None:
     """MEM-2: putting a directory in order writes the same index as saving its only memory does."""
     text = memory_text(name="Tabs", description="use tabs", type="feedback", body="b")
-    order = plan_consolidation({"x.md": DatedMemory(name="x.md", text=text, at=0.0)}, IndexLimits())
-    assert order.texts["MEMORY.md"] == with_line("", "x.md", topic("x.md", text)) == "- [Tabs](x.md) — use tabs\n"
+    plan = plan_consolidation({"x.md": DatedMemory(name="x.md", text=text, at=0.0)}, IndexLimits())
+    assert plan.texts["MEMORY.md"] == with_line("", "x.md", topic("x.md", text)) == "- [Tabs](x.md) — use tabs\n"
 
 
 def test_a_memory_and_its_line() -> None:

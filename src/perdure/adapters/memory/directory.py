@@ -35,7 +35,7 @@ from perdure.memory.retrieval import (
     empty_index,
     rank_memories,
 )
-from perdure.ports import MemorySearchResult as Memorable
+from perdure.ports import MemorySearchResult
 from perdure.settings import Settings
 from perdure.text.scoring import Counts, PackedIndex, TextIndex
 
@@ -361,7 +361,7 @@ class FileMemories:
     async def is_empty(self) -> bool:
         return await anyio.to_thread.run_sync(self._is_empty)
 
-    async def find(self, wanted: MemoryQuery, *, fill: bool = False) -> Memorable:
+    async def find(self, wanted: MemoryQuery, *, fill: bool = False) -> MemorySearchResult:
         return await anyio.to_thread.run_sync(self._find, wanted, fill)
 
     async def read(self, files: tuple[str, ...]) -> tuple[Topic, ...]:
@@ -383,15 +383,15 @@ class FileMemories:
             directory = self._directory()
             return directory is None or not len(directory)
 
-    def _find(self, wanted: MemoryQuery, fill: bool) -> Memorable:
+    def _find(self, wanted: MemoryQuery, fill: bool) -> MemorySearchResult:
         with self._lock:
             directory = self._directory()
             if directory is None:
-                return Memorable((), 0)
+                return MemorySearchResult((), 0)
             wanted = wanted if wanted.uses else replace(wanted, uses=self._counted())
             chosen = directory.ask(wanted) if not fill else ()
             cards = directory.candidates(wanted) if fill else ()
-            found = Memorable(chosen, len(directory), cards)
+            found = MemorySearchResult(chosen, len(directory), cards)
         self._rescan_soon(directory)
         return found
 

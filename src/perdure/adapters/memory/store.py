@@ -16,7 +16,6 @@ import anyio.to_thread
 import msgspec
 
 from perdure.adapters.machine.rooted import PlainFile, PlainListing
-from perdure.adapters.machine.rooted import PlainFile as FileEntry
 from perdure.errors import FileMissing, FileRefused, FileTooLarge, FolderBusy, MemoryChanged, MemoryRefused, NameTaken
 from perdure.memory.changes import (
     Change,
@@ -32,7 +31,6 @@ from perdure.memory.changes import (
     decoded,
     digest_of,
     encoded,
-    last_to_undo,
     provenance,
     resolve,
     to_undo,
@@ -42,7 +40,7 @@ from perdure.ports import MemoryFile, MemoryListing, MemoryStat
 
 
 class OpenedFolder(Protocol):
-    """What a directory is for a moment, as `adapters.files.rooted.Rooted` has it."""
+    """What a directory is for a moment, as `adapters.machine.rooted.RootedFolder` has it."""
 
     def read(self, name: str, *, limit_bytes: int, offset: int = 0) -> bytes: ...
 
@@ -158,14 +156,6 @@ def _is_listed(name: str, under: str) -> bool:
     return not any(part.startswith(".") for part in name.split("/"))
 
 
-def bytes_of(box: OpenedFolder, name: str, limit_bytes: int) -> bytes | None:
-    """What stands there; None when nothing does."""
-    try:
-        return box.read(name, limit_bytes=limit_bytes)
-    except FileMissing:
-        return None
-
-
 STATE = ".perdure"
 AUDIT, LOCK = f"{STATE}/audit.jsonl", f"{STATE}/lock"
 BEFORE, INBOX = f"{STATE}/before", f"{STATE}/inbox"
@@ -199,14 +189,14 @@ class FileChange:
 class PlannedFiles:
     """What stands in the files, or will once the steps so far are done."""
 
-    box: OpenedFolder
+    folder: OpenedFolder
     ahead: dict[str, bytes | None] = field(default_factory=dict)
 
     def bytes(self, name: str) -> bytes | None:
-        return self.ahead[name] if name in self.ahead else _bytes(self.box, name)
+        return self.ahead[name] if name in self.ahead else _bytes(self.folder, name)
 
     def has(self, name: str) -> bool:
-        return self.ahead[name] is not None if name in self.ahead else self.box.stat(name) is not None
+        return self.ahead[name] is not None if name in self.ahead else self.folder.stat(name) is not None
 
     def takes(self, step: FileChange) -> None:
         if step.entry.action == "rename":
@@ -230,7 +220,7 @@ class StoredMemories:
     # --- the port ---------------------------------------------------------------------------------------------------
 
     async def is_there(self) -> bool:
-        return await self._in_thread(lambda box: box is not NOTHING)
+        return await self._in_thread(lambda folder: folder is not NOTHING)
 
     async def listing(self) -> MemoryListing:
         return await self._in_thread(self._list)
@@ -239,42 +229,42 @@ class StoredMemories:
         return await self._in_thread(partial(self._read, name))
 
     async def write(self, change: Change, stamp: Stamp, *, mode: str) -> WriteResult:
-        return await self._locked(lambda box: self._make(box, change, stamp, mode))
+        return await self._locked(lambda folder: self._make(folder, change, stamp, mode))
 
     async def entries(self, *, limit: int = 50, name: str | None = None) -> tuple[MemoryLogEntry, ...]:
-        def wanted(box: OpenedFolder) -> tuple[MemoryLogEntry, ...]:
-            every = [e for e in self._history(box) if name is None or name in (e.name, e.to, e.wanted)]
+        def wanted(folder: OpenedFolder) -> tuple[MemoryLogEntry, ...]:
+            every = [e for e in self._history(folder) if name is None or name in (e.name, e.to, e.wanted)]
             return tuple(reversed(every[-limit:] if limit > 0 else []))
 
         return await self._in_thread(wanted)
 
     async def provenance(self) -> Mapping[str, Provenance]:
-        return await self._in_thread(lambda box: provenance(self._history(box)))
+        return await self._in_thread(lambda folder: provenance(self._history(folder)))
 
-    async def undo(self, entry: str | None, stamp: Stamp) -> WriteResult:
-        return await self._locked(lambda box: self._undo(box, entry, stamp))
+    async def undo(self, entry: str | None, stamp: Stamp) -> tuple[WriteResult, ...]:
+        return await self._locked(lambda folder: self._undo(folder, entry, stamp))
 
     async def pending(self) -> tuple[MemoryProposal, ...]:
-        found = await self._in_thread(lambda box: [self._proposal(box, one) for one in self._waiting(box)])
+        found = await self._in_thread(lambda folder: [self._proposal(folder, one) for one in self._waiting(folder)])
         return tuple(sorted((p for p in found if p is not None), key=lambda p: (p.stamp.at, p.id)))
 
     async def propose(self, change: Change, stamp: Stamp, why: str) -> MemoryProposal:
-        return await self._locked(lambda box: self._propose(box, change, stamp, why))
+        return await self._locked(lambda folder: self._propose(folder, change, stamp, why))
 
     async def approve(self, proposal: str) -> WriteResult:
-        return await self._locked(lambda box: self._approve(box, proposal))
+        return await self._locked(lambda folder: self._approve(folder, proposal))
 
     async def reject(self, proposal: str) -> None:
-        await self._locked(lambda box: self._settled(box, proposal))
+        await self._locked(lambda folder: self._settled(folder, proposal))
 
     async def is_due(self, session: str, now: float, *, seconds: float, sessions: int) -> bool:
         def look() -> bool:
             try:
-                with self.open_folder(False) as box, box.lock(LOCK, seconds=LOCK_SECONDS):
-                    last = _last_upkeep(box) or _UpkeepRecord(now)
+                with self.open_folder(False) as folder, folder.lock(LOCK, seconds=LOCK_SECONDS):
+                    last = _last_upkeep(folder) or _UpkeepRecord(now)
                     if session not in last.sessions and len(last.sessions) < MOST_SESSIONS:
                         last = _UpkeepRecord(last.at, [*last.sessions, session])
-                        box.write(UPKEEP, msgspec.json.encode(last), is_durable=False)
+                        folder.write(UPKEEP, msgspec.json.encode(last), is_durable=False)
                     return now - last.at >= seconds and len(last.sessions) >= sessions
             except FileMissing:
                 return False  # nothing to put in order: a look makes no directory
@@ -282,8 +272,8 @@ class StoredMemories:
         return await anyio.to_thread.run_sync(look)
 
     async def done(self, now: float) -> None:
-        def write(box: OpenedFolder) -> None:
-            box.write(UPKEEP, msgspec.json.encode(_UpkeepRecord(now)), is_durable=False)
+        def write(folder: OpenedFolder) -> None:
+            folder.write(UPKEEP, msgspec.json.encode(_UpkeepRecord(now)), is_durable=False)
 
         await self._locked(write)
 
@@ -292,8 +282,8 @@ class StoredMemories:
         held = ExitStack()
 
         def enter() -> None:
-            box = held.enter_context(self.open_folder(True))
-            held.enter_context(box.lock(ALONE, seconds=0.0))
+            folder = held.enter_context(self.open_folder(True))
+            held.enter_context(folder.lock(ALONE, seconds=0.0))
 
         with held:
             await anyio.to_thread.run_sync(enter)
@@ -306,11 +296,11 @@ class StoredMemories:
 
         def run() -> T:
             try:
-                with self.open_folder(False) as box:
-                    if box.stat(BATCH) is not None:
-                        with suppress(FileRefused), box.lock(LOCK, seconds=LOCK_SECONDS):  # where it may be written
-                            self._take_back(box)
-                    return do(box)
+                with self.open_folder(False) as folder:
+                    if folder.stat(BATCH) is not None:
+                        with suppress(FileRefused), folder.lock(LOCK, seconds=LOCK_SECONDS):  # where it may be written
+                            self._take_back(folder)
+                    return do(folder)
             except FileMissing:
                 return do(NOTHING)
 
@@ -318,67 +308,67 @@ class StoredMemories:
 
     async def _locked(self, do: Callable[[OpenedFolder], T]) -> T:
         def run() -> T:
-            with self.open_folder(True) as box, box.lock(LOCK, seconds=LOCK_SECONDS):
-                self._take_back(box)
-                return do(box)
+            with self.open_folder(True) as folder, folder.lock(LOCK, seconds=LOCK_SECONDS):
+                self._take_back(folder)
+                return do(folder)
 
         return await anyio.to_thread.run_sync(run)
 
-    def _list(self, box: OpenedFolder) -> MemoryListing:
-        listed = box.listing()
-        digests = [(entry, self._digest_of(box, entry)) for entry in listed.entries]
+    def _list(self, folder: OpenedFolder) -> MemoryListing:
+        listed = folder.listing()
+        digests = [(entry, self._digest_of(folder, entry)) for entry in listed.entries]
         files = tuple(MemoryStat(e.name, e.bytes, e.mtime_ns / 1e9, digest) for e, digest in digests if digest)
         self._digests = {file.name: self._digests[file.name] for file in files}
         return MemoryListing(files, listed.refused, listed.is_cut)
 
-    def _digest_of(self, box: OpenedFolder, entry: FileEntry) -> str | None:
+    def _digest_of(self, folder: OpenedFolder, entry: PlainFile) -> str | None:
         """Of the content, read again only when it may have changed."""
         known = self._digests.get(entry.name)
         if known is None or known[0] != entry.version:
             try:
-                known = (entry.version, digest_of(box.read(entry.name, limit_bytes=MOST_FILE_BYTES)))
+                known = (entry.version, digest_of(folder.read(entry.name, limit_bytes=MOST_FILE_BYTES)))
             except FileRefused:  # gone, or became something else, since it was listed
                 return None
             self._digests[entry.name] = known
         return known[1]
 
-    def _read(self, name: str, box: OpenedFolder) -> MemoryFile | None:
+    def _read(self, name: str, folder: OpenedFolder) -> MemoryFile | None:
         parts_of(name, MEMORY_NAMES)  # our own state isn't a memory
-        data = _bytes(box, name)
+        data = _bytes(folder, name)
         return None if data is None else MemoryFile(name, decoded(data), digest_of(data))
 
     # --- writing, under the lock ------------------------------------------------------------------------------------
 
-    def _make(self, box: OpenedFolder, change: Change, stamp: Stamp, mode: str) -> WriteResult:
+    def _make(self, folder: OpenedFolder, change: Change, stamp: Stamp, mode: str) -> WriteResult:
         parts_of(change.name, MEMORY_NAMES)
-        self._mend(box)
+        self._mend(folder)
         if isinstance(change, MemoryBatch):
-            return self._make_all(box, change, stamp, mode)
-        step, written = self._planned(PlannedFiles(box), change, stamp, mode)
+            return self._make_all(folder, change, stamp, mode)
+        step, written = self._planned(PlannedFiles(folder), change, stamp, mode)
         if step is not None:
-            self._keep(box, step)
-            self._do(box, step)
+            self._keep(folder, step)
+            self._do(folder, step)
         return written
 
-    def _make_all(self, box: OpenedFolder, change: MemoryBatch, stamp: Stamp, mode: str) -> WriteResult:
+    def _make_all(self, folder: OpenedFolder, change: MemoryBatch, stamp: Stamp, mode: str) -> WriteResult:
         """All of them, when all still fit and can be done. What adds comes before what takes away."""
         for one in change.changes:
             parts_of(one.name, MEMORY_NAMES)
-            current = _bytes(box, one.name)
+            current = _bytes(folder, one.name)
             base = None if one.base is None else encoded(one.base)
             fits = resolve(one, current).outcome != "conflict" if isinstance(one, SaveMemory) else current == base
             if not fits:
                 raise MemoryChanged(
                     f"{name_for_people(one.name)}: says something else by now: nothing was changed, begin anew"
                 )
-        batch, there, steps = _new_id(), PlannedFiles(box), list[FileChange]()
+        batch, there, steps = _new_id(), PlannedFiles(folder), list[FileChange]()
         pairs = list(zip(change.changes, change.stamps(stamp, batch), strict=True))
         for one, stamped in sorted(pairs, key=lambda pair: not isinstance(pair[0], SaveMemory)):
             step, _ = self._planned(there, one, stamped, mode)
             if step is not None:
                 there.takes(step)
                 steps.append(step)
-        self._together(box, steps)
+        self._together(folder, steps)
         return WriteResult(outcome="written" if steps else "unchanged", name=change.name, digest=None, entry=batch)
 
     def _planned(
@@ -419,152 +409,146 @@ class StoredMemories:
         digest = None if current is None else digest_of(current)
         return step, WriteResult(outcome="conflict", name=change.name, digest=digest, entry=entry.id, beside=done.name)
 
-    def _do(self, box: OpenedFolder, step: FileChange) -> None:
+    def _do(self, folder: OpenedFolder, step: FileChange) -> None:
         """The log is written, and then the file; what stood there is kept already."""
         entry = step.entry
-        self._log(box, entry)
+        self._log(folder, entry)
         if entry.action == "rename":
-            box.rename(entry.name, entry.to, is_durable=self.is_durable)
+            folder.rename(entry.name, entry.to, is_durable=self.is_durable)
         elif step.after is not None:
-            box.write(entry.name, step.after, is_new=step.before is None, is_durable=self.is_durable)
+            folder.write(entry.name, step.after, is_new=step.before is None, is_durable=self.is_durable)
         elif step.before is not None:
-            box.remove(entry.name, is_durable=self.is_durable)
+            folder.remove(entry.name, is_durable=self.is_durable)
 
-    def _together(self, box: OpenedFolder, steps: Sequence[FileChange]) -> None:
+    def _together(self, folder: OpenedFolder, steps: Sequence[FileChange]) -> None:
         """All steps, or none: what stood there is kept and the plan written before the first. Its removal commits."""
         for step in steps:
-            self._keep(box, step)
+            self._keep(folder, step)
         if not steps:
             return
         plan = msgspec.json.encode([step.entry for step in steps])
         try:
-            box.write(BATCH, plan, is_durable=self.is_durable)
+            folder.write(BATCH, plan, is_durable=self.is_durable)
             for step in steps:
-                self._do(box, step)
-            box.remove(BATCH, is_durable=self.is_durable)
+                self._do(folder, step)
+            folder.remove(BATCH, is_durable=self.is_durable)
         except BaseException:
             with suppress(FileRefused):  # on a disk that fails whoever opens the directory next tries again
-                self._take_back(box)
+                self._take_back(folder)
             raise
 
-    def _take_back(self, box: OpenedFolder) -> None:
+    def _take_back(self, folder: OpenedFolder) -> None:
         """Undo what was done of a batch that was cut short, last first; the log says so. May be cut short itself."""
-        data = _bytes(box, BATCH)
+        data = _bytes(folder, BATCH)
         if data is None:
             return
         try:
             plan = msgspec.json.decode(data, type=list[MemoryLogEntry])
         except msgspec.MsgspecError:  # damaged: nobody knows what it was, and it must not close the directory
-            box.rename(BATCH, f"{BATCH}.damaged-{_new_id()}", is_durable=self.is_durable)
+            folder.rename(BATCH, f"{BATCH}.damaged-{_new_id()}", is_durable=self.is_durable)
             return
-        logged = {entry.id for entry in self._history(box)}
-        void = {entry.of for entry in self._history(box) if entry.action == "void"}
+        logged = {entry.id for entry in self._history(folder)}
+        void = {entry.of for entry in self._history(folder) if entry.action == "void"}
         for entry in reversed(plan):
-            self._restore(box, entry)
+            self._restore(folder, entry)
             if entry.id in logged - void:
-                self._void(box, entry)
-        box.remove(BATCH, is_durable=self.is_durable)
+                self._void(folder, entry)
+        folder.remove(BATCH, is_durable=self.is_durable)
 
-    def _restore(self, box: OpenedFolder, entry: MemoryLogEntry) -> None:
+    def _restore(self, folder: OpenedFolder, entry: MemoryLogEntry) -> None:
         """What stood there before an entry, where it says what the entry left; what somebody wrote since stays."""
         if entry.action == "rename":
-            if box.stat(entry.name) is None and _digest(_bytes(box, entry.to)) == entry.after:
-                box.rename(entry.to, entry.name, is_durable=self.is_durable)
+            if folder.stat(entry.name) is None and _digest(_bytes(folder, entry.to)) == entry.after:
+                folder.rename(entry.to, entry.name, is_durable=self.is_durable)
             return
-        now = _bytes(box, entry.name)
+        now = _bytes(folder, entry.name)
         if entry.before == entry.after or _digest(now) != entry.after:
             return
         if entry.before is None:
-            box.remove(entry.name, is_durable=self.is_durable)
+            folder.remove(entry.name, is_durable=self.is_durable)
             return
-        before = _bytes(box, f"{BEFORE}/{entry.before}")
+        before = _bytes(folder, f"{BEFORE}/{entry.before}")
         if before is not None:
-            box.write(entry.name, before, is_new=now is None, is_durable=self.is_durable)
+            folder.write(entry.name, before, is_new=now is None, is_durable=self.is_durable)
 
-    def _void(self, box: OpenedFolder, entry: MemoryLogEntry) -> None:
+    def _void(self, folder: OpenedFolder, entry: MemoryLogEntry) -> None:
         self._log(
-            box,
+            folder,
             MemoryLogEntry(
                 id=_new_id(), action="void", name=entry.name, stamp=entry.stamp, mode=entry.mode, of=entry.id
             ),
         )
 
-    def _keep(self, box: OpenedFolder, step: FileChange) -> None:
+    def _keep(self, folder: OpenedFolder, step: FileChange) -> None:
         """The bytes that a step takes away."""
         data, digest = step.before, step.entry.before
         if data is None or digest is None or step.entry.action == "rename":
             return
-        if box.stat(IGNORED) is None:
-            box.write(IGNORED, b"*\n", is_durable=self.is_durable)
-        if box.stat(f"{BEFORE}/{digest}") is None:
-            box.write(f"{BEFORE}/{digest}", data, is_durable=self.is_durable)
+        if folder.stat(IGNORED) is None:
+            folder.write(IGNORED, b"*\n", is_durable=self.is_durable)
+        if folder.stat(f"{BEFORE}/{digest}") is None:
+            folder.write(f"{BEFORE}/{digest}", data, is_durable=self.is_durable)
 
     # --- the log ----------------------------------------------------------------------------------------------------
 
-    def _log(self, box: OpenedFolder, entry: MemoryLogEntry) -> None:
-        last = self._tail(box)
+    def _log(self, folder: OpenedFolder, entry: MemoryLogEntry) -> None:
+        last = self._tail(folder)
         torn = b"\n" if last and not last.endswith(b"\n") else b""
-        box.append(AUDIT, torn + msgspec.json.encode(entry) + b"\n", is_durable=self.is_durable)
+        folder.append(AUDIT, torn + msgspec.json.encode(entry) + b"\n", is_durable=self.is_durable)
 
-    def _tail(self, box: OpenedFolder) -> bytes:
-        about = box.stat(AUDIT)
+    def _tail(self, folder: OpenedFolder) -> bytes:
+        about = folder.stat(AUDIT)
         if about is None:
             return b""
-        return box.read(AUDIT, limit_bytes=_TAIL_BYTES, offset=max(0, about.bytes - _TAIL_BYTES))
+        return folder.read(AUDIT, limit_bytes=_TAIL_BYTES, offset=max(0, about.bytes - _TAIL_BYTES))
 
-    def _mend(self, box: OpenedFolder) -> None:
+    def _mend(self, folder: OpenedFolder) -> None:
         """A crash between the log and the file: the last entry didn't happen, and the log says so."""
-        lines = [line for line in self._tail(box).split(b"\n") if line]
+        lines = [line for line in self._tail(folder).split(b"\n") if line]
         last = _entry(lines[-1]) if lines else None
         if last is None or last.action == "void":
             return
-        there = _bytes(box, last.name)
+        there = _bytes(folder, last.name)
         digest = None if there is None else digest_of(there)
-        is_done = digest == last.after if last.action != "rename" else box.stat(last.to) is not None
+        is_done = digest == last.after if last.action != "rename" else folder.stat(last.to) is not None
         if not is_done and digest == last.before:
-            self._void(box, last)
+            self._void(folder, last)
 
-    def _history(self, box: OpenedFolder) -> list[MemoryLogEntry]:
+    def _history(self, folder: OpenedFolder) -> list[MemoryLogEntry]:
         """All entries; only what was added since the last time is read. A line that can't be read is left out."""
         with self._guard:
-            about = box.stat(AUDIT)
+            about = folder.stat(AUDIT)
             size, inode = (0, 0) if about is None else (about.bytes, about.version[0])
             if size < self._read_to or inode != self._inode:
                 self._entries, self._read_to, self._inode = [], 0, inode
             if size > self._read_to:
-                data = box.read(AUDIT, limit_bytes=MOST_AUDIT_BYTES, offset=self._read_to)
+                data = folder.read(AUDIT, limit_bytes=MOST_AUDIT_BYTES, offset=self._read_to)
                 whole = data.rfind(b"\n") + 1
                 self._entries += [entry for line in data[:whole].split(b"\n") if (entry := _entry(line)) is not None]
                 self._read_to += whole
             return list(self._entries)
 
-    def _undo(self, box: OpenedFolder, wanted: str | None, stamp: Stamp) -> WriteResult:
-        self._mend(box)
-        every = self._history(box)
-        last = last_to_undo(every) if wanted is None else None
-        together = to_undo(every, last.stamp.batch if last else wanted or "")
-        there, steps = PlannedFiles(box), list[FileChange]()
-        targets: list[str | None] = [entry.id for entry in together]
-        for target in targets or [wanted]:  # all of it can be taken back, or none of it is
-            step, written = self._undoing(there, every, target, stamp)
-            there.takes(step)
-            steps.append(step)
-        if len(steps) > 1:
-            self._together(box, steps)
-        else:
-            self._keep(box, steps[0])
-            self._do(box, steps[0])
-        return written
-
-    def _undoing(
-        self, there: PlannedFiles, every: list[MemoryLogEntry], wanted: str | None, stamp: Stamp
-    ) -> tuple[FileChange, WriteResult]:
-        void = {entry.of for entry in every if entry.action == "void"}
-        target = last_to_undo(every) if wanted is None else next((e for e in every if e.id == wanted), None)
-        if target is None or target.action == "void" or target.id in void:
+    def _undo(self, folder: OpenedFolder, wanted: str | None, stamp: Stamp) -> tuple[WriteResult, ...]:
+        self._mend(folder)
+        targets = to_undo(self._history(folder), wanted)
+        if not targets:
             raise FileMissing(
                 "there is nothing to undo" if wanted is None else f"{name_for_people(wanted)}: no change has this id"
             )
+        there, steps, results = PlannedFiles(folder), list[FileChange](), list[WriteResult]()
+        for target in targets:  # all of it can be taken back, or none of it is
+            step, written = self._undoing(there, target, stamp)
+            there.takes(step)
+            steps.append(step)
+            results.append(written)
+        if len(steps) > 1:
+            self._together(folder, steps)
+        else:
+            self._keep(folder, steps[0])
+            self._do(folder, steps[0])
+        return tuple(results)
+
+    def _undoing(self, there: PlannedFiles, target: MemoryLogEntry, stamp: Stamp) -> tuple[FileChange, WriteResult]:
         new = MemoryLogEntry(id=_new_id(), action="save", name=target.name, stamp=stamp, mode="undo", of=target.id)
         current = there.bytes(target.to if target.action == "rename" else target.name)
         if _digest(current) != target.after:
@@ -583,47 +567,51 @@ class StoredMemories:
 
     # --- the inbox --------------------------------------------------------------------------------------------------
 
-    def _waiting(self, box: OpenedFolder) -> list[str]:
-        names = [entry.name for entry in box.listing(under=INBOX).entries]
+    def _waiting(self, folder: OpenedFolder) -> list[str]:
+        names = [entry.name for entry in folder.listing(under=INBOX).entries]
         return [name[len(INBOX) + 1 : -len(".json")] for name in names if name.endswith(".json")]
 
-    def _proposal(self, box: OpenedFolder, proposal: str) -> MemoryProposal | None:
+    def _proposal(self, folder: OpenedFolder, proposal: str) -> MemoryProposal | None:
         try:
-            data = _bytes(box, f"{INBOX}/{proposal}.json")
+            data = _bytes(folder, f"{INBOX}/{proposal}.json")
             return None if data is None else msgspec.json.decode(data, type=MemoryProposal)
         except msgspec.MsgspecError:
             return None
 
-    def _propose(self, box: OpenedFolder, change: Change, stamp: Stamp, why: str) -> MemoryProposal:
-        waiting = len(self._waiting(box))
+    def _propose(self, folder: OpenedFolder, change: Change, stamp: Stamp, why: str) -> MemoryProposal:
+        waiting = len(self._waiting(folder))
         if waiting >= MOST_PENDING:
             raise MemoryRefused(
                 f"{waiting} changes wait in the inbox already: approve or reject some first", rule="inbox-full"
             )
         proposal = MemoryProposal(id=_new_id(), change=change, stamp=stamp, why=why)
         data = msgspec.json.encode(msgspec.structs.replace(proposal, change=_plain(change)))
-        box.write(f"{INBOX}/{proposal.id}.json", data, is_new=True, is_durable=self.is_durable)
+        folder.write(f"{INBOX}/{proposal.id}.json", data, is_new=True, is_durable=self.is_durable)
         return proposal
 
-    def _approve(self, box: OpenedFolder, proposal: str) -> WriteResult:
-        found = self._found(box, proposal)
-        written = self._make(box, found.change, found.stamp, "approved")
-        self._settled(box, proposal)
+    def _approve(self, folder: OpenedFolder, proposal: str) -> WriteResult:
+        found = self._found(folder, proposal)
+        written = self._make(folder, found.change, found.stamp, "approved")
+        self._settled(folder, proposal)
         return written
 
-    def _settled(self, box: OpenedFolder, proposal: str) -> None:
-        self._found(box, proposal)
-        box.remove(f"{INBOX}/{proposal}.json", is_durable=self.is_durable)
+    def _settled(self, folder: OpenedFolder, proposal: str) -> None:
+        self._found(folder, proposal)
+        folder.remove(f"{INBOX}/{proposal}.json", is_durable=self.is_durable)
 
-    def _found(self, box: OpenedFolder, proposal: str) -> MemoryProposal:
-        found = self._proposal(box, proposal) if proposal.isalnum() else None
+    def _found(self, folder: OpenedFolder, proposal: str) -> MemoryProposal:
+        found = self._proposal(folder, proposal) if proposal.isalnum() else None
         if found is None:
             raise FileMissing(f"{name_for_people(proposal)}: no change with this id waits in the inbox")
         return found
 
 
-def _bytes(box: OpenedFolder, name: str) -> bytes | None:
-    return bytes_of(box, name, MOST_FILE_BYTES)
+def _bytes(folder: OpenedFolder, name: str) -> bytes | None:
+    """What stands there; None when nothing does."""
+    try:
+        return folder.read(name, limit_bytes=MOST_FILE_BYTES)
+    except FileMissing:
+        return None
 
 
 def _entry(line: bytes) -> MemoryLogEntry | None:
@@ -633,9 +621,9 @@ def _entry(line: bytes) -> MemoryLogEntry | None:
         return None
 
 
-def _last_upkeep(box: OpenedFolder) -> _UpkeepRecord | None:
+def _last_upkeep(folder: OpenedFolder) -> _UpkeepRecord | None:
     """A record that is damaged counts as none."""
-    data = bytes_of(box, UPKEEP, MOST_FILE_BYTES)
+    data = _bytes(folder, UPKEEP)
     try:
         return None if data is None else msgspec.json.decode(data, type=_UpkeepRecord)
     except msgspec.MsgspecError:
