@@ -85,6 +85,7 @@ def test_requests_with_bound_thinking_grow_or_say_why_not(steps: list[plans.Step
 @plans.examples(20)
 @example(steps=plans.session_plan(46, 6))  # thrifty: compacted, and then what was left of it
 @example(steps=plans.session_plan(310, 21)[:13])  # the lines that end a loop went over the trigger
+@example(steps=plans.session_plan(20_310, 23)[:18])  # … or let results go that had to wait for its end
 @given(plans.sessions())
 def test_a_request_prepared_again_is_the_same(steps: list[plans.Step]) -> None:
     """REL-5, TURN-9b: as after a call that failed: nothing is decided anew, and nothing is recorded."""

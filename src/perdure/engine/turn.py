@@ -255,15 +255,18 @@ async def ready_view(session: LiveSession, source: str = "user", *, wanted: Requ
     """As `prepare`, without making the request. `wanted` is what that has to hold of an open loop's thinking."""
     await _pass_turn(session)
     facts = session.facts(source)
-    for shrink in CHEAP_PASSES + CLOSING_PASSES:
-        if shrink is collapse and not facts.settings.collapse:
-            continue
-        await session.commit(await _shrunk(session.view, facts, shrink), facts)
-    await _reminded(session, "behind")  # after the passes: what they cleared may be needed again at once
-    outcome = await _compact_if_due(session, facts)
-    if (wanted == "first" or session.view.thoughtless >= 0) and is_broken(session.view, wanted):
-        await session.append(*closing_lines())
-        outcome = outcome or await _compact_if_due(session, facts)  # these lines may be what fills the window
+    for _ in range(2):
+        for shrink in CHEAP_PASSES + CLOSING_PASSES:
+            if shrink is collapse and not facts.settings.collapse:
+                continue
+            await session.commit(await _shrunk(session.view, facts, shrink), facts)
+        said = len(session.view.items)
+        await _reminded(session, "behind")  # after the passes: what they cleared may be needed again at once
+        outcome = await _compact_if_due(session, facts)
+        if (wanted == "first" or session.view.thoughtless >= 0) and is_broken(session.view, wanted):
+            await session.append(*closing_lines())
+        if outcome is not None or len(session.view.items) == said:
+            break  # else what came last may fill the window: a request prepared again would be another one (REL-5)
     size = facts.size(session.view)
     is_hopeless = False
     if outcome is not None:
