@@ -19,7 +19,7 @@ from perdure.adapters.providers.anthropic import AnthropicModel
 from perdure.adapters.providers.openai import OpenAIModel
 from perdure.adapters.sinks import ListSink
 from perdure.compaction.from_notes import CURSOR
-from perdure.context.cost import read
+from perdure.context.cost import spent_by_forks
 from perdure.context.request import ModelRequest
 from perdure.engine.ask import JobModels
 from perdure.engine.background import Keepers
@@ -211,7 +211,7 @@ def test_the_next_request_of_the_conversation_knows_nothing_of_it(tmp_path: Path
             mains = [one for one in it.requests() if b"bring the notes" not in one]
             assert mains and len(mains) < len(it.requests())
             loaded = await it.session.ports.journal.load(whole=True)
-            [spent, *_] = read(placed.record for placed in loaded.records)
+            [spent, *_] = spent_by_forks(placed.record for placed in loaded.records)
             assert (spent.job, spent.turns, spent.ended) == ("notes", 1, "")
             assert spent.usage.cache_read_input_tokens > 1_000 and spent.usd
             assert not any(isinstance(p.record, Message) and p.record in fork.journal for p in loaded.records)
@@ -314,7 +314,9 @@ def test_code_makes_good_what_a_model_fails(
             assert "make step1" in it.path.read_text() and CURSOR in it.session.view.state.cursors
             assert it.events(ForkEnded)[0].turns == calls
             loaded = await it.session.ports.journal.load(whole=True)
-            assert [one.ended for one in read(p.record for p in loaded.records)] == ([reason] if calls else [])
+            assert [one.ended for one in spent_by_forks(p.record for p in loaded.records)] == (
+                [reason] if calls else []
+            )
             it.upstream.script.clear()
             await it.turn()  # back-off: code alone
             assert len(it.events(ForkEnded)) == 1 and it.events(NotesUpdated)[-1].input_tokens == 0

@@ -15,7 +15,7 @@ import pytest
 from perdure import Message, Settings
 from perdure.adapters.memory.directory import file_memories
 from perdure.adapters.sinks import ListSink
-from perdure.context.cost import read
+from perdure.context.cost import spent_by_forks
 from perdure.engine.ask import JobModels
 from perdure.engine.background import Keepers
 from perdure.engine.extraction import NAME, ExtractionKeeper
@@ -125,7 +125,7 @@ def test_a_model_saves_what_the_user_said(tmp_path: Path) -> None:
         [done] = it.events(MemoriesExtracted)
         assert (done.engine, done.written, done.proposed) == ("scripted", 1, 0) and done.tokens > 0
         placed = (await it.session.ports.journal.load(whole=True)).records
-        [spent] = [one for one in read(p.record for p in placed) if one.job == "extractor"]
+        [spent] = [one for one in spent_by_forks(p.record for p in placed) if one.job == "extractor"]
         assert spent.turns == 1
         (await it.store.undo(None, where.stamp))
         assert not it.texts()  # the memory and its line went together

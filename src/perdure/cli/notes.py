@@ -171,14 +171,14 @@ def _notes_data(path: Path, found: NotesOnDisk) -> dict[str, Any]:
 
 async def _spent(reference: str, config: Config) -> tuple[ForkSpending, ...]:
     from perdure.adapters.journal import SessionStore
-    from perdure.context.cost import read
+    from perdure.context.cost import spent_by_forks
 
     files = await SessionStore(config.home).open(located(reference), read_only=True)
     try:
         loaded = await files.journal.load(whole=True)
     finally:
         await files.journal.close()
-    return read(placed.record for placed in loaded.records)
+    return spent_by_forks(placed.record for placed in loaded.records)
 
 
 def _spend_data(spent: tuple[ForkSpending, ...], config: Config) -> dict[str, Any]:

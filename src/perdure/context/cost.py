@@ -130,7 +130,7 @@ def spending_record(spent: ForkSpending) -> Noted:
     return Noted(kind=SPENT, data=msgspec.to_builtins(spent))
 
 
-def read(records: Iterable[object]) -> tuple[ForkSpending, ...]:
+def spent_by_forks(records: Iterable[object]) -> tuple[ForkSpending, ...]:
     """All that was spent, in order; a record that says it in another way is left out."""
     found = []
     for record in records:

@@ -35,7 +35,7 @@ from perdure.transcript.records import (
     Snipped,
     StoredOriginal,
 )
-from perdure.transcript.tokens import block_size, image_edge, text_size
+from perdure.transcript.tokens import Size, block_size, image_edge, text_size
 
 Pass = Callable[[ContextView, Facts], tuple[Edit, ...]]
 
@@ -55,6 +55,19 @@ def stored(view: ContextView, identity: ToolUseId) -> StoredOriginal:
     """The address under which a result's original is kept."""
     raw = original(view, identity)
     return StoredOriginal(tool_use_id=identity, blob=blob_id(raw), bytes=len(raw))
+
+
+def _size(view: ContextView, identity: ToolUseId) -> Size:
+    """The size of a result as it is shown."""
+    result = view.results[identity]
+    return view.items[result.position].sizes[result.block]
+
+
+def _saved(view: ContextView, identity: ToolUseId, text: str) -> int:
+    """Tokens that showing `text` in place of a result frees, by the base rule; none when the live estimate would not
+    fall as well."""
+    before, after = _size(view, identity), text_size(text)
+    return before.base - after.base if before.live > after.live else 0
 
 
 def with_text(view: ContextView, identity: ToolUseId, text: str, *, keep_media: bool = False) -> BlockChange:
@@ -197,7 +210,7 @@ def _error_lines(text: str) -> list[str]:
 # Attachments that were true when they were shown and can be had again: recalled memories, nested instruction files.
 OLD_ATTACHMENTS = ("memory", "nested_instructions")
 ATTACHMENT_CLEARED = "[Old attachment cleared]"
-_WORTH_TOKENS = 40  # attachments and images below this cost about what would stand in their place
+_LEAST_PASSED_BY_TOKENS = 40  # attachments and images below this cost about what would stand in their place
 IMAGE_CLEARED = "[Old image cleared; recall with id {id}]"
 
 
@@ -273,7 +286,7 @@ def candidates(view: ContextView, facts: Facts) -> list[tuple[ToolUseId, int]]:
     """Results of compactable tools still shown, in order, with their tokens by the base rule."""
     tools = frozenset(facts.settings.microcompact_tools)
     return [
-        (identity, view.items[result.position].sizes[result.block].base)
+        (identity, _size(view, identity).base)
         for identity, result in view.results.items()
         if view.calls[identity].name in tools and _is_candidate(view, result, facts)
     ]
@@ -292,48 +305,33 @@ def frontier(view: ContextView, facts: Facts) -> int:
     """The position of the oldest result that clearing may still take; the end of the view when there is none."""
     tools = frozenset(facts.settings.microcompact_tools)
     for identity, result in view.results.items():
-        if view.calls[identity].name in tools and _is_candidate(view, result, facts) and _saves(view, identity) > 0:
+        is_candidate = view.calls[identity].name in tools and _is_candidate(view, result, facts)
+        if is_candidate and _saved(view, identity, cleared_text(identity)) > 0:
             return result.position
     return len(view.items)
 
 
 def _clear(view: ContextView, ids: list[ToolUseId], trigger: Literal["size", "idle"], reason: str) -> Cleared:
     """The edit that clears results, with the images and old attachments among what it passes."""
-    changes: list[BlockChange] = []
-    saved = 0
     # What no answered request held is the model's to read first.
-    ids = [i for i in ids if view.results[i].position < view.sent and _saves(view, i) > 0]
-    for identity in ids:
-        saved += _saves(view, identity)
-        changes.append(with_text(view, identity, cleared_text(identity)))
-    last = max((view.results[i].position for i in ids), default=-1)
-    attachments, images = _passed_by(view, last, set(ids))
-    changes += attachments
-    changes += images
+    sent = [identity for identity in ids if view.results[identity].position < view.sent]
+    saved = {i: tokens for i in sent if (tokens := _saved(view, i, cleared_text(i))) > 0}
+    attachments, images = _passed_by(view, max((view.results[i].position for i in saved), default=-1))
+    passed_by = (*attachments, *images)
+    sizes = (view.items[view.positions[change.message]].sizes[change.block] for change in passed_by)
     return Cleared(
         trigger=trigger,
-        tool_use_ids=tuple(ids),
-        changes=tuple(changes),
-        stored=tuple(stored(view, identity) for identity in ids),
+        tool_use_ids=tuple(saved),
+        changes=(*(with_text(view, i, cleared_text(i)) for i in saved), *passed_by),
+        stored=tuple(stored(view, identity) for identity in saved),
         attachments=tuple(dict.fromkeys(MessageId(change.message) for change in attachments)),
         images=len(images),
-        tokens_saved=saved + sum(_change_saves(view, change) for change in (*attachments, *images)),
+        tokens_saved=sum(saved.values()) + sum(size.base for size in sizes),
         reason=reason,
     )
 
 
-def _saves(view: ContextView, identity: ToolUseId) -> int:
-    """Tokens that clearing a result frees, by the base rule; none when the live estimate wouldn't fall as well."""
-    result = view.results[identity]
-    before, after = view.items[result.position].sizes[result.block], text_size(cleared_text(identity))
-    return before.base - after.base if before.live > after.live else 0
-
-
-def _change_saves(view: ContextView, change: BlockChange) -> int:
-    return view.items[view.positions[change.message]].sizes[change.block].base
-
-
-def _passed_by(view: ContextView, last: int, cleared: set[ToolUseId]) -> tuple[list[BlockChange], list[BlockChange]]:
+def _passed_by(view: ContextView, last: int) -> tuple[list[BlockChange], list[BlockChange]]:
     """Old attachments and old images up to position `last` that are still shown."""
     attachments: list[BlockChange] = []
     images: list[BlockChange] = []
@@ -345,7 +343,7 @@ def _passed_by(view: ContextView, last: int, cleared: set[ToolUseId]) -> tuple[l
             if block is None:
                 continue
             size = item.sizes[index]
-            if min(size.base, size.live) <= _WORTH_TOKENS:
+            if min(size.base, size.live) <= _LEAST_PASSED_BY_TOKENS:
                 continue
             if message.note in OLD_ATTACHMENTS and block.type == "text":
                 attachments.append(BlockChange(message=message.id, block=index, to=_raw(ATTACHMENT_CLEARED)))
@@ -360,8 +358,8 @@ def _raw(text: str) -> msgspec.Raw:
     return msgspec.Raw(text_block(text).raw)
 
 
-_SNIP_WORTH_TOKENS = WORTH_CHARS // 4
-_LEAD = {
+_LEAST_SNIPPED_TOKENS = WORTH_CHARS // 4
+_SNIPPED = {
     "superseded": "[Superseded by a later read of the same file; recall with id {id}]",
     "repeated": "[The same result came again later; recall with id {id}]",
     "chatter": "[Progress output left out; recall with id {id}. It ended with:]\n{last}",
@@ -375,49 +373,38 @@ def snip(view: ContextView, facts: Facts) -> tuple[Snipped, ...]:
         return ()
     if not facts.is_cold(view) and facts.size(view) < facts.limits.trigger - facts.reach_tokens:
         return ()
-    edit = _from(view, 0)
-    if edit is not None and not _pays(view, edit, facts):
+    edit = _snipped(view, 0)
+    if edit is not None and not _is_worth_it(view, edit, facts):
         # What lies behind another edit of this turn is rewritten anyway, and costs nothing more (TURN-16).
         moved = [at for at in (first_position(view, microcompact(view, facts)), view.moved) if at is not None]
-        edit = _from(view, min(moved)) if moved else None
+        edit = _snipped(view, min(moved)) if moved else None
     if edit is None or is_postponed(view, min(view.positions[change.message] for change in edit.changes), facts):
         return ()
     return (edit,)
 
 
-def _from(view: ContextView, position: int) -> Snipped | None:
+def _snipped(view: ContextView, position: int) -> Snipped | None:
     """The edit that takes everything worthless from a position on; None when nothing is."""
     takeable = [i for i in view.worth.worthless if _is_takeable(view, i) and view.results[i].position >= position]
-    ids = [identity for identity in takeable if _snip_saves(view, identity) > 0]
+    texts = {identity: _snipped_text(view, identity) for identity in takeable}
+    saved = {i: tokens for i, text in texts.items() if (tokens := _saved(view, i, text)) > 0}
     aborted, aborted_tokens = _aborted(view, position)
-    changes = [*(with_text(view, identity, _text(view, identity)) for identity in ids), *aborted]
+    changes = [*(with_text(view, identity, texts[identity]) for identity in saved), *aborted]
     if not changes:
         return None
     return Snipped(
         changes=tuple(changes),
-        stored=tuple(stored(view, identity) for identity in ids),
-        tokens_saved=sum(_snip_saves(view, identity) for identity in ids) + aborted_tokens,
+        stored=tuple(stored(view, identity) for identity in saved),
+        tokens_saved=sum(saved.values()) + aborted_tokens,
         reason="worthless history",
     )
 
 
-def _pays(view: ContextView, edit: Snipped, facts: Facts) -> bool:
+def _is_worth_it(view: ContextView, edit: Snipped, facts: Facts) -> bool:
     """Whether it is worth a rewritten prefix of its own; in a dead cache anything is."""
     least = facts.limits.scaled(facts.settings.snip_min_saved_tokens)
     is_enough = edit.tokens_saved >= least and pays_back(view, (edit,), edit.tokens_saved, facts)
     return facts.is_cold(view) or is_enough
-
-
-def _tokens(view: ContextView, identity: ToolUseId) -> int:
-    result = view.results[identity]
-    return view.items[result.position].sizes[result.block].base
-
-
-def _snip_saves(view: ContextView, identity: ToolUseId) -> int:
-    """Tokens saved by the base rule; none when the estimate wouldn't fall by both."""
-    result = view.results[identity]
-    before, after = view.items[result.position].sizes[result.block], text_size(_text(view, identity))
-    return before.base - after.base if before.live > after.live else 0
 
 
 def _is_takeable(view: ContextView, identity: ToolUseId) -> bool:
@@ -427,16 +414,17 @@ def _is_takeable(view: ContextView, identity: ToolUseId) -> bool:
         return False
     if identity in view.cleared or identity in view.snipped or identity in view.frozen:
         return False
-    return _tokens(view, identity) >= _SNIP_WORTH_TOKENS
+    return _size(view, identity).base >= _LEAST_SNIPPED_TOKENS
 
 
-def _text(view: ContextView, identity: ToolUseId) -> str:
+def _snipped_text(view: ContextView, identity: ToolUseId) -> str:
+    """What stands in the place of a worthless result (TURN-3)."""
     last = ""
     if view.worth.worthless[identity] == "chatter":
         result = view.results[identity]
         value = view.items[result.position].message.blocks[result.block].value
         last = "\n".join(progress_lines(value.text())[-5:]) if isinstance(value, ToolResult) else ""
-    return _LEAD[view.worth.worthless[identity]].format(id=identity, last=last)
+    return _SNIPPED[view.worth.worthless[identity]].format(id=identity, last=last)
 
 
 def _aborted(view: ContextView, position: int) -> tuple[list[BlockChange], int]:
@@ -453,7 +441,7 @@ def _aborted(view: ContextView, position: int) -> tuple[list[BlockChange], int]:
         if any(item.message.tool_uses or item.is_hidden for item in between) or follows_results(view, start):
             continue
         worth = sum(item.size.base for item in between)
-        if worth < _SNIP_WORTH_TOKENS or start < position:
+        if worth < _LEAST_SNIPPED_TOKENS or start < position:
             continue
         tokens += worth
         for item in between:

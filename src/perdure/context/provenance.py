@@ -26,7 +26,7 @@ from perdure.text.frontmatter import front_matter
 from perdure.transcript.blocks import Block, Text, ToolResult, ToolUse
 from perdure.transcript.messages import MessageId, ToolUseId, spoken, spoken_blocks
 
-TOOL = "memory"
+MEMORY_TOOL = "memory"
 ROOT = "/memories"
 _WEB_TOOLS = frozenset({"WebSearch", "web_search", "WebFetch", "web_fetch", "fetch"})
 _TOGETHER = 12  # sentences, at most, that a person's words may tie to one statement
@@ -48,7 +48,7 @@ def origin_of(
     memories: Mapping[str, Origin] | None = None,
     seen: Iterable[Origin] = (),
     upto: int | None = None,
-    own: str = TOOL,
+    own: str = MEMORY_TOOL,
 ) -> Origin:
     """Whose word a memory is that the model of this view writes.
 

@@ -16,7 +16,7 @@ import msgspec
 
 from perdure.compaction.side_requests import ForkBase, ForkTurn, can_go_on, fork_base, fork_request
 from perdure.context.cost import ForkSpending, add_usage, usage_usd
-from perdure.context.models import model_spec
+from perdure.context.models import CacheTtl, ModelSpec, model_spec
 from perdure.context.policy import Facts
 from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest
@@ -116,6 +116,36 @@ class ForkResult:
             ended=self.reason.split(":")[0],
         )
 
+    def ended(self) -> ForkEnded:
+        """The event that says so."""
+        usage = self.usage
+        return ForkEnded(
+            self.job,
+            self.about.id,
+            self.turns,
+            self.allowed,
+            self.denied,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_input_tokens,
+            usage.cache_creation_input_tokens,
+            self.usd,
+            self.reason.split(":")[0],
+        )
+
+    def hear(self, said: Reply, prices: ModelSpec, ttl: CacheTtl) -> None:
+        """Enter an answer into the journal, and what it cost."""
+        self.turns += 1
+        self.journal.append(
+            Message.of("assistant", said.blocks, response_id=said.response, model=self.about.id, usage=said.usage)
+        )
+        paid = said.billed or said.usage
+        if paid is None:
+            return
+        self.usage = add_usage(self.usage, paid)
+        if prices.input_usd is not None:
+            self.usd = (self.usd or 0.0) + usage_usd(paid, prices, ttl)
+
 
 async def run_fork(
     session: LiveSession, view: ContextView, facts: Facts, models: Sequence[Model], task: ForkTask
@@ -128,15 +158,14 @@ async def run_fork(
     left = list(models)
     while True:
         model = left.pop(0)
-        fork = await _forked(session, view, facts, model, task)
-        emit = session.emit
-        emit(_ended(fork))
+        fork = await _fork_with(session, view, facts, model, task)
+        session.emit(fork.ended())
         if not left or fork.turns or not fork.is_error:
             return fork
-        emit(ModelFellBack(task.job, left[0].about.id, fork.reason))
+        session.emit(ModelFellBack(task.job, left[0].about.id, fork.reason))
 
 
-async def _forked(session: LiveSession, view: ContextView, facts: Facts, model: Model, task: ForkTask) -> ForkResult:
+async def _fork_with(session: LiveSession, view: ContextView, facts: Facts, model: Model, task: ForkTask) -> ForkResult:
     about = model.about
     fork = ForkResult(task.job, about)
     base = fork_base(view, facts, about)
@@ -152,8 +181,8 @@ async def _forked(session: LiveSession, view: ContextView, facts: Facts, model: 
             fork.is_error = isinstance(said, ModelError)
             fork.reason = said if isinstance(said, str) else f"model_failed: {said.reason}"
             break
-        _heard(fork, said, view, facts, is_own=base.is_own)
-        exchange = await _exchanged(fork, task, said)
+        fork.hear(said, facts.model if base.is_own else model_spec(about.id), facts.cache_ttl(view))
+        exchange = await _answer_calls(fork, task, said)
         if exchange is None:
             break
         exchanges.append(exchange)
@@ -182,22 +211,7 @@ async def _next_answer(
     return await ask_job(session, JobModels(**chain), task.job, asking)
 
 
-def _heard(fork: ForkResult, said: Reply, view: ContextView, facts: Facts, *, is_own: bool) -> None:
-    """Enter an answer: into the journal of the fork, and what it cost."""
-    fork.turns += 1
-    fork.journal.append(
-        Message.of("assistant", said.blocks, response_id=said.response, model=fork.about.id, usage=said.usage)
-    )
-    paid = said.billed or said.usage
-    if paid is None:
-        return
-    fork.usage = add_usage(fork.usage, paid)
-    prices = facts.model if is_own else model_spec(fork.about.id)
-    if prices.input_usd is not None:
-        fork.usd = (fork.usd or 0.0) + usage_usd(paid, prices, facts.cache_ttl(view))
-
-
-async def _exchanged(fork: ForkResult, task: ForkTask, said: Reply) -> ForkTurn | None:
+async def _answer_calls(fork: ForkResult, task: ForkTask, said: Reply) -> ForkTurn | None:
     """Run what was called, or answer what was said; None when the fork is over, with the reason in it if there is one.
 
     Of an answer that was broken off nothing is run: its last call may be half of what was meant.
@@ -205,8 +219,8 @@ async def _exchanged(fork: ForkResult, task: ForkTask, said: Reply) -> ForkTurn 
     if said.stop_reason in _BROKEN_OFF:
         fork.reason = f"{_BROKEN_OFF[said.stop_reason]}: the answer ended with {said.stop_reason}"
         return None
-    uses = [block.value for block in said.blocks if isinstance(block.value, ToolUse)]
-    answers = [await _answered(fork, task, use) for use in uses]
+    uses = said.tool_uses
+    answers = [await _answer_call(fork, task, use) for use in uses]
     words = None if uses else await task.reply(said.text)
     exchange = ForkTurn(
         said,
@@ -229,29 +243,11 @@ async def _exchanged(fork: ForkResult, task: ForkTask, said: Reply) -> ForkTurn 
     return exchange
 
 
-async def _answered(fork: ForkResult, task: ForkTask, use: ToolUse) -> ForkToolResult:
+async def _answer_call(fork: ForkResult, task: ForkTask, use: ToolUse) -> ForkToolResult:
     """The answer to one call: the tool's, where the permit allows it, else the permit's (SEC-3)."""
-    arguments = use.input
-    denial = task.permit(use.name, arguments)
+    denial = task.permit(use.name, use.input)
     if denial is not None:
         fork.denied += 1
         return ForkToolResult(denial, is_error=True)
     fork.allowed += 1
-    return await task.run(use.name, arguments)
-
-
-def _ended(fork: ForkResult) -> ForkEnded:
-    usage = fork.usage
-    return ForkEnded(
-        fork.job,
-        fork.about.id,
-        fork.turns,
-        fork.allowed,
-        fork.denied,
-        usage.input_tokens,
-        usage.output_tokens,
-        usage.cache_read_input_tokens,
-        usage.cache_creation_input_tokens,
-        fork.usd,
-        fork.reason.split(":")[0],
-    )
+    return await task.run(use.name, use.input)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from perdure.context import cost
-from perdure.context.cost import ForkSpending, read
+from perdure.context.cost import ForkSpending
 from perdure.context.models import CACHE_SECONDS, ModelSpec, model_spec
 from perdure.context.passes import original
 from perdure.context.policy import Facts, Thresholds, WindowSource, thresholds
@@ -216,8 +216,9 @@ class LiveSession:
         for repair in loaded.repairs:
             session.emit(JournalRepaired(repair.line, repair.what))
         session.id = loaded.header.session
-        session.spent = read(placed.record for placed in loaded.records)
-        session._prune_offsets()
+        if loaded.records:
+            session.spent = cost.spent_by_forks(placed.record for placed in loaded.records)
+            session._prune_offsets()
         if services is not None:
             session.services = services if isinstance(services, Services) else services(session)
         return session
@@ -422,7 +423,7 @@ class LiveSession:
         moves: list[tuple[Record, int, cost.PrefixRewrite | None]] = []
         for record in records:
             batch += [record, *self._known_of(record)]
-            position = cost.prefix_rewrite_of_record(self.view, record)
+            position = cost.prefix_rewrite_of_record(self.view, record) if self.view.sent else None
             if position is None or position >= self.view.sent:
                 continue
             is_larger = leaves_memory(self.view, record)  # then what is written again isn't in this view yet

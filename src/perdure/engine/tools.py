@@ -11,7 +11,7 @@ import msgspec
 
 from perdure import prompts
 from perdure.compaction.plan import is_too_early
-from perdure.context.provenance import TOOL as DERIVED_TOOL
+from perdure.context.provenance import MEMORY_TOOL
 from perdure.context.state import REQUESTED, RequestedCompaction
 from perdure.engine.remember import MemoryAccess, MemoryMount, MountedPath, over_limits
 from perdure.engine.session import LiveSession
@@ -48,7 +48,7 @@ from perdure.transcript.messages import BlobId
 from perdure.transcript.records import Noted
 
 _BLOB_CHARS = 64
-_NAMED = 5
+_IDS_NAMED = 5
 
 
 async def recall(session: LiveSession, wanted: RecallRequest, *, other: str | None = None) -> RecalledText:
@@ -82,9 +82,9 @@ async def original_in(loaded: Loaded, blobs: Blobs, identity: str) -> Original:
     originals = Originals(placed.record for placed in loaded.records)
     named = originals.matching_ids(identity.strip())
     if len(named) > 1:
-        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        more = f" and {len(named) - _IDS_NAMED} more" if len(named) > _IDS_NAMED else ""
         raise BadRecall(
-            f"{identity[:80]!r} begins {len(named)} ids: {', '.join(named[:_NAMED])}{more}; give more of it"
+            f"{identity[:80]!r} begins {len(named)} ids: {', '.join(named[:_IDS_NAMED])}{more}; give more of it"
         )
     found = originals.find(named[0]) if named else None
     if found is not None:
@@ -108,7 +108,7 @@ async def search(session: LiveSession, query: str, *, limit: int = 10, sessions:
 _MOST_HITS = 20
 _HITS = 8
 _ALSO = 5
-_SCHEMA: dict[str, Any] = {
+_RECALL_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "id": {"type": "string", "description": "Id of a result, message, summary or stored text; or its beginning."},
@@ -141,7 +141,7 @@ class RecallTool:
     @property
     def definition(self) -> dict[str, Any]:
         """As the Messages API takes it; `set_prefix` takes the tool itself."""
-        return {"name": self.name, "description": prompts.source("recall_tool"), "input_schema": _SCHEMA}
+        return {"name": self.name, "description": prompts.source("recall_tool"), "input_schema": _RECALL_SCHEMA}
 
     @property
     def definition_json(self) -> bytes:
@@ -163,7 +163,7 @@ class RecallTool:
         """
         _check_face(session, "recall_tool")
         try:
-            return await _answered(session, _checked(arguments))
+            return await _recalled(session, _recall_arguments(arguments))
         except PerdureError as e:
             return f"recall failed: {e}"
 
@@ -176,8 +176,8 @@ def _check_face(session: object, tool: str) -> None:
         raise WrongLoop(f"{tool}.run takes a session of perdure; for one of perdure.sync, import the tool from there")
 
 
-def _checked(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(arguments) - _SCHEMA["properties"].keys())
+def _recall_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(arguments) - _RECALL_SCHEMA["properties"].keys())
     if unknown:
         raise BadRecall(f"unknown arguments {', '.join(unknown)}: give id or query")
     given = {name: value for name, value in arguments.items() if value not in (None, "")}
@@ -192,7 +192,7 @@ def _checked(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-async def _answered(session: LiveSession, given: dict[str, Any]) -> str:
+async def _recalled(session: LiveSession, given: dict[str, Any]) -> str:
     other = given.get("session")
     if "query" in given:
         limit = max(1, min(given.get("limit", _HITS), _MOST_HITS))
@@ -212,13 +212,13 @@ def found_text(found: Found, query: str) -> str:
     note = f"\n[{found.note}]" if found.note else ""
     if not found.hits:
         return f"Nothing that was said fits {query!r}. Try fewer or other words.{note}"
-    rows = [_row(number, hit) for number, hit in enumerate(found.hits, 1)]
+    rows = [_hit_rows(number, hit) for number, hit in enumerate(found.hits, 1)]
     return "\n\n".join(rows) + f'\n\n[recall with id "…" gives the whole; for another session, name it too]{note}'
 
 
-def _row(number: int, hit: Hit) -> str:
+def _hit_rows(number: int, hit: Hit) -> str:
     who = f"result of {hit.tool}" if hit.role == "tool" and hit.tool else hit.role
-    when = f", {_time(hit.at)}" if hit.at is not None else ""
+    when = f", {_shown_time(hit.at)}" if hit.at is not None else ""
     also = ""
     if hit.also:
         more = f" and {len(hit.also) - _ALSO} more" if len(hit.also) > _ALSO else ""
@@ -227,16 +227,16 @@ def _row(number: int, hit: Hit) -> str:
     return f'{number}. id "{hit.id}", session {hit.session}, {who}{when}, line {hit.line}\n{shown}{also}'
 
 
-def _time(at: float) -> str:
+def _shown_time(at: float) -> str:
     try:
         return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")
     except (ValueError, OverflowError, OSError):
         return "at an unknown time"
 
 
-TOOL = "compact_context"
+COMPACT_TOOL = "compact_context"
 _MOST_CHARS = 2_000
-_COMPACT_TOOL_SCHEMA: dict[str, Any] = {
+_COMPACT_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "focus": {"type": "string", "description": "What the record should keep in detail, for the work that follows."}
@@ -251,7 +251,7 @@ ACCEPTED = "It will be done at the next point where no work is open. Go on; what
 class CompactTool:
     """Has a `definition` for a request's tools, and `run`, which gives the text of the tool's result."""
 
-    name = TOOL
+    name = COMPACT_TOOL
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -259,7 +259,7 @@ class CompactTool:
         return {
             "name": self.name,
             "description": prompts.source("compact_tool").strip(),
-            "input_schema": _COMPACT_TOOL_SCHEMA,
+            "input_schema": _COMPACT_SCHEMA,
         }
 
     @property
@@ -297,7 +297,7 @@ compact_tool = CompactTool()
 
 COMMANDS = ("view", "create", "str_replace", "insert", "delete", "rename")
 _TEXT = {"type": "string"}
-_MEMORY_TOOL_SCHEMA: dict[str, Any] = {
+_MEMORY_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "command": {"type": "string", "enum": list(COMMANDS)},
@@ -350,13 +350,13 @@ class MemoryTool:
         assert answer.is_error  # a session in memory has no memories
     """
 
-    name = DERIVED_TOOL
-    native: Mapping[str, str] = {"type": "memory_20250818", "name": DERIVED_TOOL}
+    name = MEMORY_TOOL
+    native: Mapping[str, str] = {"type": "memory_20250818", "name": MEMORY_TOOL}
 
     @property
     def definition(self) -> dict[str, Any]:
         """As the Messages API takes it, and what any other model understands."""
-        return {"name": self.name, "description": prompts.source("memory_tool"), "input_schema": _MEMORY_TOOL_SCHEMA}
+        return {"name": self.name, "description": prompts.source("memory_tool"), "input_schema": _MEMORY_SCHEMA}
 
     @property
     def definition_json(self) -> bytes:
@@ -382,7 +382,7 @@ class MemoryTool:
         if access is None:
             return MemoryToolResult("Error: there is no persistent memory in this session", is_error=True)
         try:
-            return await _MemoryCommand(session, access, _memory_tool_checked(arguments)).answer()
+            return await _MemoryCommand(session, access, _memory_arguments(arguments)).answer()
         except MemoryToolError as e:
             return MemoryToolResult(str(e), is_error=True)
         except MemoryRefused as e:
@@ -394,7 +394,7 @@ class MemoryTool:
 memory_tool = MemoryTool()
 
 
-def _memory_tool_checked(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _memory_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a command that are needed and of the right kind."""
     command = arguments.get("command")
     if command not in COMMANDS:
@@ -499,9 +499,8 @@ class _MemoryCommand:
         done = await self._each(place, lambda name, base: DeleteMemory(name=name, base=base))
         if not done:
             raise MemoryToolError(no_such_path_text(path, "delete"))
-        return MemoryToolResult(
-            _waits(path, *done) if any(isinstance(one, MemoryProposal) for one in done) else _deleted(path)
-        )
+        waits = any(isinstance(one, MemoryProposal) for one in done)
+        return MemoryToolResult(_waits(path, *done) if waits else f"Successfully deleted {path}")
 
     async def _rename(self, old: str, new: str) -> MemoryToolResult:
         source, target = self.access.place(old, writes=True), self.access.place(new, writes=True)
@@ -543,10 +542,6 @@ class _MemoryCommand:
             return await self.access.change(self.session, mount, change)
         except (MemoryChanged, FileMissing):
             raise MemoryToolError(f"Error: {_CHANGED.format(path=mount.path(change.name))}") from None
-
-
-def _deleted(path: str) -> str:
-    return f"Successfully deleted {path}"
 
 
 def _waits(path: str, *done: WriteResult | MemoryProposal) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from perdure.context.cost import ForkSpending, add_usage, read, spending_record, spending_rows
+from perdure.context.cost import ForkSpending, add_usage, spending_record, spending_rows, spent_by_forks
 from perdure.transcript.codec import decode_line, encode_line
 from perdure.transcript.messages import Usage
 from perdure.transcript.records import Noted
@@ -24,7 +24,7 @@ def test_a_record_comes_back_from_its_line() -> None:
     line = encode_line(
         1, (*map(spending_record, kept), Noted(kind="spent", data={"job": "notes"}), Noted(kind="other"))
     )
-    assert read(decode_line(line).records) == kept
+    assert spent_by_forks(decode_line(line).records) == kept
 
 
 def test_sums() -> None:
