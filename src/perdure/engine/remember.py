@@ -182,10 +182,11 @@ class UserMemoryRequests:
         if said is None or said.message.id == self._asked:
             return ()
         self._asked = said.message.id
-        stamp = stamp_of(session, "user")
-        lines = [await self._line(session, mount, stamp, wish) for wish in memory_requests(user_text(said))]
-        if not lines:
+        requests = memory_requests(user_text(said))
+        if not requests:
             return ()
+        stamp = stamp_of(session, "user")
+        lines = [await self._line(session, mount, stamp, one) for one in requests]
         for line in lines:
             for tell in session.services.on_remembered:
                 tell(line)
@@ -193,13 +194,13 @@ class UserMemoryRequests:
         (message,) = prepend_context((), {"Memory": text})
         return (Message.of("user", list(message.blocks), origin="reminder", note=NAME),)
 
-    async def _line(self, session: LiveSession, mount: MemoryMount, stamp: Stamp, wish: MemoryRequest) -> str:
-        """Do it, and say in a line what came of it."""
+    async def _line(self, session: LiveSession, mount: MemoryMount, stamp: Stamp, asked: MemoryRequest) -> str:
+        """Do what was asked, and say in a line what came of it."""
         try:
-            outcome, line = await (_keep if wish.act == "remember" else _forget)(session, mount, stamp, wish.text)
+            outcome, line = await (_keep if asked.act == "remember" else _forget)(session, mount, stamp, asked.text)
         except PerdureError as e:
             outcome, line = "refused", f"Not done: {e}"
-        session.emit(MemoryAsked(wish.act, outcome))
+        session.emit(MemoryAsked(asked.act, outcome))
         return line
 
 

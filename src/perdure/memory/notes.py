@@ -234,15 +234,12 @@ def oversized_sections(notes: Notes, budget: NotesBudget) -> str:
     if total > budget.file_tokens:
         lines.append(f"- the whole file: {total:,} tokens, allowed {budget.file_tokens:,}")
         if not large:
-            lines += [f"- {title}: {size:,} tokens" for size, title in sorted(_pairs(sizes), reverse=True)[:3]]
+            largest = sorted(((size, title) for title, size in sizes.items()), reverse=True)[:3]
+            lines += [f"- {title}: {size:,} tokens" for size, title in largest]
     if not lines:
         return ""
     last = " and ".join(LAST_TO_GO)
     return "\n".join(("Too long, and to be shortened now; shorten " + last + " last:", *lines))
-
-
-def _pairs(sizes: dict[str, int]) -> list[tuple[int, str]]:
-    return [(size, title) for title, size in sizes.items()]
 
 
 def update_prompt(

@@ -464,15 +464,12 @@ def forget_matches(about: str, found: Iterable[tuple[Topic, str]]) -> tuple[Forg
     if not wanted:
         return ()
     found = list(found)
-    whole = [topic.file for topic, _ in found if topic.has_front_matter and wanted <= set(terms(_topic_words(topic)))]
+    headed = [topic for topic, _ in found if topic.has_front_matter]
+    whole = [topic.file for topic in headed if wanted <= set(terms(f"{topic.name} {topic.description}"))]
     if whole:
         return tuple(ForgetMatch(file, None) for file in whole)
     kept = ((topic.file, text, _without(text, wanted)) for topic, text in found)
     return tuple(ForgetMatch(file, left) for file, text, left in kept if left != text)
-
-
-def _topic_words(topic: Topic) -> str:
-    return f"{topic.name} {topic.description}"
 
 
 def _without(text: str, wanted: set[str]) -> str | None:

@@ -154,7 +154,8 @@ class MemoryDirectory:
             self._load()
         folders, files, said = look.folders, look.files, look.said
         digest = hashlib.sha256(msgspec.json.encode(said)).hexdigest()
-        stale = [f for f, now in files.items() if not _is_same(self._files.get(f), now)]
+        known = {file: FileStat(one.modified_ns, one.size) for file, one in self._files.items()}
+        stale = [file for file, now in files.items() if known.get(file) != now]
         if digest != self._hooks and self._files:
             stale = list(dict.fromkeys((*stale, *(f for f in files if f in said))))
         gone = [f for f in self._files if f not in files]
@@ -289,10 +290,6 @@ def _card(file: str, seen: _IndexedFile) -> MemoryCard:
         size=seen.size,
         problems=seen.problems,
     )
-
-
-def _is_same(seen: _IndexedFile | None, now: FileStat) -> bool:
-    return seen is not None and seen.modified_ns == now.modified_ns and seen.size == now.size
 
 
 def _folders_of(root: Path, disk: Disk) -> Iterator[tuple[str, int, list[tuple[str, FileStat]]]]:

@@ -188,16 +188,12 @@ def _expanded(glob: str, person: str) -> str:
 
 
 def _text_in(path: Path, key: str) -> str:
-    value = _settings(path).get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _settings(path: Path) -> dict[str, object]:
-    """Settings of another program's: what can't be read there says nothing here."""
+    """A text in the settings of another program: what can't be read there says nothing here."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+        value = msgspec.json.decode(path.read_bytes(), type=dict[str, object]).get(key)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
+        return ""
+    return value if isinstance(value, str) else ""
 
 
 def approvals(home: Path) -> dict[str, list[str]]:

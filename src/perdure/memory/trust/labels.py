@@ -2,7 +2,7 @@
 
 A label isn't stored beside a block: it follows from the message's origin and note, from the kind of the block, and for
 a summary from the boundary that recorded the least of what went into it. So it travels with every block, and nobody can
-set it by writing something. Pure; `perdure.memory` uses it for provenance, `context.trusted` for whole views.
+set it by writing something. `context.accounting` asks it for whole views, and `context.provenance` for memories.
 """
 
 from __future__ import annotations
