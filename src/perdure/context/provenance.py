@@ -27,7 +27,7 @@ from perdure.transcript.blocks import Block, Text, ToolResult, ToolUse
 from perdure.transcript.messages import MessageId, ToolUseId, spoken, spoken_blocks
 
 MEMORY_TOOL = "memory"
-ROOT = "/memories"
+MEMORY_ROOT = "/memories"
 _WEB_TOOLS = frozenset({"WebSearch", "web_search", "WebFetch", "web_fetch", "fetch"})
 _TOGETHER = 12  # sentences, at most, that a person's words may tie to one statement
 # Of a memory's front matter: what only orders it is nobody's words, and of the others the values count.
@@ -162,7 +162,9 @@ def _shown_memories(item: ViewItem, memories: Mapping[str, Origin]) -> Iterator[
     elif note == "memory":
         for block in item.message.blocks:
             if isinstance(block.value, Text):
-                yield from (memories.get(f"{ROOT}/{file}", "assistant") for file in memories_told(block.value.text))
+                yield from (
+                    memories.get(f"{MEMORY_ROOT}/{file}", "assistant") for file in memories_told(block.value.text)
+                )
 
 
 MEMORY_TOOLS = frozenset({"memory", "remember", "forget"})

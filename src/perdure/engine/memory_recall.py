@@ -13,7 +13,7 @@ import anyio
 
 from perdure import prompts
 from perdure.compaction.side_requests import side_request
-from perdure.context.provenance import ROOT
+from perdure.context.provenance import MEMORY_ROOT
 from perdure.context.reminders import prepend_context, restored
 from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest
@@ -152,7 +152,7 @@ class MemoryRecall:
                 RecalledMemory(by_file[card.file], card.modified),
                 now=now,
                 budget_tokens=budget,
-                source=sources.get(f"{ROOT}/{card.file}", _NOT_RECORDED),
+                source=sources.get(f"{MEMORY_ROOT}/{card.file}", _NOT_RECORDED),
             )
             for card in cards
             if card.file in by_file
@@ -231,14 +231,14 @@ class MemoryIndexReminder:
         mounts = self._session.services.memories.mounts if self._session.services.memories is not None else ()
         found = []
         for mount in mounts:
-            name = f"{TEAM}/{INDEX}" if mount.at == ROOT else INDEX
+            name = f"{TEAM}/{INDEX}" if mount.at == MEMORY_ROOT else INDEX
             read = await mount.memory.store.read(name) if await mount.memory.store.is_there() else None
             if read is not None:
                 found.append((mount.path(name), read.text))
         return found
 
     def _where(self) -> str:
-        return self._memories.where if self._memories is not None else ROOT
+        return self._memories.where if self._memories is not None else MEMORY_ROOT
 
 
 def with_memory(

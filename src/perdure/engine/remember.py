@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from perdure import prompts
-from perdure.context.provenance import ROOT, origin_of
+from perdure.context.provenance import MEMORY_ROOT, origin_of
 from perdure.context.reminders import prepend_context
 from perdure.engine.memory_recall import last_said, user_text
 from perdure.engine.reminders import Moment
@@ -40,7 +40,7 @@ from perdure.ports import MemoryStore, Sink
 from perdure.settings import Settings
 from perdure.transcript.messages import Message, MessageId, spoken
 
-_KEPT = (f"{ROOT}/user/", f"{ROOT}/agent/")  # for other directories: closed where these aren't open
+_KEPT = (f"{MEMORY_ROOT}/user/", f"{MEMORY_ROOT}/agent/")  # for other directories: closed where these aren't open
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,14 @@ class MemoryAccess:
 
     def place(self, path: str, *, writes: bool = False) -> MountedPath:
         """Where a path leads. `MemoryToolError` when it leads nowhere, or somewhere that this agent may not."""
-        if path != ROOT and not path.startswith(f"{ROOT}/"):
-            raise MemoryToolError(f"Path must start with {ROOT}, got: {path}")
+        if path != MEMORY_ROOT and not path.startswith(f"{MEMORY_ROOT}/"):
+            raise MemoryToolError(f"Path must start with {MEMORY_ROOT}, got: {path}")
         path = path.rstrip("/")
         if any(part in (".", "..") for part in path.replace("\\", "/").split("/")):
-            raise MemoryToolError(f"Path {path} would escape {ROOT} directory")
+            raise MemoryToolError(f"Path {path} would escape {MEMORY_ROOT} directory")
         around = [one for one in self.mounts if path == one.at or path.startswith(f"{one.at}/")]
         mount = max(around, key=lambda one: len(one.at), default=None)
-        is_kept = mount is not None and mount.at == ROOT and f"{path}/".startswith(_KEPT)
+        is_kept = mount is not None and mount.at == MEMORY_ROOT and f"{path}/".startswith(_KEPT)
         if mount is None or is_kept or mount.right == "none":
             open_to = ", ".join(one.at for one in self.mounts if one.right != "none")
             raise MemoryToolError(f"Error: {path} isn't open to this agent, but for {open_to or 'nothing'}")
@@ -122,10 +122,10 @@ def memory_access(
 ) -> MemoryAccess:
     """The directories that an agent may use, at their paths: the project's at /memories itself (MEM-13)."""
     scopes = iter(rights.scopes)
-    places: dict[str, str] = {"project": ROOT, "user": f"{ROOT}/user"}
+    places: dict[str, str] = {"project": MEMORY_ROOT, "user": f"{MEMORY_ROOT}/user"}
     return MemoryAccess(
         tuple(
-            MemoryMount(places.get(one.what) or f"{ROOT}/agent/{next(scopes)}", opened(one), one.right)
+            MemoryMount(places.get(one.what) or f"{MEMORY_ROOT}/agent/{next(scopes)}", opened(one), one.right)
             for one in found
             if one.right != "none"
         )

@@ -41,8 +41,7 @@ from perdure.ports import LoadedJournal as Loaded
 from perdure.ports import SearchHit as Hit
 from perdure.ports import SearchResults as Found
 from perdure.recall.originals import Original, Originals, blob_original
-from perdure.recall.queries import TOOL as RECALL_TOOL
-from perdure.recall.queries import BadRecall, RecalledText, RecallRequest, range_of, recalled_part
+from perdure.recall.queries import RECALL_TOOL, BadRecall, RecalledText, RecallRequest, range_of, recalled_part
 from perdure.transcript.blocks import encode
 from perdure.transcript.messages import BlobId
 from perdure.transcript.records import Noted

@@ -25,8 +25,8 @@ from perdure.transcript.messages import Message
 from perdure.transcript.records import Cleared, Compacted, Front, Header, Record, Rewound, Titled
 
 
-def read(data: bytes, name: str) -> tuple[Recording, ...]:
-    """The journal as one recording. Damaged lines become problems; a newer version is a `ForeignFormat`."""
+def _read_journal(data: bytes, name: str) -> tuple[Recording, ...]:
+    """A journal of ours as one recording. Damaged lines become problems; a newer version is a `ForeignFormat`."""
     lines = data.split(b"\n")
     try:
         header = decode_header(lines[0])
@@ -127,7 +127,7 @@ def read_recordings(data: bytes, name: str) -> tuple[Recording, ...]:
     if form == "openai":
         return openai.read(data, name)
     if form == "perdure":
-        return read(data, name)
+        return _read_journal(data, name)
     raise ForeignFormat(f"{name}: {_looks_like(data)}; what can be read: {READ}")
 
 

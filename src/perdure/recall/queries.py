@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from perdure.errors import PerdureError
 from perdure.recall.originals import Original
 from perdure.text.patterns import compile_pattern
+from perdure.text.stems import stem
 from perdure.text.words import folded
 
 MAX_TERMS = 32  # of one query; what goes beyond is left out
@@ -22,7 +23,6 @@ _WORD = re.compile(f"[{_UNSPACED}]|[^\\W_{_UNSPACED}]+")
 _CHUNK = re.compile(r'"([^"]*)"|(\S+)')
 _CAMEL = re.compile(r"\b[A-Za-z][A-Za-z0-9]*?(?:[a-z0-9][A-Z]|[A-Z][A-Z][a-z])[A-Za-z0-9]*")
 _CAMEL_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_ENDINGS = ("ingly", "edly", "ing", "ies", "ed", "es", "s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,6 @@ def camel_parts(text: str) -> str:
     """The parts of every camelCase name in a text, each name once."""
     names = dict.fromkeys(_CAMEL.findall(text))
     return " . ".join(" ".join(_CAMEL_PART.findall(name)) for name in names)
-
-
-def stem(word: str) -> str:
-    """A word without a common English ending: as near to a real stemmer as a search without an index needs."""
-    for ending in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            return word[: -len(ending)]
-    return word
 
 
 # --- fitting ----------------------------------------------------------------------------------------------------------
@@ -144,7 +136,7 @@ def _snippet(lines: list[str], number: int, column: int) -> str:
     return shown if len(shown) <= SNIPPET_CHARS else shown[:SNIPPET_CHARS].rstrip() + "…"
 
 
-TOOL = "recall"
+RECALL_TOOL = "recall"
 LIMIT_CHARS = 20_000  # below every tool's limit for a result (TURN-2)
 MATCH_CHARS = 400  # of one matching line
 _RANGE = re.compile(r"\s*(\d{1,12})\s*(?:(-|\.\.|:|,)\s*(\d{1,12})?\s*)?")

@@ -43,7 +43,7 @@ def plain(sentence: str) -> str:
     return " ".join(text.split()).strip(_ENDS)
 
 
-_TEXTS_MARK = "\n… (cut here)"
+_CUT = "\n… (cut here)"
 LEAST_TOKENS = 60  # the beginning of something is worth its place from here on
 
 
@@ -51,7 +51,7 @@ def cut_to(text: str, tokens: int, cost: Callable[[str], int]) -> str | None:
     """The text, or its beginning with a mark, within the tokens; None when next to nothing would be left."""
     if cost(text) <= tokens:
         return text
-    tokens -= cost(_TEXTS_MARK) + 1
+    tokens -= cost(_CUT) + 1
     size = len(text)
     for _ in range(12):
         if tokens < LEAST_TOKENS:
@@ -60,7 +60,7 @@ def cut_to(text: str, tokens: int, cost: Callable[[str], int]) -> str | None:
         spent = cost(head)
         if spent <= tokens:
             head = head.rpartition("\n")[0] or head
-            return head.rstrip() + _TEXTS_MARK
+            return head.rstrip() + _CUT
         size = min(size * 9 // 10, size * tokens // max(1, spent))
     return None
 

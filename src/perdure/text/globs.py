@@ -25,8 +25,8 @@ _I = TypeVar("_I")
 def matches_glob(glob: str, path: str) -> bool:
     """Whether a path fits a glob; both with `/` between the names.
 
-    >>> fits("src/**/*.{py,pyi}", "src/a/b.py"), fits("*.py", "src/b.py"), fits("**/*.py", "src/b.py")
-    (True, False, True)
+    >>> matches_glob("src/**/*.{py,pyi}", "src/a/b.py"), matches_glob("*.py", "src/b.py")
+    (True, False)
     """
     likely = [parts for parts, name in _with_names(glob) if name in path]
     if not likely:  # nearly always, where a rule is held against all files of a project
