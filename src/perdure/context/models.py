@@ -62,11 +62,11 @@ def _million(prefix: str, usd: float, out: float, **more: float | bool | int) ->
     )
 
 
-def _openai(prefix: str, window: int) -> ModelSpec:
+def _openai(prefix: str, window: int, output: int = 128_000) -> ModelSpec:
     return ModelSpec(
         prefix=prefix,
         window_tokens=window,
-        max_output_tokens=128_000,
+        max_output_tokens=output,
         write_factor=1.25,
         max_image_edge_pixels=None,  # larger ones are scaled there
         reads_tokens=False,
@@ -117,7 +117,7 @@ TABLE: tuple[ModelSpec, ...] = (
     _openai("gpt-5.4-", 400_000),
     _openai("gpt-5.4", 1_050_000),
     _openai("gpt-5", 400_000),
-    _openai("gpt-4o", 128_000),
+    _openai("gpt-4o", 128_000, 16_384),
 )
 
 
