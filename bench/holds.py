@@ -272,8 +272,7 @@ async def gateway(mb: int) -> None:
 
 async def rebuilt(mb: int) -> None:
     """The index of a tenant whose journals hold so many megabytes."""
-    from perdure.gateway.sessions import CLIENT, LinkIndex, mark
-    from perdure.transcript.records import Cursor
+    from perdure.gateway.sessions import CLIENT, HistoryPosition, LinkIndex
 
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
@@ -283,9 +282,7 @@ async def rebuilt(mb: int) -> None:
         text = Message.of("user", "word and line\n" * 700)
         for n in range(mb * 100):
             message = replace_id(text, f"m{n}")
-            await session.ports.journal.append(
-                (message, Cursor(name=CLIENT, message=message.id, digest=mark(n, os.urandom(32))))
-            )
+            await session.ports.journal.append((message, HistoryPosition(n, os.urandom(32), message.id).cursor(CLIENT)))
         await session.close()
         index = LinkIndex(home)
         await shown(f"gateway: index of {mb} MB of journals", lambda: index.longest([b"x" * 32]))

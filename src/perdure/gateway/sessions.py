@@ -49,6 +49,52 @@ from perdure.wiring import SessionOptions as Parts
 from perdure.wiring import background, create_session, open_session
 
 NAME = "whereabouts"
+SOURCE = "gateway"
+CLIENT = "client"  # the cursor of the last message that the client knows
+ASKED = "asked"  # the one of the last message before an answer of ours
+_LOG = logging.getLogger("perdure.gateway")
+_TRIES = 3
+_MAY_WAIT = (Message, Cursor, Titled, Calibrated, CompactionFailed, Noted)  # the client says them again, or we do
+_BATCH = 400  # links in one question
+_IS_WHOLE = 1  # the version of a file that all journals were read into; what was begun only has none
+_SCHEMA = """
+PRAGMA journal_mode=WAL;
+PRAGMA synchronous=OFF;
+CREATE TABLE IF NOT EXISTS links (link BLOB PRIMARY KEY, session TEXT NOT NULL, count INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPosition:
+    """A place in a client's history: how many messages, the link there, and the last of them in the journal.
+
+    The journal has it as a cursor.
+    """
+
+    count: int
+    link: bytes
+    message: MessageId = MessageId("")  # noqa: RUF009 - a NewType of str, immutable
+
+    @classmethod
+    def of(cls, record: Record | None, name: str) -> HistoryPosition | None:
+        """The place that a record holds; None for one that isn't a cursor of that name, or no place."""
+        if not isinstance(record, Cursor) or record.name != name:
+            return None
+        count, _, link = (record.digest or "").partition(":")
+        try:
+            return cls(int(count), bytes.fromhex(link), record.message)
+        except ValueError:
+            return None
+
+    def cursor(self, name: str) -> Cursor:
+        """The place as a record."""
+        return Cursor(name=name, message=self.message, digest=f"{self.count}:{self.link.hex()}")
+
+    def is_on(self, links: Sequence[bytes]) -> bool:
+        """Whether a history comes by this place."""
+        return self.count < len(links) and links[self.count] == self.link
 
 
 class RecallReminder:
@@ -67,9 +113,6 @@ class RecallReminder:
         text = prompts.render("gateway_recall", session=session.id)
         (message,) = prepend_context((), {"What was left out": text})
         return (Message.of("user", list(message.blocks), origin="reminder", note=NAME),)
-
-
-_MAY_WAIT = (Message, Cursor, Titled, Calibrated, CompactionFailed, Noted)
 
 
 def _is_ours(record: Record) -> bool:
@@ -111,33 +154,6 @@ class LateSyncJournal:
             except BaseException:
                 self.is_behind = self._is_owed = True
                 raise
-
-
-T = TypeVar("T")
-_LOG = logging.getLogger("perdure.gateway")
-CLIENT = "client"  # the cursor of the last message that the client knows
-ASKED = "asked"  # the one of the last message before an answer of ours
-_BATCH = 400
-_IS_WHOLE = 1  # the version of a file that all journals were read into; what was begun only has none
-_SCHEMA = """
-PRAGMA journal_mode=WAL;
-PRAGMA synchronous=OFF;
-CREATE TABLE IF NOT EXISTS links (link BLOB PRIMARY KEY, session TEXT NOT NULL, count INTEGER NOT NULL) WITHOUT ROWID;
-"""
-
-
-def mark(count: int, link: bytes) -> str:
-    """How a cursor carries a place in a client's history."""
-    return f"{count}:{link.hex()}"
-
-
-def parse_mark(cursor: Cursor) -> tuple[int, bytes] | None:
-    """What `mark` wrote; None for anything else."""
-    count, _, link = (cursor.digest or "").partition(":")
-    try:
-        return int(count), bytes.fromhex(link)
-    except ValueError:
-        return None
 
 
 class LinkIndex:
@@ -260,50 +276,16 @@ class LinkIndex:
 def links_at(home: Path) -> Iterator[tuple[bytes, str, int]]:
     """All links that the journals of a tenant know, oldest session first (REL-12)."""
     store = SessionStore(home)
-    for directory in sorted((d for d in store.directories() if (d / JOURNAL).is_file()), key=_last_write):
+    found = (directory for directory in store.directories() if (directory / JOURNAL).is_file())
+    for directory in sorted(found, key=lambda directory: (directory / JOURNAL).stat().st_mtime):
         try:
             with open_journal_reader(DISK, directory / JOURNAL) as reader:
                 scan = reader.scan(reader.body)
         except (PerdureError, OSError):
             continue
         for placed in scan.placed:
-            if isinstance(placed.record, Cursor) and placed.record.name == CLIENT and (at := parse_mark(placed.record)):
-                yield at[1], directory.name, at[0]
-
-
-def _last_write(directory: Path) -> float:
-    return (directory / JOURNAL).stat().st_mtime
-
-
-def records_until(placed: Sequence[Placed], link: bytes) -> list[Placed] | None:
-    """The records up to where a client's history had this link; None when it never had."""
-    end = next((n for n, p in enumerate(placed) if _is_at(p.record, link)), None)
-    if end is None:
-        return None
-    last = placed[end].record
-    assert isinstance(last, Cursor)
-    start = next(n for n, p in enumerate(placed) if p.seq == placed[end].seq)
-    own = placed[start : end + 1]  # messages that came along with later ones, ahead of all their cursors
-    at = next((n for n, p in enumerate(own) if isinstance(p.record, Message) and p.record.id == last.message), len(own))
-    return [*placed[:start], *(p for n, p in enumerate(own) if n <= at or not isinstance(p.record, Message))]
-
-
-def _is_at(record: Record, link: bytes) -> bool:
-    at = parse_mark(record) if isinstance(record, Cursor) and record.name == CLIENT else None
-    return at is not None and at[1] == link
-
-
-SOURCE = "gateway"
-_TRIES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryPosition:
-    """A place in a client's history: how many messages, the link there, and the last of them in the journal."""
-
-    count: int
-    link: bytes
-    message: MessageId = MessageId("")  # noqa: RUF009 - a NewType of str, immutable
+            if (place := HistoryPosition.of(placed.record, CLIENT)) is not None:
+                yield place.link, directory.name, place.count
 
 
 @dataclass(slots=True, eq=False)
@@ -382,7 +364,7 @@ class TenantSessions:
                     forked.users += 1
             with _used(forked):
                 async with forked.lock:
-                    if _is_on(forked.head, links):
+                    if forked.head.is_on(links):
                         yield forked
                         return
         raise JournalError("the session kept changing while it was looked for")
@@ -390,7 +372,7 @@ class TenantSessions:
     def cached(self, links: Sequence[bytes]) -> CachedSession | None:
         """The session in memory that a history goes on from; nothing is opened or changed."""
         found = (self._heads.get(links[n]) for n in range(len(links) - 1, 0, -1))
-        return next((held for held in found if held is not None and _is_on(held.head, links)), None)
+        return next((held for held in found if held is not None and held.head.is_on(links)), None)
 
     async def _found(self, links: Sequence[bytes], route: str) -> CachedSession:
         """The session that knows the longest beginning, hot or from the index; else a new one.
@@ -442,10 +424,11 @@ class TenantSessions:
         self, session: LiveSession, sink: SessionSink, route: str, head: HistoryPosition | None = None
     ) -> CachedSession:
         cursors = session.view.state.cursors
-        head = head or _place(cursors.get(CLIENT)) or HistoryPosition(0, b"")
+        head = head or HistoryPosition.of(cursors.get(CLIENT), CLIENT) or HistoryPosition(0, b"")
+        asked = HistoryPosition.of(cursors.get(ASKED), ASKED)
         journal = session.ports.journal
         assert isinstance(journal, LateSyncJournal)
-        held = CachedSession(session, journal, background(session), sink, head, _place(cursors.get(ASKED)), route)
+        held = CachedSession(session, journal, background(session), sink, head, asked, route)
         held.is_shaped = is_shaped(session)
         self.open[session.id] = held
         self._heads[head.link] = held
@@ -455,29 +438,31 @@ class TenantSessions:
 
     async def _stands(self, held: CachedSession, links: Sequence[bytes]) -> bool:
         """Whether the history goes on at the session's head, if need be once our last answer is rewound."""
-        if _is_on(held.head, links):
+        if held.head.is_on(links):
             return True
         asked = held.asked
         is_answer = asked is not None and asked.count == held.head.count - 1
-        if asked is None or not is_answer or not _is_on(asked, links) or held.users > 1:
+        if asked is None or not is_answer or not asked.is_on(links) or held.users > 1:
             return False
         if asked.message not in held.session.view.positions:
             return False
-        cursor = Cursor(name=CLIENT, message=asked.message, digest=mark(asked.count, asked.link))
-        await held.session.record(Rewound(to=asked.message, reason="asked again"), cursor)
+        await held.session.record(Rewound(to=asked.message, reason="asked again"), asked.cursor(CLIENT))
         self.moved(held, asked)
         return True
 
     async def _forked(self, parent: CachedSession, links: Sequence[bytes], route: str) -> CachedSession:
         """A session with the past that both share; without any when the parent has no such place after all."""
         loaded = await parent.session.ports.journal.load(whole=True)
-        known = {at[1] for p in loaded.records if isinstance(p.record, Cursor) and (at := parse_mark(p.record))}
-        count = next((n for n in range(len(links) - 1, 0, -1) if links[n] in known), 0)
-        past = records_until(loaded.records, links[count]) if count else None
+        ends: dict[bytes, int] = {}  # where the records of each beginning end that the parent knows
+        for number, placed in enumerate(loaded.records):
+            if (place := HistoryPosition.of(placed.record, CLIENT)) is not None:
+                ends.setdefault(place.link, number)
+        count = next((n for n in range(len(links) - 1, 0, -1) if links[n] in ends), 0)
+        past = records_until(loaded.records, ends[links[count]]) if count else []
         store, ports = SessionStore(self.home), parent.session.ports
         session = ports.ids.new("session")
         with anyio.CancelScope(shield=True):
-            await fork(store, parent.id, session, created=ports.clock.now(), past=past or ())
+            await fork(store, parent.id, session, created=ports.clock.now(), past=past)
             sink = self._sink()
             try:
                 opened = await open_session(self.home, session, parts=self._parts(route, sink))
@@ -495,12 +480,9 @@ class TenantSessions:
         held.head = head
         self._heads[head.link] = held
 
-    def entered_links(self, held: CachedSession, links: Sequence[bytes], start: int) -> None:
-        """The index learns the links from message `start` + 1 on."""
-        self._index.put(held.id, [(count, links[count]) for count in range(start + 1, len(links))])
-
-    def entered_link(self, held: CachedSession, place: HistoryPosition) -> None:
-        self._index.put(held.id, [(place.count, place.link)])
+    def enter(self, held: CachedSession, links: Iterable[tuple[int, bytes]]) -> None:
+        """The index learns links of a session, with how many messages each comes after."""
+        self._index.put(held.id, links)
 
     # --- keeping them in bounds ---------------------------------------------------------------------------------------
 
@@ -537,6 +519,17 @@ class TenantSessions:
         await self._index.close()
 
 
+def records_until(placed: Sequence[Placed], end: int) -> list[Placed]:
+    """The records up to a client's cursor, without the messages that came along with it and are behind its own."""
+    last = placed[end]
+    assert isinstance(last.record, Cursor)
+    start = next(n for n, p in enumerate(placed) if p.seq == last.seq)
+    own = placed[start : end + 1]  # messages that came together stand ahead of all their cursors
+    said = last.record.message
+    at = next((n for n, p in enumerate(own) if isinstance(p.record, Message) and p.record.id == said), end)
+    return [*placed[:start], *(p for n, p in enumerate(own) if n <= at or not isinstance(p.record, Message))]
+
+
 @contextmanager
 def _used(held: CachedSession) -> Iterator[None]:
     """While a request uses a session, which it counted itself in for already, nobody lets go of it."""
@@ -545,15 +538,6 @@ def _used(held: CachedSession) -> Iterator[None]:
     finally:
         held.users -= 1
         held.used = time.monotonic()
-
-
-def _place(cursor: Cursor | None) -> HistoryPosition | None:
-    at = parse_mark(cursor) if cursor is not None else None
-    return None if at is None or cursor is None else HistoryPosition(at[0], at[1], cursor.message)
-
-
-def _is_on(place: HistoryPosition, links: Sequence[bytes]) -> bool:
-    return place.count < len(links) and links[place.count] == place.link
 
 
 def is_shaped(session: LiveSession) -> bool:

@@ -47,10 +47,8 @@ from perdure.gateway.sessions import (
     HistoryPosition,
     TenantSessions,
     is_plain,
-    mark,
 )
 from perdure.transcript.messages import CallIds, Message, MessageId, content_of, with_call_ids
-from perdure.transcript.records import Cursor
 
 _BATCH_BYTES = 256 * 1024  # of what a client says at once: what one transaction holds, and one step of the loop folds
 
@@ -229,10 +227,10 @@ class TurnMaker:
                 asked, last = turn.asked, held.session.view.items[-1:]
                 if last and last[0].message.origin == "reminder":
                     asked = replace(asked, message=last[0].message.id)  # it stays when the client asks again
-                await held.session.append(message, also=(_cursor(ASKED, asked), _cursor(CLIENT, place)))
+                await held.session.append(message, also=(asked.cursor(ASKED), place.cursor(CLIENT)))
                 held.asked, held.is_shaped = asked, held.is_shaped or not is_plain(message)
                 turn.who.sessions.moved(held, place)
-                turn.who.sessions.entered_link(held, place)
+                turn.who.sessions.enter(held, [(place.count, place.link)])
         return None
 
     async def after(self, turn: GatewayTurn) -> None:
@@ -275,7 +273,7 @@ async def _append_new(who: Requester, incoming: ClientRequest, held: CachedSessi
         await _appended(who, held, messages[:now], links)
     await remind(session, "before")
     await _appended(who, held, messages[now:], links)
-    who.sessions.entered_links(held, links, start)
+    who.sessions.enter(held, enumerate(links[start + 1 :], start + 1))
 
 
 async def _appended(who: Requester, held: CachedSession, messages: Sequence[Message], links: list[bytes]) -> None:
@@ -285,7 +283,7 @@ async def _appended(who: Requester, held: CachedSession, messages: Sequence[Mess
     """
     for batch in _batches(messages):
         places = [HistoryPosition(n, links[n], one.id) for n, one in enumerate(batch, held.head.count + 1)]
-        await held.session.append(*batch, also=tuple(_cursor(CLIENT, place) for place in places))
+        await held.session.append(*batch, also=tuple(place.cursor(CLIENT) for place in places))
         who.sessions.moved(held, places[-1])
 
 
@@ -310,10 +308,6 @@ def _new_bytes(incoming: ClientRequest) -> int:
     known = max(0, len(taken.links) - 1 + len(incoming.lead))
     ends = taken.messages.ends
     return ends[-1] - (ends[known - 1] if 0 < known <= len(ends) else taken.start)
-
-
-def _cursor(name: str, place: HistoryPosition) -> Cursor:
-    return Cursor(name=name, message=place.message, digest=mark(place.count, place.link))
 
 
 def _with_own_ids(message: Message, ids: CallIds) -> Message:
