@@ -19,7 +19,6 @@ from perdure.gateway.requests import (
     ClientRequest,
     DigestLimits,
     ParsedBody,
-    TooMuch,
     Unmanageable,
     digest,
     fields_of,
@@ -67,8 +66,6 @@ class AnthropicProtocol:
             content = msgspec.json.decode(message.content)
             blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
             return digest(message.role, blocks, limits)
-        except TooMuch as e:
-            raise Unmanageable(str(e)) from None
         except (*UNREADABLE, AttributeError, TypeError):
             raise Unmanageable("malformed_message") from None
 

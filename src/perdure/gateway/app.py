@@ -126,7 +126,17 @@ class GatewayApp:
             await _answer(send, 413, side.error_body(413, text))
             return
         kind = kind if scope["method"] == "POST" and route.is_managed else "other"
-        inquiry = _inquiry(scope, (name, path), body, SIDES[protocol], tenant)
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        inquiry = Inquiry(
+            method=scope["method"],
+            raw_path=raw[len(name) + 1 :] if raw.startswith(f"/{name}/".encode()) and name != "default" else raw,
+            query=scope.get("query_string", b""),
+            headers=tuple(scope["headers"]),
+            body=body,
+            side=SIDES[protocol],
+            route=name,
+            tenant=tenant,
+        )
         exchange = GatewayExchange(self.gateway, inquiry, config.upstreams[upstream], upstream)
         with admission.answered(tenant.id, config.max_waiting):
             await self._watched(exchange, kind, receive, send)
@@ -154,23 +164,6 @@ class GatewayApp:
         if slash and first in self.gateway.active.gateway.routes:
             return first, f"/{rest}"
         return "default", path
-
-
-def _inquiry(scope: AsgiScope, place: tuple[str, str], body: bytes, side: ClientProtocol, tenant: Tenant) -> Inquiry:
-    name, path = place
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    raw = raw if name == "default" or not raw.startswith(f"/{name}/".encode()) else raw[len(name) + 1 :]
-    return Inquiry(
-        method=scope["method"],
-        path=path,
-        raw_path=raw,
-        query=scope.get("query_string", b""),
-        headers=tuple(scope["headers"]),
-        body=body,
-        side=side,
-        route=name,
-        tenant=tenant,
-    )
 
 
 def _side_of(path: str, scope: AsgiScope) -> ClientProtocol:

@@ -193,16 +193,14 @@ class Tenant:
     id: str
     keys: Mapping[str, str]
 
-    def key(self, name: str) -> str | None:
-        return self.keys.get(name)
-
 
 class Tenants:
     """Everybody who may ask. Made anew when the configuration is."""
 
     def __init__(self, config: GatewayConfig, environ: Mapping[str, str], secret: bytes) -> None:
         self._secret = secret
-        self._shared = {name: key for name, up in config.upstreams.items() if (key := _mapped(name, up, environ))}
+        ours = {name: up.key_env for name, up in config.upstreams.items() if up.key_env is not None}
+        self._shared = {name: _named(variable, environ, name) for name, variable in ours.items()}
         self._known: list[tuple[bytes, Tenant]] = []
         for name, tenant in config.tenants.items():
             own = environ.get(tenant.key_env)
@@ -238,10 +236,6 @@ def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
         kind, _, token = given.get(b"authorization", b"").strip().partition(b" ")
         key = token.strip() if kind.lower() == b"bearer" else b""
     return key.decode("latin-1")
-
-
-def _mapped(name: str, upstream: UpstreamConfig, environ: Mapping[str, str]) -> str | None:
-    return None if upstream.key_env is None else _named(upstream.key_env, environ, name)
 
 
 def _named(variable: str, environ: Mapping[str, str], name: str) -> str:

@@ -35,7 +35,6 @@ class Inquiry:
     """What a client asks: everything of its request that matters, and whose it is."""
 
     method: str
-    path: str
     raw_path: bytes
     query: bytes
     headers: tuple[tuple[bytes, bytes], ...]
@@ -56,7 +55,7 @@ class GatewayExchange:
     def __init__(self, gateway: Gateway, inquiry: Inquiry, upstream: UpstreamConfig, upstream_name: str) -> None:
         self.is_over = self.is_cancelled = False
         self._gateway, self._inquiry, self._upstream = gateway, inquiry, upstream
-        self._key = inquiry.tenant.key(upstream_name)
+        self._key = inquiry.tenant.keys.get(upstream_name)
         self._began = time.perf_counter()
         self._mode = "untouched"
         self._instead: bytes | None = None  # what is sent when nothing can be recorded
@@ -91,8 +90,8 @@ class GatewayExchange:
         except Unmanageable as e:
             self._passes(e.reason)
             return None
-        except JournalError:
-            self._passes("journal")
+        except JournalError as e:
+            self._passes(_reason(e))
             self._instead = await self._shadow_body()
             return None
         except Exception as e:  # the boundary of context management: it never fails a request (REL-15)
@@ -297,5 +296,7 @@ def _capped_count(body: bytes, cap: int | None) -> bytes:
 
 
 def _reason(error: Exception) -> str:
-    """A bounded label: the type of what went wrong."""
+    """A bounded label: what can't be managed, or the type of what went wrong."""
+    if isinstance(error, Unmanageable):
+        return error.reason
     return "journal" if isinstance(error, JournalError) else type(error).__name__

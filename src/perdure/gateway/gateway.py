@@ -41,8 +41,8 @@ from perdure.settings import Settings
 from perdure.wiring import SessionOptions as Parts
 from perdure.wiring import connect_models, project_memories
 
-RESERVE = 4  # one place in so many is for tenants that hold few
-FEW = 16  # … which is one place in so many
+RESERVED = 4  # a tenant that holds few places has the last of so many parts to itself
+FEW = 16  # few: fewer than one of so many parts
 
 
 class GatewayBusy(Exception):
@@ -96,11 +96,13 @@ class Admission:
 
     @contextmanager
     def answered(self, tenant: str, most: int) -> Iterator[None]:
-        """A place among those that are answered. Raises `GatewayBusy`; the last quarter of them is for who holds
-        few."""
+        """A place among those that are answered; tenants that hold few have the last ones to themselves.
+
+        Raises `GatewayBusy`.
+        """
         taken = self._answered.total()
         holds_few = self._answered[tenant] < max(1, most // FEW)
-        if taken >= most or (taken >= most - most // RESERVE and not holds_few):
+        if taken >= most or (taken >= most - most // RESERVED and not holds_few):
             raise GatewayBusy
         self._answered[tenant] += 1
         try:

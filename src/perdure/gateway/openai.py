@@ -19,7 +19,6 @@ from perdure.gateway.requests import (
     ClientRequest,
     DigestLimits,
     ParsedBody,
-    TooMuch,
     Unmanageable,
     digest,
     list_of,
@@ -58,11 +57,7 @@ class OpenAIProtocol:
 
     def digest(self, raw: bytes, limits: DigestLimits) -> bytes:
         message = _message(raw)
-        try:
-            blocks = [msgspec.json.decode(block.raw) for block in message.blocks]
-            return digest(message.role, blocks, limits)
-        except TooMuch as e:
-            raise Unmanageable(str(e)) from None
+        return digest(message.role, [msgspec.json.decode(block.raw) for block in message.blocks], limits)
 
     def messages(self, raws: Sequence[msgspec.Raw]) -> list[Message]:
         return [_message(bytes(raw)) for raw in raws]

@@ -72,12 +72,9 @@ def _status_visibility(gateway: Gateway) -> str:
 
 def visible_status(gateway: Gateway, who: Tenant | None) -> dict[str, Any]:
     """What a caller may see."""
-    held = gateway.tenants_open()
-    mine = (
-        held
-        if _status_visibility(gateway) == "all"
-        else {name: some for name, some in held.items() if who and name == who.id}
-    )
+    mine = gateway.tenants_open()
+    if _status_visibility(gateway) == "own":
+        mine = {name: some for name, some in mine.items() if who and name == who.id}
     return {
         "seconds": round(gateway.clock.now() - gateway.started, 1),
         "in_flight": gateway.admission.in_flight,
@@ -271,13 +268,9 @@ def _live_usd(amount: float) -> str:
 
 
 def _k(tokens: int) -> str:
-    return (
-        f"{tokens / 1e6:,.2f}M"
-        if tokens >= 1_000_000
-        else f"{tokens / 1e3:,.0f}k"
-        if tokens >= 10_000
-        else f"{tokens:,}"
-    )
+    if tokens < 10_000:
+        return f"{tokens:,}"
+    return f"{tokens / 1e3:,.0f}k" if tokens < 1_000_000 else f"{tokens / 1e6:,.2f}M"
 
 
 def _span(seconds: float) -> str:

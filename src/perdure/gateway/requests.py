@@ -22,26 +22,43 @@ _SORTED = msgspec.json.Encoder(order="sorted")
 _THINKING = ("thinking", "redacted_thinking")
 _LEFT_OUT = frozenset({"cache_control", "signature", "encrypted_index"})
 _KEPT_WHOLE = frozenset({"input", "source"})
+_ARRAY = re.compile(rb'"messages"[ \t\r\n]*:[ \t\r\n]*(?=\[)')
+_SPACE = b" \t\r\n"
+_SEPARATORS = frozenset(b" \t\r\n,")
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class TooMuch(ValueError):
-    """A message beyond the limits; the argument is a short reason."""
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class Unmanageable(Exception):
+    """A request that only its own server understands; it passes through as it is. The argument is a short reason."""
+
+    @property
+    def reason(self) -> str:
+        return str(self.args[0])
+
+
+# --- what a message is known by ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class DigestLimits:
-    """What a message may be to be read (SEC-6). Raises `TooMuch` beyond it."""
+    """What a message may be to be read (SEC-6)."""
 
     depth: int = 100
     blocks: int = 10_000
 
 
 def digest(role: str, blocks: Sequence[dict[str, Any]], limits: DigestLimits = DigestLimits()) -> bytes:
-    """The digest of a message, from its role and its content blocks as plain objects."""
+    """The digest of a message, from its role and its content blocks as plain objects.
+
+    Raises `Unmanageable` for one beyond the limits.
+    """
     if len(blocks) > limits.blocks:
-        raise TooMuch("too_many_blocks")
-    max_depth = limits.depth
-    kept = [one for block in blocks if (one := _block(block, role, max_depth)) is not None]
+        raise Unmanageable("too_many_blocks")
+    kept = [one for block in blocks if (one := _block(block, role, limits.depth)) is not None]
     return _DIGEST(_SORTED.encode([role, kept])).digest()
 
 
@@ -70,7 +87,7 @@ def _says(key: str, value: object) -> bool:
 
 def _plain(value: Any, depth: int) -> Any:
     if depth < 0:
-        raise TooMuch("too_deep")
+        raise Unmanageable("too_deep")
     if isinstance(value, dict):
         return {key: _plain(inner, depth - 1) for key, inner in value.items() if key != "cache_control"}
     if isinstance(value, list):
@@ -125,9 +142,7 @@ class LinkCache:
         return self._young
 
 
-_ARRAY = re.compile(rb'"messages"[ \t\r\n]*:[ \t\r\n]*(?=\[)')
-_SPACE = b" \t\r\n"
-_SEPARATORS = frozenset(b" \t\r\n,")
+# --- bodies, read as far as they are new ------------------------------------------------------------------------------
 
 
 class MessageSlices(Sequence[msgspec.Raw]):
@@ -278,19 +293,6 @@ def _behind(seen: ReadBody, body: bytes, count: int) -> ParsedBody | None:
     return ParsedBody(fields, MessageSlices(body, *places), seen.start, seen.links[: known + 1])
 
 
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_LIST = msgspec.json.Decoder(list[msgspec.Raw])
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-
-
-class Unmanageable(Exception):
-    """A request that only its own server understands; it passes through as it is. The argument is a short reason."""
-
-    @property
-    def reason(self) -> str:
-        return str(self.args[0])
-
-
 @dataclass(frozen=True, slots=True)
 class ParsedBody:
     """A body taken apart: its fields, its messages, and the links of those that are known already.
@@ -303,6 +305,9 @@ class ParsedBody:
     messages: Sequence[msgspec.Raw]
     start: int = -1
     links: Sequence[bytes] = ()
+
+
+# --- requests, and the protocols that say what they mean --------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
+from perdure.context.replies import StopReason
 from perdure.testing.block_rules import THINKING, ModelRules, Violation
 from perdure.testing.cache import (
     CacheBreakpoint,
@@ -76,10 +77,6 @@ class Statistics:
 
 
 Block = dict[str, Any]
-StopReason = Literal[
-    "end_turn", "tool_use", "max_tokens", "stop_sequence", "pause_turn", "refusal",
-    "model_context_window_exceeded", "compaction",
-]  # fmt: skip
 
 
 class UpstreamError(Exception):
@@ -255,7 +252,8 @@ class _Conversation:
 
 
 class FakeUpstream:
-    """An in-process model server. `respond` takes a request body and gives a `Reply`, or raises `UpstreamError`.
+    """An in-process model server. `respond` takes a request body and gives an `UpstreamReply`, or raises
+    `UpstreamError`.
 
     rules             limits of every model, or what gives those of a model by its name; without any, the limits that
                       Perdure itself knows of it

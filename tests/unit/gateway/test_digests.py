@@ -9,7 +9,7 @@ import pytest
 
 from perdure.gateway.anthropic import AnthropicProtocol
 from perdure.gateway.openai import OpenAIProtocol
-from perdure.gateway.requests import DigestLimits, LinkCache, TooMuch, Unmanageable, chain, chain_seed, digest
+from perdure.gateway.requests import DigestLimits, LinkCache, Unmanageable, chain, chain_seed, digest
 
 pytestmark = pytest.mark.unit
 TEXT = {"type": "text", "text": "hello"}
@@ -78,9 +78,9 @@ def test_messages_beyond_the_limits_are_not_read() -> None:
     deep: Any = 1
     for _ in range(120):
         deep = [deep]
-    with pytest.raises(TooMuch, match="too_deep"):
+    with pytest.raises(Unmanageable, match="too_deep"):
         digest("user", [{"type": "odd", "x": deep}])
-    with pytest.raises(TooMuch, match="too_many_blocks"):
+    with pytest.raises(Unmanageable, match="too_many_blocks"):
         digest("user", [TEXT] * 3, DigestLimits(blocks=2))
     side = AnthropicProtocol()
     for raw in (
