@@ -1,4 +1,4 @@
-# Needs make and Python 3.11 to 3.13; everything else is installed into .venv on first use.
+# Needs make and Python 3.11 to 3.14; everything else is installed into .venv on first use.
 # Another interpreter: make test PYTHON=python3.13
 
 PYTHON ?= python3

@@ -7,13 +7,14 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
 import pytest
 from tests.unit.report.test_timeline import about, busy, compacted, told
 
-from perdure.lab.report.page import page
+from perdure.lab.report.page import Price, page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -41,6 +42,8 @@ const wide = [...document.querySelectorAll("body *")].filter(e => !e.closest(".s
 parent.postMessage(JSON.stringify({
   before, first, second: document.getElementById("told").textContent, width: window.innerWidth, wide,
   height: box.height, shapes: chart.querySelectorAll("polygon").length,
+  sideways: [...document.querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth + 1).length,
+  left: [...document.querySelectorAll(".mark, .level")].filter(e => e.getBoundingClientRect().left < 0).length,
   loaded: performance.getEntriesByType("resource").length,
   narrow: Math.min(...[...document.querySelectorAll("td")].filter(e => e.textContent.length > 8)
     .map(e => e.getBoundingClientRect().width))
@@ -61,10 +64,15 @@ def seen(path: Path, *more: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=True, env=environ).stdout
 
 
+PRICES = (Price("paid", 1_234_567, 12_345_678, 987_654_321, 1_234_567, 12_345.67), Price("bare", 1, 2, 3, 4, None))
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_report_is_readable_and_answers_the_pointer(tmp_path: Path, width: int) -> None:
     """No sideways scrolling at either width, columns wide enough, drawn areas, a line for the turn pointed at."""
-    html = page(about(title="A busy session"), told(compacted(busy(30))))
+    seen_turns = told(compacted(busy(30)))
+    seen_turns.turns = [replace(turn, usd=37.5 * turn.number) for turn in seen_turns.turns]
+    html = page(about(title="A busy session", prices=PRICES, source="/a/long/path/" + "x" * 90), seen_turns)
     (tmp_path / "report.html").write_text(html.replace("</body>", f"{PROBE}</body>"))
     frame = tmp_path / "frame.html"
     frame.write_text(FRAME.format(width=width))
@@ -72,6 +80,7 @@ def test_a_report_is_readable_and_answers_the_pointer(tmp_path: Path, width: int
     assert dumped is not None, "the page's own script did not run to its end"
     found = json.loads(unescape(dumped[1]))
     assert found["width"] == width and found["wide"] == [] and found["narrow"] >= 60
+    assert found["sideways"] == 0 and found["left"] == 0, "no table has to be scrolled, no mark leaves the page"
     assert found["loaded"] == 0 and found["shapes"] >= 3 and found["height"] >= 200
     assert found["first"].startswith("turn 1:") and found["second"].startswith("turn 2:")
     assert found["before"].startswith("turn 31:")

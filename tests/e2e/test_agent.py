@@ -501,7 +501,7 @@ def test_background_commands_are_told_of_looked_at_and_killed(tmp_path: Path) ->
         slow = one.agent.background.running[-1].id
         text, _ = await one.call("BashOutput", bash_id=slow)
         assert text == "<status>running</status>\n<output>\n(no new output)\n</output>"
-        await until(lambda: one.agent.background.has_news)
+        await until(lambda: bool(one.agent.background.news))
         assert any(isinstance(progress, BackgroundEnded) for progress in one.seen)
         await one.agent.say("and?")
         said = texts(item.message for item in one.agent.session.view.items)
@@ -576,7 +576,7 @@ def test_background_commands_are_found_again_after_a_crash(tmp_path: Path) -> No
         await one.agent.say("are you there?")
         first, second = one.agent.background.running
         (folder / "go").touch()
-        await until(lambda: one.agent.background.has_news)
+        await until(lambda: bool(one.agent.background.news))
         text = await one.agent.background.new_output(first.id)
         assert text == "<status>failed</status>\n<exit_code>5</exit_code>\n<output>\nbegun\nended\n</output>"
         await one.agent.background.stop(second.id)

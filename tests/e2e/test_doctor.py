@@ -141,3 +141,37 @@ def test_journals_of_sub_agents_and_of_the_gateway(home: Path, capsys: pytest.Ca
         (place / "journal.jsonl").chmod(0o600)
     code, out = doctor(capsys)
     assert code == 1 and "session a1: line 4" in out and "session s9: line 4" in out and "1 of 3 are sound" in out
+
+
+def test_a_repair_counts_what_it_did(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """CLI-3, SES-1: as many damaged pieces, folders and files as there were, and as many again set aside earlier."""
+    directory, _, _ = made(home)
+    journal = directory / "journal.jsonl"
+
+    async def more() -> None:
+        files = await SessionStore(home).open("s1")
+        for number in range(3, 9):
+            await files.journal.append((said(f"m{number}"),))
+        await files.journal.close()
+
+    anyio.run(more)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    for number in (4, 6, 8):  # none beside another: each is a piece of its own
+        damaged = bytearray(lines[number])
+        damaged[len(damaged) // 2] ^= 1
+        lines[number] = bytes(damaged)
+    journal.write_bytes(b"".join(lines))
+    open_files = [journal, *sorted(path for path in (directory / "blobs").iterdir() if path.is_file())]
+    for path in open_files:
+        path.chmod(0o644)
+    (directory / "blobs").chmod(0o755)
+    code, out = doctor(capsys)
+    assert code == 1 and "line 5: " in out and "line 7: " in out and "line 9: " in out and "--repair" in out
+    code, out = doctor(capsys, "--repair")
+    assert code == 0 and "repaired: 3 damaged pieces set aside and recorded" in out
+    (closed,) = [line for line in out.splitlines() if "closed to other users" in line]
+    assert "repaired: 1 folder and " in closed and f" and {len(open_files)} files closed" in closed
+    code, out = doctor(capsys)
+    assert code == 0 and "3 damaged pieces set aside earlier" in out and "all is well" in out
+    code, out = doctor(capsys, "--repair")
+    assert code == 0 and "repaired" not in out, "a second one finds nothing to do"

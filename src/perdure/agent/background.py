@@ -128,9 +128,9 @@ class BackgroundTasks:
         return tuple(work for work in self.works if work.state == "running")
 
     @property
-    def has_news(self) -> bool:
-        """Whether something ended that the model wasn't told of."""
-        return any(work.state != "running" and not work.is_told for work in self.works)
+    def news(self) -> tuple[InFlight, ...]:
+        """What ended, and the model wasn't told of."""
+        return tuple(work for work in self.works if work.state != "running" and not work.is_told)
 
     async def start_command(
         self, command: str, cwd: str, what: str = "", let: Let = "approved", hidden: Sequence[str] = ()
@@ -218,7 +218,7 @@ class BackgroundTasks:
 
     async def announce_ended(self) -> None:
         """Say what ended, for the model, and record it. Only the session's owner calls this, between turns."""
-        news = [work for work in self.works if work.state != "running" and not work.is_told]
+        news = self.news
         if not news:
             return
         notices = [Message.of("user", _notice(work), origin="reminder") for work in news]

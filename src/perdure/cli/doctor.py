@@ -70,7 +70,8 @@ def doctor(
             out(f"{finding.state:<8} {finding.check}: {clean(finding.what)}")
     problems = sum(finding.state == "problem" for finding in findings)
     if not json:
-        out(f"\n{plural(problems, 'problem')} found" if problems else "\nall is well")
+        mend = "" if repair else "; `perdure doctor --repair` mends what can be mended"
+        out(f"\n{plural(problems, 'problem')} found{mend}" if problems else "\nall is well")
     raise typer.Exit(EXIT_FAILED if problems else EXIT_OK)
 
 
@@ -125,9 +126,11 @@ def _check_paths(paths: Sequence[Path], repairs: bool) -> Iterator[Finding]:
 def _python() -> Finding:
     import platform
 
-    is_known = (3, 11) <= sys.version_info[:2] < (3, 14)
+    is_known = (3, 11) <= sys.version_info[:2] < (3, 15)
     what = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    return Finding("python", "ok" if is_known else "problem", what if is_known else f"{what}; 3.11 to 3.13 are tested")
+    return Finding(
+        "python", "ok" if is_known else "problem", what if is_known else f"{what}; Perdure is made for 3.11 to 3.14"
+    )
 
 
 def _version(package: str) -> str:

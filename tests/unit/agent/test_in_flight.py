@@ -112,6 +112,6 @@ def test_an_end_is_told_and_known_to_be_told_in_one_transaction(tmp_path: Path) 
         loaded = await session.ports.journal.load(whole=True)
         last = [p.record for p in loaded.records if p.seq == loaded.records[-1].seq]
         assert [type(record) for record in last] == [Message, Message, InFlight, InFlight]
-        assert all(one.is_told for one in session.view.state.in_flight.values()) and not background.has_news
+        assert all(one.is_told for one in session.view.state.in_flight.values()) and not background.news
 
     anyio.run(body)

@@ -214,7 +214,9 @@ def _spent(told: Timeline, xs: Sequence[float]) -> Iterator[str]:
     values = [usd or 0.0 for usd in spent]
     cents, step = scale(max(values) * 100)
     top = cents / 100
-    marks = "".join(_mark_text(n * step / 100, top, f"${n * step / 100:,.2f}") for n in range(round(cents / step) + 1))
+    digits = 2 if step < 100 else 0  # a mark has to fit beside the chart, on a phone too
+    dollars = [n * step / 100 for n in range(round(cents / step) + 1)]
+    marks = "".join(_mark_text(value, top, f"${value:,.{digits}f}") for value in dollars)
     drawn = svg(line(values, xs, top, "usd"), "dollars paid so far", high=110)
     yield f'<h2>Paid so far</h2><div class="chart">{drawn}{marks}</div>'
 
