@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import anyio
 import pytest
 
 from perdure import Message, Settings
+from perdure.adapters.journal.disk import Disk
 from perdure.adapters.journal.store import secret_key
 from perdure.adapters.memory.notes import notes_path
 from perdure.adapters.sinks import ListSink
@@ -167,6 +170,24 @@ def test_the_key_of_a_home_is_made_once_and_is_private(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "secret-ids.key").stat().st_mode & 0o777 == 0o600
     (tmp_path / "c").write_text("a file")
     assert secret_key(tmp_path / "c") == b""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "secret-ids.key").write_bytes(b"half")
+    assert secret_key(tmp_path / "d") == b"", "a damaged one isn't replaced: ids of earlier sessions would change"
+
+
+def test_sessions_that_make_the_key_at_once_have_the_same(tmp_path: Path) -> None:
+    """SEC-5: whoever is first makes it, and nobody reads half of it; a disk that refuses leaves nothing behind."""
+    with ThreadPoolExecutor(8) as pool:
+        keys = set(pool.map(secret_key, [tmp_path / "a"] * 32))
+    assert len(keys) == 1 and len(keys.pop()) == 32
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["secret-ids.key"]
+
+    class Full(Disk):
+        def write(self, fd: int, data: memoryview) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert secret_key(tmp_path / "b", disk=Full()) == b"" and not list((tmp_path / "b").iterdir())
+    assert len(secret_key(tmp_path / "b")) == 32
 
 
 def test_an_export_leaves_secrets_out_and_an_unchanged_one_does_not(tmp_path: Path) -> None:

@@ -27,14 +27,10 @@ from perdure.adapters.journal.blobs import FileBlobs
 from perdure.adapters.journal.disk import DISK, Disk, discard, make_private, write_new
 from perdure.adapters.journal.journal import Durability, FileJournal
 from perdure.adapters.journal.reading import open_journal_reader
-from perdure.adapters.machine.rooted import RootedFolder
 from perdure.adapters.memory.notes import FOLDER as NOTES
 from perdure.errors import (
-    FileMissing,
-    FileRefused,
     JournalError,
     MalformedBlock,
-    NameTaken,
     PerdureError,
     SessionNotFound,
 )
@@ -569,28 +565,31 @@ SECRET_KEY = "secret-ids.key"
 KEY_BYTES = 32
 
 
-def secret_key(home: Path) -> bytes:
+def secret_key(home: Path, *, disk: Disk = DISK) -> bytes:
     """The key under a home, made on the first use, 0600; empty where it can't be had: then ids are mere numbers.
 
     It opens nothing: who has it can only try values against ids.
     """
+    path = home / SECRET_KEY
     try:
-        with RootedFolder.open(home, create=True) as root:
-            for _ in range(2):
-                try:
-                    key = root.read(SECRET_KEY, limit_bytes=KEY_BYTES)
-                    return key if len(key) == KEY_BYTES else b""
-                except FileMissing:
-                    try:
-                        root.write(SECRET_KEY, secrets.token_bytes(KEY_BYTES), is_new=True)
-                    except NameTaken:
-                        pass  # somebody else made it
-    except FileRefused:
-        pass
-    return b""
+        if not path.exists():
+            make_private(home)
+            draft = path.with_name(f"{SECRET_KEY}.new-{secrets.token_hex(8)}")
+            write_new(disk, draft, secrets.token_bytes(KEY_BYTES))
+            try:
+                disk.link(draft, path)
+            except FileExistsError:
+                pass  # somebody else made it
+            finally:
+                discard(disk, draft)
+            disk.sync_directory(home)
+        key = path.read_bytes()
+    except OSError:
+        return b""
+    return key if len(key) == KEY_BYTES else b""
 
 
-_NAME = "calibration.json"
+_CALIBRATION = "calibration.json"
 _MOST_MODELS = 200
 
 
@@ -598,7 +597,7 @@ class FileCalibrations:
     """`ports.Calibrations` as a file; it never raises: a home that can't be read or written just teaches nothing."""
 
     def __init__(self, home: Path, *, disk: Disk = DISK) -> None:
-        self._path = home / _NAME
+        self._path = home / _CALIBRATION
         self._disk = disk
 
     def ratio(self, model: str) -> float | None:
