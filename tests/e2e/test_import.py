@@ -16,7 +16,8 @@ from tests.unit.foreign.lines import Data, answer, call, entry, jsonl, result, t
 from perdure.compaction.ledger.checkpoint import PackedLedger
 from perdure.compaction.logged import view_as_logged
 from perdure.context.request import to_request
-from perdure.context.state import LOGGED, size_tokens
+from perdure.context.state import LOGGED
+from perdure.context.view import size_tokens
 from perdure.engine.imports import source_of
 from perdure.engine.session import LiveSession
 from perdure.lab.replay.cost import LogHistory

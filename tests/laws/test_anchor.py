@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests import plans
 from tests.worlds import World, front
 
-from perdure.context.state import CALIBRATION_RANGE, size_tokens
-from perdure.context.view import ContextView, project
+from perdure.context.state import CALIBRATION_RANGE
+from perdure.context.view import ContextView, project, size_tokens
 from perdure.settings import Settings
 from perdure.transcript.blocks import block_of
 from perdure.transcript.messages import Message, MessageId, ResponseId, Usage, content_of

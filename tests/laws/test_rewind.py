@@ -11,8 +11,7 @@ from tests.laws.test_undo import shown
 from tests.worlds import BOUND, UNBOUND, World, done
 
 from perdure.context.request import to_request
-from perdure.context.state import size_tokens
-from perdure.context.view import ContextView, project
+from perdure.context.view import ContextView, project, size_tokens
 from perdure.engine.compact import uncompact
 from perdure.engine.rewind import prompts, rewind_back, rewind_conversation, rewind_to
 from perdure.errors import PerdureError

@@ -10,7 +10,7 @@ from tests.worlds import HEADER
 from perdure.adapters.journal.in_memory import MemoryJournal
 from perdure.compaction.logged import view_as_logged
 from perdure.context.request import to_request
-from perdure.context.state import size_tokens
+from perdure.context.view import size_tokens
 from perdure.engine.imports import import_recording
 from perdure.engine.session import LiveSession
 from perdure.lab.replay.cost import LogHistory

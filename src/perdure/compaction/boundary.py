@@ -26,8 +26,8 @@ from perdure.context.accounting import least_trust
 from perdure.context.cuts import open_loop
 from perdure.context.policy import Facts
 from perdure.context.reminders import fenced, indented, inline, quoted, without_tags, without_tokens
-from perdure.context.state import SessionState, size_tokens, to_checkpoint
-from perdure.context.view import THINKING, ContextView, ViewItem, view_behind
+from perdure.context.state import SessionState, to_checkpoint
+from perdure.context.view import THINKING, ContextView, ViewItem, size_tokens, view_behind
 from perdure.memory.trust.secrets import redact, redact_record
 from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import Message, MessageId, content_of, spoken

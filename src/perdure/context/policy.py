@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from perdure.context.models import CACHE_SECONDS, UNKNOWN, CacheTtl, ModelSpec
-from perdure.context.state import size_tokens
-from perdure.context.view import ContextView, item_has_results
+from perdure.context.view import ContextView, item_has_results, size_tokens
 from perdure.settings import Settings
 
 # PRS-2: budgets reach their full size at this much usable window (both threshold eras of a 200k window lie above it).

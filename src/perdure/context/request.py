@@ -184,15 +184,18 @@ def to_request(
     once, groups = groups is not None, flatten(view) if groups is None else groups
     front = view.front or Front()
     settings = facts.settings
+    if head is not None and protocol == "openai":
+        return ModelRequest(protocol, openai_body(dict(head), front, groups, stream=False), _snapshot(groups))
     if head is not None:
-        return _request_under_head(view, facts, groups, protocol=protocol, head=dict(head))
+        body = _marked_body(view, facts, dict(head), groups, marks=None, once=False)
+        return ModelRequest(protocol, body, _snapshot(groups))
     model = model or front.model or view.state.calibration.model
     named = {"model": model} if model else {}  # an adapter that knows its model names it itself
     most = output_tokens(view, facts, protocol)
     if protocol == "openai":
         own: dict[str, Any] = {**named, "max_completion_tokens": most}
         body = openai_body(own, front, groups, stream=stream)
-        return ModelRequest(protocol, body, _still(groups), stream=stream)
+        return ModelRequest(protocol, body, _snapshot(groups), stream=stream)
     own = {**named, "max_tokens": most}
     betas: list[str] = []
     edits = []
@@ -210,16 +213,7 @@ def to_request(
     if stream:
         own["stream"] = True
     body = _marked_body(view, facts, own, groups, marks=marks, once=once)
-    return ModelRequest(protocol, body, _still(groups), tuple(betas), stream)
-
-
-def _request_under_head(
-    view: ContextView, facts: Facts, groups: list[MessageGroup], *, protocol: WireProtocol, head: dict[str, Any]
-) -> ModelRequest:
-    """A request under a head of somebody else's."""
-    if protocol == "openai":
-        return ModelRequest(protocol, openai_body(head, view.front or Front(), groups, stream=False), _still(groups))
-    return ModelRequest(protocol, _marked_body(view, facts, head, groups, marks=None, once=False), _still(groups))
+    return ModelRequest(protocol, body, _snapshot(groups), tuple(betas), stream)
 
 
 def _marked_body(
@@ -254,7 +248,7 @@ def output_tokens(view: ContextView, facts: Facts, protocol: WireProtocol) -> in
     return min(most, max(limits.reserve, limits.window - facts.size(view) * 5 // 4))
 
 
-def _still(groups: list[MessageGroup]) -> tuple[MessageGroup, ...]:
+def _snapshot(groups: list[MessageGroup]) -> tuple[MessageGroup, ...]:
     """The groups as they are now: the view goes on to say things into the last two."""
     last = (
         MessageGroup(group.role, group.first, [*group.blocks], {**group.results}, [*group.calls])

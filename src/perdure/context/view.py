@@ -1,5 +1,5 @@
-"""The view: messages as the model sees them, what became worthless among them, and the one fold of records that makes
-it (TURN-14).
+"""The view: messages as the model sees them, what became worthless among them, their size as providers reported it
+(TOK-3), and the one fold of records that makes it (TURN-14).
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from perdure.context import state as anchors
-from perdure.context.state import SessionState, UsageAnchor, from_checkpoint
+from perdure.context.state import LOGGED, PROVIDER_EDITED, SessionState, UsageAnchor, from_checkpoint, front_size
 from perdure.errors import PerdureError
-from perdure.settings import READ_TOOLS
+from perdure.settings import READ_TOOLS, Settings
 from perdure.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
 from perdure.transcript.messages import Message, MessageId, ToolUseId
 from perdure.transcript.records import (
@@ -269,7 +268,7 @@ def apply_message(view: ContextView, message: Message) -> None:
         is_new = is_new_response(view.items, message, position)
         asked_at = view.items[position - 1].message.at if position else None
         view.state = view.state.with_answer(message.at, is_new=is_new, asked_at=asked_at)
-        anchors.set_anchor(view, message, before, is_new=is_new)
+        set_anchor(view, message, before, is_new=is_new)
         if is_new:
             view.sent, view.moved = position, None
     else:
@@ -410,6 +409,83 @@ def undone(view: ContextView, record: Undone) -> None:
         replace_item(view, position, replace(view.items[position], is_hidden=False))
         for result in results_at(view, position):
             count_result(view, result, +1)
+
+
+# --- its size, as providers reported it (TOK-3, TOK-4) ---------------------------------------------------------------
+
+_DEFAULTS = Settings()
+
+
+def set_anchor(view: ContextView, message: Message, before: Size, *, is_new: bool) -> None:
+    """Set the anchor to the usage of a model message, and learn from it; `before` is the view's size without it."""
+    usage = message.usage
+    if usage is None or usage.total_tokens == 0:
+        return
+    last = view.anchor
+    if not is_new and last is not None and last.is_reported and last.response == message.response_id:
+        # Another message of the same response: its usage is counted once, and what came between stays behind it.
+        own = view.size.minus(before)
+        view.anchor = replace(last, tokens=max(last.tokens, usage.total_tokens), at=last.at.plus(own))
+        return
+    if is_new and message.note not in (PROVIDER_EDITED, LOGGED):
+        calibration = view.state.calibration.learned(usage, before, message.model)
+        if calibration is not view.state.calibration:
+            view.state = msgspec.structs.replace(view.state, calibration=calibration)
+    view.anchor = UsageAnchor(usage.total_tokens, view.size, message.response_id, is_reported=True)
+
+
+def apply_calibration(view: ContextView, record: Calibrated) -> None:
+    """What a provider stated about a model, and maybe about the size of this very context (TOK-4)."""
+    view.state = view.state.with_calibrated(record)
+    if record.size_tokens is None:
+        return
+    if view.state.calibration.overhead_tokens is None:
+        overhead = min(view.front_size.live, record.size_tokens)
+        calibration = msgspec.structs.replace(view.state.calibration, overhead_tokens=overhead)
+        view.state = msgspec.structs.replace(view.state, calibration=calibration)
+    view.anchor = UsageAnchor(record.size_tokens, view.size, None, is_reported=True)
+
+
+def estimated_anchor(view: ContextView) -> UsageAnchor | None:
+    """The anchor of a view that changed as a whole: the calibrated estimate; None while nothing was ever reported."""
+    calibration = view.state.calibration
+    if calibration.overhead_tokens is None:
+        return None
+    tokens = round(calibration.ratio * view.size.live) + calibration.overhead_tokens
+    return UsageAnchor(tokens, view.size, None, is_reported=False)
+
+
+def apply_front(view: ContextView, front: Front) -> None:
+    """A new front: the whole prefix moves, and the anchor by the difference in size."""
+    size = front_size(front)
+    gained = size.live - view.front_size.live
+    calibration = view.state.calibration
+    if calibration.overhead_tokens is not None:
+        overhead = max(0, calibration.overhead_tokens + gained)
+        calibration = msgspec.structs.replace(calibration, overhead_tokens=overhead)
+    if view.anchor is not None:
+        view.anchor = replace(view.anchor, tokens=max(0, view.anchor.tokens + gained))
+    view.state = msgspec.structs.replace(view.state, front=front, calibration=calibration)
+    view.front_size = size
+    view.dirty = 0
+
+
+def size_tokens(view: ContextView, settings: Settings = _DEFAULTS) -> int:
+    """The view's size now (TOK-3): anchored, else the blind estimate of everything times 4/3, rounded up.
+
+    What came after the last report counts by the live estimate at the learned ratio, or, as in the logs of the
+    reference system, by the base rule as it is.
+    """
+    if view.anchor is None:
+        blind = view.size.blind + view.front_size.blind
+        return -(-blind * settings.margin_numerator // settings.margin_denominator)
+    if settings.estimator == "base" and view.anchor.is_reported:
+        return max(0, view.anchor.tokens + view.size.base - view.anchor.at.base)
+    gained = view.size.live - view.anchor.at.live
+    return max(0, view.anchor.tokens + round(view.state.calibration.ratio * gained))
+
+
+# --- the view itself -------------------------------------------------------------------------------------------------
 
 
 def restore(view: ContextView, items: list[ViewItem]) -> None:
@@ -565,9 +641,9 @@ def _folded(view: ContextView, record: Record) -> None:
     elif isinstance(record, Rewound):
         _rewound(view, record)
     elif isinstance(record, Front):
-        anchors.apply_front(view, record)
+        apply_front(view, record)
     elif isinstance(record, Calibrated):
-        anchors.apply_calibration(view, record)
+        apply_calibration(view, record)
     else:
         view.state = view.state.after(record)  # not shown, but remembered
     if view.past is not None:
@@ -686,7 +762,7 @@ def _rewound(view: ContextView, record: Rewound) -> None:
     fresh.collapses = view.collapses
     for collapse in fresh.collapses.values():
         fresh.size = fresh.size.plus(item_of(collapse.projection).size)
-    fresh.anchor = anchors.estimated_anchor(fresh)
+    fresh.anchor = estimated_anchor(fresh)
     _become(view, fresh)
 
 
@@ -696,7 +772,7 @@ def view_behind(view: ContextView, boundary: Compacted) -> ContextView:
     here |= {message.id: message for message in (*boundary.carried, *boundary.summary)}
     state = from_checkpoint(boundary.state)
     past = replace(view, dirty=0, flat=None, index=None)
-    fresh = ContextView(boundary=boundary, state=state, front_size=anchors.front_size(state.front), past=past)
+    fresh = ContextView(boundary=boundary, state=state, front_size=front_size(state.front), past=past)
     marks = boundary.marks
     fresh.settled = set(marks.settled)
     restore(fresh, [item_of(here[i]) for i in boundary.order if i in here])
@@ -709,7 +785,7 @@ def view_behind(view: ContextView, boundary: Compacted) -> ContextView:
     fresh.sent = marks.sent + (len(boundary.summary) if marks.sent > boundary.in_front else 0)
     for collapse in boundary.collapses:
         hide(fresh, collapse)
-    fresh.anchor = anchors.estimated_anchor(fresh)
+    fresh.anchor = estimated_anchor(fresh)
     return fresh
 
 
@@ -725,7 +801,7 @@ def _uncompacted(view: ContextView, *, waits: bool = True) -> None:
         advance(fresh, record)
     fresh.state = fresh.state.with_compaction_undone(view.state, waits=waits)
     is_known = view.past.anchor is not None and view.past.front_size == fresh.front_size
-    fresh.anchor = view.past.anchor if is_known else anchors.estimated_anchor(fresh)
+    fresh.anchor = view.past.anchor if is_known else estimated_anchor(fresh)
     fresh.moved = 0 if fresh.sent else None
     fresh.dirty = 0
     _become(view, fresh)

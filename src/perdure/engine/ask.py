@@ -51,6 +51,7 @@ from perdure.events import (
     WindowLearned,
 )
 from perdure.ports import Model
+from perdure.settings import Settings
 from perdure.transcript.blocks import Block
 from perdure.transcript.messages import CallIds, Message, with_call_ids
 from perdure.transcript.records import Calibrated, Edit, Front, Noted
@@ -151,6 +152,11 @@ class RemedyLimits:
     window_stops: int = 1
     media: int = 4
     thinking: int = 2
+
+    @classmethod
+    def of(cls, settings: Settings) -> RemedyLimits:
+        """As the settings say."""
+        return cls(retries=settings.retry_attempts, seconds=settings.retry_budget_seconds, cuts=settings.cut_retries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -541,11 +547,7 @@ async def ask_job(session: LiveSession, models: JobModels, job: Job, asking: Ask
 
 async def _ask_one(session: LiveSession, model: Model, job: Job, asking: Asking) -> Reply | ModelError:
     request, tokens = asking(model.about)
-    settings = session.settings
-    rungs = RemedyLimits(
-        retries=settings.retry_attempts, seconds=settings.retry_budget_seconds, cuts=settings.cut_retries, compactions=0
-    )
-    ladder = RecoveryLadder(rungs=rungs)
+    ladder = RecoveryLadder(rungs=replace(RemedyLimits.of(session.settings), compactions=0))
     while True:
         said = await call(session, model, ModelCall(request, tokens, job))
         outcome = said if isinstance(said, ModelError) else EmptyAnswer() if said.is_empty else GoodAnswer()

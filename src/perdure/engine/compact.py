@@ -14,8 +14,7 @@ from perdure.compaction.restore.registry import CurrentFile, RestoreScene, Track
 from perdure.context.cost import rewrite_price
 from perdure.context.instructions import compact_instructions_shown
 from perdure.context.policy import Facts
-from perdure.context.state import size_tokens
-from perdure.context.view import ContextView
+from perdure.context.view import ContextView, size_tokens
 from perdure.engine.session import LiveSession
 from perdure.engine.strategies import AHEAD, propose_plans, run_post_hooks, run_pre_hooks, supplied_record
 from perdure.engine.threads import run_aside_of

@@ -51,7 +51,6 @@ from perdure.engine.threads import LARGE_BYTES, run_aside, run_aside_of
 from perdure.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong, SpendingCapReached
 from perdure.events import CompactionChecked, LadderGaveUp
 from perdure.ports import Model
-from perdure.settings import Settings
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Edit, Noted
 from perdure.transcript.tokens import NOTHING, base_tokens
@@ -131,7 +130,7 @@ async def _ask(session: LiveSession, model: Model, source: str, on_delta: OnDelt
     """Prepare, call, and climb the ladder until there is an answer or nothing is left to try (TURN-11)."""
     about = model.about
     await record_model(session, about)
-    ladder = RecoveryLadder(rungs=_rungs(session.settings))
+    ladder = RecoveryLadder(rungs=RemedyLimits.of(session.settings))
     while True:
         prepared = await prepare(session, source=source, protocol=about.protocol, stream=True)
         said = await call(session, model, ModelCall(prepared.request, prepared.tokens), on_delta)
@@ -151,12 +150,6 @@ async def _ask(session: LiveSession, model: Model, source: str, on_delta: OnDelt
         if useless is not None:
             ladder, action = step(ladder, RemedyUseless(useless))
             raise _given_up(session, about, action)
-
-
-def _rungs(settings: Settings) -> RemedyLimits:
-    return RemedyLimits(
-        retries=settings.retry_attempts, seconds=settings.retry_budget_seconds, cuts=settings.cut_retries
-    )
 
 
 def _outcome(said: Reply | ModelError) -> GoodAnswer | EmptyAnswer | WindowStop | ModelError:
