@@ -389,7 +389,10 @@ def main() -> None:
     _loopback_up()
     with served() as model:
         env, trace = _environment(base, model.server.url), base / "trace"
-        words = [word.replace("MODEL", model.name).replace("TMP", str(places.temporary)) for word in words]
+        words = [
+            word.replace("MODEL", model.name).replace("OTHER", model.chat_name).replace("TMP", str(places.temporary))
+            for word in words
+        ]
         cwd = places.folder / where
         if words[0] == "serve":
             _write(places.home / "config.toml", f'[gateway.upstreams.anthropic]\nurl = "{model.server.url}"\n', 0o600)

@@ -148,8 +148,13 @@ class Served:
         return f"anthropic:claude-sonnet-4-5@{self.server.url}"
 
     @property
+    def chat_name(self) -> str:
+        """The same model over OpenAI's protocol, whose SDK takes half of a second less to import than Anthropic's."""
+        return f"vllm:some-model@{self.server.url}/v1"
+
+    @property
     def bodies(self) -> list[bytes]:
-        return [one.body for one in self.server.received if one.path == "/v1/messages"]
+        return [one.body for one in self.server.received if one.path in ("/v1/messages", "/v1/chat/completions")]
 
     @property
     def upstream(self) -> FakeUpstream:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import command
 from tests.hostile import CANARY, PERDURE, PLANTED, ROOT, SECRET, Call, Places, build, calls_in, tracing
 
 from perdure.adapters.config import ALLOWED, SEEN
@@ -40,11 +41,13 @@ WHY_NOT = _why_not()
 observed = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 RUN, CHAT = ["run", "say hi", "--model", "MODEL"], ["chat", "--model", "MODEL"]
+RUN_OTHER, CHAT_OTHER = (["OTHER" if word == "MODEL" else word for word in words] for words in (RUN, CHAT))
 SERVE, REPLAY = ["serve", "--port", "0", "--json"], ["replay", "log.jsonl"]
 REPORT = ["report", "log.jsonl", "-o", "TMP/report.html"]
 OPENED = [
     (RUN, "."), (CHAT, "."), (SERVE, "."), (REPLAY, "."), (REPORT, "."),
-    (RUN, "bare"), (RUN, "sub"), (CHAT, "deep"), ([*RUN, "--trust"], "."), ([*SERVE, "--trust"], "."),
+    (RUN_OTHER, "bare"), (RUN_OTHER, "sub"), (CHAT_OTHER, "deep"), ([*RUN_OTHER, "--trust"], "."),
+    ([*SERVE, "--trust"], "."),
 ]  # fmt: skip
 
 
@@ -60,8 +63,8 @@ def within(path: str, folder: Path) -> bool:
 
 
 def started(places: Places, words: list[str], where: str) -> tuple[dict[str, Any], list[Call]]:
-    command = ["unshare", "-n", sys.executable, "-m", "tests.hostile", str(places.base), json.dumps(words), where]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    observer = ["unshare", "-n", sys.executable, "-m", "tests.hostile", str(places.base), json.dumps(words), where]
+    done = subprocess.run(observer, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3_000:]
     return json.loads(done.stdout), list(calls_in(places.base / "trace"))
 
@@ -127,9 +130,8 @@ def is_text_of_the_project(name: str, *, is_trusted: bool) -> bool:
 
 def settings_in(places: Places, cwd: Path, *words: str) -> dict[str, Any]:
     env = {"PATH": os.environ["PATH"], "HOME": str(places.person), "LANG": "C.UTF-8"}
-    done = subprocess.run(
-        [str(PERDURE), "config", "--json", *words], cwd=cwd, env=env, capture_output=True, text=True, check=True
-    )
+    done = command("config", "--json", *words, cwd=cwd, env=env)
+    assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return {**{name: one["value"] for name, one in found["settings"].items()}, "models": found["models"]}
 

@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -40,6 +41,8 @@ _STOPS = {
     "length": "max_tokens",
     "content_filter": "refusal",
 }
+
+_PLATFORMS: dict[str, Literal["Linux", "MacOS", "Windows"]] = {"linux": "Linux", "darwin": "MacOS", "win32": "Windows"}
 
 
 @dataclass(slots=True)
@@ -301,6 +304,8 @@ class OpenAIModel:
         if client is None:
             client = sdk.AsyncOpenAI(api_key=key or NO_KEY, base_url=base_url, max_retries=0, timeout=timeout_seconds)
         self._sdk, self._client = sdk, client.with_options(max_retries=0)
+        # The SDK would run `uname` to learn it, and whatever is first on the PATH under that name (SEC-8).
+        self._client._platform = _PLATFORMS.get(sys.platform, "Unknown")
         host = self._client.base_url.host
         self._is_compatible = host != "api.openai.com" if is_compatible is None else is_compatible
         self._about = ModelInfo(
