@@ -168,7 +168,7 @@ def test_permissions_are_asked_for_with_the_diff_and_the_rule(folder: Path, env:
         calls(("Bash", {"command": "rm a.txt"})),
         "Fine.",
     ]
-    with served(script) as server, terminal("chat", "--model", server.name, *ALONE, cwd=folder, env=env) as one:
+    with served(script) as server, terminal("chat", "--model", server.chat_name, *ALONE, cwd=folder, env=env) as one:
         one.ready()
         one.type("Change it.")
         one.ready()
@@ -196,7 +196,7 @@ def test_ctrl_c_interrupts_a_turn_and_leaves_at_the_second_time(folder: Path, en
     """TURN-11: the session stays valid; the next prompt goes on."""
     script = [calls(("Bash", {"command": "touch begun; sleep 40"})), "Going on."]
     common = ("--mode", "bypass", *ALONE)
-    with served(script) as server, terminal("chat", "--model", server.name, *common, cwd=folder, env=env) as one:
+    with served(script) as server, terminal("chat", "--model", server.chat_name, *common, cwd=folder, env=env) as one:
         one.ready()
         one.type("Wait for it.")
         one.until("* Bash touch begun")
@@ -218,7 +218,7 @@ def test_the_end_of_the_terminal_closes_the_session(folder: Path, env: dict[str,
     script = [calls(("Bash", {"command": "touch begun; sleep 40"})), "Going on."]
     with (
         served(script) as server,
-        terminal("chat", "--model", server.name, "--mode", "bypass", *ALONE, cwd=folder, env=env) as one,
+        terminal("chat", "--model", server.chat_name, "--mode", "bypass", *ALONE, cwd=folder, env=env) as one,
     ):
         one.ready()
         one.type("Wait.")
@@ -226,12 +226,12 @@ def test_the_end_of_the_terminal_closes_the_session(folder: Path, env: dict[str,
         wait_for(folder / "begun")
         one.process.send_signal(signal.SIGTERM)
         assert one.end() == 130
-        done = command("run", "--last", "go on", "--model", server.name, *ALONE, cwd=folder, env=env)
+        done = command("run", "--last", "go on", "--model", server.chat_name, *ALONE, cwd=folder, env=env)
         assert done.stdout == "Going on.\n" and not server.violations()
 
 
 def test_history_is_private_and_several_lines_are_one_prompt(folder: Path, env: dict[str, str]) -> None:
-    with served(["Yes."]) as server, terminal("chat", "--model", server.name, *ALONE, cwd=folder, env=env) as one:
+    with served(["Yes."]) as server, terminal("chat", "--model", server.chat_name, *ALONE, cwd=folder, env=env) as one:
         one.ready()
         one.type("first line", "\x1b\r")
         one.type("second \\")
@@ -251,7 +251,7 @@ def test_a_dumb_terminal_has_plain_lines_and_may_be_asked(folder: Path, env: dic
     """CLI-1: no line editor, no colours; questions, several lines and Ctrl-C work as well."""
     script = [calls(("Bash", {"command": "touch b"})), "Touched."]
     env["TERM"] = "dumb"
-    with served(script) as server, terminal("chat", "--model", server.name, *ALONE, cwd=folder, env=env) as one:
+    with served(script) as server, terminal("chat", "--model", server.chat_name, *ALONE, cwd=folder, env=env) as one:
         one.until("\n> ")
         one.type("touch \\")
         one.type("it")
@@ -466,10 +466,10 @@ def test_what_can_not_be_meant_is_one_line(
 
 def test_run_fails_with_one_when_the_model_gives_up_and_130_when_interrupted(folder: Path, env: dict[str, str]) -> None:
     with served(window=200_000) as server:
-        name = f"{server.name}/nothing"
+        name = f"{server.chat_name}/nothing"
         done = command("run", "x", "--model", name, *ALONE, cwd=folder, env=env)
         assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
-        common = ("--model", server.name, "--mode", "bypass", "--json", *ALONE)
+        common = ("--model", server.chat_name, "--mode", "bypass", "--json", *ALONE)
         for is_json in (True, False):
             words = [*PERDURE, "run", "wait", *(common if is_json else [word for word in common if word != "--json"])]
             (folder / "begun").unlink(missing_ok=True)

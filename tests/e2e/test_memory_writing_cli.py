@@ -170,7 +170,8 @@ def test_what_is_no_text_is_refused(memory: Shell) -> None:
     done = subprocess.run(closed, capture_output=True, text=True, check=False, cwd=memory.cwd)
     assert done.returncode == 2
     assert "no standard input" in done.stderr
-    done = subprocess.run(started, capture_output=True, check=False, cwd=memory.cwd, input=b"\xff\xfe")
+    words = ("memory", "add", "-", "--dir", str(memory.notes))
+    done = command(*words, cwd=memory.cwd, env=os.environ, given=b"\xff\xfe")
     assert done.returncode == 2, done.stderr
     assert not list(memory.notes.glob("*.md"))
 

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any
 
 import anthropic
 import pytest
+from tests.commands import command
 
 pytestmark = pytest.mark.e2e
 
@@ -112,16 +112,8 @@ def test_the_fake_server_fails_when_it_is_told_to() -> None:
 def test_a_bad_configuration_is_one_line(tmp_path: Path) -> None:
     """CLI-5."""
     upstream(tmp_path, "gopher://old")
-    began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "perdure", "serve"],
-        env={**os.environ, "PERDURE_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = command("serve", cwd=tmp_path, env={**os.environ, "PERDURE_HOME": str(tmp_path)})
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "gateway.upstreams.anthropic" in done.stderr
-    assert time.monotonic() - began < 60
 
 
 def test_an_address_that_is_taken_is_one_line(tmp_path: Path) -> None:
@@ -131,7 +123,6 @@ def test_an_address_that_is_taken_is_one_line(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         env = {**os.environ, "PERDURE_HOME": str(tmp_path)}
-        command = [sys.executable, "-m", "perdure", "serve", "--port", str(port)]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+        done = command("serve", "--port", str(port), cwd=tmp_path, env=env)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1 and f"127.0.0.1:{port}: Address already in use: give" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -33,16 +34,23 @@ CONTRACT = {
 }  # fmt: skip
 
 
-def replayed() -> dict[str, Any]:
+@functools.cache
+def told() -> str:
+    """The report on the made session, as it is printed; replayed once."""
     (recording,) = read_recordings(reading(), "made.jsonl")
     result = anyio.run(replay_recording, recording, "made.jsonl", ReplayOptions(window_tokens=WINDOW))
     assert result.pop("cpu_ms_per_turn") >= 0
+    return json.dumps(result, indent=1, ensure_ascii=False) + "\n"
+
+
+def replayed() -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(told())
     return result
 
 
 def test_the_report_is_the_golden_one(golden: Callable[[Path, str], None]) -> None:
     """CLI-2: same recording, same report; `make golden` rewrites it and shows what changed."""
-    golden(HERE / "made.json", json.dumps(replayed(), indent=1, ensure_ascii=False) + "\n")
+    golden(HERE / "made.json", told())
 
 
 def test_the_contract_is_whole() -> None:

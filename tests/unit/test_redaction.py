@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.commands import command
 
 from perdure import Message, Settings
 from perdure.adapters.journal.disk import Disk
@@ -200,8 +199,8 @@ def test_an_export_leaves_secrets_out_and_an_unchanged_one_does_not(tmp_path: Pa
 
     def export(reference: str, name: str) -> tuple[str, str]:
         target = tmp_path / name
-        words = [sys.executable, "-m", "perdure", "export", reference, "--out", str(target)]
-        done = subprocess.run(words, capture_output=True, text=True, env=environ, check=True)
+        done = command("export", reference, "--out", str(target), cwd=tmp_path, env=environ)
+        assert done.returncode == 0, done.stderr
         return target.read_text(), done.stdout
 
     text, said = export("s1", "one.jsonl")
