@@ -66,6 +66,27 @@ def test_windows_paths_are_one_trail() -> None:
     assert "Files changed (below D:/site)" in text and "- src/pages/index.js (changed; read 1×)" in text
 
 
+def test_the_folder_of_most_files_is_named_once_whatever_was_changed_elsewhere() -> None:
+    """CMP-5: files of a scratch folder and of a memory folder don't lengthen the paths of the project's."""
+    talk = Talk().user("start")
+    for number in range(8):
+        talk.ran("Read", {"file_path": f"/home/me/project/src/part{number}/code.py"}, "x = 1")
+    for number in range(5):
+        talk.ran("Write", {"file_path": f"/tmp/session/scratch/plan{number}.md", "content": "words"})
+    text = talk.text()
+    assert "Files changed (below /home/me/project/src)" in text and "\n- /tmp/session/scratch/plan1.md" in text
+    assert "\n- part3/code.py\n" in text
+
+
+def test_what_the_names_leave_is_filled_with_excerpts() -> None:
+    """CMP-5: a list of names that is shorter than its share leaves no room unused while there is more to quote."""
+    talk = Talk().user("start")
+    for number in range(400):
+        talk.bash(f"git show {number}", f"some/folder{number}/module_{number}.py: changed for reason number {number}")
+    done = compact_messages(talk.messages, 8_000)
+    assert done.dropped["evidence"]["count"] > 0 and 7_800 <= done.tokens <= 8_000
+
+
 def test_many_changed_files_are_all_named_when_room_is_scarce() -> None:
     talk = Talk().user("Go")
     for number in range(60):

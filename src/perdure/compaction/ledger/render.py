@@ -159,26 +159,21 @@ _NAMES = 6
 _LONG_PATH = 64
 
 
-def root_of(files: Mapping[str, FileHistory]) -> str:
-    """The deepest directory that holds most of the files named in full, two parts above each; empty if there is none.
+def root_of(files: Iterable[str]) -> str:
+    """The directory that is best named once, as it saves most in all the paths below it; empty if there is none.
 
-    Two parts of every path stay in its line, so that it can be told from its namesakes.
+    Two parts of most of these paths stay in their lines, so that files can be told from their namesakes.
     """
-    counts: Counter[str] = Counter()
-    total = 0
-    for path, file in files.items():
-        if not _is_absolute(path):
-            continue
-        weight = file.edits * 2 + file.reads + 1
-        total += weight
-        parts = path.split("/")
-        for depth in range(2, len(parts) - 1):
-            counts["/".join(parts[:depth])] += weight
-    best = ""
-    for directory, count in counts.items():
-        if count * 20 >= total * 17 and len(directory) > max(len(best), 2):
-            best = directory
-    return best
+    below: Counter[str] = Counter()
+    deep: Counter[str] = Counter()
+    for path in files:
+        if _is_absolute(path):
+            parts = path.split("/")
+            above = ["/".join(parts[:depth]) for depth in range(2, len(parts))]
+            below.update(above)
+            deep.update(above[:-1])
+    roots = [directory for directory, count in deep.items() if directory[1:] != ":" and count * 2 > below[directory]]
+    return max(roots, key=lambda directory: (below[directory] * len(directory), len(directory)), default="")
 
 
 def _is_absolute(path: str) -> bool:
@@ -536,9 +531,16 @@ def evidence(sheet: Sheet, memory: LedgerMemory, body: str, sources: Sequence[st
         sheet.dropped["evidence"] = {"count": len(others), "recall": others[-20:]}
 
 
-def names(sheet: Sheet, weights: Mapping[str, float], lasts: Mapping[str, int], covered: Set[str]) -> None:
-    """The heaviest facts that nothing on the sheet shows, as lists of names by kind."""
-    room = sheet.units - 60
+class NameList(NamedTuple):
+    """Facts as lists of names by kind; how many stand there, and how many have no room."""
+
+    text: str
+    shown: int
+    left: int
+
+
+def name_list(weights: Mapping[str, float], lasts: Mapping[str, int], covered: Set[str], room: int) -> NameList:
+    """The heaviest facts that nothing on the sheet shows, as many as fit."""
     ranked = sorted((key for key in weights if key not in covered), key=lambda key: (-weights[key], key))
     paths: dict[str, str] = {}
     for key in ranked:
@@ -565,17 +567,7 @@ def names(sheet: Sheet, weights: Mapping[str, float], lasts: Mapping[str, int], 
         for kind, title in _KIND_NAMES.items()
         if kind in chosen.values()
     ]
-    sheet.put("names", 50, "Names and values that came up (latest first)", "\n".join(groups))
-    left = sum(1 for key in ranked if key not in seen)
-    if left:
-        sheet.dropped["names"] = {"count": left, "recall": []}
-    if chosen:
-        sheet.kept.append({"section": "names", "count": len(chosen)})
-
-
-def names_units(weights: Mapping[str, float], covered: Set[str]) -> int:
-    """What it would cost to name all facts that nothing shows."""
-    return sum(len(key) + 2 for key in weights if key not in covered) + 120
+    return NameList("\n".join(groups), len(chosen), sum(1 for key in ranked if key not in seen))
 
 
 def excerpts(chosen: Sequence[EvidenceText], titles: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
@@ -721,6 +713,8 @@ def _worklog(memory: LedgerMemory) -> list[SheetLine]:
 
 _HEADER_UNITS = 30  # what it costs to open an excerpt of another call
 _GAP_UNITS = 3
+_NAMES_SPARE = 120  # an excerpt may be a little longer than it was taken for
+_LEAST_LEFT = 200  # less than that holds no other excerpt
 _LEAST_UNITS = 60
 _OLDER = 0.5  # a fact that stands here, but stood elsewhere later
 _LISTED = 0.6  # a fact that a list names already, without what it stood among
@@ -1064,18 +1058,23 @@ def _facts(sheet: Sheet, memory: LedgerMemory, behind: str, shares: SectionShare
     cover = EvidenceCover(
         memory.pieces, EvidenceTarget(weights, lasts, listed, shown, _goal(memory)), most=most_pieces(sheet.units)
     )
-    room = sheet.units - 160
-    allowed = int(room * shares.of_names(room))
-    spare = cover.take(room - allowed)
-    for _ in range(2):
+    room = sheet.units - 160  # without both headings
+    cover.take(room - int(room * shares.of_names(room)))
+    while True:
         body, _sources = excerpts(cover.chosen, memory.titles)
-        needed = names_units(weights, listed | shown | facts_in(body).keys())
-        if allowed + spare - needed < 200:
+        free = room - utf16_units(body)
+        named = name_list(weights, lasts, listed | shown | facts_in(body).keys(), free)
+        left = free - utf16_units(named.text) - _NAMES_SPARE
+        if left < _LEAST_LEFT or cover.take(left) == left:
             break
-        spare, allowed = cover.take(allowed + spare - needed), needed
     body, sources = excerpts(cover.chosen, memory.titles)
     evidence(sheet, memory, clip(body, max(0, sheet.units - 80)), sources)
-    names(sheet, weights, lasts, listed | shown | facts_in(body).keys())
+    named = name_list(weights, lasts, listed | shown | facts_in(body).keys(), sheet.units - 60)
+    sheet.put("names", 50, "Names and values that came up (latest first)", named.text)
+    if named.left:
+        sheet.dropped["names"] = {"count": named.left, "recall": []}
+    if named.shown:
+        sheet.kept.append({"section": "names", "count": named.shown})
 
 
 def _goal(memory: LedgerMemory) -> frozenset[str]:
