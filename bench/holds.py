@@ -363,7 +363,7 @@ SHAPES: dict[str, str] = {
 def pieces() -> dict[str, Callable[[str], Any]]:
     """What looks at a message, each as a function of its text."""
     from perdure.compaction.ledger.checkpoint import ExtractIndex
-    from perdure.compaction.restore.calls import KnownLines, numbered_lines, numbered_runs
+    from perdure.compaction.restore.files import numbered_runs
     from perdure.compaction.summary import fault_of
     from perdure.context.passes import neutral
     from perdure.context.reminders import neutralised, neutralised_result, restored
@@ -378,6 +378,7 @@ def pieces() -> dict[str, Callable[[str], Any]]:
     from perdure.transcript.checks import MessageLimits
     from perdure.transcript.messages import ResponseId
     from perdure.transcript.tokens import live_tokens
+    from perdure.transcript.tool_calls.files import KnownLines, numbered_lines
 
     facts = anyio.run(memory_session).facts()
 

@@ -12,15 +12,23 @@ from tests.calls import numbered, tracked, used, words
 from tests.worlds import World
 
 from perdure.compaction.boundary import put_back, token_cost
-from perdure.compaction.restore.calls import STATE_BYTES, KnownLines, LineRun, numbered_listing, numbered_runs, runs_of
-from perdure.compaction.restore.files import FilesInPlay, candidates, restore, same_file, shown_files
+from perdure.compaction.restore.files import (
+    FilesInPlay,
+    candidates,
+    numbered_listing,
+    numbered_runs,
+    restore,
+    same_file,
+    shown_files,
+)
 from perdure.compaction.restore.kinds import STANDARD
-from perdure.compaction.restore.registry import TokenRoom, track_scene, tracker_state_json
+from perdure.compaction.restore.registry import STATE_BYTES, TokenRoom, track_scene, tracker_state_json
 from perdure.engine.compact import CompactionSuccess
 from perdure.settings import Settings
 from perdure.text.cleaning import cut_to
 from perdure.transcript.messages import Message
 from perdure.transcript.tokens import base_tokens
+from perdure.transcript.tool_calls.files import KnownLines, LineRun, runs_of
 
 pytestmark = pytest.mark.laws
 

@@ -16,7 +16,6 @@ from tests.unit.context.making import UNBOUND
 from perdure import Message, Settings
 from perdure.compaction.ledger.checkpoint import ExtractIndex
 from perdure.compaction.ledger.reader import read_outcome
-from perdure.compaction.restore.calls import KnownLines
 from perdure.compaction.summary import NO_TEXT, ONLY_ANALYSIS, fault_of, summary_in
 from perdure.context.policy import Facts, thresholds
 from perdure.context.reminders import neutralised, restored
@@ -26,6 +25,7 @@ from perdure.transcript.blocks import text_block
 from perdure.transcript.checks import depth
 from perdure.transcript.messages import ResponseId
 from perdure.transcript.tool_calls.actions import ToolTable
+from perdure.transcript.tool_calls.files import KnownLines
 from perdure.transcript.tool_calls.todos import todo_rows, todo_update
 
 pytestmark = pytest.mark.unit

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from perdure.agent.permissions import CallPath, Mode, PermissionPolicy, PermissionRules
-from perdure.compaction.restore.calls import TrackerStates
 from perdure.compaction.restore.files import contents, same_file
-from perdure.compaction.restore.registry import RestoreScene
+from perdure.compaction.restore.registry import RestoreScene, TrackerStates
 from perdure.engine.session import LiveSession
 from perdure.errors import JournalError, PerdureError
 from perdure.events import ObserverFailed

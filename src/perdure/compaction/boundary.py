@@ -11,16 +11,19 @@ import msgspec
 from perdure import prompts
 from perdure.compaction.ledger.reader import block_text
 from perdure.compaction.plan import CompactionPlan, Trigger, first_said, kept_items, missing_pins, summary_texts
-from perdure.compaction.restore.calls import NOTHING_BACK, BlockPosition, RestoredMessages, TrackerStates
 from perdure.compaction.restore.registry import (
+    NOTHING_BACK,
+    BlockPosition,
     Cost,
     Restoration,
     RestoredEntry,
+    RestoredMessages,
     Restorer,
     RestorerRegistry,
     RestoreScene,
     TokenRoom,
     TrackedScene,
+    TrackerStates,
 )
 from perdure.context.accounting import least_trust
 from perdure.context.cuts import open_loop

@@ -11,7 +11,6 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from perdure.compaction.restore.calls import touched_paths
 from perdure.context.instructions import (
     ShownInstructions,
     block_text,
@@ -33,6 +32,7 @@ from perdure.transcript.blocks import Text, text_block
 from perdure.transcript.messages import Message, MessageId, content_of
 from perdure.transcript.tokens import base_tokens
 from perdure.transcript.tool_calls.actions import ToolTable
+from perdure.transcript.tool_calls.files import touched_paths
 
 Moment = Literal["before", "behind"]
 # What changes least stands first; sources of other names come behind these, in the order in which they were added.
@@ -166,7 +166,7 @@ class InstructionReminders:
         if not any(item_has_results(item) for item in view.items[view.sent :]):
             return []
         tools = ToolTable.of(self._session.settings.ledger_tools)
-        paths = touched_paths(view, view.sent, tools)
+        paths = touched_paths((item.message for item in view.items[view.sent :] if not item.is_hidden), tools)
         if not paths:
             return []
         gathered = await self._files.touched(paths)

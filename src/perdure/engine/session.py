@@ -645,7 +645,7 @@ def _refuse_unreadable(record: Edit | Compacted, view: ContextView) -> None:
     check_record(cast("Record", record), role_of)
     if isinstance(record, Compacted):
         from perdure.compaction.ledger.checkpoint import PackedLedger
-        from perdure.compaction.restore.calls import TrackerStates
+        from perdure.compaction.restore.registry import TrackerStates
 
         try:
             state = from_checkpoint(record.state)

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
 
 from perdure import prompts
-from perdure.compaction.restore.calls import (
-    FileAction,
-    KnownLines,
-    chosen,
-    file_actions,
-    numbered_listing,
-    numbered_runs,
-)
 from perdure.compaction.restore.registry import (
     CurrentFile,
     Restoration,
@@ -33,6 +25,7 @@ from perdure.text.cleaning import LEAST_TOKENS
 from perdure.transcript.blocks import ToolResult
 from perdure.transcript.messages import MessageId, ToolUseId
 from perdure.transcript.tool_calls.actions import AnsweredCall, Happened, Span
+from perdure.transcript.tool_calls.files import FileAction, KnownLines, LineRun, file_actions, runs_of
 
 KIND = "files"
 FILES_KEPT = 60  # by the tracker; more than are ever restored, so that one that left out can be named
@@ -283,6 +276,47 @@ def _fitted(path: str, known: KnownLines, about: tuple[tuple[Span, ...], str], r
             return text
         fits = fits * 3 // 4
     return None
+
+
+def numbered_listing(runs: Sequence[LineRun]) -> str:
+    """Runs as numbered lines, with a mark where lines are missing; `numbered_runs` reads it back."""
+    rows: list[str] = []
+    for index, run in enumerate(runs):
+        if index:
+            rows.append("…")
+        rows += [f"{run.first + i}\t{line}" for i, line in enumerate(run.lines)]
+    return "\n".join(rows)
+
+
+def numbered_runs(text: str) -> tuple[LineRun, ...]:
+    """The runs of a listing made by `listing`."""
+    lines: dict[int, str] = {}
+    for row in text.split("\n"):
+        number, tab, line = row.partition("\t")
+        if tab and number.isdigit():
+            lines[int(number)] = line
+    return runs_of(lines)
+
+
+def chosen(known: KnownLines, focus: Sequence[Span], fits: int, price: float) -> tuple[tuple[LineRun, ...], int]:
+    """The lines to show within `fits` units, at `price` units a character: all, else the spans in focus, then the
+    head. Gives the runs and how many known lines were left out.
+    """
+    lines = known.lines
+    cost = {number: (len(line) + len(str(number)) + 2) * price for number, line in lines.items()}
+    if sum(cost.values()) <= fits:
+        return known.runs, 0
+    taken: dict[int, str] = {}
+    room = fits - 4.0
+    order = [number for first, last in focus for number in range(first, min(last, known.last) + 1)]
+    for number in dict.fromkeys((*order, *sorted(lines))):
+        if number not in lines:
+            continue
+        room -= cost[number] + (0 if number - 1 in taken or number + 1 in taken else 4 * price)
+        if room < 0:
+            break
+        taken[number] = lines[number]
+    return runs_of(taken), len(lines) - len(taken)
 
 
 def _framed(path: str, body: str, lines: str, as_of: str) -> str:

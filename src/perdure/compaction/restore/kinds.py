@@ -10,8 +10,8 @@ import msgspec
 
 from perdure import prompts
 from perdure.compaction.restore import files
-from perdure.compaction.restore.calls import BlockPosition, file_actions
 from perdure.compaction.restore.registry import (
+    BlockPosition,
     Restoration,
     RestoredEntry,
     Restorer,
@@ -28,6 +28,7 @@ from perdure.settings import Settings
 from perdure.text.cleaning import cut_to
 from perdure.transcript.tool_calls.actions import NAME_CHARS, AnsweredCall, Happened, MessageText
 from perdure.transcript.tool_calls.background import background_updates, has_ended
+from perdure.transcript.tool_calls.files import file_actions
 from perdure.transcript.tool_calls.todos import todo_update
 
 SESSION_START = "session_start"

@@ -9,15 +9,61 @@ from typing import Any
 import msgspec
 
 from perdure.compaction.plan import first_said
-from perdure.compaction.restore.calls import STATE_BYTES, BlockPosition, TrackerStates
 from perdure.context.policy import Facts
+from perdure.context.state import SessionState
 from perdure.context.view import ContextView
 from perdure.settings import Settings
 from perdure.transcript.blocks import Text
-from perdure.transcript.messages import MessageId
+from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.records import RestoredItem
 from perdure.transcript.tool_calls.actions import Happened, HistoryReader, ToolTable
 
 Cost = Callable[[str], int]
+
+STATE_BYTES = 128_000  # of one tracker in a checkpoint; a state that is larger is refused and the older one stays
+
+
+class BlockPosition(msgspec.Struct, frozen=True, array_like=True):
+    """A block of a message: what was said or restored there can be read again while the message is in the view."""
+
+    message: str
+    block: int
+
+
+class TrackerStates(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The trackers' states after the messages that left the view, and where the last boundary put what it restored.
+
+    A content older than the boundary is found again on disk, or, where there is none (a replay), in the block that the
+    last boundary restored it to, which is still in the view. What was left out there is known by name only.
+    """
+
+    states: dict[str, msgspec.Raw] = {}
+    restored: dict[str, dict[str, BlockPosition]] = {}  # kind, then name
+
+    @classmethod
+    def of(cls, state: SessionState) -> TrackerStates:
+        """What the last boundary handed on; an empty one where there was none."""
+        return _DECODER.decode(state.in_play)
+
+    def encoded(self) -> msgspec.Raw:
+        """As `SessionState` carries it."""
+        return msgspec.Raw(msgspec.json.encode(self))
+
+
+_DECODER = msgspec.json.Decoder(TrackerStates)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredMessages:
+    """What comes back behind a boundary: messages, what to say of them, and the trackers' states for its checkpoint."""
+
+    messages: tuple[Message, ...] = ()
+    rows: tuple[RestoredItem, ...] = ()
+    in_play: TrackerStates | None = None
+    prompts: tuple[str, ...] = ()  # the prompt files that were used
+
+
+NOTHING_BACK = RestoredMessages()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.compaction.restore import calls
-from perdure.compaction.restore.calls import (
-    KnownLines,
-    LineRun,
-    chosen,
-    numbered_lines,
-    numbered_listing,
-    numbered_runs,
-)
+from perdure.compaction.restore.files import chosen, numbered_listing, numbered_runs
+from perdure.transcript.tool_calls import files
+from perdure.transcript.tool_calls.files import KnownLines, LineRun, numbered_lines
 
 pytestmark = pytest.mark.unit
 
@@ -92,5 +86,5 @@ def test_whether_a_text_overlaps_itself_is_seen_in_one_pass(part: str, end: str)
         expected = any(text[:size] == text[-size:] for size in range(1, len(text)))
         counted = Counted(text)
         counted.looks = 0
-        assert calls._overlaps_itself(counted) == expected
+        assert files._overlaps_itself(counted) == expected
         assert counted.looks <= 6 * len(text)

@@ -12,7 +12,6 @@ from tests.calls import numbered, used, words
 from tests.services import serve
 from tests.worlds import World, done
 
-from perdure.compaction.restore.calls import TrackerStates
 from perdure.compaction.restore.files import shown_files
 from perdure.compaction.restore.kinds import STANDARD
 from perdure.compaction.restore.registry import (
@@ -24,6 +23,7 @@ from perdure.compaction.restore.registry import (
     RestoreScene,
     TokenRoom,
     Tracker,
+    TrackerStates,
     track_scene,
 )
 from perdure.engine.compact import CompactionSuccess, compact

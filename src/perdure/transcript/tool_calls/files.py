@@ -1,18 +1,13 @@
-"""What answered calls did to files, what is known of their text since, and what trackers hand on (RST-10, INS-4)."""
+"""What answered calls did to files, and what is known of the text of a file since (RST-10, INS-4)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
-from perdure.context.state import SessionState
-from perdure.context.view import ContextView
 from perdure.transcript.messages import Message
-from perdure.transcript.records import RestoredItem
 from perdure.transcript.tool_calls.actions import (
     NAME_CHARS,
     NEW_KEYS,
@@ -28,52 +23,6 @@ from perdure.transcript.tool_calls.actions import (
 )
 from perdure.transcript.tool_calls.patches import PatchedFile, TextEdit, search_replace
 from perdure.transcript.tool_calls.shell import ShellFile, join, whole_output
-
-STATE_BYTES = 128_000  # of one tracker in a checkpoint; a state that is larger is refused and the older one stays
-
-
-class BlockPosition(msgspec.Struct, frozen=True, array_like=True):
-    """A block of a message: what was said or restored there can be read again while the message is in the view."""
-
-    message: str
-    block: int
-
-
-class TrackerStates(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The trackers' states after the messages that left the view, and where the last boundary put what it restored.
-
-    A content older than the boundary is found again on disk, or, where there is none (a replay), in the block that the
-    last boundary restored it to, which is still in the view. What was left out there is known by name only.
-    """
-
-    states: dict[str, msgspec.Raw] = {}
-    restored: dict[str, dict[str, BlockPosition]] = {}  # kind, then name
-
-    @classmethod
-    def of(cls, state: SessionState) -> TrackerStates:
-        """What the last boundary handed on; an empty one where there was none."""
-        return _DECODER.decode(state.in_play)
-
-    def encoded(self) -> msgspec.Raw:
-        """As `SessionState` carries it."""
-        return msgspec.Raw(msgspec.json.encode(self))
-
-
-_DECODER = msgspec.json.Decoder(TrackerStates)
-
-
-@dataclass(frozen=True, slots=True)
-class RestoredMessages:
-    """What comes back behind a boundary: messages, what to say of them, and the trackers' states for its checkpoint."""
-
-    messages: tuple[Message, ...] = ()
-    rows: tuple[RestoredItem, ...] = ()
-    in_play: TrackerStates | None = None
-    prompts: tuple[str, ...] = ()  # the prompt files that were used
-
-
-NOTHING_BACK = RestoredMessages()
-
 
 # How agents number the lines of a file: "   12→text", "12<tab>text", "00012| text", "12 | text", SWE-agent "12:text".
 _NUMBERED = re.compile(r"^ {0,8}(\d{1,7})(?:→|\t|\| ?| \| ?)(.*)$", re.MULTILINE)
@@ -230,47 +179,6 @@ def _all_numbered(rows: list[str], shape: re.Pattern[str]) -> LineRun | None:
 def is_cut(text: str) -> bool:
     """Whether a tool left something out of its own output."""
     return any(mark in text for mark in _CUT)
-
-
-def numbered_listing(runs: Sequence[LineRun]) -> str:
-    """Runs as numbered lines, with a mark where lines are missing; `numbered_runs` reads it back."""
-    rows: list[str] = []
-    for index, run in enumerate(runs):
-        if index:
-            rows.append("…")
-        rows += [f"{run.first + i}\t{line}" for i, line in enumerate(run.lines)]
-    return "\n".join(rows)
-
-
-def numbered_runs(text: str) -> tuple[LineRun, ...]:
-    """The runs of a listing made by `listing`."""
-    lines: dict[int, str] = {}
-    for row in text.split("\n"):
-        number, tab, line = row.partition("\t")
-        if tab and number.isdigit():
-            lines[int(number)] = line
-    return runs_of(lines)
-
-
-def chosen(known: KnownLines, focus: Sequence[Span], fits: int, price: float) -> tuple[tuple[LineRun, ...], int]:
-    """The lines to show within `fits` units, at `price` units a character: all, else the spans in focus, then the
-    head. Gives the runs and how many known lines were left out.
-    """
-    lines = known.lines
-    cost = {number: (len(line) + len(str(number)) + 2) * price for number, line in lines.items()}
-    if sum(cost.values()) <= fits:
-        return known.runs, 0
-    taken: dict[int, str] = {}
-    room = fits - 4.0
-    order = [number for first, last in focus for number in range(first, min(last, known.last) + 1)]
-    for number in dict.fromkeys((*order, *sorted(lines))):
-        if number not in lines:
-            continue
-        room -= cost[number] + (0 if number - 1 in taken or number + 1 in taken else 4 * price)
-        if room < 0:
-            break
-        taken[number] = lines[number]
-    return runs_of(taken), len(lines) - len(taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,10 +362,10 @@ _COMMAND_CHARS: Final = 8_000
 _PATH_CHARS: Final = 1_000
 
 
-def touched_paths(view: ContextView, start: int, tools: ToolTable) -> tuple[str, ...]:
-    """The paths that answered calls touched in the items from `start` on, each once, as the calls name them."""
+def touched_paths(messages: Iterable[Message], tools: ToolTable) -> tuple[str, ...]:
+    """The paths that answered calls touched in some messages, each once, as the calls name them."""
     found: dict[str, None] = {}
-    for used in HistoryReader(tools).read(item.message for item in view.items[start:] if not item.is_hidden):
+    for used in HistoryReader(tools).read(messages):
         if isinstance(used, AnsweredCall) and not used.has_failed:
             for path in _paths(used):
                 if 0 < len(path) <= _PATH_CHARS and "\0" not in path and "\n" not in path:
