@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from perdure.adapters.sinks import JsonlSink, ListSink, LoggingSink, NullSink, TeeSink, sink_of
+from perdure.adapters.sinks import JsonlSink, ListSink, LoggingSink, NullSink, TeeSink, sinks_of
 from perdure.adapters.telemetry import OtelSink
 from perdure.errors import BadSetting, SessionBusy, SessionNotFound
 from perdure.events import CompactionDone, Event, MessageAppended, ModelCalled, ModelFailed, PrefixMoved, SettingIgnored
@@ -47,6 +47,19 @@ def test_one_broken_sink_does_not_silence_the_others(caplog: pytest.LogCaptureFi
     sink.emit(EVENT)
     assert kept.events == [EVENT, EVENT] and broken.calls == 1
     assert "left out" in caplog.text
+
+
+def test_a_sink_that_raises_fails_no_turn() -> None:
+    """OBS-1: also when it is the only one; it is not called again."""
+
+    async def body() -> None:
+        broken = Broken()
+        session = await memory_session(parts=SessionOptions(sink=broken))
+        await session.append("one")
+        await session.append("two")
+        assert len(session.view.items) == 2 and broken.calls == 1
+
+    anyio.run(body)
 
 
 def test_lines_of_json_in_a_private_file(tmp_path: Path) -> None:
@@ -150,7 +163,7 @@ def test_other_events_stand_on_the_span_that_is_open() -> None:
 
 def test_a_setting_names_the_sinks(tmp_path: Path) -> None:
     """OBS-1: off by default; a session made with the setting writes there; an unknown name is refused."""
-    assert sink_of((), session="s", now=lambda: 1.0) is None
+    assert sinks_of((), session="s", now=lambda: 1.0) == []
     path = tmp_path / "events.jsonl"
 
     async def talk() -> None:
@@ -167,4 +180,4 @@ def test_a_setting_names_the_sinks(tmp_path: Path) -> None:
     assert any(line["event"] == "MessageAppended" for line in lines) and "secret" not in path.read_text()
     for bad in ("jsonl", "jsonl:", "otel:x", "syslog"):
         with pytest.raises(BadSetting, match="is no sink"):
-            sink_of((bad,), session="s", now=lambda: 1.0)
+            sinks_of((bad,), session="s", now=lambda: 1.0)

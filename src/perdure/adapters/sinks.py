@@ -92,11 +92,8 @@ class JsonlSink:
             _LOG.warning("%s", self.problem)
 
 
-def sink_of(names: Sequence[str], *, session: str, now: Callable[[], float]) -> Sink | None:
-    """The sinks that a setting names: `log`, `jsonl:PATH`, `otel`; None where it names none.
-
-    Raises `BadSetting` for any other (OBS-1).
-    """
+def sinks_of(names: Sequence[str], *, session: str, now: Callable[[], float]) -> list[Sink]:
+    """The sinks that a setting names: `log`, `jsonl:PATH`, `otel`. Raises `BadSetting` for any other (OBS-1)."""
     made: list[Sink] = []
     for name in names:
         kind, _, rest = name.strip().partition(":")
@@ -108,7 +105,7 @@ def sink_of(names: Sequence[str], *, session: str, now: Callable[[], float]) -> 
             made.append(_otel(session))
         else:
             raise BadSetting(f"events: {name!r} is no sink: give log, jsonl:PATH or otel")
-    return TeeSink(*made) if made else None
+    return made
 
 
 def _otel(session: str) -> Sink:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from perdure.adapters.journal.in_memory import MemoryBlobs, MemoryJournal
 from perdure.adapters.machine.clock import RandomIds, SystemClock
-from perdure.adapters.sinks import TeeSink, sink_of
+from perdure.adapters.sinks import TeeSink, sinks_of
 from perdure.context.models import ModelSpec
 from perdure.engine.session import LiveSession, ModelWindow, Services, SessionPorts
 from perdure.ports import Archive, Blobs, Clock, Files, Ids, Journal, LoadedJournal, SearchResults, Sink, SpendingCaps
@@ -55,11 +55,11 @@ class SessionOptions:
 
 
 def sink_for(parts: SessionOptions, session: str) -> Sink | None:
-    """Whom a session tells of its events; None when nobody listens."""
-    sink = parts.sink or sink_of(parts.settings.events, session=session, now=parts.clock.now)
-    if sink is None or parts.also is None:
-        return sink or parts.also
-    return TeeSink(sink, parts.also)
+    """Whom a session tells of its events; None when nobody listens. One that raises is left out from then on."""
+    listeners = [parts.sink] if parts.sink else sinks_of(parts.settings.events, session=session, now=parts.clock.now)
+    if parts.also is not None:
+        listeners.append(parts.also)
+    return TeeSink(*listeners) if listeners else None
 
 
 def caps_of(parts: SessionOptions, home: Path | None, header: Header) -> SpendingCaps | None:

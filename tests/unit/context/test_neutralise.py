@@ -51,8 +51,8 @@ def call(name: str = "WebFetch", identity: str = "t1") -> Message:
     return Message.of("assistant", [{"type": "tool_use", "id": identity, "name": name, "input": {}}])
 
 
-async def session_of(*messages: Message, **settings: Any) -> LiveSession:
-    session = await memory_session(parts=SessionOptions(settings=Settings(**settings), sink=ListSink()))
+async def session_of(*messages: Message, sink: ListSink | None = None, **settings: Any) -> LiveSession:
+    session = await memory_session(parts=SessionOptions(settings=Settings(**settings), sink=sink))
     await session.append(*messages)
     return session
 
@@ -66,7 +66,8 @@ def test_results_and_words_are_recorded_once() -> None:
     """SEC-4: before the first request; a second one, and a resume, find it done."""
 
     async def body() -> None:
-        session = await session_of(Message.of("user", f"look {EVIL}"))
+        sink = ListSink()
+        session = await session_of(Message.of("user", f"look {EVIL}"), sink=sink)
         await prepare(session)
         await session.append(call(), result([{"type": "text", "text": EVIL}]))
         first = (await prepare(session)).request.body
@@ -75,8 +76,7 @@ def test_results_and_words_are_recorded_once() -> None:
         assert (await prepare(session)).request.body == first and len(await edits(session)) == 2
         again = await LiveSession.load(session.ports, session.settings)
         assert to_request(again.view, again.facts()).body == first
-        sink = session.ports.sink
-        assert isinstance(sink, ListSink) and not [e for e in sink.events if isinstance(e, PrefixMoved)]
+        assert sink.events and not [e for e in sink.events if isinstance(e, PrefixMoved)]
         said = session.view.items[0].message.blocks[0].raw
         assert EVIL in json.loads(said)["text"], "the journal keeps what came"
 
