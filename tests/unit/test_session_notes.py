@@ -132,6 +132,27 @@ def test_when(tmp_path: Path) -> None:
     run(tmp_path, do)
 
 
+@pytest.mark.parametrize(("calls", "is_due"), [(9, True), (8, False)])
+def test_calls_made_while_it_was_too_small_count_once(tmp_path: Path, calls: int, is_due: bool) -> None:
+    """SM-2: ten calls need no pause, those from before the pace was kept among them; some logs part an answer."""
+
+    async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
+        for number in range(calls):
+            await talk(session, keepers, number, tokens=3)
+        assert [event.reason for event in events(sink, NotesSkipped)] == ["too_small"]
+        call = {"type": "tool_use", "id": "last", "name": "Bash", "input": {"command": "ls"}}
+        await session.append(
+            Message.of("user", "Here is the table: " + "1, 2, 3. " * 3_000),
+            Message.of("assistant", [call], response_id="c"),
+            Message.of("assistant", "I look around.", response_id="c"),
+        )
+        keepers.after_reply(session)
+        await keepers.drain(session)
+        assert len(events(sink, NotesStarted)) == is_due
+
+    run(tmp_path, do)
+
+
 def test_the_off_switch(tmp_path: Path) -> None:
     """SM-9."""
 

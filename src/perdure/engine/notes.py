@@ -204,7 +204,9 @@ class SessionNotes(PacedKeeper):
     # --- when -------------------------------------------------------------------------------------------------------
 
     def is_wanted(self, view: ContextView, facts: Facts) -> bool:
-        return self.is_time(view, facts, limits_of(facts), lambda: _first_pace(view, self.paid()), _answer_calls(view))
+        return self.is_time(
+            view, facts, limits_of(facts), lambda: _first_pace(view, self.paid()), sum(map(_calls, _last_answer(view)))
+        )
 
     # --- how --------------------------------------------------------------------------------------------------------
 
@@ -403,7 +405,7 @@ def _first_pace(view: ContextView, paid: tuple[tuple[float, int], ...]) -> Updat
     cursor = view.state.cursors.get(CURSOR)
     position = view.positions.get(cursor.message) if cursor is not None else None
     start = 0 if position is None else position + 1
-    calls = sum(_calls(item.message) for item in view.items[start:-1] if item.message.role == "assistant")
+    calls = sum(_calls(item.message) for item in view.items[start : len(view.items) - len(_last_answer(view))])
     if position is None:
         return UpdatePace(calls=calls, spent=paid)
     base = view.size.base - tokens_from(view, start)
@@ -414,10 +416,10 @@ def _calls(message: Message) -> int:
     return sum(isinstance(block.value, ToolUse) for block in message.blocks)
 
 
-def _answer_calls(view: ContextView) -> int:
-    """The calls of the last answer, which some logs hold as a message for each of its blocks."""
-    answer = takewhile(lambda item: item.message.role == "assistant", reversed(view.items))
-    return sum(_calls(item.message) for item in answer)
+def _last_answer(view: ContextView) -> list[Message]:
+    """The messages of the last answer, of which some logs hold one for each block."""
+    items = takewhile(lambda item: item.message.role == "assistant", reversed(view.items))
+    return [item.message for item in items]
 
 
 def _updated(before: Notes, after: Notes, facts: Facts, engine: str, fork: ForkResult | None) -> NotesUpdated:
