@@ -474,13 +474,16 @@ def test_a_running_update(tmp_path: Path, age: float, is_awaited: bool) -> None:
         assert isinstance(notes, SessionNotes)
         notes._began, notes._done = session.ports.clock.now() - age, anyio.Event()
         outcomes: list[Any] = []
+        is_done = anyio.Event()
 
         async def compacts() -> None:
             outcomes.append(await compact(session, trigger="auto"))
+            is_done.set()
 
         async with anyio.create_task_group() as group:
             group.start_soon(compacts)
-            await anyio.sleep(0.3 if is_awaited else 1.5)
+            with anyio.move_on_after(0.3 if is_awaited else 10):  # it would wait for 15 s
+                await is_done.wait()
             assert bool(outcomes) != is_awaited
             notes._done.set()
         assert isinstance(outcomes[0], CompactionSuccess) and not isinstance(outcomes[0], CompactionFailure)
