@@ -305,13 +305,15 @@ def test_a_folder_of_logs_is_imported_file_by_file(run: Any, log: Path, place: P
         jsonl(*({**one, "sessionId": "s2", "cwd": str(recorded)} for one in entries))
     )
     (logs / "c.jsonl").write_bytes(b"\xff\xfe no log\n")
+    (logs / "d.jsonl").write_bytes(jsonl({"type": "summary", "summary": "Nothing yet", "leafUuid": "x"}))
     (logs / "settings.json").write_bytes(b'{"theme": "dark"}')
     ran = run("import", logs)
     assert ran.code == 1
     lines = ran.out.splitlines()
     assert lines[0].startswith("s1: 28 messages imported from ") and "a.jsonl" in lines[0]
     assert any(line.startswith("failed: ") and "c.jsonl" in line for line in lines)
-    assert lines[-1] == "3 files: 2 imported, 1 failed" and "skipped 1 JSON file" in ran.err
+    assert any(line.startswith("skipped: ") and "d.jsonl" in line for line in lines)
+    assert lines[-1] == "4 files: 2 imported, 1 without a conversation, 1 failed" and "skipped 1 JSON file" in ran.err
     projects = {one["session"]: one["project"] for one in run("sessions", "--json").json}
     assert projects == {"s1": str(place), "s2": str(recorded)}, "where it was recorded, if that is here"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import sys
 import unicodedata
@@ -24,6 +25,10 @@ EXIT_INTERRUPTED = 130
 STDOUT = Path("-")
 Cell = str | int | float | None
 _FOLDED = 16
+# Control characters, changes of direction, line separators, halves of characters, annotations.
+_OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufff9-\ufffb]")
+_NO_WIDTH = frozenset({"Mn", "Me", "Cf"})
+_LAYOUT = re.compile(r"([\n\t])")
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 
@@ -78,8 +83,16 @@ class Progress:
 
 
 def clean(text: str) -> str:
-    """Text out of a log, safe to show: on one line, without control characters that a terminal would obey."""
-    return "".join(c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    """Text out of a log, safe to show: on one line, without what a terminal would obey.
+
+    Whatever else scripts and emoji need stays: joiners, unusual spaces, soft hyphens.
+    """
+    return _OBEYED.sub(lambda found: " " if found[0].isspace() else "\N{REPLACEMENT CHARACTER}", text)
+
+
+def plain(text: str) -> str:
+    """Text of a model or a tool, safe to show: as `clean` has it, but line ends and tabs stay."""
+    return "".join(part if part in ("\n", "\t") else clean(part) for part in _LAYOUT.split(text.replace("\r\n", "\n")))
 
 
 def cut(text: str, width: int) -> str:
@@ -151,8 +164,10 @@ def _stack(head: Sequence[str], texts: list[list[str]]) -> None:
 
 
 def _width(text: str) -> int:
-    """Columns of a terminal: wide characters take two, combining ones none."""
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    """Columns of a terminal: wide characters take two; marks, joiners and other formats none."""
+    return sum(
+        0 if unicodedata.category(c) in _NO_WIDTH else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
+    )
 
 
 def _padded(text: str, width: int, *, is_right: bool) -> str:

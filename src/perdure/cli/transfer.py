@@ -124,6 +124,9 @@ def _each_imported(
             yield "failed"
             continue
         if is_empty:
+            progress.clear()
+            why = f"{file}: nothing that was said in it"
+            out_json({"file": str(file), "skipped": why}) if is_json else out(f"skipped: {clean(why)}")
             yield "without a conversation"
     progress.clear()
 

@@ -25,6 +25,7 @@ from perdure.cli.chat.completing import Completions
 from perdure.cli.chat.screen import Screen, edit_diff, telling
 from perdure.cli.chat.talk import ask
 from perdure.cli.config import template
+from perdure.cli.output import clean, plain, table
 from perdure.context.models import UNKNOWN
 from perdure.context.policy import thresholds
 from perdure.engine.turn import run_turn
@@ -233,3 +234,32 @@ def test_other_commands_load_nothing_of_it() -> None:
         "rich.console",
     )
     assert "Talk with the agent" in done.stdout and not [name for name in loaded if name.startswith(heavy)]
+
+
+# --- what a terminal may be shown -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["12\N{NO-BREAK SPACE}%", "全角\N{IDEOGRAPHIC SPACE}空白", "می\N{ZERO WIDTH NON-JOINER}خواهم",
+     "क\N{ZERO WIDTH JOINER}्ष", "\N{MAN}\N{ZERO WIDTH JOINER}\N{WOMAN}", "ver\N{SOFT HYPHEN}ify", "\ue0b0 prompt"],
+)  # fmt: skip
+def test_what_a_script_needs_is_shown_as_it_is(text: str) -> None:
+    """CLI-6: a terminal obeys none of it."""
+    assert plain(text) == clean(text) == text
+
+
+@pytest.mark.parametrize(
+    "sign", ["\x1b", "\x07", "\x7f", "\x9b", "\u202e", "\u2066", "\u200f", "\u061c", "\ud83d", "\ufff9"], ids=ascii
+)
+def test_what_a_terminal_obeys_is_never_shown(sign: str) -> None:
+    """CLI-5: control characters, changes of direction, halves of characters."""
+    assert sign not in clean(f"a{sign}b") and sign not in plain(f"a{sign}b") and len(plain(f"a{sign}b")) == 3
+    assert plain("a\r\n\tb\rc") == "a\n\tb c" and "\n" not in clean("a\nb\u2028c")
+
+
+def test_a_table_stands_straight_beside_joined_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    """CLI-6: joiners take no column, wide characters two."""
+    table(("name", "n"), [("a\N{ZERO WIDTH JOINER}b", 1), ("全角", 2)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "a\N{ZERO WIDTH JOINER}b    1" and lines[2] == "全角  2"

@@ -12,8 +12,8 @@ import anyio
 from perdure.adapters.sinks import TeeSink, event_data
 from perdure.agent.progress import AgentProgress, PermissionRefused, RunResult, SubagentProgress, ToolEnded, ToolStarted
 from perdure.cli.chat.agents import Spending, close_session, work
-from perdure.cli.chat.screen import plain, telling
-from perdure.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, note, out, out_json
+from perdure.cli.chat.screen import telling
+from perdure.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, note, out, out_json, plain
 from perdure.cli.words import permission_advice, shown_error
 from perdure.context.replies import TextDelta
 from perdure.errors import BadSetting, PerdureError

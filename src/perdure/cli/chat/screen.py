@@ -17,7 +17,7 @@ from perdure.agent.progress import (
     ToolEnded,
     ToolStarted,
 )
-from perdure.cli.output import cut, is_fancy
+from perdure.cli.output import cut, is_fancy, plain
 from perdure.cli.words import compaction_failure, model_reason
 from perdure.context.replies import ReplyStarted, TextDelta, ThinkingDelta
 from perdure.events import (
@@ -44,12 +44,6 @@ _SHOWN_LINES = 4  # of a tool's answer
 # What a call is about, by the first of these fields that it has.
 _ABOUT = ("command", "file_path", "pattern", "description", "skill", "id", "query", "bash_id", "shell_id", "focus")
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
-
-
-def plain(text: str) -> str:
-    """Text of a model or a tool, safe to show: line ends and tabs stay, nothing that a terminal obeys does."""
-    text = text.replace("\r\n", "\n")
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def call_summary(arguments: dict[str, Any]) -> str:

@@ -26,8 +26,8 @@ from perdure.cli.chat.reading import (
     is_terminal,
     listen_for_ctrl_c,
 )
-from perdure.cli.chat.screen import Screen, call_summary, edit_diff, plain
-from perdure.cli.output import EXIT_INTERRUPTED, EXIT_OK, note, usd
+from perdure.cli.chat.screen import Screen, call_summary, edit_diff
+from perdure.cli.output import EXIT_INTERRUPTED, EXIT_OK, note, plain, usd
 from perdure.cli.words import shown_error
 from perdure.context.policy import low_line, percent_left
 from perdure.errors import BadSetting, PerdureError
