@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import pydoc
 import warnings
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -25,7 +26,8 @@ from perdure.errors import (
     SessionNotFound,
     WrongLoop,
 )
-from perdure.testing import ScriptedModel, say, tool_use
+from perdure.testing import ScriptedModel, check_anthropic, say, tool_use
+from perdure.transcript.messages import CallIds
 
 pytestmark = pytest.mark.unit
 
@@ -308,6 +310,56 @@ def test_each_call_of_one_answer_has_an_id_of_its_own() -> None:
             await session.set_prefix(tools=[TOOL])
             uses = (await session.run(None, twice)).tool_uses
             assert [use.id for use in uses] == ["t1", "t1__again2"]
+
+    run(body)
+
+
+def test_ids_that_a_compaction_replaced_are_not_given_again() -> None:
+    """LIB-5, CMP-11: what is kept tells how far a server counted; an undo brings no two calls of one id together."""
+    behind = CallIds((), (), unseen=9)
+    drawn = ("call_9aBcD3fGh1jKlMnOpQrStUvW", "toolu_01A09q90qw90lq917835lq9", "aB3dE5f7G")
+    assert [behind.call(one) for one in ("call_0", *drawn, "call_0")] == ["call_0__again10", *drawn, "call_0__again11"]
+    ids = CallIds(("call_0__again7", "call_1", "call_0_of_mine"), ("call_1",))
+    assert [ids.call(one) for one in ("call_0", "call_0", "call_1", "call_2", "call_0__again12")] == [
+        *("call_0__again8", "call_0__again9", "call_1__again2", "call_2", "call_0__again12")
+    ]
+    assert [ids.result(one) for one in ("call_0", "call_1", "call_1", "call_1", "call_0__again12")] == [
+        *("call_0__again8", "call_1", "call_1__again2", None, "call_0__again12")
+    ]
+
+
+def test_an_undone_compaction_brings_no_id_twice() -> None:
+    """LIB-5, CMP-11: also where a server began to count anew behind it."""
+    result = {**RESULT, "tool_use_id": "call_0"}
+
+    async def body() -> None:
+        async with Session.in_memory(settings={"window_tokens": 60_000}) as session:
+            await session.append("Weather?", assistant({**USE, "id": "call_0"}), user(result))
+            for number in range(30):
+                await session.append(f"Question {number}: " + "words " * 300, Message.of("assistant", "Answer. " * 200))
+            assert (await session.compact()).done and "call_0" not in session.view.calls
+            await session.append("Again?", assistant({**USE, "id": "call_0"}), user({**result, "content": "snow"}))
+            assert (await session.undo_compaction()).done
+            await session.set_prefix(model="claude-sonnet-5-5", tools=[TOOL])
+            request = await session.prepare()
+            assert not check_anthropic(request.body)
+            blocks = [block for message in request.data["messages"] for block in message["content"]]
+            assert [one["content"] for one in blocks if one["type"] == "tool_result"] == ["rain", "snow"]
+
+    run(body)
+
+
+def test_help_shows_what_programs_use() -> None:
+    """LIB-5: neither `help` nor `dir` shows what the engine is made of, and a session isn't made by its class."""
+    told = pydoc.render_doc(Session, renderer=pydoc.plaintext)
+    assert "set_prefix(" in told and "open_calls(" in told
+    assert not [word for word in ("commit_boundary", "SessionPorts", "_keepers", "taken_for") if word in told]
+    with pytest.raises(BadSetting, match=r"open a session with Session.create\(…\)"):
+        Session()  # type: ignore[call-arg]
+
+    async def body() -> None:
+        async with Session.in_memory() as session:
+            assert dir(session) == dir(Session) and "view" in dir(session) and "ports" not in dir(session)
 
     run(body)
 

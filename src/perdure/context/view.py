@@ -15,7 +15,7 @@ from perdure.context.state import LOGGED, PROVIDER_EDITED, SessionState, UsageAn
 from perdure.errors import PerdureError
 from perdure.settings import READ_TOOLS, Settings
 from perdure.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
-from perdure.transcript.messages import Message, MessageId, ToolUseId
+from perdure.transcript.messages import CallIds, Message, MessageId, ToolUseId
 from perdure.transcript.records import (
     BlockChange,
     Calibrated,
@@ -560,6 +560,11 @@ class ContextView:
     dirty: int = field(default=0, compare=False)  # flattened forms from this position on are stale …
     flat: object = field(default=None, compare=False)  # … in this cache, which is `wire`'s own
     index: Sized | None = field(default=None, compare=False)  # what the ledger read of the items, the first ones
+
+    def call_ids(self) -> CallIds:
+        """Gives ids to the calls that join now, and their results to calls."""
+        unseen = self.state.messages if self.boundary is not None else 0
+        return CallIds(self.calls, self.open_calls, unseen=unseen)
 
     def copy(self) -> ContextView:
         """An independent view of the same records."""

@@ -53,7 +53,7 @@ from perdure.events import (
 from perdure.ports import Model
 from perdure.settings import Settings
 from perdure.transcript.blocks import Block
-from perdure.transcript.messages import CallIds, Message, with_call_ids
+from perdure.transcript.messages import Message, with_call_ids
 from perdure.transcript.records import Calibrated, Edit, Front, Noted
 
 # --- what can come out of a call ------------------------------------------------------------------------------------
@@ -428,7 +428,7 @@ def with_own_ids(session: LiveSession, blocks: tuple[Block, ...]) -> tuple[Block
     """The blocks of an answer with an id of its own for each call, before anybody is told of them."""
     if not any(block.type == "tool_use" for block in blocks):
         return blocks
-    return with_call_ids(blocks, CallIds(session.view.calls, session.view.open_calls).call, str)
+    return with_call_ids(blocks, session.view.call_ids().call, str)
 
 
 async def append_reply(session: LiveSession, about: ModelInfo, reply: Reply, request: ModelRequest) -> Reply:

@@ -353,7 +353,7 @@ class LiveSession:
         """The messages, and the front that a system message among plain ones makes."""
         taken: list[Message] = []
         system: list[str] = []
-        calls = CallIds(self.view.calls, self.view.open_calls)
+        calls = self.view.call_ids()
         for number, one in enumerate(messages):
             at = f"message {number + 1} of {len(messages)}" if len(messages) > 1 else "the message"
             if not is_system(one):

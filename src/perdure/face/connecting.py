@@ -1,4 +1,4 @@
-"""`connect`: a model by its name."""
+"""Models by their names, as programs write them."""
 
 from __future__ import annotations
 
@@ -37,3 +37,12 @@ def connect(name: str, *, environ: Mapping[str, str] | None = None) -> Model:
     if not isinstance(name, str):
         raise BadSetting(f"the name of a model must be a text such as 'anthropic:claude-…', not {type(name).__name__}")
     return connected(name, os.environ if environ is None else environ)
+
+
+def model_id(name: str) -> str:
+    """The name that requests carry, of one that may be written as `connect` takes it."""
+    if ":" not in name:
+        return name
+    from perdure.adapters.providers.connect import PROVIDERS, parse_name
+
+    return parse_name(name).model if name.strip().partition(":")[0] in PROVIDERS else name  # qwen3:8b is a model

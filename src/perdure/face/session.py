@@ -65,8 +65,20 @@ class CompactionResult:
     kept: int = 0
 
 
+class _ShownAsFace(type):
+    """What `help` and `dir` show of a session: what programs use, without what the engine is made of."""
+
+    def __dir__(cls) -> list[str]:
+        return sorted({"id", "view", *(name for name in vars(cls) if name[0] != "_")})
+
+    def __call__(cls, *given: Any, **named: Any) -> Any:
+        if not given and not named:
+            raise BadSetting("open a session with Session.create(…), Session.open(…) or Session.in_memory(…)")
+        return super().__call__(*given, **named)
+
+
 @dataclass(slots=True, eq=False, repr=False)
-class Session(LiveSession):
+class Session(LiveSession, metaclass=_ShownAsFace):
     """A conversation of any length with a model: everything said is kept, and the context always fits.
 
     Open one with `create`, `open` or `in_memory`, as `async with Session.create(".") as session`. Then either let it
@@ -87,6 +99,9 @@ class Session(LiveSession):
 
     def __repr__(self) -> str:
         return f"<Session {self.id}: {len(self.view.items)} messages in view{', closed' if self.is_closed else ''}>"
+
+    def __dir__(self) -> list[str]:
+        return dir(type(self))
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
@@ -225,7 +240,9 @@ class Session(LiveSession):
         async with self._used():
             before = self.view.front or Front()
             if isinstance(model, str):
-                model = id_of_model(model)
+                from perdure.face.connecting import model_id
+
+                model = model_id(model)
             elif model is not None:
                 self.held_with(model_of(model))
                 model = model.about.id
@@ -720,15 +737,6 @@ def _prompts(prompt: Any) -> list[Any]:
     if prompt is None:
         return []
     return list(prompt) if isinstance(prompt, list | tuple) else [prompt]
-
-
-def id_of_model(name: str) -> str:
-    """The name that requests carry, of one that may be written as `connect` takes it."""
-    if ":" not in name:
-        return name
-    from perdure.adapters.providers.connect import PROVIDERS, parse_name
-
-    return parse_name(name).model if name.strip().partition(":")[0] in PROVIDERS else name  # qwen3:8b is a model
 
 
 def model_of(model: Any) -> Model:

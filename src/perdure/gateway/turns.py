@@ -260,7 +260,7 @@ async def _append_new(who: Requester, incoming: ClientRequest, held: CachedSessi
     if start == len(incoming.history):
         return
     messages: list[Message] = []
-    ids = _ids(held)
+    ids = held.session.view.call_ids()
     new = incoming.history[start:]
     for message in await run_aside(_new_bytes(incoming), lambda: who.side.messages(new)):
         identity = MessageId(session.ports.ids.new("message"))
@@ -316,10 +316,6 @@ def _with_own_ids(message: Message, ids: CallIds) -> Message:
     return message if blocks is message.blocks else msgspec.structs.replace(message, content=content_of(blocks))
 
 
-def _ids(held: CachedSession) -> CallIds:
-    return CallIds(held.session.view.calls, held.session.view.open_calls)
-
-
 async def _record_front(side: ClientProtocol, incoming: ClientRequest, held: CachedSession) -> None:
     """System prompt, tools and model, when they aren't those of the request before.
 
@@ -372,4 +368,4 @@ def _answer(turn: GatewayTurn, reply: Reply) -> Message:
         usage=reply.usage,
         stop_reason=reply.stop_reason,
     )
-    return _with_own_ids(message, _ids(turn.held))
+    return _with_own_ids(message, turn.held.session.view.call_ids())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, NewType
 
@@ -198,7 +198,8 @@ def content_of(blocks: Sequence[Block]) -> tuple[msgspec.Raw, ...]:
 
 # --- calls and their results ------------------------------------------------------------------------------------------
 
-_REPEATED = re.compile(r"__(?:again|hf)\d+\Z")  # 0.1 wrote `hf`
+_COUNTED = re.compile(r"(?:.*[^A-Za-z0-9])?[A-Za-z]{0,8}\d{1,6}\Z", re.DOTALL)  # and not drawn at random
+_REPEATED = re.compile(r"__(?:again|hf)(\d+)\Z")  # 0.1 wrote `hf`
 
 
 def call_id_as_said(call: str) -> str:
@@ -215,10 +216,14 @@ class CallIds:
     Args:
         called: the ids of the calls that are there.
         waiting: of these, the ones without a result.
+        unseen: how many messages a compaction may have replaced; their calls had ids as well, and an undo brings them
+            back, so an id that looks counted is none of its own then.
     """
 
-    def __init__(self, called: Container[str], waiting: Iterable[str]) -> None:
+    def __init__(self, called: Collection[str], waiting: Iterable[str], *, unseen: int = 0) -> None:
         self._called, self._joined = called, set[str]()
+        self._last: dict[str, int] | None = None  # by the id as it was said: the last number given for it
+        self._unseen = unseen
         self.waiting: dict[str, None] = dict.fromkeys(waiting)
 
     def is_known(self, call: str) -> bool:
@@ -227,13 +232,24 @@ class CallIds:
 
     def call(self, wanted: str) -> str:
         """The id of a call that joins now, and waits for its result."""
-        name, number = wanted, 1
-        while self.is_known(name):
-            number += 1
-            name = f"{call_id_as_said(wanted)}__again{number}"
+        if self._last is None:
+            self._last = {}
+            for one in self._called:
+                self._count(one)
+        said, name = call_id_as_said(wanted), wanted
+        may_be_known = wanted == said and (said in self._last or (self._unseen and _COUNTED.match(said)))
+        if may_be_known or self.is_known(wanted):
+            name = f"{said}__again{max(self._last.get(said, 1), self._unseen) + 1}"
         self._joined.add(name)
+        self._count(name)
         self.waiting[name] = None
         return name
+
+    def _count(self, call: str) -> None:
+        found = _REPEATED.search(call) if "__" in call else None
+        if found is not None and self._last is not None:
+            said = call[: found.start()]
+            self._last[said] = max(int(found[1]), self._last.get(said, 1))
 
     def result(self, named: str) -> str | None:
         """The id of the call that a result answers, the oldest that waits; None when none does."""
