@@ -405,6 +405,24 @@ def test_a_full_context_is_refused_before_the_call() -> None:
     run(body)
 
 
+def test_a_context_that_refills_at_once_is_said_to() -> None:
+    """PRS-6: why nothing is compacted any more, how often that failed, and what to do."""
+
+    async def body() -> None:
+        desk = await Desk.open(window_tokens=20_000, thrash_refills=5)
+        for _ in range(4):
+            await desk.session.append(Message.of("user", "many different words " * 800))
+        view = desk.session.view
+        breaker = msgspec.structs.replace(view.state.breaker, refills=5)
+        view.state = msgspec.structs.replace(view.state, breaker=breaker)
+        with pytest.raises(
+            ContextBlocked, match=r"right after the last 5 compactions; read less at a time, or compact"
+        ):
+            await run_turn(desk.session, "and now?", ScriptedModel())
+
+    run(body)
+
+
 class Stalling:
     """A model that says some deltas and then nothing more."""
 

@@ -127,7 +127,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     ledger: msgspec.Raw = NOTHING_KNOWN  # what was gathered from the messages before the boundary: a `PackedLedger`
     held: PrecomputedSummary | None = None
     requested: RequestedCompaction | None = None
-    in_play: msgspec.Raw = NOTHING_KNOWN  # what the trackers learned from them: an `TrackerStates` (RST-10)
+    in_play: msgspec.Raw = NOTHING_KNOWN  # what the trackers learned from them: a `TrackerStates` (RST-10)
 
     def with_message(self) -> SessionState:
         return msgspec.structs.replace(self, messages=self.messages + 1)

@@ -558,7 +558,7 @@ class ContextView:
     )  # what the last rewind left, never changed again (CKP-4)
     rewound: RewoundBranch | None = field(default=None, compare=False)  # by the last rewind that can be undone (CKP-8)
     dirty: int = field(default=0, compare=False)  # flattened forms from this position on are stale …
-    flat: object = field(default=None, compare=False)  # … in this cache, which is `wire`'s own
+    flat: object = field(default=None, compare=False)  # … in this cache, which is `groups`' own
     index: Sized | None = field(default=None, compare=False)  # what the ledger read of the items, the first ones
 
     def call_ids(self) -> CallIds:

@@ -65,7 +65,7 @@ async def import_recording(
 
     What the log's own system did to its context is done here as well, so that the view is the one that it had. `known`
     is what an earlier import of the same log left in the session: only what came after it is added. The same log, `at`
-    and header give the same journal to the byte, so that a damaged line can be had again (`engine.reimporting`).
+    and header give the same journal to the byte, so that a damaged line can be had again (`lines_again`).
     """
     at = session.ports.clock.now() if at is None else at
     if session.settings.redact_at_ingest:

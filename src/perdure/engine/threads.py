@@ -46,7 +46,7 @@ async def run_aside(size_bytes: int, work: Callable[[], T]) -> T:
 
 
 async def run_aside_of(view: ContextView, work: Callable[[ContextView], T], *, size_bytes: int | None = None) -> T:
-    """Do something pure with a view as it is now (as `aside`); in a thread `work` gets a copy of it.
+    """Do something pure with a view as it is now (as `run_aside`); in a thread `work` gets a copy of it.
 
     Without `size_bytes` all that the view shows is looked through. What the ledger read is shared with the copy: one
     piece of work at a time adds to it, and what was read needn't be read again.

@@ -112,7 +112,7 @@ async def _reminded(session: LiveSession, moment: Literal["before", "behind"]) -
 
 
 async def rest_aside(session: LiveSession) -> None:
-    """`LiveSession.rest`, aside, once enough was said to be worth it: a little more is read within the compaction."""
+    """As `LiveSession.rest`, in a thread, once there is enough to read; a little more is read by the compaction."""
     settings, size = session.settings, session.view.unread_bytes
     if size > LARGE_BYTES:
         from perdure.compaction.ledger.checkpoint import index_of
@@ -283,8 +283,7 @@ async def _pass_turn(session: LiveSession) -> None:
     view = session.view
     if not view.items or not await run_aside(unflattened_bytes(view), lambda: lacks_turn(view)):
         return
-    line = Message.of("user", CONTINUES, origin="reminder")
-    await session.append(line)
+    await session.append(Message.of("user", CONTINUES, origin="reminder"))
 
 
 async def _compact_if_due(session: LiveSession, facts: Facts) -> CompactionOutcome | None:
@@ -337,7 +336,10 @@ def blocked_text(session: LiveSession, facts: Facts, size: int) -> str:
     elif not limits.auto:
         advice = f"auto-compaction is off: {by_hand}, or switch it on"
     elif breaker.refills >= facts.settings.thrash_refills:
-        advice = f"auto-compaction stopped, as the window refilled three times at once: read less, or {by_hand}"
+        advice = (
+            f"auto-compaction stopped: the window was full again right after the last {breaker.refills} compactions; "
+            f"read less at a time, or {by_hand}"
+        )
     elif breaker.failures >= facts.settings.breaker_failures:
         advice = f"auto-compaction stopped after {breaker.failures} failures: {by_hand}"
     else:
