@@ -356,7 +356,7 @@ class LiveSession:
         calls = self.view.call_ids()
         for number, one in enumerate(messages):
             at = f"message {number + 1} of {len(messages)}" if len(messages) > 1 else "the message"
-            if not is_system(one):
+            if isinstance(one, Message) or not is_system(one):
                 message = one if isinstance(one, Message) else message_of(one, at)
                 check_shape(message)
                 if not message.id and message.agent_id is None:  # else it was said elsewhere, and stays as it is

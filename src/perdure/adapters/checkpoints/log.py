@@ -31,7 +31,7 @@ def unescaped_name(text: str) -> str:
 
 
 def escaped_names(value: Any) -> Any:
-    """Every text in a value of plain lists and dicts, as `written` has it."""
+    """Every text in a value of plain lists and dicts, as `escaped_name` has it."""
     return _mapped(value, escaped_name)
 
 
