@@ -66,6 +66,11 @@ class Running:
         return self.gateway.metrics.registry.get_sample_value(name, labels) or 0.0
 
     @property
+    def held(self) -> list[Any]:
+        """The sessions that are open, of all tenants."""
+        return [held for some in self.gateway.tenants_open().values() for held in some]
+
+    @property
     def bodies(self) -> list[dict[str, Any]]:
         """What went upstream, oldest first."""
         return [msgspec.json.decode(r.body) for r in self.server.received if r.body]
@@ -81,6 +86,11 @@ def config_of(home: Path, url: str, *, settings: Settings | None = None, **table
         folder=FolderTrust(root=home),
         gateway={"port": 0, "upstreams": upstreams, **table},
     )
+
+
+def upstream(*script: Any) -> FakeUpstream:
+    """A provider with these answers."""
+    return FakeUpstream(rules=ModelRules(window_tokens=WINDOW), script=list(script))
 
 
 @asynccontextmanager

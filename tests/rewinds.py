@@ -5,6 +5,7 @@ The oracle knows nothing of checkpoints: it takes pictures around everything tha
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -30,6 +31,13 @@ def shadow(folder: Path, **given: Any) -> SessionCheckpoints:
 
 def call(prompt: str, tool: str = "Bash", *, is_background: bool = False) -> FileCall:
     return FileCall(tool, MessageId(prompt), looks=tool == "Bash", is_background=is_background)
+
+
+def shell(one: SessionCheckpoints, prompt: str, command: str) -> None:
+    """A command of the agent's, with what checkpoints do around it."""
+    one.begin(call(prompt))
+    subprocess.run(["bash", "-c", command], cwd=one.root, check=True, capture_output=True)
+    one.end(call(prompt))
 
 
 @dataclass

@@ -17,7 +17,6 @@ import pytest
 from tests.commands import command, command_at_terminal
 
 from perdure.adapters.journal import SessionLock
-from perdure.cli import main
 from perdure.engine.compact import compact
 from perdure.logs.export import to_claude_code
 from perdure.transcript.blocks import block_of, text_block
@@ -25,7 +24,7 @@ from perdure.transcript.messages import Message, MessageId, ResponseId, Usage, c
 from perdure.transcript.records import Titled
 from perdure.wiring import create_session
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("place")]
 
 CONTRACT = {
     "file", "format", "session", "window", "window_source", "usable", "trigger", "turns", "tokens_final", "compactions",
@@ -75,17 +74,6 @@ def log_bytes(**shape: int) -> bytes:
     return b"".join(to_claude_code(messages(**shape), session="s1", cwd="/project", version="2.1.0"))
 
 
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder with a home in it, and no settings from outside."""
-    for name in list(os.environ):
-        if name.startswith(("PERDURE_", "CLAUDE_", "DISABLE_")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.fixture
 def log(place: Path) -> Path:
     path = place / "log.jsonl"
@@ -109,28 +97,6 @@ def kept(place: Path) -> str:
 
     anyio.run(make)
     return "ours"
-
-
-class Ran:
-    """What a command did."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def json(self) -> list[Any]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Any:
-    def ran(*arguments: str | Path) -> Ran:
-        code = main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return Ran(code, out, err)
-
-    return ran
 
 
 # --- replay

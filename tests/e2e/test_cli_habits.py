@@ -7,17 +7,16 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import anyio
 import pytest
 import typer
+from tests.e2e.conftest import Ran
 
 from perdure.adapters.extras import install
 from perdure.adapters.journal import short_ids
 from perdure.agent.permissions import PermissionDecision, PermissionRule
 from perdure.agent.progress import PermissionRefused
-from perdure.cli import main
 from perdure.cli.arguments import (
     GlobalOptions,
     complete_assignments,
@@ -39,22 +38,7 @@ IDS = ("session-01m81f2c61vhw2qm7jsw", "session-01m81f2a371k6dtreqxv", "session-
 LOG = "0cd9edf7-459c-4900-af40-cf2c64dea525"
 
 
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
 Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def command(*words: str) -> Ran:
-        code = main(words)
-        return Ran(code, *capsys.readouterr())
-
-    return command
 
 
 @pytest.fixture(autouse=True)

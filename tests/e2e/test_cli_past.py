@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +19,7 @@ from perdure.testing import FakeServer, FakeUpstream
 from perdure.transcript.messages import Message, MessageId, ResponseId, Usage
 from perdure.wiring import create_session
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("place")]
 
 
 def messages(turns: int = 12, words: int = 1_000) -> list[Message]:
@@ -41,16 +40,6 @@ def messages(turns: int = 12, words: int = 1_000) -> list[Message]:
         found.append(Message.of("user", [result], id=MessageId(f"m-result-{turn}"), at=at))
     found.append(Message.of("assistant", "It is in line 7.", id=MessageId("m-end"), at=1_750_001_000.0))
     return found
-
-
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in list(os.environ):
-        if name.startswith(("PERDURE_", "CLAUDE_", "DISABLE_")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture

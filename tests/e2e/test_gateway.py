@@ -79,19 +79,10 @@ async def talk(at: Running, client: anthropic.AsyncAnthropic, turns: int, messag
                 messages.append({"role": "user", "content": [block]})
 
 
-def plain_upstream(turns: int) -> FakeUpstream:
-    rules = ModelRules(window_tokens=WINDOW)
-    return FakeUpstream(rules=rules, script=script_of(turns))
-
-
 def lose_index(home: Path) -> None:
     (index,) = home.rglob("links.sqlite")
     for path in index.parent.glob("links.sqlite*"):
         path.unlink()
-
-
-def held_of(at: Running) -> list[Any]:
-    return [held for some in at.gateway.tenants_open().values() for held in some]
 
 
 @in_loop
@@ -108,7 +99,7 @@ async def test_a_long_conversation_through_the_anthropic_sdk(tmp_path: Path) -> 
         assert compactions
         assert stats.refused == 0 and not stats.violations
         assert 0 < len(stats.prefix_moves) <= len(moves)
-        (held,) = held_of(at)
+        (held,) = at.held
         assert held.head.count == len(messages) == 4 * turns
         assert messages[-1]["content"][0].text == f"done with {turns - 1}"
 
@@ -144,7 +135,7 @@ async def test_a_long_conversation_through_the_openai_sdk(tmp_path: Path) -> Non
         assert stats.refused == 0 and not stats.violations
         assert any(isinstance(e, CompactionDone) for e in at.sink.events)
         assert len(stats.prefix_moves) <= len([e for e in at.sink.events if isinstance(e, PrefixMoved)])
-        (held,) = held_of(at)
+        (held,) = at.held
         assert held.head.count == len(messages) - 1
         assert at.metric("perdure_passed_total", reason="PerdureError") == 0
 
@@ -191,12 +182,12 @@ async def test_two_clients_a_fork_and_an_edit_each_get_their_own_view(tmp_path: 
         await ask(client, [*edited, {"role": "user", "content": "go on"}])
         await ask(client, [*talks["red"], {"role": "user", "content": "red goes on"}])
         last = server.received[-1]
-        for held in held_of(at):
+        for held in at.held:
             shown = " ".join(b.raw.decode() for item in held.session.view.items for b in item.visible)
             assert not ("red says 5" in shown and "blue says 5" in shown)
             assert not ("another way" in shown and "red says 3" in shown)
         assert b"red goes on" in last.body and b"another way" not in last.body
-        assert sorted(held.head.count for held in held_of(at)) == [10, 12, 14, 14]
+        assert sorted(held.head.count for held in at.held) == [10, 12, 14, 14]
         assert not server.upstream.statistics.violations
 
 
@@ -207,7 +198,7 @@ async def test_a_fork_shares_the_past_of_a_compacted_session(tmp_path: Path) -> 
     async with fake(upstream) as server, serving(tmp_path, server) as at:
         client, messages = at.claude(max_retries=0), list[Any]()
         await talk(at, client, 40, messages)
-        (parent,) = held_of(at)
+        (parent,) = at.held
         assert parent.session.view.boundary is not None
         before = len(server.received)
         await ask(client, [*messages, {"role": "user", "content": "one way"}], tools=TOOLS, system="You help.")
@@ -224,14 +215,14 @@ async def test_a_fork_shares_the_past_of_a_compacted_session(tmp_path: Path) -> 
         )
         await ask(client, [*messages, {"role": "user", "content": "other way"}], tools=TOOLS, system="You help.")
         one, other = (msgspec.json.decode(r.body)["messages"] for r in (server.received[before], server.received[-1]))
-        assert len(held_of(at)) == 2
+        assert len(at.held) == 2
 
         def bare(message: Any) -> Any:
             return [{k: v for k, v in b.items() if k != "cache_control"} for b in message["content"]]
 
         assert list(map(bare, one[:-1])) == list(map(bare, other[:-1]))
         assert bare(one[-1])[-1]["text"] == "one way" and bare(other[-1])[-1]["text"] == "other way"
-        child = next(held for held in held_of(at) if held.id != parent.id)
+        child = next(held for held in at.held if held.id != parent.id)
         assert child.session.view.boundary is not None
         assert not upstream.statistics.violations
 
@@ -244,16 +235,16 @@ async def test_a_restart_finds_the_session_again_even_without_its_index(tmp_path
     async with fake(upstream) as server:
         async with serving(tmp_path, server) as at:
             await talk(at, at.claude(max_retries=0), 40, messages)
-            (first,) = held_of(at)
+            (first,) = at.held
             name, sent = first.id, len(server.received)
         async with serving(tmp_path, server) as at:
             await talk(at, at.claude(max_retries=0), 4, messages, start=40)
-            (again,) = held_of(at)
+            (again,) = at.held
             assert again.id == name and again.head.count == len(messages)
         lose_index(tmp_path)
         async with serving(tmp_path, server) as at:
             await talk(at, at.claude(max_retries=0), 4, messages, start=44)
-            (again,) = held_of(at)
+            (again,) = at.held
             assert again.id == name and again.head.count == len(messages)
         assert len(server.received) > sent
         assert len(upstream.statistics.prefix_moves) <= 12
@@ -270,7 +261,7 @@ async def test_asking_again_rewinds_the_answer_instead_of_forking(tmp_path: Path
         assert (await ask(client, messages)).content[0].text == "second try"
         messages += [{"role": "assistant", "content": "in my own words"}, {"role": "user", "content": "next"}]
         await ask(client, messages)
-        (held,) = held_of(at)
+        (held,) = at.held
         shown = " ".join(b.raw.decode() for item in held.session.view.items for b in item.visible)
         assert "in my own words" in shown and "first try" not in shown and "second try" not in shown
         assert held.head.count == 4
@@ -286,7 +277,7 @@ async def test_an_upstream_that_says_too_long_is_answered_by_a_compaction(tmp_pa
             messages.append({"role": "user", "content": f"Part {n}. " + f"number {n} of many words " * 450})
             messages.append({"role": "assistant", "content": (await ask(client, messages)).content})
         assert at.metric("perdure_recovered_total", reason="prompt_too_long") >= 1
-        (held,) = held_of(at)
+        (held,) = at.held
         assert held.head.count == 60
 
 
@@ -300,7 +291,7 @@ async def test_thinking_that_a_client_leaves_out_is_put_back(tmp_path: Path) -> 
         kept = [block for block in said.content if block.type != "thinking"]
         messages += [{"role": "assistant", "content": kept}, {"role": "user", "content": "more"}]
         await ask(client, messages)
-        (held,) = held_of(at)
+        (held,) = at.held
         assert held.head.count == 4
         assert any(block.type == "thinking" for item in held.session.view.items for block in item.visible)
 
@@ -392,7 +383,7 @@ async def test_a_route_has_its_own_upstream_and_settings(tmp_path: Path) -> None
             for n in range(8):
                 messages.append({"role": "user", "content": f"{route} {n} " + "and more words " * 400})
                 messages.append({"role": "assistant", "content": (await ask(client, messages)).content})
-        (held,) = held_of(at)
+        (held,) = at.held
         assert held.route == "small" and held.session.limits.window == 8_000
         assert any(isinstance(e, CompactionDone) for e in at.sink.events)
         assert server.received[-1].path == "/nowhere/v1/messages"

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateways import KEY, Running, fake, in_loop, serving
+from tests.gateways import KEY, Running, fake, in_loop, serving, upstream
 
 from perdure.adapters.journal import JOURNAL
 from perdure.events import CompactionDone
-from perdure.testing import FakeUpstream, ModelRules
 
 pytestmark = pytest.mark.e2e
 SUMMARY = """<analysis>hidden</analysis>
@@ -27,11 +26,6 @@ SUMMARY = """<analysis>hidden</analysis>
 8. Current Work: SUMMARY-BY-A-MODEL.
 9. Optional Next Step: go on.
 </summary>"""
-
-
-def upstream(*script: Any) -> FakeUpstream:
-    rules = ModelRules(window_tokens=100_000)
-    return FakeUpstream(rules=rules, script=list(script))
 
 
 def journals(home: Path) -> list[Path]:

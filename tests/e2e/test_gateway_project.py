@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateways import Running, fake, in_loop, serving
+from tests.gateways import Running, fake, in_loop, serving, upstream
 
 from perdure.events import CompactionDone
-from perdure.testing import FakeUpstream, ModelRules, say, tool_use
+from perdure.testing import say, tool_use
 
 pytestmark = pytest.mark.e2e
 RULE = "Use tabs in all sources."
@@ -39,11 +39,6 @@ def route(project: Path, **settings: Any) -> dict[str, Any]:
     return {"routes": routes}
 
 
-def upstream(*script: Any) -> FakeUpstream:
-    rules = ModelRules(window_tokens=100_000)
-    return FakeUpstream(rules=rules, script=list(script))
-
-
 def texts(message: Any) -> list[str]:
     """The texts of a message of a body."""
     content = message["content"]
@@ -63,10 +58,6 @@ async def ask(at: Running, messages: list[Any]) -> None:
     messages.append({"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in said.content]})
 
 
-def held_of(at: Running) -> list[Any]:
-    return [held for some in at.gateway.tenants_open().values() for held in some]
-
-
 @in_loop
 async def test_reminders_go_up_and_the_clients_history_stays_its_own(tmp_path: Path, project: Path) -> None:
     """GW-3: in the first user message, the same bytes each time and after a restart; the chain is the client's."""
@@ -78,7 +69,7 @@ async def test_reminders_go_up_and_the_clients_history_stays_its_own(tmp_path: P
                 messages.append({"role": "user", "content": text})
         async with serving(home, server, **route(project)) as at:
             await ask(at, messages)
-            (held,) = held_of(at)
+            (held,) = at.held
             assert held.head.count == len(messages) == 6
         first, second, third = [bare(body["messages"]) for body in at.bodies]
         assert RULE in "".join(texts(first[0])) and "- [Deploys]" in "".join(texts(first[0]))
@@ -105,7 +96,7 @@ async def test_who_asks_again_is_reminded_once(tmp_path: Path, project: Path) ->
         await ask(at, messages)
         first, again, later = [bare(body["messages"]) for body in at.bodies]
         assert first == again == later[:1] and MEMORY in texts(first[0])[-1]
-        assert len(held_of(at)) == 1
+        assert len(at.held) == 1
 
 
 @in_loop
@@ -143,7 +134,7 @@ async def test_they_come_back_after_a_compaction(tmp_path: Path, project: Path) 
         assert [e for e in at.sink.events if isinstance(e, CompactionDone)]
         assert all(str(body["messages"]).count(RULE) == 1 for body in at.bodies)
         assert "- [Deploys]" in str(at.bodies[-1]["messages"])
-        (held,) = held_of(at)
+        (held,) = at.held
         assert held.head.count == 2 * turns
         assert not server.upstream.statistics.violations
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from tests.e2e.test_cli import run as run  # the fixture  # noqa: PLC0414
 from tests.unit.foreign.lines import Data, answer, call, entry, jsonl, result, text, user
 
 from perdure.compaction.ledger.checkpoint import PackedLedger
@@ -29,17 +27,7 @@ from perdure.transcript.messages import Message
 from perdure.transcript.records import Cleared, Compacted
 from perdure.wiring import SessionOptions, open_session
 
-pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in list(os.environ):
-        if name.startswith(("PERDURE_", "CLAUDE_", "DISABLE_")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("place")]
 
 
 def used(entry: Data, prompt: int) -> Data:

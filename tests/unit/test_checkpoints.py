@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.rewinds import call, shadow
+from tests.rewinds import call, shadow, shell
 from tests.trees import picture
 
 from perdure.adapters.checkpoints.ignores import IgnoreRules
@@ -35,12 +35,6 @@ def put(folder: Path, **texts: str) -> None:
         path = folder / "project" / name.replace("__", "/").replace("_", ".")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-
-
-def shell(one: Any, prompt: str, command: str) -> None:
-    one.begin(call(prompt))
-    subprocess.run(["bash", "-c", command], cwd=one.root, check=True, capture_output=True)
-    one.end(call(prompt))
 
 
 def back(one: Any, *prompts: str, is_forced: bool = False, is_dry: bool = False) -> FileRewind:

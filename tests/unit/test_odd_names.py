@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
-from tests.rewinds import call
+from tests.rewinds import call, shell
 from tests.rewinds import shadow as opened
 
 from perdure.adapters.checkpoints.log import escaped_name, unescaped_name
@@ -102,12 +102,6 @@ def put(folder: Path, name: bytes, data: bytes = b"mine\n") -> bytes:
     with open(path, "wb") as file:
         file.write(data)
     return path
-
-
-def shell(one: Any, prompt: str, command: str) -> None:
-    one.begin(call(prompt))
-    subprocess.run(["bash", "-c", command], cwd=one.root, check=True, capture_output=True)
-    one.end(call(prompt))
 
 
 def back(one: Any, *prompts: str, is_dry: bool = False) -> FileRewind:
