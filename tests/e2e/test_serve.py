@@ -126,3 +126,11 @@ def test_an_address_that_is_taken_is_one_line(tmp_path: Path) -> None:
         done = command("serve", "--port", str(port), cwd=tmp_path, env=env)
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1 and f"127.0.0.1:{port}: Address already in use: give" in done.stderr
+
+
+@pytest.mark.parametrize("given", [("--port", "70000"), ("--refuse-every", "-1"), ("--window", "none")])
+def test_the_fake_server_says_what_is_wrong_with_an_option(given: tuple[str, str]) -> None:
+    """CLI-5: the option and what is wrong with it, and no traceback."""
+    command = [sys.executable, "-m", "perdure.testing.serve", *given]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and given[0] in done.stderr and "Traceback" not in done.stderr

@@ -54,7 +54,7 @@ class AnthropicProtocol:
         for name in _SERVERS_OWN:
             if name in fields:
                 raise Unmanageable(name)
-        prefill = messages[-1] if messages and _role(messages[-1]) == "assistant" else None
+        prefill = messages[-1] if messages and _read(messages[-1]).role == "assistant" else None
         history = messages if prefill is None else messages[:-1]
         if not history:
             raise Unmanageable("no_messages")
@@ -81,7 +81,9 @@ class AnthropicProtocol:
             raise Unmanageable("malformed_system") from None
         if isinstance(text, str) and text.strip():
             blocks = [msgspec.Raw(text_block(text).raw)]
-        return Front(model=incoming.model, system=_still(blocks), tools=_still(list_of(_array(incoming, "tools"))))
+        tools = incoming.fields.get("tools")
+        listed = list_of(tools) if tools is not None and bytes(tools) != b"null" else []
+        return Front(model=incoming.model, system=_unmarked(blocks), tools=_unmarked(listed))
 
     def head(self, incoming: ClientRequest, most_tokens: int | None) -> dict[str, Any]:
         head: dict[str, Any] = {k: msgspec.Raw(bytes(v)) for k, v in incoming.fields.items() if k not in _NOT_HEAD}
@@ -106,10 +108,6 @@ class AnthropicProtocol:
         return msgspec.json.encode(
             {"type": "error", "error": {"type": kinds.get(status, "api_error"), "message": f"perdure: {message}"}}
         )
-
-
-def _role(raw: msgspec.Raw) -> str:
-    return _read(raw).role
 
 
 def _read(raw: msgspec.Raw) -> _MessageFields:
@@ -137,22 +135,15 @@ def _message(raw: msgspec.Raw) -> Message:
     raise Unmanageable("unknown_role")
 
 
-def _array(incoming: ClientRequest, name: str) -> msgspec.Raw | None:
-    raw = incoming.fields.get(name)
-    return None if raw is None or bytes(raw) == b"null" else raw
-
-
-def _still(raws: Sequence[msgspec.Raw]) -> tuple[msgspec.Raw, ...]:
+def _unmarked(parts: Sequence[msgspec.Raw]) -> tuple[msgspec.Raw, ...]:
     """The parts of a front without breakpoints, which wander; bytes of their own, so that the body can go."""
-    return tuple(msgspec.Raw(_unmarked(bytes(raw))) for raw in raws)
-
-
-def _unmarked(raw: bytes) -> bytes:
-    if b'"cache_control"' not in raw:
-        return raw
-    fields = fields_of(raw)
-    fields.pop("cache_control", None)
-    return msgspec.json.encode(fields)
+    found: list[msgspec.Raw] = []
+    for part in parts:
+        raw = bytes(part)
+        if b'"cache_control"' in raw:
+            raw = msgspec.json.encode({name: v for name, v in fields_of(raw).items() if name != "cache_control"})
+        found.append(msgspec.Raw(raw))
+    return tuple(found)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

@@ -555,10 +555,6 @@ def is_plain(message: Message) -> bool:
     for block in message.blocks:
         if block.type == "tool_result" and neutralised_result(block.raw) is not block.raw:
             return False
-        if (
-            block.type == "tool_use"
-            and isinstance(block.value, ToolUse)
-            and call_id_as_said(block.value.id) != block.value.id
-        ):
+        if isinstance(block.value, ToolUse) and call_id_as_said(block.value.id) != block.value.id:
             return False
     return True

@@ -312,8 +312,11 @@ def check_block(block: Any, place: str, path: str, rules: ModelRules) -> Iterato
     if problem is not None:
         yield problem
         return
-    yield from _RULES.get(kind, _no_rule)(block, place, path, rules)
-    yield from _nested(block, kind, path, rules)
+    if kind in _RULES:
+        yield from _RULES[kind](block, place, path, rules)
+    inside, parts = nested_blocks(block, kind)
+    for index, part in enumerate(parts):
+        yield from check_block(part, kind, f"{path}.{inside}.{index}", rules)
 
 
 def _field_problem(block: Mapping[str, Any], kind: str, path: str, rules: ModelRules) -> BlockViolation | None:
@@ -345,10 +348,6 @@ def explain(error: str) -> str:
     elif found := re.match(r"Expected `(\w+)", text):
         text = f"Input should be a valid {_EXPECTED.get(found[1], found[1])}"
     return f"{place}: {text}" if place else text
-
-
-def _no_rule(block: Mapping[str, Any], place: str, path: str, rules: ModelRules) -> Iterator[BlockViolation]:
-    return iter(())
 
 
 def _text(block: Mapping[str, Any], place: str, path: str, rules: ModelRules) -> Iterator[BlockViolation]:
@@ -407,12 +406,6 @@ _RULES = {
     "text": _text, "thinking": _thinking, "redacted_thinking": _redacted, "tool_use": _tool_use,
     "tool_result": _tool_result, "document": _document, "image": _image, "compaction": _compaction,
 }  # fmt: skip
-
-
-def _nested(block: Mapping[str, Any], kind: str, path: str, rules: ModelRules) -> Iterator[BlockViolation]:
-    place, parts = nested_blocks(block, kind)
-    for index, part in enumerate(parts):
-        yield from check_block(part, kind, f"{path}.{place}.{index}", rules)
 
 
 def nested_blocks(block: Mapping[str, Any], kind: str) -> tuple[str, list[Any]]:

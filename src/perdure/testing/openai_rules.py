@@ -124,11 +124,6 @@ def _calls(message: Mapping[str, Any], path: str) -> Iterator[Violation]:
             yield Violation("tool_calls", where, f"Missing required parameter: '{where}.{kind}.name'.")
 
 
-def _call_ids(message: Mapping[str, Any]) -> list[str]:
-    calls = message.get("tool_calls")
-    return [str(call.get("id")) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
-
-
 def _pairs(messages: Sequence[Mapping[str, Any]]) -> Iterator[Violation]:
     """Each assistant message with calls is followed by one tool message per id before any other role."""
     asked, expected, answered = -1, list[str](), set[str]()
@@ -150,7 +145,8 @@ def _pairs(messages: Sequence[Mapping[str, Any]]) -> Iterator[Violation]:
             more = f"'tool_call_id'. The following tool_call_ids did not have response messages: {', '.join(missing)}"
             yield Violation("unanswered_tool_call", f"messages.{asked}", said + more)
         asked, answered = index, set()
-        expected = _call_ids(message) if message.get("role") == "assistant" else []
+        calls = message.get("tool_calls") if message.get("role") == "assistant" else None
+        expected = [str(call.get("id")) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
 
 
 def _order(messages: Sequence[Mapping[str, Any]]) -> Iterator[Violation]:

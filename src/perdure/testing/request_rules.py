@@ -44,7 +44,7 @@ class RoleTurn:
         return blocks[-1].kind if blocks else ""
 
 
-def structure_violations(request: DecodedRequest, rules: ModelRules, *, strict: bool) -> Iterator[Violation]:
+def _structure(request: DecodedRequest, rules: ModelRules, *, strict: bool) -> Iterator[Violation]:
     if not request.messages:
         if not request.violations:
             yield Violation("no_messages", "messages", "messages: at least one message is required")
@@ -140,14 +140,11 @@ def _answers(turn: RoleTurn, answers: Sequence[tuple[str, str]], expected: Seque
         seen.add(link)
     plain = False
     for index, message in turn.members if answers else ():
-        late = [link for at, link in message.linked("tool_result") if plain or at > _first_plain(message)]
+        first = len(message.blocks) if message.first_plain is None else message.first_plain
+        late = [link for at, link in message.linked("tool_result") if plain or at > first]
         if late:
             yield _unanswered("results_first", f"messages.{index}", late)
         plain = plain or message.first_plain is not None
-
-
-def _first_plain(message: DecodedMessage) -> int:
-    return len(message.blocks) if message.first_plain is None else message.first_plain
 
 
 def _unanswered(rule: str, path: str, ids: Sequence[str]) -> Violation:
@@ -303,7 +300,7 @@ def violations_of(body: bytes, reader: RequestReader, *, strict: bool) -> tuple[
     except UnreadableBody as error:
         return None, [Violation("json", "", str(error))]
     found = [*_parameters(request, reader.rules), *request.violations]
-    found.extend(structure_violations(request, reader.rules, strict=strict))
+    found.extend(_structure(request, reader.rules, strict=strict))
     return request, found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -43,11 +43,27 @@ def faults(*, cut_every: int = 0, break_every: int = 0) -> list[StreamFault]:
     return plan
 
 
+def _number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Reads a whole number of a range, for argparse: what isn't one is said in a line."""
+
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least or (most is not None and value > most):
+            wanted = f"at least {least}" if most is None else f"from {least} to {most}"
+            raise argparse.ArgumentTypeError(f"{value} isn't {wanted}")
+        return value
+
+    return number
+
+
 def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m perdure.testing.serve", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--port", type=int, default=0, help="0, the default, takes a free one")
+    parser.add_argument("--port", type=_number(0, 65_535), default=0, help="0, the default, takes a free one")
     parser.add_argument(
-        "--window", type=int, metavar="TOKENS", help="a longer prompt is refused; without it the window of each model"
+        "--window",
+        type=_number(1),
+        metavar="TOKENS",
+        help="a longer prompt is refused; without it the window of each model",
     )
     parser.add_argument("--answer", action="append", metavar="TEXT", help="what it says; several are said in turn")
     parser.add_argument("--delay", type=float, default=0.0, metavar="SECONDS", help="between two events of a stream")
@@ -57,7 +73,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         ("cut", "the stream of this answer ends in the middle"),
         ("break", "the stream of this answer brings an error"),
     ):
-        parser.add_argument(f"--{name}-every", type=int, default=0, metavar="N", help=what)
+        parser.add_argument(f"--{name}-every", type=_number(0), default=0, metavar="N", help=what)
     parser.add_argument("--lenient", action="store_true", help="don't check what comes back of thinking")
     return parser.parse_args(arguments)
 
@@ -94,3 +110,5 @@ if __name__ == "__main__":
         asyncio.run(main(sys.argv[1:]))
     except KeyboardInterrupt:
         pass
+    except OSError as e:
+        sys.exit(f"nothing can listen there: {e.strerror or e}: give another --port")
