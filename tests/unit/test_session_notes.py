@@ -396,7 +396,7 @@ def test_over_the_trigger(tmp_path: Path) -> None:
 
 
 def test_reason_codes(tmp_path: Path) -> None:
-    """CMP-2, SM-8: no notes, an empty template, no id, and a boundary of another strategy."""
+    """CMP-2, SM-8: no notes of ours, an empty template, a broken file, and a boundary of another strategy."""
 
     async def do(session: LiveSession, keepers: Keepers, sink: ListSink) -> None:
         await filled(session, None)
@@ -411,13 +411,16 @@ def test_reason_codes(tmp_path: Path) -> None:
 
         assert await reason() == "no_notes"
         path.parent.mkdir()
+        path.write_text(template() + "- by hand\n")
+        assert await reason() == "no_notes"  # nothing says up to where they tell of the conversation
+        await talk(session, keepers, 7)
+        assert await reason() == "session_memory"
+        written = path.read_text()
         path.write_text(template())
         assert await reason() == "empty_template"
         path.write_text("words")
         assert await reason() == "broken_notes"
-        path.write_text(template() + "- by hand\n")
-        assert await reason() == "id_not_found"
-        await talk(session, keepers, 7)
+        path.write_text(written)
         assert await reason() == "session_memory"
         session.configure(replace(session.settings, notes=False))
         assert await reason() == "off"

@@ -72,26 +72,31 @@ def build_boundary(
     `fetched` is what the restorers may look at, with the files as they are now; None: nothing comes back. `focus` is
     what somebody asked the record to look at. Nothing is read here: the same values give the same bytes.
     """
-    has_text = bool(plan.record.strip())
+    if not plan.record.strip():
+        return BuiltBoundary(plan, refusal="empty: the record holds no text")
     plan = _with_focus(plan, focus, "model" if trigger == "model" else "user")
     plan, secrets = without_secrets(view, plan, facts)
-    bare = make_boundary(view, plan, facts, identity=identity, trigger=trigger)
-    why = refusal(view, bare, facts, plan.promised) if has_text else "empty: the record holds no text"
+
+    def made_with(back: RestoredMessages) -> tuple[Compacted, str | None]:
+        made = make_boundary(view, plan, facts, identity=identity, trigger=trigger, back=back)
+        return made.boundary, refusal(view, made, facts, plan.promised)
+
+    failed: dict[str, str] = {}
+    if fetched is not None:
+        failed |= fetched.failed
+        bare = make_boundary(view, plan, facts, identity=identity, trigger=trigger)
+        room, spare = _room_tokens(view, bare.boundary, facts)
+        for tokens, more in dict.fromkeys((int(room * share), int(spare * share)) for share in WHOLE_SHARES):
+            back, not_back = put_back(fetched, registry, tokens, identity=identity, spare_tokens=more)
+            boundary, why = made_with(back)
+            if why is None:
+                return BuiltBoundary(plan, boundary, secrets=secrets, failed={**failed, **not_back})
+        failed["all"] = "no room for what was to be restored"
+    states = TrackerStates(states=fetched.saved) if fetched is not None else None
+    boundary, why = made_with(RestoredMessages(in_play=states))
     if why is not None:
         return BuiltBoundary(plan, refusal=why, secrets=secrets)
-    if fetched is None:
-        return BuiltBoundary(plan, bare.boundary, secrets=secrets)
-    room, spare = _room_tokens(view, bare.boundary, facts)
-    for share in WHOLE_SHARES:
-        tokens, more = int(room * share), int(spare * share)
-        back, failed = put_back(fetched, registry, tokens, identity=identity, spare_tokens=more)
-        whole = make_boundary(view, plan, facts, identity=identity, trigger=trigger, back=back)
-        if refusal(view, whole, facts, plan.promised) is None:
-            return BuiltBoundary(plan, whole.boundary, secrets=secrets, failed={**fetched.failed, **failed})
-    only_known = RestoredMessages(in_play=TrackerStates(states=fetched.saved))
-    known = make_boundary(view, plan, facts, identity=identity, trigger=trigger, back=only_known)
-    failed = {**fetched.failed, "all": "no room for what was to be restored"}
-    return BuiltBoundary(plan, known.boundary, secrets=secrets, failed=failed)
+    return BuiltBoundary(plan, boundary, secrets=secrets, failed=failed)
 
 
 def _with_focus(plan: CompactionPlan, focus: str, who: str) -> CompactionPlan:

@@ -256,11 +256,12 @@ def from_notes(notes: SessionNotes) -> CompactionStrategy:
         await notes.wait_for_update(facts)
         # Before the file: notes that are written meanwhile know more than the cursor says, never less.
         cursor = notes.cursor or session.view.state.cursors.get(CURSOR)
+        if cursor is None:
+            yield "no_notes: no update of them is in the journal"
+            return
         found = await notes.found()
         if found.state != "written":
-            yield _why_not(found.state, is_resumed=cursor is not None)
-        elif cursor is None:
-            yield "id_not_found: no update of the notes is in the journal"
+            yield _why_not(found.state)
         else:
             whence, prepared, said = (cursor, notes.file.path), notes.prepared, found.notes
             yield await run_aside_of(session.view, lambda view: noted_plan(view, facts, said, whence, prepared))
@@ -268,12 +269,10 @@ def from_notes(notes: SessionNotes) -> CompactionStrategy:
     return CompactionStrategy("session_memory", propose)
 
 
-def _why_not(state: NotesState, *, is_resumed: bool) -> str:
+def _why_not(state: NotesState) -> str:
     match state:
-        case "missing" if is_resumed:
-            return "resumed_without_notes: the journal names an update, and the file is gone"
         case "missing":
-            return "no_notes: none were written yet"
+            return "resumed_without_notes: the journal names an update, and the file is gone"
         case "template" | "emptied":
             return "empty_template: the notes say nothing yet"
         case _:
