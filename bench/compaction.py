@@ -27,7 +27,7 @@ from perdure.adapters.memory.notes import FileNotes
 from perdure.compaction import from_notes as noted
 from perdure.compaction import plan as deciding
 from perdure.compaction import summary
-from perdure.compaction.ledger.checkpoint import index_of
+from perdure.compaction.ledger.reader import index_of
 from perdure.engine import compact as engine
 from perdure.engine import compact as restoring
 from perdure.engine.compact import CompactionSuccess, compact

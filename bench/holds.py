@@ -362,7 +362,7 @@ SHAPES: dict[str, str] = {
 
 def pieces() -> dict[str, Callable[[str], Any]]:
     """What looks at a message, each as a function of its text."""
-    from perdure.compaction.ledger.checkpoint import ExtractIndex
+    from perdure.compaction.ledger.reader import ExtractIndex
     from perdure.compaction.restore.files import numbered_runs
     from perdure.compaction.summary import fault_of
     from perdure.context.passes import neutral

@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from perdure.compaction.ledger.checkpoint import ExtractIndex, PackedLedger, pack_ledger
+from perdure.compaction.ledger.memory import PackedLedger, pack_ledger
+from perdure.compaction.ledger.reader import ExtractIndex
 from perdure.compaction.ledger.render import RecordSurroundings, render
 from perdure.logs.detect import read_recordings
 from perdure.transcript.messages import Message, MessageId
@@ -94,10 +95,12 @@ def index_of(messages: list[Message]) -> ExtractIndex:
 
 def row(name: str, messages: list[Message]) -> str:
     index = index_of(fresh(messages))
-    memory = index.memory(PackedLedger(), 0, len(index))
+    memory = PackedLedger().memory(index.extracts(0, len(index)))
     tokens = memory.tokens
     reading = cpu_ms(lambda: index_of(fresh(messages)))
-    compacting = cpu_ms(lambda: render(index.memory(PackedLedger(), 0, len(index)), BUDGET, RecordSurroundings()))
+    compacting = cpu_ms(
+        lambda: render(PackedLedger().memory(index.extracts(0, len(index))), BUDGET, RecordSurroundings())
+    )
     packing = cpu_ms(lambda: pack_ledger(memory))
     size = len(pack_ledger(memory).data)
     cold = reading + compacting + packing

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from tests.unit.foreign.lines import Data, answer, call, entry, jsonl, result, text, user
 
-from perdure.compaction.ledger.checkpoint import PackedLedger
+from perdure.compaction.ledger.memory import PackedLedger
 from perdure.compaction.logged import view_as_logged
 from perdure.context.request import to_request
 from perdure.context.state import LOGGED

@@ -9,7 +9,8 @@ from tests import plans
 from tests.seeds import under_another_seed
 
 from perdure.compaction.ledger import compact_messages
-from perdure.compaction.ledger.checkpoint import LIMIT_BYTES, ExtractIndex, PackedLedger, pack_ledger
+from perdure.compaction.ledger.memory import LIMIT_BYTES, PackedLedger, pack_ledger
+from perdure.compaction.ledger.reader import ExtractIndex
 from perdure.compaction.ledger.render import RecordSurroundings, memory_of_messages, render
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.tokens import base_tokens
@@ -95,9 +96,9 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_been(
     for message in messages:
         index.take(message)
     cut = len(history(before))
-    checkpoint = pack_ledger(index.memory(PackedLedger(), 0, cut))
-    gone_on = index.memory(checkpoint, cut, len(messages))
-    whole = index.memory(PackedLedger(), 0, len(messages))
+    checkpoint = pack_ledger(PackedLedger().memory(index.extracts(0, cut)))
+    gone_on = checkpoint.memory(index.extracts(cut, len(messages)))
+    whole = PackedLedger().memory(index.extracts(0, len(messages)))
     assert render(gone_on, budget, RecordSurroundings()).text == render(whole, budget, RecordSurroundings()).text
     assert pack_ledger(gone_on) == pack_ledger(whole)
 
@@ -109,7 +110,7 @@ def test_packing_is_idempotent_and_bounded(steps: list[tuple[str, str]]) -> None
     index = ExtractIndex()
     for message in history(steps):
         index.take(message)
-    once = pack_ledger(index.memory(PackedLedger(), 0, len(index)))
+    once = pack_ledger(PackedLedger().memory(index.extracts(0, len(index))))
     assert pack_ledger(once.memory()) == once
     assert len(once.data) <= LIMIT_BYTES
 
@@ -131,7 +132,7 @@ def test_a_large_history_is_bounded_too() -> None:
     index = ExtractIndex()
     for message in large():
         index.take(message)
-    once = pack_ledger(index.memory(PackedLedger(), 0, len(index)))
+    once = pack_ledger(PackedLedger().memory(index.extracts(0, len(index))))
     assert len(once.data) <= LIMIT_BYTES
     assert pack_ledger(once.memory()) == once
 

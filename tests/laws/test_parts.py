@@ -14,7 +14,8 @@ from tests.laws.test_undo import shown
 from tests.services import serve
 from tests.worlds import BOUND, UNBOUND, World, done
 
-from perdure.compaction.ledger.checkpoint import PackedLedger, index_of
+from perdure.compaction.ledger.memory import PackedLedger
+from perdure.compaction.ledger.reader import index_of
 from perdure.compaction.plan import CompactionPart, first_said, span_of
 from perdure.context.groups import flatten
 from perdure.context.request import to_request
@@ -137,7 +138,7 @@ def test_the_ledger_reads_everything_once(first: list[plans.Step], chance: rando
         compacted_part(world, chance)
         told.append(world.say(f"and number {number}, again and again " * 100).id)
     view = world.session.view
-    memory = index_of(view, SETTINGS).memory(PackedLedger.of(view.state), first_said(view), len(view.items))
+    memory = PackedLedger.of(view.state).memory(index_of(view, SETTINGS).extracts(first_said(view), len(view.items)))
     spoken = [one.id for one in memory.words]
     assert len(spoken) == len(set(spoken)) and spoken[-3:] == told
     order = [record.id for record in world.records if getattr(record, "origin", "") == "user"]

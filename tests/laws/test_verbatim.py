@@ -7,7 +7,7 @@ from hypothesis import given
 from tests import plans
 from tests.worlds import World
 
-from perdure.compaction.ledger.checkpoint import PackedLedger
+from perdure.compaction.ledger.memory import PackedLedger
 from perdure.context.request import to_request
 from perdure.settings import Settings
 from perdure.transcript.blocks import Text

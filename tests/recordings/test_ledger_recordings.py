@@ -9,8 +9,8 @@ from tests.recordings.conftest import DATA, MADE
 
 from perdure.cli.compact import said_before
 from perdure.compaction.ledger import ExtractIndex, compact_messages
-from perdure.compaction.ledger.checkpoint import LIMIT_BYTES, PackedLedger, pack_ledger
 from perdure.compaction.ledger.facts import normal_path
+from perdure.compaction.ledger.memory import LIMIT_BYTES, PackedLedger, pack_ledger
 from perdure.logs.detect import read_recordings
 from perdure.transcript.messages import Message
 
@@ -41,7 +41,7 @@ def test_what_is_always_there(messages: list[Message], index: ExtractIndex, budg
     """QLT-2: changed files, open todos and failing tests are all named; the budget holds."""
     done = compact_messages(messages, budget, tail)
     assert done.tokens <= budget + tail
-    memory = index.memory(PackedLedger(), 0, len(index))
+    memory = PackedLedger().memory(index.extracts(0, len(index)))
     for path, file in memory.files.items():
         assert not file.edits or normal_path(path).rpartition("/")[2] in done.text
     assert all(task.text[:40] in done.text for task in memory.todos.values() if task.status != "done")
@@ -51,7 +51,7 @@ def test_what_is_always_there(messages: list[Message], index: ExtractIndex, budg
 def test_first_and_last_words(messages: list[Message], index: ExtractIndex) -> None:
     """QLT-2: the first and the last user message have their own reserve; at 10k no user word is lost here."""
     text = " ".join(compact_messages(messages, 10_000).text.split())
-    words = index.memory(PackedLedger(), 0, len(index)).words
+    words = PackedLedger().memory(index.extracts(0, len(index))).words
     for one in (words[0], words[-1]) if words else ():
         assert " ".join(one.text.split())[:150] in text
 
@@ -61,9 +61,9 @@ def test_checkpoints_in_a_row(index: ExtractIndex) -> None:
     ledger, start = PackedLedger(), 0
     for part in range(1, 6):
         end = len(index) * part // 5
-        ledger, start = pack_ledger(index.memory(ledger, start, end)), end
+        ledger, start = pack_ledger(ledger.memory(index.extracts(start, end))), end
         assert len(ledger.data) <= LIMIT_BYTES and pack_ledger(ledger.memory()) == ledger
-    whole, chained = index.memory(PackedLedger(), 0, len(index)), ledger.memory()
+    whole, chained = PackedLedger().memory(index.extracts(0, len(index))), ledger.memory()
     assert {p for p, f in whole.files.items() if f.edits} == {p for p, f in chained.files.items() if f.edits}
     assert whole.todos.keys() >= chained.todos.keys() and len(whole.words) == len(chained.words)
     failing = {name for name, test in whole.tests.items() if test.is_failing}

@@ -14,8 +14,8 @@ import pytest
 from perdure import Message, Settings
 from perdure.adapters.journal import journal
 from perdure.compaction import plan as deciding
-from perdure.compaction.ledger import checkpoint
-from perdure.compaction.ledger.checkpoint import index_of
+from perdure.compaction.ledger import reader
+from perdure.compaction.ledger.reader import index_of
 from perdure.context.view import ContextView
 from perdure.engine import compact as compaction
 from perdure.engine import session as sessions
@@ -156,7 +156,7 @@ def test_without_a_loop_nobody_is_held_up() -> None:
 
 def test_a_turn_rests_beside_the_loop(threads: dict[str, set[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     """SPD-8: reading for the ledger after an answer, too."""
-    _watch(monkeypatch, threads, checkpoint, "index_of")
+    _watch(monkeypatch, threads, reader, "index_of")
 
     async def run() -> None:
         session = await memory_session(parts=WIDE)
@@ -175,7 +175,7 @@ def test_short_turns_are_read_for_the_ledger_once_there_are_many(monkeypatch: py
         read.append(len(view.items))
         return index_of(view, settings)
 
-    monkeypatch.setattr(checkpoint, "index_of", counted)
+    monkeypatch.setattr(reader, "index_of", counted)
 
     async def run() -> None:
         session = await memory_session(parts=WIDE)

@@ -14,8 +14,7 @@ import pytest
 from tests.unit.context.making import UNBOUND
 
 from perdure import Message, Settings
-from perdure.compaction.ledger.checkpoint import ExtractIndex
-from perdure.compaction.ledger.reader import read_outcome
+from perdure.compaction.ledger.reader import ExtractIndex, read_outcome
 from perdure.compaction.summary import NO_TEXT, ONLY_ANALYSIS, fault_of, summary_in
 from perdure.context.policy import Facts, thresholds
 from perdure.context.reminders import neutralised, restored

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from perdure.compaction.ledger.checkpoint import ExtractIndex, PackedLedger, pack_ledger
-from perdure.compaction.ledger.memory import LedgerMemory
-from perdure.compaction.ledger.reader import block_text
+from perdure.compaction.ledger.memory import LedgerMemory, PackedLedger, pack_ledger
+from perdure.compaction.ledger.reader import ExtractIndex, block_text
 from perdure.compaction.ledger.render import RecordSurroundings, render
 from perdure.compaction.plan import (
     CompactionPlan,
@@ -110,7 +109,7 @@ def prepare(view: ContextView, facts: Facts, index: ExtractIndex, covers: int) -
     position = keep_behind(view, facts, covers)
     if position <= first:
         return None
-    ledger = pack_ledger(index.memory(PackedLedger.of(view.state), first, position))
+    ledger = pack_ledger(PackedLedger.of(view.state).memory(index.extracts(first, position)))
     boundary = view.boundary.id if view.boundary else None
     return PreparedNotes(index, ledger, boundary, position, view.items[position - 1].message.id, [ledger.memory()])
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from perdure.compaction.ledger.checkpoint import PackedLedger, index_of, pack_ledger
+from perdure.compaction.ledger.memory import PackedLedger, pack_ledger
+from perdure.compaction.ledger.reader import index_of
 from perdure.compaction.plan import first_said
 from perdure.context.accounting import least_trust
 from perdure.context.passes import ATTACHMENT_CLEARED, cleared_text, stored, with_text
@@ -82,7 +83,9 @@ def _boundary(step: LoggedCompaction, summary: Message | None, settings: Setting
         state = msgspec.structs.replace(view.state, held=None, requested=None)
         if settings is not None:
             first = first_said(view)
-            memory = index_of(view, settings).memory(PackedLedger.of(state), first, max(first, len(view.items)))
+            memory = PackedLedger.of(state).memory(
+                index_of(view, settings).extracts(first, max(first, len(view.items)))
+            )
             state = msgspec.structs.replace(state, ledger=pack_ledger(memory).encoded())
         brought = {m.id: m for m in (*view.boundary.summary, *view.boundary.carried)} if view.boundary else {}
         return Compacted(

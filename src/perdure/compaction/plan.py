@@ -7,9 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from perdure.compaction.ledger.checkpoint import PackedLedger, index_of, pack_ledger
-from perdure.compaction.ledger.memory import LedgerMemory, SpokenText
-from perdure.compaction.ledger.reader import block_text
+from perdure.compaction.ledger.memory import LedgerMemory, PackedLedger, SpokenText, pack_ledger
+from perdure.compaction.ledger.reader import block_text, index_of
 from perdure.compaction.ledger.render import NO_TAIL, TAIL_HEADING, RawTail, RecordSurroundings, raw_tail, render
 from perdure.context.cuts import legal_cuts, open_loop
 from perdure.context.policy import HELPER_SOURCES, Facts
@@ -245,7 +244,7 @@ class CompactionPlan:
 def ledger_memory(view: ContextView, facts: Facts, keep_from: int) -> LedgerMemory:
     """What the ledger knows of everything that left so far and would leave now: from what was said, no summary."""
     first = first_said(view)
-    return index_of(view, facts.settings).memory(PackedLedger.of(view.state), first, max(first, keep_from))
+    return PackedLedger.of(view.state).memory(index_of(view, facts.settings).extracts(first, max(first, keep_from)))
 
 
 def leaving_history(view: ContextView, facts: Facts, keep_from: int) -> LeavingHistory:
@@ -260,7 +259,7 @@ def leaving_history(view: ContextView, facts: Facts, keep_from: int) -> LeavingH
     ledger = PackedLedger.of(view.state) if end <= first_said(view) else pack_ledger(ledger_memory(view, facts, end))
     if any(item.message.origin == "summary" for item in view.items[start:end]):
         return LeavingHistory(ledger_memory(view, facts, end), ledger, start)
-    return LeavingHistory(index_of(view, facts.settings).memory(PackedLedger(), start, end), ledger, start)
+    return LeavingHistory(PackedLedger().memory(index_of(view, facts.settings).extracts(start, end)), ledger, start)
 
 
 def kept_items(view: ContextView, start: int, keep_from: int) -> list[ViewItem]:

@@ -13,7 +13,8 @@ import anyio.to_thread
 
 from perdure import prompts
 from perdure.compaction.from_notes import CURSOR, PreparedNotes, budget_of, prepare
-from perdure.compaction.ledger.checkpoint import ExtractIndex, PackedLedger
+from perdure.compaction.ledger.memory import PackedLedger
+from perdure.compaction.ledger.reader import ExtractIndex
 from perdure.compaction.ledger.render import note_lines
 from perdure.compaction.plan import first_said, tokens_from
 from perdure.context.cuts import legal_cuts
@@ -287,7 +288,7 @@ class SessionNotes(PacedKeeper):
 
     def _lines(self, view: ContextView, facts: Facts, last: int) -> dict[str, tuple[str, ...]]:
         index = self._prepare(view, facts, last)
-        lines = note_lines(index.memory(PackedLedger.of(view.state), first_said(view), last))
+        lines = note_lines(PackedLedger.of(view.state).memory(index.extracts(first_said(view), last)))
         return {title: tuple(redact(line, facts.secret_key).text for line in some) for title, some in lines.items()}
 
     def _prepare(self, view: ContextView, facts: Facts, last: int) -> ExtractIndex:

@@ -345,7 +345,7 @@ class LiveSession:
         your own best calls it while its tools or the model are at work. Without it the next compaction reads everything
         itself.
         """
-        from perdure.compaction.ledger.checkpoint import index_of
+        from perdure.compaction.ledger.reader import index_of
 
         index_of(self.view, self.settings)
 
@@ -644,7 +644,7 @@ def _refuse_unreadable(record: Edit | Compacted, view: ContextView) -> None:
 
     check_record(cast("Record", record), role_of)
     if isinstance(record, Compacted):
-        from perdure.compaction.ledger.checkpoint import PackedLedger
+        from perdure.compaction.ledger.memory import PackedLedger
         from perdure.compaction.restore.registry import TrackerStates
 
         try:

@@ -219,7 +219,7 @@ async def write_summary(session: LiveSession, view: ContextView, facts: Facts, m
         dropped = _dropped(session, about, fitting, gap)
     for attempt in range(DROPS + 1):
         ask = summary_ask(view, facts, about, text, dropped)
-        said = await _full_asked(session, model, ask)
+        said = await _answer_of(session, model, ask)
         if isinstance(said, Reply):
             fault = fault_of(said, facts)
             return fault or ModelSummary(summary_in(said) or "", ask.dropped)
@@ -238,7 +238,7 @@ def _dropped(session: LiveSession, about: ModelInfo, ask: SummaryRequest, gap_to
     return dropped
 
 
-async def _full_asked(session: LiveSession, model: Model, ask: SummaryRequest) -> Reply | ModelError:
+async def _answer_of(session: LiveSession, model: Model, ask: SummaryRequest) -> Reply | ModelError:
     def asking(about: ModelInfo) -> tuple[ModelRequest, int]:
         return ask.request, ask.tokens
 

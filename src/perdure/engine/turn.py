@@ -115,7 +115,7 @@ async def rest_aside(session: LiveSession) -> None:
     """As `LiveSession.rest`, in a thread, once there is enough to read; a little more is read by the compaction."""
     settings, size = session.settings, session.view.unread_bytes
     if size > LARGE_BYTES:
-        from perdure.compaction.ledger.checkpoint import index_of
+        from perdure.compaction.ledger.reader import index_of
 
         await run_aside_of(session.view, lambda view: index_of(view, settings), size_bytes=size)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.compaction.ledger.checkpoint import ExtractIndex
+from perdure.compaction.ledger.reader import ExtractIndex
 from perdure.compaction.ledger.render import CompactedText, SectionShares, compact_messages
 
 __all__ = ["CompactedText", "ExtractIndex", "SectionShares", "compact_messages"]

@@ -8,6 +8,8 @@ import re
 from functools import lru_cache
 from math import sqrt
 
+from perdure.transcript.tokens import utf16_units
+
 # A URL, or a run of characters that names are made of. ASCII on purpose: names in other scripts stand in the evidence.
 _RUN = re.compile(r"https?://[^\s\"'<>`)\]}|\\,]+|\d{1,3}(?:,\d{3})+(?![\w.])|[A-Za-z0-9_.@~+/\\:$-]{3,160}")
 _FILE = re.compile(r"[\w.+@-]*\w\.[A-Za-z][A-Za-z0-9]{0,7}\Z", re.ASCII)
@@ -265,3 +267,29 @@ def recency(age_tokens: int) -> float:
 def weight(key: str, said: int, crowd: int) -> float:
     """The weight of a fact that just stood there: `said` is the sum of its voices, `crowd` who stood beside it."""
     return worth_of(key) * sqrt(said / (3 + crowd))
+
+
+def clip(text: str, units: int) -> str:
+    """A text that fits: its beginning and its end, with the gap marked."""
+    if utf16_units(text) <= units:
+        return text
+    mark = " […] "
+    room = units - len(mark)
+    if room < 16:
+        return _head(text, max(0, units))
+    tail = room // 4
+    return f"{_head(text, room - tail).rstrip()}{mark}{_end(text, tail).lstrip()}"
+
+
+def _head(text: str, units: int) -> str:
+    part = text[:units]
+    while utf16_units(part) > units:
+        part = part[: len(part) - max(1, (utf16_units(part) - units) // 2)]
+    return part
+
+
+def _end(text: str, units: int) -> str:
+    part = text[-units:] if units else ""
+    while utf16_units(part) > units:
+        part = part[max(1, (utf16_units(part) - units) // 2) :]
+    return part

@@ -1,18 +1,28 @@
-"""What the ledger knows, folded from extracts in order: the state behind every rendering, and behind the checkpoint.
+"""What the ledger knows: folded from extracts in order, the pieces that say most of it, its way through boundaries
+(CMP-5, CMP-13, CMP-14).
 
 Everything is counted in whole numbers, so that a memory that went through a boundary is the one that lived on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import base64
+import heapq
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import repeat
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from perdure.compaction.ledger.facts import VOICES, normal_path, recency, weight
+from perdure.compaction.ledger.facts import VOICES, clip, facts_in, normal_path, recency, weight
 from perdure.compaction.ledger.reader import (
+    SAID,
+    USER,
     AssistantWords,
     CallEnded,
     CommandRan,
@@ -24,6 +34,8 @@ from perdure.compaction.ledger.reader import (
     TextPiece,
     UserWords,
 )
+from perdure.context.state import NOTHING_KNOWN, SessionState
+from perdure.transcript.tokens import utf16_units
 from perdure.transcript.tool_calls.background import BackgroundUpdate
 from perdure.transcript.tool_calls.todos import TodoEntry, TodoUpdate
 
@@ -330,3 +342,286 @@ def _covers(command: str, test: str) -> bool:
 def one_line(command: str) -> str:
     """A command on one line, bounded."""
     return " ".join(command[:_LONGEST_COMMAND].split())
+
+
+_HEADER_UNITS = 30  # what it costs to open an excerpt of another call
+_GAP_UNITS = 3
+_LEAST_UNITS = 60
+_OLDER = 0.5  # a fact that stands here, but stood elsewhere later
+_LISTED = 0.6  # a fact that a list names already, without what it stood among
+_AGAIN = 0.3  # what another place says of a fact that an excerpt holds already
+_GOAL_WORD = 0.06
+_GOAL_MOST = 4
+_WORD = re.compile(r"[A-Za-z_]{5,}")
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceTarget:
+    """What evidence is to cover: weights of facts, where each stood last, what lists name, and words of the goal."""
+
+    weights: Mapping[str, float]
+    lasts: Mapping[str, int]
+    listed: frozenset[str]
+    shown: frozenset[str]  # stands in full elsewhere in the view: worth nothing here
+    goal: frozenset[str] = frozenset()
+
+
+def most_pieces(units: int) -> int:
+    """How many pieces are worth looking at to fill so many units: several times what fits."""
+    return 500 + units // 20
+
+
+def goal_words(texts: Iterable[str]) -> frozenset[str]:
+    """The words by which a piece is about the current goal."""
+    return frozenset(word.lower() for text in texts for word in _WORD.findall(text[:2_000]))
+
+
+@dataclass(slots=True)
+class _EvidenceCandidate:
+    piece: EvidenceText
+    gains: dict[str, float]
+    extra: float
+    units: int
+
+
+class EvidenceCover:
+    """Greedy choice of the pieces that together say most for their size; `take` may be called again for more.
+
+    No more than `most` pieces are looked at: those that would be worth most if they stood alone.
+    """
+
+    def __init__(self, pieces: list[EvidenceText], wanted: EvidenceTarget, *, most: int) -> None:
+        self.chosen: list[EvidenceText] = []
+        self._candidates = [c for piece in _best(pieces, wanted, most) if (c := _candidate(piece, wanted)) is not None]
+        self._covered: dict[str, float] = {}
+        self._opened: set[str] = set()
+        self._heap = [(-self._ratio(c), index) for index, c in enumerate(self._candidates)]
+        heapq.heapify(self._heap)
+
+    def take(self, units: int) -> int:
+        """Choose pieces for at most `units` more; returns what is left of them."""
+        heap = self._heap
+        too_large: list[tuple[float, int]] = []
+        while heap and units > _LEAST_UNITS:
+            stale, index = heapq.heappop(heap)
+            candidate = self._candidates[index]
+            ratio = self._ratio(candidate)
+            if heap and -heap[0][0] > ratio and -stale > ratio:
+                heapq.heappush(heap, (-ratio, index))
+                continue
+            cost = self._cost(candidate)
+            if cost > units:
+                too_large.append((-ratio, index))
+                continue
+            units -= cost
+            self._covered.update((key, self._covered.get(key, 1.0) * _AGAIN) for key in candidate.gains)
+            self._opened.add(candidate.piece.source)
+            self.chosen.append(candidate.piece)
+        for entry in too_large:
+            heapq.heappush(heap, entry)
+        return units
+
+    def _cost(self, candidate: _EvidenceCandidate) -> int:
+        return candidate.units + (_GAP_UNITS if candidate.piece.source in self._opened else _HEADER_UNITS)
+
+    def _ratio(self, candidate: _EvidenceCandidate) -> float:
+        """The new weight that a piece brings for each unit; the bonus only sharpens what it brings."""
+        covered = self._covered
+        gain = sum(worth * covered.get(key, 1.0) for key, worth in candidate.gains.items())
+        return gain * (1 + candidate.extra) / self._cost(candidate)
+
+
+def _best(pieces: list[EvidenceText], wanted: EvidenceTarget, most: int) -> list[EvidenceText]:
+    if len(pieces) <= most:
+        return pieces
+    get = {key: worth for key, worth in wanted.weights.items() if key not in wanted.shown}.get
+    alone = [sum(map(get, piece.keys, repeat(0.0))) / (len(piece.text) + _HEADER_UNITS) for piece in pieces]
+    least = heapq.nlargest(most, alone)[-1]
+    return [piece for piece, worth in zip(pieces, alone, strict=True) if worth >= least and worth > 0][:most]
+
+
+def _candidate(piece: EvidenceText, wanted: EvidenceTarget) -> _EvidenceCandidate | None:
+    gains: dict[str, float] = {}
+    for key in piece.keys:
+        worth = wanted.weights.get(key, 0.0)
+        if not worth or key in wanted.shown:
+            continue
+        if key in wanted.listed:
+            worth *= _LISTED
+        if wanted.lasts.get(key, -1) != piece.last:
+            worth *= _OLDER
+        gains[key] = worth
+    if not gains:
+        return None
+    words = {word.lower() for word in _WORD.findall(piece.text)} & wanted.goal if wanted.goal else ()
+    extra = _GOAL_WORD * min(len(words), _GOAL_MOST) + (0.02 if piece.voice in (SAID, USER) else 0.0)
+    return _EvidenceCandidate(piece, gains, extra, utf16_units(piece.text) + 2 + piece.text.count("\n"))
+
+
+# CMP-14: a boundary is read back at every resume (SPD-3), so the ledger in it stays below this.
+LIMIT_BYTES: Final = 40_000
+_LEVEL = 6
+_LEAST_FACTOR = 0.05
+T = TypeVar("T")
+
+
+class _PackedCaps(NamedTuple):
+    """How much of each part is kept, in entries or UTF-16 units; `scaled` shrinks all of it."""
+
+    word_units: int = 64_000
+    said_units: int = 1_500
+    decisions: int = 60
+    read_files: int = 150
+    commands: int = 160
+    command_units: int = 300
+    errors: int = 50
+    healed: int = 40
+    done: int = 40
+    facts: int = 2_400
+    piece_units: int = 44_000
+
+    def scaled(self, factor: float) -> _PackedCaps:
+        return _PackedCaps(*(int(cap * factor) for cap in self))
+
+
+class _PackedWords(msgspec.Struct):
+    """The words alone; all else in a memory is passed over."""
+
+    words: list[SpokenText] = []
+
+
+class PackedLedger(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
+    """A packed memory: zlib over JSON, in the 85 characters that need no escape in JSON."""
+
+    data: str = ""
+
+    @classmethod
+    def of(cls, state: SessionState) -> PackedLedger:
+        """What the last boundary handed on; an empty one where there was none."""
+        return _DECODER.decode(state.ledger)
+
+    def encoded(self) -> msgspec.Raw:
+        """As `SessionState` carries it."""
+        return msgspec.Raw(msgspec.json.encode(self)) if self.data else NOTHING_KNOWN
+
+    def memory(self, extracts: Iterable[LedgerExtract] = ()) -> LedgerMemory:
+        """The memory, a fresh one each time, gone on with what some messages say."""
+        memory = LedgerMemory()
+        if self.data:
+            memory = msgspec.json.decode(zlib.decompress(base64.b85decode(self.data)), type=LedgerMemory)
+        for piece in memory.pieces:
+            piece.keys = tuple(facts_in(piece.text))
+        return memory.absorb(extracts)
+
+    @cached_property
+    def spoken(self) -> tuple[SpokenText, ...]:
+        """What people said, word for word, oldest first."""
+        if not self.data:
+            return ()
+        return tuple(msgspec.json.decode(zlib.decompress(base64.b85decode(self.data)), type=_PackedWords).words)
+
+
+_DECODER = msgspec.json.Decoder(PackedLedger)
+
+
+def pack_ledger(memory: LedgerMemory) -> PackedLedger:
+    """A memory as a checkpoint. Too large a one keeps less of everything but what is always named."""
+    ranked = _RankedFacts.of(memory)
+    factor = 1.0
+    while True:
+        raw = msgspec.json.encode(_bounded(memory, ranked, _PackedCaps().scaled(factor)))
+        data = base64.b85encode(zlib.compress(raw, _LEVEL)).decode()
+        if len(data) <= LIMIT_BYTES or factor < _LEAST_FACTOR:
+            return PackedLedger(data)
+        factor *= min(0.95, LIMIT_BYTES / len(data))
+
+
+class _RankedFacts(NamedTuple):
+    """Facts by weight and pieces by what they add, the best first."""
+
+    facts: list[str]
+    pieces: list[EvidenceText]
+
+    @classmethod
+    def of(cls, memory: LedgerMemory) -> _RankedFacts:
+        weights = memory.weights()
+        lasts = {key: fact.last for key, fact in memory.facts.items()}
+        pieces = memory.pieces
+        units = _PackedCaps().piece_units
+        if sum(map(_piece_units, pieces)) > units:
+            cover = EvidenceCover(
+                pieces, EvidenceTarget(weights, lasts, frozenset(), frozenset()), most=most_pieces(units)
+            )
+            cover.take(units)
+            pieces = cover.chosen
+        return cls(sorted(weights, key=lambda key: (-weights[key], key)), pieces)
+
+
+def _bounded(memory: LedgerMemory, ranked: _RankedFacts, caps: _PackedCaps) -> LedgerMemory:
+    """The memory without what weighs least: every changed file, open todo and failing test stays."""
+    read = [path for path, file in memory.files.items() if not file.edits]
+    forgotten = set(read[: max(0, len(read) - caps.read_files)])
+    pieces = _within(ranked.pieces, caps.piece_units)
+    sources = {piece.source for piece in pieces}
+    facts = set(ranked.facts[: caps.facts])
+    commands = _last(memory.commands, caps.commands)
+    failing = {name: test for name, test in memory.tests.items() if test.is_failing}
+    healed = _last({name: test for name, test in memory.tests.items() if not test.is_failing}, caps.healed)
+    return LedgerMemory(
+        tokens=memory.tokens,
+        order=memory.order,
+        words=_words(memory.words, caps.word_units),
+        said=[_clipped(one, caps.said_units) for one in memory.said],
+        decisions=_last(memory.decisions, caps.decisions),
+        files={path: file for path, file in memory.files.items() if path not in forgotten},
+        commands={clip(line, caps.command_units): known for line, known in commands.items()},
+        errors=_last(memory.errors, caps.errors),
+        tests={name: test for name, test in memory.tests.items() if name in failing or name in healed},
+        todos=_todos(memory.todos, caps.done),
+        background=_last(memory.background, caps.done),
+        facts={key: fact for key, fact in memory.facts.items() if key in facts},
+        pieces=[msgspec.structs.replace(piece, keys=()) for piece in pieces],
+        titles={source: title for source, title in memory.titles.items() if source in sources},
+    )
+
+
+def _piece_units(piece: EvidenceText) -> int:
+    return len(piece.text) + 20
+
+
+def _within(pieces: Sequence[EvidenceText], units: int) -> list[EvidenceText]:
+    """The first pieces that fit, in the order in which they stood."""
+    kept = []
+    for piece in pieces:
+        units -= _piece_units(piece)
+        if units < 0:
+            break
+        kept.append(piece)
+    return sorted(kept, key=lambda piece: piece.order)
+
+
+def _words(words: list[SpokenText], units: int) -> list[SpokenText]:
+    """The first and the last always, then the newest; a very long one keeps its beginning and its end."""
+    each = max(400, units // 3)
+    kept: dict[int, SpokenText] = {}
+    always = {0, len(words) - 1}
+    for index in [*sorted(always, reverse=True), *range(len(words) - 2, 0, -1)] if words else ():
+        one = _clipped(words[index], each)
+        if index in always or len(one.text) <= units:
+            kept[index] = one
+            units -= len(one.text) + 20
+    return [kept[index] for index in sorted(kept)]
+
+
+def _clipped(one: SpokenText, units: int) -> SpokenText:
+    return one if len(one.text) * 2 <= units else SpokenText(one.id, one.at, clip(one.text, units), one.last)
+
+
+def _last(entries: Mapping[str, T], most: int) -> dict[str, T]:
+    return dict(list(entries.items())[-most:]) if most else {}
+
+
+def _todos(todos: Mapping[str, PlannedTask], done: int) -> dict[str, PlannedTask]:
+    finished = [key for key, task in todos.items() if task.status == "done"]
+    gone = set(finished[: max(0, len(finished) - done)])
+    return {key: task for key, task in todos.items() if key not in gone}

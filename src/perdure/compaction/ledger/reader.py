@@ -1,5 +1,5 @@
-"""What one message says, read once as it arrives: tool calls, todos, outcomes and pieces of text with their facts
-(CMP-5).
+"""What messages say, each read once: tool calls, todos, outcomes and pieces of text with their facts; and the index of
+what was read (CMP-5).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from perdure.compaction.ledger.facts import (
     unnumbered,
     without_reminders,
 )
+from perdure.context.view import ContextView
+from perdure.settings import Settings
 from perdure.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
 from perdure.transcript.messages import Message, is_of_person, spoken_text
 from perdure.transcript.tokens import base_tokens
@@ -468,3 +470,40 @@ def _decisions(text: str) -> tuple[str, ...]:
     """Sentences that state what was decided or found out, at most 4 of a message."""
     found = [s.strip() for s in _SENTENCES.split(text) if 25 <= len(s) <= 320 and _DECIDED.search(s)]
     return tuple(s.lstrip("-*# ") for s in found[:4])
+
+
+class ExtractIndex:
+    """Extracts of messages in order. Reading a message is the dear part; folding extracts into a memory is cheap."""
+
+    def __init__(self, tools: ToolTable | None = None) -> None:
+        self.tools = tools or ToolTable()
+        self._extractor = LedgerExtractor(self.tools)
+        self._extracts: list[LedgerExtract] = []
+
+    def __len__(self) -> int:
+        """How many messages were taken."""
+        return len(self._extracts)
+
+    def take(self, message: Message) -> None:
+        """Read one message more. Summaries and restored content say nothing new, and are passed over."""
+        self._extracts.append(self._extractor.extract(message))
+
+    def extracts(self, first: int, last: int) -> list[LedgerExtract]:
+        """What was read from the messages from `first` to `last` (not included)."""
+        return self._extracts[first:last]
+
+
+def index_of(view: ContextView, settings: Settings) -> ExtractIndex:
+    """The index of all messages of the view, by position, caught up.
+
+    `LiveSession.rest` calls it while nobody waits, so that a compaction finds everything read; that calls it anyway.
+    The view keeps it until a boundary or a rewind gives it other messages.
+    """
+    tools = ToolTable.of(settings.ledger_tools)
+    index = view.index
+    if not isinstance(index, ExtractIndex) or index.tools != tools or len(index) > len(view.items):
+        index = ExtractIndex(tools)
+    for item in view.items[len(index) :]:
+        index.take(item.message)
+    view.index = index
+    return index

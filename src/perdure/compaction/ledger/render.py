@@ -4,24 +4,25 @@ CMP-12, SM-7).
 
 from __future__ import annotations
 
-import heapq
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import repeat
 from typing import Any, NamedTuple
 
-from perdure.compaction.ledger.facts import facts_in, kind_of, without_reminders
+from perdure.compaction.ledger.facts import clip, facts_in, kind_of, without_reminders
 from perdure.compaction.ledger.memory import (
     CommandHistory,
     ErrorHistory,
+    EvidenceCover,
+    EvidenceTarget,
     EvidenceText,
     FileHistory,
     LedgerMemory,
     PlannedTask,
     SpokenText,
+    goal_words,
+    most_pieces,
 )
 from perdure.compaction.ledger.reader import SAID, THOUGHT, USER, LedgerExtractor
 from perdure.context.reminders import INDENT, fenced, indented, inline, name, quoted
@@ -127,32 +128,6 @@ def clock(at: float | None) -> str:
 def day(at: float | None) -> str:
     """The day of a time."""
     return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
-
-
-def clip(text: str, units: int) -> str:
-    """A text that fits: its beginning and its end, with the gap marked."""
-    if utf16_units(text) <= units:
-        return text
-    mark = " […] "
-    room = units - len(mark)
-    if room < 16:
-        return _head(text, max(0, units))
-    tail = room // 4
-    return f"{_head(text, room - tail).rstrip()}{mark}{_end(text, tail).lstrip()}"
-
-
-def _head(text: str, units: int) -> str:
-    part = text[:units]
-    while utf16_units(part) > units:
-        part = part[: len(part) - max(1, (utf16_units(part) - units) // 2)]
-    return part
-
-
-def _end(text: str, units: int) -> str:
-    part = text[-units:] if units else ""
-    while utf16_units(part) > units:
-        part = part[max(1, (utf16_units(part) - units) // 2) :]
-    return part
 
 
 _NAMES = 6
@@ -323,14 +298,14 @@ def must(sheet: Sheet, memory: LedgerMemory, known: FileTrail, whole: int) -> No
     for index, (section, place, title, lines, names) in enumerate(parts):
         if lines:
             left = sum(_least(other[4]) for other in parts[index + 1 :] if other[3])
-            room -= _put_all(sheet, (section, place, title), lines, names, (room - left, sheet.units - left))
+            room -= _put_section(sheet, (section, place, title), lines, names, (room - left, sheet.units - left))
 
 
 def _least(names: Sequence[str]) -> int:
     return utf16_units(grouped(list(names))) + 80
 
 
-def _put_all(
+def _put_section(
     sheet: Sheet, where: tuple[str, int, str], lines: list[SheetLine], names: list[str], rooms: tuple[int, int]
 ) -> int:
     """A section that names all; as many full lines as fit into the first room, if need be bare names in the second."""
@@ -668,12 +643,12 @@ def _workflow(memory: LedgerMemory) -> list[SheetLine]:
         if known.count > 1 or known.ok:
             rank = (end - known.last) / 30_000 - 1.5 * min(known.count - 1, 3)
             lines.append(
-                SheetLine(f"- `{clip(command, 240)}` → {_notes_ended(known)}", rank, short=f"- `{clip(command, 100)}`")
+                SheetLine(f"- `{clip(command, 240)}` → {_last_run(known)}", rank, short=f"- `{clip(command, 100)}`")
             )
     return lines
 
 
-def _notes_ended(known: CommandHistory) -> str:
+def _last_run(known: CommandHistory) -> str:
     return (
         state_of(known)
         + (f" ({known.count}×)" if known.count > 1 else "")
@@ -711,123 +686,9 @@ def _worklog(memory: LedgerMemory) -> list[SheetLine]:
     return [SheetLine(_words(one, 240), len(said) - index) for index, one in enumerate(said)]
 
 
-_HEADER_UNITS = 30  # what it costs to open an excerpt of another call
-_GAP_UNITS = 3
+_LEAST_PART = 200
 _NAMES_SPARE = 120  # an excerpt may be a little longer than it was taken for
 _LEAST_LEFT = 200  # less than that holds no other excerpt
-_LEAST_UNITS = 60
-_OLDER = 0.5  # a fact that stands here, but stood elsewhere later
-_LISTED = 0.6  # a fact that a list names already, without what it stood among
-_AGAIN = 0.3  # what another place says of a fact that an excerpt holds already
-_GOAL_WORD = 0.06
-_GOAL_MOST = 4
-_WORD = re.compile(r"[A-Za-z_]{5,}")
-
-
-@dataclass(frozen=True, slots=True)
-class EvidenceTarget:
-    """What evidence is to cover: weights of facts, where each stood last, what lists name, and words of the goal."""
-
-    weights: Mapping[str, float]
-    lasts: Mapping[str, int]
-    listed: frozenset[str]
-    shown: frozenset[str]  # stands in full elsewhere in the view: worth nothing here
-    goal: frozenset[str] = frozenset()
-
-
-def most_pieces(units: int) -> int:
-    """How many pieces are worth looking at to fill so many units: several times what fits."""
-    return 500 + units // 20
-
-
-def goal_words(texts: Iterable[str]) -> frozenset[str]:
-    """The words by which a piece is about the current goal."""
-    return frozenset(word.lower() for text in texts for word in _WORD.findall(text[:2_000]))
-
-
-@dataclass(slots=True)
-class _EvidenceCandidate:
-    piece: EvidenceText
-    gains: dict[str, float]
-    extra: float
-    units: int
-
-
-class EvidenceCover:
-    """Greedy choice of the pieces that together say most for their size; `take` may be called again for more.
-
-    No more than `most` pieces are looked at: those that would be worth most if they stood alone.
-    """
-
-    def __init__(self, pieces: list[EvidenceText], wanted: EvidenceTarget, *, most: int) -> None:
-        self.chosen: list[EvidenceText] = []
-        self._candidates = [c for piece in _best(pieces, wanted, most) if (c := _candidate(piece, wanted)) is not None]
-        self._covered: dict[str, float] = {}
-        self._opened: set[str] = set()
-        self._heap = [(-self._ratio(c), index) for index, c in enumerate(self._candidates)]
-        heapq.heapify(self._heap)
-
-    def take(self, units: int) -> int:
-        """Choose pieces for at most `units` more; returns what is left of them."""
-        heap = self._heap
-        too_large: list[tuple[float, int]] = []
-        while heap and units > _LEAST_UNITS:
-            stale, index = heapq.heappop(heap)
-            candidate = self._candidates[index]
-            ratio = self._ratio(candidate)
-            if heap and -heap[0][0] > ratio and -stale > ratio:
-                heapq.heappush(heap, (-ratio, index))
-                continue
-            cost = self._cost(candidate)
-            if cost > units:
-                too_large.append((-ratio, index))
-                continue
-            units -= cost
-            self._covered.update((key, self._covered.get(key, 1.0) * _AGAIN) for key in candidate.gains)
-            self._opened.add(candidate.piece.source)
-            self.chosen.append(candidate.piece)
-        for entry in too_large:
-            heapq.heappush(heap, entry)
-        return units
-
-    def _cost(self, candidate: _EvidenceCandidate) -> int:
-        return candidate.units + (_GAP_UNITS if candidate.piece.source in self._opened else _HEADER_UNITS)
-
-    def _ratio(self, candidate: _EvidenceCandidate) -> float:
-        """The new weight that a piece brings for each unit; the bonus only sharpens what it brings."""
-        covered = self._covered
-        gain = sum(worth * covered.get(key, 1.0) for key, worth in candidate.gains.items())
-        return gain * (1 + candidate.extra) / self._cost(candidate)
-
-
-def _best(pieces: list[EvidenceText], wanted: EvidenceTarget, most: int) -> list[EvidenceText]:
-    if len(pieces) <= most:
-        return pieces
-    get = {key: worth for key, worth in wanted.weights.items() if key not in wanted.shown}.get
-    alone = [sum(map(get, piece.keys, repeat(0.0))) / (len(piece.text) + _HEADER_UNITS) for piece in pieces]
-    least = heapq.nlargest(most, alone)[-1]
-    return [piece for piece, worth in zip(pieces, alone, strict=True) if worth >= least and worth > 0][:most]
-
-
-def _candidate(piece: EvidenceText, wanted: EvidenceTarget) -> _EvidenceCandidate | None:
-    gains: dict[str, float] = {}
-    for key in piece.keys:
-        worth = wanted.weights.get(key, 0.0)
-        if not worth or key in wanted.shown:
-            continue
-        if key in wanted.listed:
-            worth *= _LISTED
-        if wanted.lasts.get(key, -1) != piece.last:
-            worth *= _OLDER
-        gains[key] = worth
-    if not gains:
-        return None
-    words = {word.lower() for word in _WORD.findall(piece.text)} & wanted.goal if wanted.goal else ()
-    extra = _GOAL_WORD * min(len(words), _GOAL_MOST) + (0.02 if piece.voice in (SAID, USER) else 0.0)
-    return _EvidenceCandidate(piece, gains, extra, utf16_units(piece.text) + 2 + piece.text.count("\n"))
-
-
-_LEAST_PART = 200
 
 
 @dataclass(frozen=True, slots=True)

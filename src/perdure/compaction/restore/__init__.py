@@ -1,10 +1,8 @@
 """What comes back behind a boundary: trackers learn what is in play, restorers bring it back (RST-1 to RST-10).
 
-happened   tool calls with their results, and words, as trackers see them
-deeds      what a call did to files, by name patterns; shell, patches and known beside it
-files, todos, plan, skills, background, tools    a tracker and a restorer each
-given      what the host gives again: session-start context, the memory index
-registry   what a tracker and a restorer are; standard: those that come with Perdure
-scene      the trackers run, at a compaction, over what happened since the last boundary
-back       the restored messages, within the room that there is
+registry   what a tracker and a restorer are, and the scene: the trackers run over what happened since the last boundary
+files      recent files: which are in play, what is known of their text, and which lines come back
+kinds      everything else, a tracker and a restorer each; and those that come with Perdure, in their order
+
+What calls did is read in `transcript.tool_calls`; `compaction.boundary` puts the messages behind the summary.
 """
