@@ -72,6 +72,7 @@ class Module:
     path: str
     is_package: bool
     tree: ast.Module
+    nodes: tuple[ast.AST, ...]  # everything in the tree
     code: set[int]  # numbers of its code lines
 
     @classmethod
@@ -81,12 +82,13 @@ class Module:
         parts = relative.with_suffix("").parts
         is_package = parts[-1] == "__init__"
         tree = ast.parse(source)
+        nodes = tuple(ast.walk(tree))
         name = ".".join(parts[:-1] if is_package else parts)
-        return cls(name, relative.as_posix(), is_package, tree, _code_lines(source, tree))
+        return cls(name, relative.as_posix(), is_package, tree, nodes, _code_lines(source, nodes))
 
     @property
     def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-        return [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        return [node for node in self.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
     def lines_of(self, *nodes: ast.stmt) -> int:
         """The code lines of some statements, with their decorators."""
@@ -94,7 +96,7 @@ class Module:
         return len({line for first, last in spans for line in range(first, (last or first) + 1)} & self.code)
 
 
-def _code_lines(source: bytes, tree: ast.Module) -> set[int]:
+def _code_lines(source: bytes, nodes: Iterable[ast.AST]) -> set[int]:
     """The lines on which something stands that isn't a comment or a docstring."""
     empty = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
     never = (*empty, tokenize.ENCODING, tokenize.ENDMARKER)
@@ -102,7 +104,7 @@ def _code_lines(source: bytes, tree: ast.Module) -> set[int]:
     for token in tokenize.tokenize(io.BytesIO(source).readline):
         if token.type not in never:
             lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return lines
@@ -123,7 +125,7 @@ class House:
         """The figures, and the names behind those that count names."""
         lines = sum(len(module.code) for module in self.modules)
         imports = sum(
-            module.lines_of(*(n for n in ast.walk(module.tree) if isinstance(n, ast.Import | ast.ImportFrom)))
+            module.lines_of(*(n for n in module.nodes if isinstance(n, ast.Import | ast.ImportFrom)))
             for module in self.modules
         )
         functions = [(module, node) for module in self.modules for node in module.functions]
@@ -151,7 +153,7 @@ class House:
         """Where each class name is defined."""
         found: Names = defaultdict(list)
         for module in self.modules:
-            for node in ast.walk(module.tree):
+            for node in module.nodes:
                 if isinstance(node, ast.ClassDef):
                     found[node.name].append(f"{module.path}:{node.lineno}")
         return found
@@ -168,7 +170,7 @@ class House:
         names = {module.name: module for module in self.modules}
         importers: dict[str, set[str]] = defaultdict(set)
         for module in self.modules:
-            for node in ast.walk(module.tree):
+            for node in module.nodes:
                 for name in _imported(node, module, self.root.name):
                     # `from a.b import c` is of the module a.b.c if there is one, else of a.b
                     known = name if name in names else name.rpartition(".")[0]
@@ -185,12 +187,12 @@ class House:
     def _used_once(self) -> Names:
         """The private functions of each module that are referred to in one place."""
         elsewhere = Counter(
-            alias.name for module in self.modules for node in ast.walk(module.tree)
+            alias.name for module in self.modules for node in module.nodes
             if isinstance(node, ast.ImportFrom) for alias in node.names
         )  # fmt: skip
         found: Names = {}
         for module in self.modules:
-            used = Counter(n.id for n in ast.walk(module.tree) if isinstance(n, ast.Name))
+            used = Counter(n.id for n in module.nodes if isinstance(n, ast.Name))
             once = [name for name in self._helpers(module) if used[name] + elsewhere[name] == 1]
             if once:
                 found[module.path] = once

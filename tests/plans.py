@@ -23,8 +23,11 @@ THOROUGH = os.environ.get("PERDURE_HYPOTHESIS") == "thorough"  # `make thorough`
 
 
 def examples(count: int) -> settings:
-    """How often a law is tried: `count` in CI, as it has time for; `make thorough` tries it 20 times as often."""
-    return settings(max_examples=count * (20 if THOROUGH else 1))
+    """How often a law is tried: 20 times `count` in `make thorough`, else as often as every run has time for.
+
+    Each run draws other sessions, so that many short runs see what one long run does.
+    """
+    return settings(max_examples=20 * count if THOROUGH else max(10, count // 2))
 
 
 Json = dict[str, Any]
