@@ -8,10 +8,11 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.services import FixedClock
 
 from perdure.adapters.spending import CappedSpending
 from perdure.errors import SpendingCapReached
-from perdure.testing import CountingIds, FixedClock
+from perdure.testing.models import CountingIds
 
 DAY = 86_400.0
 
