@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from perdure.context.accounting import trust_in
 from perdure.context.view import ContextView, ViewItem
@@ -25,10 +24,11 @@ from perdure.text.cleaning import plain, sentences, unmarked
 from perdure.text.frontmatter import front_matter
 from perdure.transcript.blocks import Block, Text, ToolResult, ToolUse
 from perdure.transcript.messages import MessageId, ToolUseId, spoken, spoken_blocks
+from perdure.transcript.tool_calls.actions import ToolTable
 
 MEMORY_TOOL = "memory"
 MEMORY_ROOT = "/memories"
-_WEB_TOOLS = frozenset({"WebSearch", "web_search", "WebFetch", "web_fetch", "fetch"})
+_TOOLS = ToolTable()
 _TOGETHER = 12  # sentences, at most, that a person's words may tie to one statement
 # Of a memory's front matter: what only orders it is nobody's words, and of the others the values count.
 _ORDERS = re.compile(
@@ -143,7 +143,7 @@ def _outside(view: ContextView, block: Block, memories: Mapping[str, Origin], ow
         return "tool"
     call = view.calls.get(ToolUseId(block.value.tool_use_id))
     if call is None or call.name != own:
-        return "web" if call is not None and call.name in _WEB_TOOLS else "tool"
+        return "web" if call is not None and _TOOLS.kind(call.name) == "web" else "tool"
     use = view.items[call.position].message.blocks[call.block].value
     path = use.input.get("path") if isinstance(use, ToolUse) else None
     if not isinstance(path, str):
@@ -168,7 +168,6 @@ def _shown_memories(item: ViewItem, memories: Mapping[str, Origin]) -> Iterator[
 
 
 MEMORY_TOOLS = frozenset({"memory", "remember", "forget"})
-_WRITERS = frozenset({"edit", "write", "multiedit", "create_file", "write_file", "edit_file", "str_replace_editor"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +193,15 @@ def user_messages(
     return tuple(one for turn in found for one in turn)
 
 
-def writes_memory(use: ToolUse, where: str, arguments: Mapping[str, Any] | None = None) -> bool:
-    """Whether a call writes memories itself: by a tool for that, or by editing a file in their directory."""
-    given = use.input if arguments is None else arguments
+def writes_memory(use: ToolUse, where: str) -> bool:
+    """Whether a call writes memories itself: by a tool for that, or by changing a file in their directory.
+
+    A shell's command does so, too, as far as it says which file it changes.
+    """
     name = use.name.rpartition("__")[2].lower()
     if name in MEMORY_TOOLS:
-        return given.get("command") != "view"
-    paths = [value for key in ("file_path", "path") if isinstance(value := given.get(key), str)]
-    root = where.rstrip("/") + "/"
-    return name in _WRITERS and any(path.replace("\\", "/").startswith(root) for path in paths)
+        return use.input.get("command") != "view"
+    action, root = _TOOLS.action(use.name, use.input), where.rstrip("/") + "/"
+    changed = [file.path for file in action.files if file.kind != "read"]
+    changed += [path for gone in action.removals for path in (gone.path, gone.to)]
+    return any(path.replace("\\", "/").startswith(root) for path in changed)

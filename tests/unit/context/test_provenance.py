@@ -12,7 +12,7 @@ from tests.services import serve
 
 from perdure import Message, Settings
 from perdure.adapters.memory.directory import FileMemories
-from perdure.context.provenance import origin_of
+from perdure.context.provenance import origin_of, writes_memory
 from perdure.context.reminders import prepend_context
 from perdure.engine.ask import JobModels
 from perdure.engine.compact import CompactionSuccess, compact
@@ -23,6 +23,7 @@ from perdure.memory.files import topic
 from perdure.memory.recalled import RecalledMemory, recalled_text
 from perdure.memory.save import memory_text
 from perdure.testing import ScriptedModel
+from perdure.transcript.blocks import ToolUse, encode
 from perdure.transcript.records import Rewound
 
 pytestmark = pytest.mark.unit
@@ -306,3 +307,24 @@ def test_what_an_extractor_reads_beside_the_view_counts() -> None:
         assert await extracted(desk, "The mirror is zz.") == "web"
 
     played(do)
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "writes"),
+    [
+        ("memory", {"command": "create", "path": "/memories/a.md"}, True),
+        ("memory", {"command": "view", "path": "/memories"}, False),
+        ("Edit", {"file_path": "/m/memory/a.md", "old_string": "a", "new_string": "b"}, True),
+        ("mcp__fs__write_file", {"path": "/m/memory/a.md", "content": "a"}, True),
+        ("apply_patch", {"input": "*** Begin Patch\n*** Add File: /m/memory/a.md\n+a\n*** End Patch"}, True),
+        ("Bash", {"command": "cat > /m/memory/a.md <<'EOF'\nwords\nEOF"}, True),
+        ("exec_command", {"cmd": "rm old.md", "workdir": "/m/memory"}, True),
+        ("Bash", {"command": "mv /tmp/a.md /m/memory/a.md"}, True),
+        ("Bash", {"command": "cat /m/memory/a.md"}, False),
+        ("Read", {"file_path": "/m/memory/a.md"}, False),
+        ("Write", {"file_path": "/m/memory-of-others/a.md", "content": "a"}, False),
+    ],
+)
+def test_which_calls_write_memory(tool: str, given: dict[str, str], writes: bool) -> None:
+    """MEM-6: whatever tool changes a file there, as the one table of tools tells; reading is no writing."""
+    assert writes_memory(ToolUse("call", tool, msgspec.Raw(encode(given))), "/m/memory") is writes
