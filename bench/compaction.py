@@ -30,10 +30,9 @@ from perdure.compaction import summary
 from perdure.compaction.ledger.reader import index_of
 from perdure.engine import compact as engine
 from perdure.engine import compact as restoring
-from perdure.engine.compact import CompactionSuccess, compact
+from perdure.engine.compact import CompactionSuccess, compact, from_notes
 from perdure.engine.notes import SessionNotes
 from perdure.engine.session import LiveSession
-from perdure.engine.strategies import from_notes
 from perdure.transcript.messages import Message
 from perdure.wiring import SessionOptions, memory_session
 

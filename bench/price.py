@@ -23,7 +23,7 @@ from pathlib import Path
 import anyio
 
 from perdure.adapters.config import load
-from perdure.cli.replay import found_files
+from perdure.cli.opened import found_files
 from perdure.compaction.logged import view_as_logged
 from perdure.errors import PerdureError
 from perdure.lab.bench.live_view import text_of

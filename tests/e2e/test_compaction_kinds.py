@@ -18,9 +18,8 @@ from perdure.compaction.plan import CompactionPart, CompactionPlan
 from perdure.context.policy import Facts, low_line, pressure
 from perdure.context.request import to_request
 from perdure.engine.background import Keepers
-from perdure.engine.compact import CompactionFailure, CompactionSuccess, compact
+from perdure.engine.compact import CompactionFailure, CompactionStrategy, CompactionSuccess, compact
 from perdure.engine.session import LiveSession
-from perdure.engine.strategies import CompactionStrategy
 from perdure.engine.tools import ACCEPTED, OFF, WAITING, compact_tool
 from perdure.engine.turn import prepare, run_turn
 from perdure.errors import CompactionRefused, ContextBlocked, ModelGaveUp

@@ -259,7 +259,7 @@ def test_compact_instructions_reach_the_summariser() -> None:
             seen.append(instruction(facts))
             yield "no_summary"
 
-        from perdure.engine.strategies import CompactionStrategy
+        from perdure.engine.compact import CompactionStrategy
 
         serve(session, strategies=(CompactionStrategy("spy", propose),))
         await run_turn(session, "hello", ScriptedModel(["ok"]))

@@ -12,7 +12,7 @@ from perdure.compaction.summary import ModelSummary, full_plan, instruction, sum
 from perdure.context.replies import ModelInfo
 from perdure.context.request import to_request
 from perdure.context.thinking import is_broken
-from perdure.engine.strategies import tail_starts
+from perdure.engine.compact import tail_starts
 from perdure.settings import Settings
 from perdure.testing import check_anthropic, check_openai, say
 

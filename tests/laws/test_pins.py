@@ -15,9 +15,8 @@ from tests.worlds import World, done
 from perdure.compaction.plan import CompactionPlan, keep_from, leaving_history, missing_pins, pin_budget
 from perdure.context.cuts import legal_cuts
 from perdure.context.policy import Facts
-from perdure.engine.compact import CompactionSuccess, compact
+from perdure.engine.compact import CompactionStrategy, CompactionSuccess, compact
 from perdure.engine.session import LiveSession, pin, unpin
-from perdure.engine.strategies import CompactionStrategy
 from perdure.errors import PinRefused
 from perdure.events import CompactionAttemptFailed
 from perdure.settings import Settings

@@ -16,10 +16,16 @@ from tests.services import serve
 
 from perdure.compaction.hooks import Hook, HookDecision, HookEvent, PreCompact
 from perdure.compaction.plan import CompactionPart, missing_pins
-from perdure.engine.compact import CompactionOutcome, CompactionSuccess, CompactionVeto, compact
+from perdure.engine.compact import (
+    CompactionOutcome,
+    CompactionSuccess,
+    CompactionVeto,
+    PrecomputedSummaryKeeper,
+    compact,
+    from_notes,
+)
 from perdure.engine.notes import SessionNotes
 from perdure.engine.rewind import rewind_back, rewind_to
-from perdure.engine.strategies import PrecomputedSummaryKeeper, from_notes
 from perdure.engine.tools import compact_tool
 from perdure.errors import CompactionRefused
 from perdure.events import CompactionDone

@@ -18,9 +18,10 @@ from perdure.compaction.ledger import reader
 from perdure.compaction.ledger.reader import index_of
 from perdure.context.view import ContextView
 from perdure.engine import compact as compaction
+from perdure.engine import compact as strategies
 from perdure.engine import session as sessions
-from perdure.engine import strategies, turn
 from perdure.engine import threads as leaving
+from perdure.engine import turn
 from perdure.engine.compact import CompactionFailure, CompactionSuccess, compact
 from perdure.engine.rewind import rewind_to
 from perdure.engine.session import LiveSession

@@ -1,24 +1,53 @@
-"""Compaction as a transaction: restore, verify, commit as one record; its undo and its preview (CMP-8, CMP-11)."""
+"""How a session is compacted: hooks, strategies in their order, one record to commit; its undo, preview, and summaries
+made ahead of time (CMP-1, CMP-3, CMP-6, CMP-8, CMP-10, CMP-11).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
+import anyio
+import msgspec
+
 from perdure.compaction.boundary import build_boundary, restored_counts
-from perdure.compaction.plan import CompactionPart, CompactionPlan, Trigger, span_of
-from perdure.compaction.plan import CompactionPart as Chosen
+from perdure.compaction.from_notes import CURSOR, noted_plan
+from perdure.compaction.hooks import Hook, HookDecision, HookEvent, PostCompact, PreCompact
+from perdure.compaction.plan import CompactionPart, CompactionPlan, Trigger, can_leave, keep_from, ledger_plan, span_of
 from perdure.compaction.restore.registry import CurrentFile, RestoreScene, TrackedScene, track_scene
+from perdure.compaction.summary import (
+    ModelSummary,
+    SummaryRequest,
+    digest_of,
+    fault_of,
+    full_plan,
+    held_plan,
+    instruction,
+    is_own,
+    is_wanted,
+    overflow_tokens,
+    rounds_to_drop,
+    stale,
+    summary_ask,
+    summary_in,
+    too_little,
+)
 from perdure.context.cost import rewrite_price
+from perdure.context.cuts import legal_cuts
 from perdure.context.instructions import compact_instructions_shown
 from perdure.context.policy import Facts
-from perdure.context.view import ContextView, size_tokens
+from perdure.context.reminders import prepend_context
+from perdure.context.replies import ModelInfo, Reply
+from perdure.context.request import ModelRequest
+from perdure.context.state import HELD, PrecomputedSummary
+from perdure.context.view import ContextView, project, size_tokens
+from perdure.engine.ask import JobModels, ask_job, background_models
+from perdure.engine.notes import SessionNotes
 from perdure.engine.session import LiveSession
-from perdure.engine.strategies import AHEAD, propose_plans, run_post_hooks, run_pre_hooks, supplied_record
 from perdure.engine.threads import run_aside_of
-from perdure.errors import CompactionRefused
+from perdure.errors import BodyTooLarge, CompactionRefused, ModelError, ModelGaveUp, PromptTooLong
 from perdure.events import (
     BoundaryListenerFailed,
     CompactionAttemptFailed,
@@ -26,12 +55,318 @@ from perdure.events import (
     CompactionDone,
     FileReadBack,
     HeldSummaryUsed,
+    HookFailed,
     PrefixMoved,
     Restored,
     RestoreFailed,
     SecretsRedacted,
+    SummaryHeld,
+    SummaryInputDropped,
 )
-from perdure.transcript.records import Compacted, CompactionFailed, Undone
+from perdure.memory.notes import NotesState
+from perdure.ports import Model
+from perdure.transcript.messages import MessageId
+from perdure.transcript.records import Compacted, CompactionFailed, Noted, Rewound, Undone
+from perdure.transcript.tokens import base_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class HookOutcome:
+    """What came of the hooks before a compaction."""
+
+    instructions: str
+    blocked: str | None = None
+    summary: str | None = None
+
+
+async def run_pre_hooks(session: LiveSession, trigger: str, instructions: str) -> HookOutcome:
+    """Ask the hooks whether and how to compact. The first that blocks ends it."""
+    hooked = HookOutcome(instructions)
+    for hook in session.services.hooks:
+        told = PreCompact(
+            trigger="manual" if trigger == "manual" else "auto",
+            instructions=hooked.instructions,
+            session=session.id,
+            agent=session.services.agent,
+            tokens=session.facts().size(session.view),
+            window_tokens=session.limits.window,
+            messages=len(session.view.items),
+        )
+        answer = await _hook_decision(session, hook, told)
+        if answer.block is not None:
+            return replace(hooked, blocked=f"{hook.name}: {answer.block}")
+        wanted = hooked.instructions if answer.instructions is None else answer.instructions
+        wanted = "\n".join(part for part in (wanted, answer.add_instructions) if part)
+        hooked = HookOutcome(wanted, None, answer.summary or hooked.summary)
+    return hooked
+
+
+async def run_post_hooks(session: LiveSession, boundary: Compacted) -> None:
+    """Tell the hooks what was done; what they add joins the conversation as a reminder."""
+    text = "".join(getattr(block.value, "text", "") for block in boundary.summary[0].blocks)
+    told = PostCompact(
+        trigger="manual" if boundary.trigger == "manual" else "auto",
+        strategy=boundary.strategy,
+        session=session.id,
+        agent=session.services.agent,
+        summary=text,
+        tokens_before=boundary.tokens_before,
+        tokens_after=boundary.tokens_after,
+        kept=len(boundary.kept),
+    )
+    added = {hook.name: (await _hook_decision(session, hook, told)).context for hook in session.services.hooks}
+    context = {name: text for name, text in added.items() if text.strip()}
+    for message in prepend_context((), context):
+        await session.append(msgspec.structs.replace(message, id=MessageId(""), at=None))
+
+
+async def _hook_decision(session: LiveSession, hook: Hook, told: HookEvent) -> HookDecision:
+    try:
+        with anyio.fail_after(hook.timeout_seconds):
+            return await hook.run(told) or HookDecision()
+    except Exception as e:  # a named boundary: a hook must not break the session
+        session.emit(HookFailed(hook.name, type(told).__name__, type(e).__name__))
+        return HookDecision()
+
+
+Propose = Callable[[LiveSession, Facts], AsyncIterator["CompactionPlan | str"]]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionStrategy:
+    """One way to compact. `propose` yields plans in the order in which they are to be tried, or why it has none (a
+    reason that starts with a reason code). It changes nothing; what it raises is a reason as well.
+    """
+
+    name: str
+    propose: Propose
+
+
+async def propose_plans(session: LiveSession, facts: Facts) -> AsyncGenerator[tuple[str, CompactionPlan | str], None]:
+    """All proposals for the view as it is, each with its strategy's name; an exception ends only its own strategy."""
+
+    by_model = (full_summary(models),) if (models := background_models(session).summarizer) else ()
+    own = session.services.strategies if facts.span is None else ()  # those choose for themselves what leaves
+    for strategy in (*own, AHEAD, *by_model, LEDGER):
+        try:
+            async for plan in strategy.propose(session, facts):
+                yield strategy.name, plan
+        except Exception as e:  # a named boundary: the next strategy is tried, and the reason is an event
+            yield strategy.name, f"error: {type(e).__name__}"
+
+
+async def _ahead(session: LiveSession, facts: Facts) -> AsyncIterator[CompactionPlan | str]:
+    held = session.view.state.held
+    if held is not None and facts.span is None:
+        yield await run_aside_of(session.view, lambda view: held_plan(view, facts, held))
+
+
+AHEAD = CompactionStrategy("precomputed", _ahead)
+
+
+async def _ledger(session: LiveSession, facts: Facts) -> AsyncIterator[CompactionPlan | str]:
+    positions = tail_starts(session.view, facts)
+    if not positions:
+        yield "nothing_to_compact: no message stands before the messages to keep"
+    for position in positions:
+        for has_text in (True, False):  # without, for when even the text is too much
+            yield await run_aside_of(session.view, partial(_ledger_plan, facts, position, has_text))
+
+
+def _ledger_plan(facts: Facts, position: int, has_text: bool, view: ContextView) -> CompactionPlan:
+    return ledger_plan(view, facts, position, has_text=has_text)
+
+
+def tail_starts(view: ContextView, facts: Facts) -> list[int]:
+    """Where the kept messages may start: the usual raw tail, then none, for when even that doesn't fit.
+
+    Where only a part is to be summarised, they start behind it (CMP-6).
+    """
+    if facts.span is not None:
+        return [facts.span[1]]
+    last = legal_cuts(view, loops=False)[-1]  # not the end while a call is open
+    starts = dict.fromkeys((min(keep_from(view, facts), last), last))
+    return [position for position in starts if can_leave(view, position)]
+
+
+LEDGER = CompactionStrategy("ledger", _ledger)
+
+
+async def supplied_record(
+    session: LiveSession, facts: Facts, record: str
+) -> AsyncGenerator[tuple[str, CompactionPlan | str], None]:
+    """A record that a person wrote or edited, in the place of the ledger's; no model is asked (CMP-11)."""
+    async for plan in _ledger(session, facts):
+        if isinstance(plan, CompactionPlan):
+            plan = replace(plan, strategy="supplied", record=record.strip(), how="and edited by hand")
+        yield "supplied", plan
+
+
+DROPS = 3  # CMP-4: how often a request may lose its oldest rounds
+
+
+def full_summary(models: Sequence[Model]) -> CompactionStrategy:
+    """The strategy that lets a model write the record; `models` in the order in which they are asked."""
+
+    async def propose(session: LiveSession, facts: Facts) -> AsyncIterator[CompactionPlan | str]:
+        starts = tail_starts(session.view, facts)
+        if not starts:
+            return
+        if (why := await run_aside_of(session.view, lambda view: too_little(view, facts, starts))) is not None:
+            yield why
+            return
+        for model in models:
+            said = await write_summary(session, session.view, facts, model)
+            if isinstance(said, str):
+                yield said
+                continue
+            for start in starts:
+                yield await run_aside_of(session.view, partial(_plan, facts, start, said))
+
+    return CompactionStrategy("full", propose)
+
+
+def _plan(facts: Facts, keep_from: int, said: ModelSummary, view: ContextView) -> CompactionPlan:
+    return full_plan(view, facts, keep_from, said)
+
+
+async def write_summary(session: LiveSession, view: ContextView, facts: Facts, model: Model) -> ModelSummary | str:
+    """What a model writes of a view, or why it doesn't. One answer is asked for; only the request is made smaller."""
+    about, text, dropped = model.about, instruction(facts, view), 0
+    fitting = summary_ask(view, facts, about, text)
+    if not is_own(view, about) and (gap := overflow_tokens(facts, about, fitting)):
+        dropped = _dropped(session, about, fitting, gap)
+    for attempt in range(DROPS + 1):
+        ask = summary_ask(view, facts, about, text, dropped)
+        said = await _answer_of(session, model, ask)
+        if isinstance(said, Reply):
+            fault = fault_of(said, facts)
+            return fault or ModelSummary(summary_in(said) or "", ask.dropped)
+        if not isinstance(said, PromptTooLong | BodyTooLarge) or attempt == DROPS:
+            return f"model_failed: {said.reason}"
+        dropped = _dropped(session, about, ask, said.gap_tokens if isinstance(said, PromptTooLong) else None)
+        if dropped == ask.dropped:
+            return f"model_failed: {said.reason}, and nothing more can be left out"
+    raise AssertionError("the last attempt returns")
+
+
+def _dropped(session: LiveSession, about: ModelInfo, ask: SummaryRequest, gap_tokens: int | None) -> int:
+    dropped = rounds_to_drop(ask.rounds, ask.dropped, gap_tokens)
+    if dropped > ask.dropped:
+        session.emit(SummaryInputDropped(about.id, dropped, len(ask.rounds), gap_tokens))
+    return dropped
+
+
+async def _answer_of(session: LiveSession, model: Model, ask: SummaryRequest) -> Reply | ModelError:
+    def asking(about: ModelInfo) -> tuple[ModelRequest, int]:
+        return ask.request, ask.tokens
+
+    said = await ask_job(session, JobModels(summarizer=(model,)), "summarizer", asking)
+    return said.last if isinstance(said, ModelGaveUp) else said
+
+
+def from_notes(notes: SessionNotes) -> CompactionStrategy:
+    """Compaction from the notes, before any other strategy (CMP-1, CMP-2)."""
+
+    async def propose(session: LiveSession, facts: Facts) -> AsyncIterator[CompactionPlan | str]:
+        if not facts.settings.notes:
+            yield "off: session notes are switched off (the setting notes)"
+            return
+        await notes.wait_for_update(facts)
+        # Before the file: notes that are written meanwhile know more than the cursor says, never less.
+        cursor = notes.cursor or session.view.state.cursors.get(CURSOR)
+        if cursor is None:
+            yield "no_notes: no update of them is in the journal"
+            return
+        found = await notes.found()
+        if found.state != "written":
+            yield _why_not(found.state)
+        else:
+            whence, prepared, said = (cursor, notes.file.path), notes.prepared, found.notes
+            yield await run_aside_of(session.view, lambda view: noted_plan(view, facts, said, whence, prepared))
+
+    return CompactionStrategy("session_memory", propose)
+
+
+def _why_not(state: NotesState) -> str:
+    match state:
+        case "missing":
+            return "resumed_without_notes: the journal names an update, and the file is gone"
+        case "template" | "emptied":
+            return "empty_template: the notes say nothing yet"
+        case _:
+            return "broken_notes: no section of the template is in the file"
+
+
+_TRIES = 2  # between two boundaries: what keeps changing isn't worth a third summary
+
+
+class PrecomputedSummaryKeeper:
+    """The keeper that writes summaries ahead of time (`engine.background.Keeper`)."""
+
+    name = "precompute"
+
+    def __init__(self, session: LiveSession) -> None:
+        self._session = session
+        self._tried: tuple[str, int] = ("", 0)  # since which boundary, and how often
+        self._is_running = False
+        self._made: PrecomputedSummary | None = None  # in the journal a little later
+
+    def is_due(self, view: ContextView, facts: Facts) -> bool:
+        session = self._session
+        if self._is_running or session.is_compacting or facts.size(view) < facts.limits.warning:
+            return False
+        is_ready = self._made is not None and stale(view, self._made) is None
+        if is_ready or not self._models or not is_wanted(view, facts):
+            return False
+        boundary = view.boundary.id if view.boundary else ""
+        since, tries = self._tried
+        tries = tries if since == boundary else 0
+        self._tried = (boundary, tries + 1)
+        return tries < _TRIES
+
+    @property
+    def _models(self) -> tuple[Model, ...]:
+        return background_models(self._session).summarizer
+
+    async def keep(self, view: ContextView, facts: Facts) -> Sequence[Noted]:
+        """Ask for the summary of everything up to the last closed pair; hooks may block it."""
+        self._is_running = True
+        try:
+            held = await self._summarised(view, facts)
+        finally:
+            self._is_running = False
+        if held is None:
+            return ()
+        self._made = held
+        return (Noted(kind=HELD, data=msgspec.to_builtins(held)),)
+
+    async def _summarised(self, view: ContextView, facts: Facts) -> PrecomputedSummary | None:
+        session, emit = self._session, self._session.emit
+        hooked = await run_pre_hooks(session, "precomputed", facts.instructions)
+        if hooked.blocked is not None:
+            emit(CompactionBlocked("precomputed", hooked.blocked.split(":")[0]))
+            return None
+        end = legal_cuts(view, loops=False)[-1]
+        if not can_leave(view, end):
+            return None
+        if end < len(view.items):  # a call that waits for its result isn't over, and no part of it
+            view = project([Rewound(to=view.items[end - 1].message.id)], onto=view)
+        for model in self._models:
+            said = await write_summary(session, view, replace(facts, instructions=hooked.instructions), model)
+            if isinstance(said, str):
+                emit(CompactionAttemptFailed("precomputed", "full", said))
+                continue
+            emit(SummaryHeld(model.about.id, end, base_tokens(said.text)))
+            return PrecomputedSummary(
+                message=view.items[end - 1].message.id,
+                digest=digest_of(view, end),
+                text=said.text,
+                model=model.about.id,
+                dropped=said.dropped,
+                instructions=hooked.instructions,
+            )
+        return None
 
 
 async def _fetch(session: LiveSession, plan: CompactionPlan, facts: Facts) -> TrackedScene | None:
@@ -324,7 +659,7 @@ async def preview(
     trigger: Trigger = "manual",
     record: str | None = None,
     focus: str = "",
-    part: Chosen | None = None,
+    part: CompactionPart | None = None,
 ) -> CompactionPreview | CompactionFailure:
     """What `compact` would do now. Changes nothing, records nothing, tells nobody."""
     quiet = replace(session, ports=replace(session.ports, sink=None))

@@ -36,15 +36,7 @@ from perdure.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journ
 from perdure.ports import LoadedJournal as Loaded
 from perdure.settings import Settings
 from perdure.transcript.checks import MessageLimits, check_limits, check_record, check_shape, readable
-from perdure.transcript.messages import (
-    CallIds,
-    Message,
-    MessageId,
-    Role,
-    content_of,
-    spoken,
-    with_call_ids,
-)
+from perdure.transcript.messages import CallIds, Message, MessageId, Role, content_of, spoken, with_call_ids
 from perdure.transcript.plain import is_system, message_of, system_text
 from perdure.transcript.records import (
     Calibrated,
@@ -66,9 +58,9 @@ if TYPE_CHECKING:
     from perdure.compaction.restore.registry import RestorerRegistry
     from perdure.engine.ask import JobModels
     from perdure.engine.background import Keeper
+    from perdure.engine.compact import CompactionStrategy
     from perdure.engine.remember import MemoryAccess
     from perdure.engine.reminders import ReminderSource
-    from perdure.engine.strategies import CompactionStrategy
     from perdure.logs.recording import Problem
 
 

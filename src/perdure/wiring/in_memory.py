@@ -159,6 +159,6 @@ def background(session: LiveSession) -> Keepers:
     """The session's keepers as tasks of this process, for `run_turn`; close them before the session."""
     from perdure.adapters.machine.jobs import TaskJobs
     from perdure.engine.background import Keepers
-    from perdure.engine.strategies import PrecomputedSummaryKeeper
+    from perdure.engine.compact import PrecomputedSummaryKeeper
 
     return Keepers(TaskJobs(), (*session.services.keepers, PrecomputedSummaryKeeper(session)))

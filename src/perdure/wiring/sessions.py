@@ -13,14 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from perdure.adapters.config import home_of
-from perdure.adapters.journal.store import (
-    FileCalibrations,
-    SessionFiles,
-    SessionStore,
-    fork,
-    open_subagent,
-    secret_key,
-)
+from perdure.adapters.journal.store import FileCalibrations, SessionFiles, SessionStore, fork, open_subagent, secret_key
 from perdure.adapters.machine.repositories import memory_roots
 from perdure.adapters.machine.trust import folder_trust
 from perdure.adapters.machine.workspace import ProjectFiles
@@ -28,6 +21,7 @@ from perdure.adapters.memory.directory import FileMemories, are_any_there, cache
 from perdure.adapters.memory.instructions import DiskInstructions, places_of
 from perdure.adapters.memory.notes import FileNotes
 from perdure.engine.background import VerificationKeeper
+from perdure.engine.compact import from_notes
 from perdure.engine.consolidate import ConsolidationKeeper
 from perdure.engine.extraction import ExtractionKeeper
 from perdure.engine.memory_recall import with_memory
@@ -35,7 +29,6 @@ from perdure.engine.notes import SessionNotes, offer_notes
 from perdure.engine.remember import GuardedMemory, UserMemoryRequests, memory_access
 from perdure.engine.reminders import with_instructions
 from perdure.engine.session import LiveSession, Services, SessionPorts
-from perdure.engine.strategies import from_notes
 from perdure.events import JournalRepaired
 from perdure.memory.changes import Origin
 from perdure.memory.places import MAIN_RIGHTS, MemoryRights, allowed_directories, project_directory
