@@ -26,6 +26,9 @@ READ_TOOLS = frozenset(COMPACTABLE_TOOLS[0])
 COMMAND_TOOLS = frozenset(COMPACTABLE_TOOLS[1])
 
 
+_RESULT_LIMITS_CHARS = {**dict.fromkeys(COMPACTABLE_TOOLS[1], 30_000), **dict.fromkeys(COMPACTABLE_TOOLS[2], 20_000)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings with their defaults; what each does is told by `perdure config`. Immutable.
@@ -55,12 +58,7 @@ class Settings:
     # Tool results (TURN-2)
     offload: bool = True
     result_limit_chars: int = 50_000
-    result_limits_chars: dict[str, int] = field(
-        default_factory=lambda: {
-            **dict.fromkeys(COMPACTABLE_TOOLS[1], 30_000),
-            **dict.fromkeys(COMPACTABLE_TOOLS[2], 20_000),
-        }
-    )
+    result_limits_chars: dict[str, int] = field(default_factory=_RESULT_LIMITS_CHARS.copy)
     message_limit_bytes: int = 64_000
     preview_chars: int = 2_000
     offload_exempt_tools: tuple[str, ...] = ("recall",)  # a read of a blob is never offloaded again

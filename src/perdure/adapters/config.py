@@ -451,9 +451,9 @@ class _Layers:
         ]
         known = set(former.variables(ours))
         for variable in sorted(environ):
-            is_ours = variable.startswith((former.PREFIX, former.FORMER_PREFIX))
-            hint = nearest(variable, tuple(known), cutoff=0.85) if is_ours else ""
-            if hint and variable not in known:
+            if variable in known or not variable.startswith((former.PREFIX, former.FORMER_PREFIX)):
+                continue
+            if hint := nearest(variable, tuple(known), cutoff=0.85):
                 self.warnings.append(SettingIgnored(variable, f"not a setting{hint}"))
 
     def take_flag(self, flag: str) -> None:

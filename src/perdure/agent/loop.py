@@ -113,11 +113,11 @@ def _offered(tools: Iterable[Tool[Any]], context: ToolContext) -> Iterable[Tool[
 
 
 def _definition(tool: Tool[Any], listed: Mapping[str, str]) -> bytes:
-    if not listed:
-        return tool.definition_json
     definition = tool.definition
-    text = f"{definition['description']}\n\n{_LISTED[tool.name]}\n{listing(listed)}"
-    return encode({**definition, "description": text})
+    if listed:
+        text = f"{definition['description']}\n\n{_LISTED[tool.name]}\n{listing(listed)}"
+        definition = {**definition, "description": text}
+    return encode(definition)
 
 
 OpenChild = Callable[[str, bool, MemoryRights | None, Origin | None], Awaitable[LiveSession]]

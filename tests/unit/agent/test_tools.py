@@ -41,7 +41,7 @@ def test_definitions_are_valid_and_need_no_references(tmp_path: Path) -> None:
     for name in "Read Write Edit MultiEdit Bash BashOutput KillShell Grep Glob TodoWrite Task Skill recall".split():
         assert name in names
     for tool in STANDARD:
-        assert b"$ref" not in tool.definition_json and tool.definition["input_schema"]["type"] == "object"
+        assert "$ref" not in str(tool.definition) and tool.definition["input_schema"]["type"] == "object"
         assert len(tool.definition["description"]) > 40
     edits = next(tool for tool in STANDARD if tool.name == "MultiEdit").definition["input_schema"]
     assert set(edits["properties"]["edits"]["items"]["required"]) == {"old_string", "new_string"}

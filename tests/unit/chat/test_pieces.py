@@ -199,7 +199,7 @@ def test_models_on_this_machine_are_found_by_their_lists() -> None:
 def test_the_demonstration_says_what_it_is_and_follows_orders() -> None:
     async def body() -> None:
         session = await memory_session()
-        tools = tuple(msgspec.Raw(tool.definition_json) for tool in STANDARD)
+        tools = tuple(msgspec.Raw(msgspec.json.encode(tool.definition)) for tool in STANDARD)
         await session.record(Front(model="offline", tools=tools))
         model = DemonstrationModel()
         reply = await run_turn(session, "hello", model)

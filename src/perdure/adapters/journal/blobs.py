@@ -33,12 +33,12 @@ _READ_BYTES = 1024 * 1024
 _NAME = re.compile(r"[0-9a-f]{64}")
 
 
+@dataclass(frozen=True, slots=True)
 class FileBlobs:
     """`ports.Blobs` in a directory of its own, which is made on the first `put`."""
 
-    def __init__(self, directory: Path, *, disk: Disk = DISK) -> None:
-        self._directory = Path(directory)
-        self._disk = disk
+    directory: Path
+    disk: Disk = DISK
 
     async def put(self, contents: tuple[bytes, ...]) -> tuple[BlobId, ...]:
         """Store each of them, durably: N files, one sync of the directory. All are there on return."""
@@ -52,7 +52,7 @@ class FileBlobs:
         wanted = {BlobId(hashlib.sha256(content).hexdigest()): content for content in contents}
         drafts: dict[Path, Path] = {}
         try:
-            make_private(self._directory)
+            make_private(self.directory)
             try:
                 for blob, content in wanted.items():
                     path = self._path(blob)
@@ -60,29 +60,29 @@ class FileBlobs:
                         self._set_aside(path)
                     if not path.exists():
                         draft = path.with_name(f".new-{os.getpid()}-{secrets.token_hex(8)}")
-                        write_new(self._disk, draft, _packed(content))
+                        write_new(self.disk, draft, _packed(content))
                         drafts[path] = draft
                 while drafts:
                     path, draft = next(iter(drafts.items()))
-                    self._disk.rename(draft, path)
+                    self.disk.rename(draft, path)
                     del drafts[path]
             finally:
                 for draft in drafts.values():
-                    discard(self._disk, draft)
+                    discard(self.disk, draft)
             if wanted:  # also when all were there: whoever made them may not have come this far
-                self._disk.sync_directory(self._directory)
+                self.disk.sync_directory(self.directory)
         except OSError as e:
-            raise disk_refusal(self._directory, e) from e
+            raise disk_refusal(self.directory, e) from e
         return tuple(BlobId(hashlib.sha256(content).hexdigest()) for content in contents)
 
     def damaged(self) -> tuple[BlobId, ...]:
         """The blobs that are there and whose bytes aren't those that were stored. Reads all of them; blocks."""
         try:
-            names = sorted(entry.name for entry in os.scandir(self._directory) if _NAME.fullmatch(entry.name))
+            names = sorted(entry.name for entry in os.scandir(self.directory) if _NAME.fullmatch(entry.name))
         except FileNotFoundError:
             return ()
         except OSError as e:
-            raise JournalError(f"{self._directory}: {e.strerror or e}: the blobs can't be read") from e
+            raise JournalError(f"{self.directory}: {e.strerror or e}: the blobs can't be read") from e
         return tuple(BlobId(name) for name in names if not self._is_whole(BlobId(name)))
 
     def has(self, blob: BlobId) -> bool:
@@ -92,7 +92,7 @@ class FileBlobs:
     def set_aside(self, blob: BlobId) -> Path:
         """Put a damaged blob aside, so that its name is free; where its bytes are now. Raises `OSError`. Blocks."""
         beside = self._set_aside(self._path(blob))
-        self._disk.sync_directory(self._directory)
+        self.disk.sync_directory(self.directory)
         return beside
 
     def share_with(self, directory: Path) -> None:
@@ -100,17 +100,17 @@ class FileBlobs:
 
         Where there are no links, as copies. Raises `OSError`. Blocks.
         """
-        names = [entry.name for entry in os.scandir(self._directory)] if self._directory.is_dir() else []
+        names = [entry.name for entry in os.scandir(self.directory)] if self.directory.is_dir() else []
         if blobs := [name for name in names if _NAME.fullmatch(name)]:
             make_private(directory)
             for name in blobs:
                 try:
-                    os.link(self._directory / name, directory / name)
+                    os.link(self.directory / name, directory / name)
                 except OSError as e:
                     if e.errno not in NO_LINKS:
                         raise
-                    write_new(self._disk, directory / name, (self._directory / name).read_bytes())
-            self._disk.sync_directory(directory)
+                    write_new(self.disk, directory / name, (self.directory / name).read_bytes())
+            self.disk.sync_directory(directory)
 
     def _is_whole(self, blob: BlobId) -> bool:
         try:
@@ -123,17 +123,17 @@ class FileBlobs:
         number = 1
         while (beside := path.with_name(f"{path.name}.damaged-{number}")).exists():
             number += 1
-        self._disk.rename(path, beside)
+        self.disk.rename(path, beside)
         return beside
 
     def _get(self, blob: BlobId) -> bytes:
         path = self._path(blob)
         try:
-            fd = self._disk.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+            fd = self.disk.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
             try:
                 stored = self._read(fd)
             finally:
-                self._disk.close(fd)
+                self.disk.close(fd)
         except FileNotFoundError:
             raise JournalError(f"{path}: there is no such blob") from None
         except OSError as e:
@@ -146,7 +146,7 @@ class FileBlobs:
     def _read(self, fd: int) -> bytes:
         parts: list[bytes] = []
         at = 0
-        while part := self._disk.read_at(fd, _READ_BYTES, at):
+        while part := self.disk.read_at(fd, _READ_BYTES, at):
             parts.append(part)
             at += len(part)
         return b"".join(parts)
@@ -154,7 +154,7 @@ class FileBlobs:
     def _path(self, blob: BlobId) -> Path:
         if not _NAME.fullmatch(blob):
             raise JournalError(f"not the id of a blob (64 hex digits): {blob[:80]!r}")
-        return self._directory / blob
+        return self.directory / blob
 
 
 def _packed(content: bytes) -> bytes:

@@ -171,11 +171,6 @@ class Tool(Generic[I]):
         text = self.description or prompts.source(f"tool_{_snake(self.name)}")
         return {"name": self.name, "description": text, "input_schema": schema_of(self.input)}
 
-    @property
-    def definition_json(self) -> bytes:
-        """The same as bytes, for `Front.tools`."""
-        return encode(self.definition)
-
     def read(self, arguments: dict[str, Any]) -> I:
         """The input of a call; `ToolRefused` says what is wrong with it."""
         given = {name: value for name, value in arguments.items() if value is not None}
