@@ -102,10 +102,22 @@ class PrefixMoved(Struct, frozen=True):
 
 
 class CompactionChecked(Struct, frozen=True):
+    """The size before a request, its level (ok, warning, error, compact or blocked), and where levels begin (PRS-1).
+
+    `trigger_tokens` is None while nothing is compacted automatically. `percent_left` counts down to it, or to the
+    block.
+    """
+
     tokens: int
     level: str
     usable_tokens: int
     source: str
+    window_tokens: int
+    warning_tokens: int
+    error_tokens: int
+    trigger_tokens: int | None
+    block_tokens: int
+    percent_left: float
 
 
 class CompactionDone(Struct, frozen=True):

@@ -45,7 +45,7 @@ class Settings:
     trigger_offset_tokens: int = 13_000  # PRS-1
     block_offset_tokens: int = 3_000  # PRS-1
     warning_offset_tokens: int = 20_000  # PRS-1
-    error_offset_tokens: int = 20_000  # PRS-1, its own setting
+    error_offset_tokens: int = 10_000  # PRS-1: two levels, so what is urgent looks different from what is near
     auto_compact: bool = True  # PRS-4
     compact: bool = True  # PRS-4: false refuses manual compaction too
     auto_compact_window: int | None = None  # PRS-3

@@ -219,14 +219,14 @@ def test_context_is_text_in_a_pipe(run: Any, log: Path) -> None:
     assert len(grid) == 10 and all(len(row) == 10 for row in grid)
     assert grid[-1][-10:] == ["x"] * 10, "a reserve of 10 % is ten cells"
     assert "\x1b" not in ran.out and ". free" in ran.out
-    assert "auto-compaction at 167,000; warning at 147,000; no calls above 177,000" in ran.out
+    assert "auto-compaction at 167,000; warning at 147,000, urgent at 157,000; no calls above 177,000" in ran.out
     assert "Context low" not in ran.out
 
 
 def test_context_warns_when_it_is_low(run: Any, log: Path) -> None:
     """PRS-7."""
     ran = run("context", log, "--set", "window_tokens=13k")
-    assert "Context low (0% left): run /compact to compact and continue" in ran.out
+    assert "Context almost full (0% left): run /compact to compact and continue" in ran.out
     (data,) = run("context", log, "--json", "--set", "window_tokens=13k").json
     assert data["percent_left"] == 0 and data["pressure"] == "blocked"
     off = run("context", log, "--set", "window_tokens=13k", "--set", "auto_compact=false")

@@ -27,6 +27,7 @@ from perdure.events import (
     BoundaryListenerFailed,
     CompactionAttemptFailed,
     CompactionBlocked,
+    CompactionChecked,
     CompactionDone,
     CompactionRequested,
     HeldSummaryUsed,
@@ -270,6 +271,24 @@ def test_it_can_be_switched_off(off: dict[str, Any]) -> None:
         desk = await Desk.open(**off)
         await warned(desk)
         assert not desk.of(SummaryHeld) and desk.session.view.state.held is None
+
+    run(body)
+
+
+def test_each_check_tells_its_level_and_where_the_levels_begin() -> None:
+    """PRS-1, PRS-7: numbers for a meter, which needn't know the settings; warning and error are two levels."""
+
+    async def body() -> None:
+        desk = await Desk.open(auto_compact=False)
+        for full in (desk.session.limits.warning + 100, desk.session.limits.error + 100):
+            await desk.fill(full, summarizer=())
+            await desk.turn("And now?", summarizer=())
+        limits, checks = desk.session.limits, desk.of(CompactionChecked)
+        assert {
+            (c.warning_tokens, c.error_tokens, c.trigger_tokens, c.block_tokens, c.window_tokens) for c in checks
+        } == {(limits.warning, limits.error, None, limits.block, 60_000)}
+        assert [c.percent_left for c in checks] == sorted((c.percent_left for c in checks), reverse=True)
+        assert list(dict.fromkeys(c.level for c in checks)) == ["ok", "warning", "error"]
 
     run(body)
 

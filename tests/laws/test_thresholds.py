@@ -36,16 +36,16 @@ def limits(window: int = 200_000, **settings: object) -> Thresholds:
 
 
 def test_the_published_thresholds_of_200k() -> None:
-    """PRS-1: usable 180,000, trigger 167,000, warning and error 147,000, block 177,000."""
+    """PRS-1: usable 180,000, trigger 167,000, warning 147,000, error 157,000, block 177,000."""
     known = limits()
     assert (known.reserve, known.usable, known.trigger, known.block) == (20_000, 180_000, 167_000, 177_000)
-    assert (known.warning, known.error, known.limit) == (147_000, 147_000, 167_000)
+    assert (known.warning, known.error, known.limit) == (147_000, 157_000, 167_000)
 
 
 def test_with_auto_compaction_off() -> None:
     """PRS-1, PRS-7: L is usable for warnings (160,000), and block for what is left."""
     off = limits(auto_compact=False)
-    assert (off.warning, off.error, off.limit, off.auto) == (160_000, 160_000, 177_000, False)
+    assert (off.warning, off.error, off.limit, off.auto) == (160_000, 170_000, 177_000, False)
 
 
 def test_the_older_era_is_reproduced_by_a_setting() -> None:
@@ -93,12 +93,12 @@ def test_settings_move_the_trigger(settings: dict[str, object], trigger: int) ->
 def test_levels_in_order() -> None:
     """PRS-1, PRS-4: with auto-compaction off there is no compact level."""
     on, off = limits(), limits(auto_compact=False)
-    sizes = (0, 146_999, 147_000, 166_999, 167_000, 176_999, 177_000)
+    sizes = (0, 146_999, 147_000, 156_999, 157_000, 166_999, 167_000, 176_999, 177_000)
     assert [pressure_at(size, on).value for size in sizes] == [
-        "ok", "ok", "error", "error", "compact", "compact", "blocked",
+        "ok", "ok", "warning", "warning", "error", "error", "compact", "compact", "blocked",
     ]  # fmt: skip
-    assert pressure_at(170_000, off) is Pressure.ERROR
-    assert pressure_at(150_000, limits(error_offset_tokens=10_000)) is Pressure.WARNING
+    assert (pressure_at(160_000, off), pressure_at(170_000, off)) == (Pressure.WARNING, Pressure.ERROR)
+    assert pressure_at(160_000, limits(error_offset_tokens=5_000)) is Pressure.WARNING
 
 
 @pytest.mark.parametrize("off", [{"compact": False}, {"auto_compact": False}])
@@ -129,19 +129,20 @@ def test_who_asks_and_what_failed_decide() -> None:
 
 
 def test_what_is_left_is_said() -> None:
-    """PRS-7: percent of L, and the line at warning."""
+    """PRS-1, PRS-7: percent of L, and a line at warning, another one where it is urgent."""
     known = limits()
     assert percent_left(0, known) == 100.0
     assert percent_left(200_000, known) == 0.0
     assert low_line(146_999, known) is None
     assert low_line(150_300, known) == "Context low (10% left): run /compact to compact and continue"
+    assert low_line(160_000, known) == "Context almost full (4% left): run /compact to compact and continue"
     assert "/clear" in (low_line(160_000, limits(auto_compact=False)) or "")
 
 
 @given(st.integers(2_000, 3_000_000), st.integers(1, 200_000))
 def test_thresholds_are_ordered_in_any_window(window: int, output: int) -> None:
-    """PRS-1, PRS-2: 0 < warning <= trigger < block < usable < window, and budgets never grow past their size."""
+    """PRS-1, PRS-2: 0 < warning < error <= trigger < block < usable < window; budgets never grow past their size."""
     known = thresholds(Settings(), replace(UNKNOWN, max_output_tokens=output), window, "model")
-    assert 0 < known.warning <= known.trigger < known.block <= known.usable < window
+    assert 0 < known.warning < known.error <= known.trigger < known.block <= known.usable < window
     assert 0 < known.scale <= 1
     assert known.scaled(10_000) <= 10_000

@@ -151,7 +151,7 @@ def _thresholds(limits: Thresholds, accounting: Accounting) -> None:
     how = "reported by the provider, and estimated since" if accounting.is_measured else "estimated"
     out(f"  size {how}; window from: {limits.window_source}")
     auto = f"auto-compaction at {limits.trigger:,}" if limits.auto else "auto-compaction is off"
-    out(f"  {auto}; warning at {limits.warning:,}; no calls above {limits.block:,}")
+    out(f"  {auto}; warning at {limits.warning:,}, urgent at {limits.error:,}; no calls above {limits.block:,}")
     out(f"  {percent_left(size, limits):.0f}% left; pressure: {pressure_at(size, limits).value}")
     if (line := low_line(size, limits)) is not None:
         out(f"  {line}")

@@ -58,8 +58,8 @@ class Thresholds:
 def thresholds(settings: Settings, model: ModelSpec, window: int, source: WindowSource) -> Thresholds:
     """The thresholds of a window (PRS-1 to PRS-4).
 
-    For 200,000 tokens: usable 180,000, trigger 167,000, block 177,000, warning and error 147,000 (160,000 with
-    auto-compaction off).
+    For 200,000 tokens: usable 180,000, trigger 167,000, block 177,000, warning 147,000 and error 157,000 (160,000
+    and 170,000 with auto-compaction off).
     """
     usable = window - _reserve(settings, model, window)
     counted = min(window, settings.auto_compact_window or window)
@@ -80,7 +80,7 @@ def thresholds(settings: Settings, model: ModelSpec, window: int, source: Window
         trigger=trigger,
         block=block,
         warning=high - min(settings.warning_offset_tokens, high * 15 // 100),
-        error=high - min(settings.error_offset_tokens, high * 15 // 100),
+        error=high - min(settings.error_offset_tokens, high * 8 // 100),
         limit=trigger if auto else block,
         auto=auto,
         by_hand=settings.compact and is_manual,
@@ -161,7 +161,7 @@ def pressure_at(size: int, limits: Thresholds) -> Pressure:
         return Pressure.BLOCKED
     if limits.auto and size >= limits.trigger:
         return Pressure.COMPACT
-    if size >= max(limits.warning, limits.error):
+    if size >= limits.error:
         return Pressure.ERROR
     return Pressure.WARNING if size >= limits.warning else Pressure.OK
 
@@ -172,13 +172,14 @@ def percent_left(size: int, limits: Thresholds) -> float:
 
 
 def low_line(size: int, limits: Thresholds) -> str | None:
-    """The line that tells a person the context is low; None while it isn't (PRS-7)."""
+    """The line that tells a person the context is low, or almost full; None while it is neither (PRS-1, PRS-7)."""
     if size < limits.warning:
         return None
+    how = "Context almost full" if size >= limits.error else "Context low"
     left = int(percent_left(size, limits))
     if limits.auto or limits.by_hand:
-        return f"Context low ({left}% left): run /compact to compact and continue"
-    return f"Context low ({left}% left): compaction is off; use /clear, or trim the conversation by hand"
+        return f"{how} ({left}% left): run /compact to compact and continue"
+    return f"{how} ({left}% left): compaction is off; use /clear, or trim the conversation by hand"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from perdure.context.groups import (
     unflattened_bytes,
 )
 from perdure.context.passes import CLOSING_PASSES, Pass
-from perdure.context.policy import Facts, Pressure, compaction_need, pressure_at
+from perdure.context.policy import Facts, Pressure, compaction_need, percent_left, pressure_at
 from perdure.context.replies import ModelInfo, Reply, WireProtocol
 from perdure.context.request import ModelRequest, to_request
 from perdure.context.state import REQUESTED
@@ -288,8 +288,21 @@ async def _pass_turn(session: LiveSession) -> None:
 
 async def _compact_if_due(session: LiveSession, facts: Facts) -> CompactionOutcome | None:
     size = facts.size(session.view)
-    level = pressure_at(size, facts.limits)
-    session.emit(CompactionChecked(size, level.value, facts.limits.usable, facts.source))
+    limits = facts.limits
+    session.emit(
+        CompactionChecked(
+            tokens=size,
+            level=pressure_at(size, limits).value,
+            usable_tokens=limits.usable,
+            source=facts.source,
+            window_tokens=limits.window,
+            warning_tokens=limits.warning,
+            error_tokens=limits.error,
+            trigger_tokens=limits.trigger if limits.auto else None,
+            block_tokens=limits.block,
+            percent_left=round(percent_left(size, limits), 1),
+        )
+    )
     wanted = session.view.state.requested
     if wanted is None and compaction_need(session.view, facts) is None:
         return None

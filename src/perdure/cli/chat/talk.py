@@ -107,7 +107,7 @@ class Chat:
             parts.append(f"mode {self.agent.mode}")
         self.screen.line(f"[{', '.join(parts)}]", "dim")
         if (low := low_line(size, limits)) is not None:
-            self.screen.line(low, "bold yellow")
+            self.screen.line(low, "bold red" if size >= limits.error else "bold yellow")
 
     async def change(self, directory: Path | None) -> None:
         """Another session instead of this one: a new one, or the one in a directory."""

@@ -228,6 +228,11 @@ _FILE = re.compile(r"(?:^|[/\\])([^/\\]+)[/\\]SKILL\.md$")
 _LISTED = "<system-reminder>\nSkills in use in this session:\n"
 _LISTED_NAME = re.compile(r"^### (.+)$", re.MULTILINE)
 _ARGUMENTS = "\nARGUMENTS: "
+_ONLY_SAYS_SO = re.compile(  # that the skill is loaded; what it says comes in a message of its own
+    r"(?:(?:launch|load|execut|invok|activat)(?:ing|ed)\b|(?:using|running|started|starting|execute) .{0,80}\bskill\b)"
+    r".*|(?:ok|done|success\w*)\W*",
+    re.IGNORECASE,
+)
 
 
 class InvokedSkill(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -252,7 +257,8 @@ def track_skills(state: InvokedSkills, happened: Happened) -> InvokedSkills:
         name = happened.word("skill", "command", "name", "skill_name")
         if name:
             state.waiting = name[:NAME_CHARS]
-            is_told = len(happened.text) > 400  # some agents answer with the instructions themselves
+            told = happened.text.strip()  # some agents answer with the instructions themselves, however short
+            is_told = bool(told) and told != name and not _ONLY_SAYS_SO.fullmatch(told)
             place = BlockPosition(happened.message, happened.block) if is_told else None
             _put(state, state.waiting, InvokedSkill(None, place))
     elif isinstance(happened, AnsweredCall):
@@ -329,7 +335,7 @@ def _skills_text(scene: RestoreScene, name: str, skill: InvokedSkill) -> str | N
     said = scene.text_at(skill.place)
     if said is None and skill.place is not None:
         calls = (one for one in scene.happened if isinstance(one, AnsweredCall))
-        said = next((call.text for call in calls if call.message == skill.place.message), None)
+        said = next((c.text for c in calls if (c.message, c.block) == (skill.place.message, skill.place.block)), None)
     if said is not None:
         return said.removeprefix(_LISTED).split(_ARGUMENTS)[0].rstrip("\n")
     before = scene.text_at(scene.restored.get(SKILLS_KIND, {}).get(name))
@@ -436,6 +442,10 @@ _SORTS: Final = {
     "Instructions of MCP servers": "tool servers",
     "Skills that can be used": "skills",
 }
+_FUNCTION: Final = re.compile(r"<function>(\{.*?\})</function>", re.DOTALL)
+_DEFINING: Final = ("input_schema", "parameters", "inputSchema", "description")  # a name alone defines nothing
+_NAMED: Final = 8  # of the tools whose definitions have no room
+_ENTRY: Final = "definition of "
 _TOOLS_TOLD = re.compile(r"\A<system-reminder>\n(" + "|".join(_SORTS) + r"):\n")
 
 
@@ -464,32 +474,40 @@ def track_tools(state: LoadedTools, happened: Happened) -> LoadedTools:
 
 
 def _found(used: AnsweredCall) -> list[str]:
-    """The names in a result: `tool_reference` blocks, or definitions as JSON."""
-    names: list[str] = []
+    """The names of the tools that a search found."""
+    return list(_definitions(used))
+
+
+def _definitions(used: AnsweredCall) -> dict[str, Any]:
+    """What a search found by name: definitions, and None for one that the result only refers to (`tool_reference`)."""
+    found: dict[str, Any] = {}
     for part in used.result.parts():
         if part.type == "tool_reference":
             value = msgspec.json.decode(part.raw)
-            names.append(str(value.get("tool_name") or value.get("name") or ""))
-    if not names and used.text.lstrip().startswith(("[", "{")):
+            found[str(value.get("tool_name") or value.get("name") or "")] = None
+    text = used.text.strip()
+    texts = [text] if text.startswith(("[", "{")) else _FUNCTION.findall(text)
+    for one in () if found else texts:
         try:
-            names = _named(msgspec.json.decode(used.text))
+            found |= _defined(msgspec.json.decode(one))
         except msgspec.MsgspecError:
-            return []
-    return [name for name in names if name]
+            continue
+    return {name: definition for name, definition in found.items() if name}
 
 
-def _named(value: Any, prefix: str = "") -> list[str]:
+def _defined(value: Any, prefix: str = "") -> dict[str, Any]:
     if isinstance(value, list):
-        return [name for one in value for name in _named(one, prefix)]
+        return {name: definition for one in value for name, definition in _defined(one, prefix).items()}
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        return []
+        return {}
     if isinstance(value.get("tools"), list):
-        return _named(value["tools"], f"{value['name']}.")
-    return [prefix + value["name"]]
+        return _defined(value["tools"], f"{value['name']}.")
+    is_whole = any(value.get(key) for key in _DEFINING)
+    return {prefix + value["name"]: value if is_whole else None}
 
 
 def restore_tools(scene: RestoreScene, room: TokenRoom) -> Restoration | None:
-    """What was loaded, with the definitions as far as the front of the requests hasn't them; then the listings."""
+    """What was loaded, with the definitions as far as neither requests nor kept messages have them; then listings."""
     state = scene.states.get(TOOLS_KIND)
     if not isinstance(state, LoadedTools):
         return None
@@ -500,6 +518,7 @@ def restore_tools(scene: RestoreScene, room: TokenRoom) -> Restoration | None:
         cut = cut_to(text, room.next, room.cost)
         if cut is not None and room.admits(cut):
             entries.append(RestoredEntry("loaded", cut))
+            _put_definitions(scene, state, room, entries, left_out)
         else:
             left_out.append(f"{len(state.loaded)} loaded tools")
     for sort, places in state.told.items():
@@ -516,6 +535,49 @@ def restore_tools(scene: RestoreScene, room: TokenRoom) -> Restoration | None:
         else:
             left_out.append(sort)
     return Restoration(tuple(entries), tuple(left_out)) if entries or left_out else None
+
+
+def _put_definitions(
+    scene: RestoreScene, state: LoadedTools, room: TokenRoom, entries: list[RestoredEntry], left_out: list[str]
+) -> None:
+    """Behind the names, in half of the room that they leave; the listings have the rest."""
+    most = room.used + (room.total - room.used) // 2
+    without: list[str] = []
+    for name, definition in _lost_definitions(scene, state.loaded):
+        text = f"### {inline(name)}\n{quoted(definition)}"
+        if room.used + room.cost(text) <= most and room.admits(text):
+            entries.append(RestoredEntry(_ENTRY + name, text))
+        else:
+            without.append(inline(name))
+    if without:
+        more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
+        left_out.append(f"the definitions of {', '.join(without[:_NAMED])}{more}")
+
+
+def _lost_definitions(scene: RestoreScene, loaded: list[str]) -> list[tuple[str, str]]:
+    """The definitions that the next request wouldn't show any more, as JSON, the tools found last first."""
+    front = scene.view.state.front
+    in_front = {tool.get("name"): tool for tool in map(msgspec.json.decode, front.tools)} if front is not None else {}
+    shown = {name for name, tool in in_front.items() if not tool.get("defer_loading")}
+    found: dict[str, Any] = {}
+    for one in scene.happened:
+        if isinstance(one, AnsweredCall) and one.action.kind == "tools" and not one.has_failed:
+            definitions = _definitions(one)
+            if scene.is_kept(one.message):
+                shown |= definitions.keys()
+            found |= {name: definition for name, definition in definitions.items() if definition is not None}
+    lost: list[tuple[str, str]] = []
+    for name in reversed(loaded):
+        if name in shown:
+            continue
+        definition = found.get(name) or in_front.get(name)
+        before = scene.text_at(scene.restored.get(TOOLS_KIND, {}).get(_ENTRY + name))
+        if definition is not None:
+            told = {key: value for key, value in definition.items() if key not in ("defer_loading", "cache_control")}
+            lost.append((name, msgspec.json.encode(told).decode()))
+        elif before is not None:
+            lost.append((name, unquoted(before.partition("\n")[2])))
+    return lost
 
 
 def _tools_text(scene: RestoreScene, sort: str, places: list[BlockPosition]) -> str | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from tests.calls import numbered, used, words
 from tests.services import serve
@@ -32,7 +34,7 @@ from perdure.events import Restored as RestoredEvent
 from perdure.settings import Settings
 from perdure.transcript.blocks import Text
 from perdure.transcript.messages import Message
-from perdure.transcript.records import Compacted
+from perdure.transcript.records import Compacted, Front
 
 pytestmark = pytest.mark.unit
 
@@ -368,3 +370,70 @@ def test_the_fold_of_checkpoint_and_tail_has_the_same_play() -> None:
     compacted(world)
     assert world.reopened().view == world.reopened(whole=True).view == world.session.view
     assert TrackerStates.of(world.reopened().view.state).restored["files"]["/w/a.py"].block == 1
+
+
+def test_a_skill_of_one_line_comes_back_and_a_word_that_it_is_loaded_does_not() -> None:
+    """RST-4: some agents answer with the instructions; these can be short."""
+    short = used("Skill", {"skill": "commits"}, "Run make lint before each commit; no trailers.")
+    word = used("Skill", {"skill": "debug"}, "Launching skill: debug")
+    boundary = compacted(world_of(short, word))
+    assert "Run make lint before each commit" in texts(boundary, "skills") and "Launching" not in texts(
+        boundary, "skills"
+    )
+
+
+def test_short_skills_of_one_answer_each_say_their_own() -> None:
+    """RST-4: two skills loaded at once stand in one message."""
+    both = [
+        msg
+        for one in (used("Skill", {"skill": n}, f"Rule {n}: keep it short.") for n in ("first", "second"))
+        for msg in one
+    ]
+    calls = Message.of("assistant", [*both[0].blocks, *both[2].blocks], origin="model")
+    results = Message.of("user", [*both[1].blocks, *both[3].blocks], origin="tool")
+    found = texts(compacted(world_of([calls, results])), "skills")
+    assert "Rule first" in found and "Rule second" in found
+
+
+FETCH = {
+    "name": "WebFetch",
+    "description": "Fetches a page",
+    "input_schema": {"type": "object", "properties": {"url": {}}},
+}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        json.dumps([FETCH]),
+        f"<functions>\n<function>{json.dumps(FETCH)}</function>\n</functions>",
+    ],
+)
+def test_definitions_of_deferred_tools_come_back_behind_each_boundary(answer: str) -> None:
+    """RST-6: a model that only reads a tool's name can't call it."""
+    world = world_of(used("ToolSearch", {"query": "select:WebFetch"}, answer))
+    for _ in range(2):
+        assert '"properties":{"url":{}}' in texts(compacted(world), "tools")
+        for number in range(14):
+            world.append(*used("Other", {"n": number}, "lorem ipsum dolor " * 350))
+            world.append(*words(f"step {number} is done", "model"))
+
+
+@pytest.mark.parametrize("is_deferred", [True, False])
+def test_a_definition_comes_from_the_front_where_the_result_only_refers_to_it(is_deferred: bool) -> None:
+    """RST-6: one that every request says anyway isn't repeated."""
+    found = used("ToolSearch", {"query": "x"}, [{"type": "tool_reference", "tool_name": "WebFetch"}])
+    world = world_of(found)
+    front = Front(model="m", tools=(msgspec.Raw(json.dumps({**FETCH, "defer_loading": is_deferred}).encode()),))
+    done(world.session.record(front))
+    text = texts(compacted(world), "tools")
+    assert "WebFetch" in text and ("Fetches a page" in text) == is_deferred
+
+
+def test_definitions_without_room_are_named() -> None:
+    """RST-6, RST-10: what has no room is said, and the listings keep theirs."""
+    long = {**FETCH, "description": "words " * 8_000}
+    told = words("<system-reminder>\nKinds of agents that can be called:\n- claude: all\n</system-reminder>")
+    boundary = compacted(world_of(told, used("ToolSearch", {"query": "x"}, json.dumps([long]))))
+    assert left(boundary, "tools") == ("the definitions of WebFetch",)
+    assert "- claude: all" in texts(boundary, "tools")
