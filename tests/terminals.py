@@ -50,9 +50,9 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 class Terminal:
     """A process on a terminal. `screen` is everything it wrote, without what moves cursors and sets colours."""
 
-    def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str], columns: int = 120, rows: int = 40) -> None:
         self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        self.resize(columns, rows)
         self.process = subprocess.Popen(
             [sys.executable, "-c", _OWNS, *PERDURE[1:], *arguments],
             stdin=slave, stdout=slave, stderr=slave, cwd=cwd, env=dict(env), start_new_session=True,
@@ -60,6 +60,10 @@ class Terminal:
         os.close(slave)
         self.raw, self.screen, self._seen = b"", "", 0
         self._rest, self._ready = b"", 0
+
+    def resize(self, columns: int, rows: int = 40) -> None:
+        """Give the terminal another size, as one does by its corner."""
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def _show(self, some: bytes) -> None:
         """Add to the screen what came; the beginning of a sequence waits for its end."""

@@ -172,7 +172,7 @@ def test_permissions_are_asked_for_with_the_diff_and_the_rule(folder: Path, env:
         one.ready()
         one.type("Change it.")
         one.ready()
-        asked = one.until("a: always Edit; or say what to do instead: ")
+        asked = one.until("a: always Edit; or say what to do instead")
         assert "? Edit a.txt" in asked and "-two" in asked and "+three" in asked
         assert "\x1b[32m  +three" in one.raw.decode()  # green
         one.type("y")
@@ -255,7 +255,7 @@ def test_a_dumb_terminal_has_plain_lines_and_may_be_asked(folder: Path, env: dic
         one.until("\n> ")
         one.type("touch \\")
         one.type("it")
-        one.until("or say what to do instead: ")
+        one.until("or say what to do instead")
         one.type("y")
         one.until("Touched.")
         one.until("\n> ")
@@ -389,11 +389,16 @@ def test_nobody_who_reads_and_nobody_who_types(folder: Path, env: dict[str, str]
 
 
 def test_a_low_context_says_what_to_do(folder: Path, env: dict[str, str]) -> None:
-    """PRS-7."""
-    with served(["Yes."]) as server:
-        more = ("--set", "window_tokens=10000", "--set", "auto_compact_percent=10")
-        screen = said(folder, env, server, "words " * 200, more=more)
-        assert "Context low (0% left): run /compact to compact and continue" in screen
+    """PRS-7, CLI-6: who compacts by hand is told to; who needn't reads how far it is, and no percentage."""
+    with served(["Yes.", "Yes."]) as server:
+        more = ("--set", "window_tokens=10000")
+        screen = said(folder, env, server, "words " * 2_000, more=(*more, "--set", "compact_timing=manual"))
+        assert re.search(r"tokens, [\d,]+ until calls stop", screen)
+        assert re.search(r"Context (?:low|almost full) \(\d+% left\): run /compact to compact and continue", screen)
+        screen = said(folder, env, server, "words", more=more)
+        assert re.search(r"of 10,000 tokens, [\d,]+ until it is compacted", screen)
+        screen = said(folder, env, server, "words", more=(*more, "--set", "auto_compact_percent=10"))
+        assert "over the 750 at which it is compacted" in screen and "% left" not in screen
 
 
 def test_without_a_key_it_says_what_it_is_and_shows_the_tools(folder: Path, env: dict[str, str]) -> None:

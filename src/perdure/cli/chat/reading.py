@@ -1,4 +1,4 @@
-"""Where a person's words come from: an editor line on a terminal, or plain lines from a pipe or a dumb terminal."""
+"""Where a person's words come from, and how Ctrl-C ends what is done. Here are plain lines; `editor` has the others."""
 
 from __future__ import annotations
 
@@ -8,20 +8,11 @@ import signal
 import stat
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import anyio
-
-from perdure.adapters.journal.disk import make_private
-
-if TYPE_CHECKING:
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-
-from typing import TYPE_CHECKING
 
 T = TypeVar("T")
 PROMPT = "> "
@@ -65,13 +56,13 @@ _EARS: ContextVar[CtrlCListener] = ContextVar("ears")
 
 
 @contextmanager
-def listen_for_ctrl_c() -> Iterator[None]:
+def listen_for_ctrl_c() -> Iterator[CtrlCListener]:
     """Ctrl-C never raises in here: one handler for all of it, as between several there would be gaps."""
     loop, ears = asyncio.get_running_loop(), CtrlCListener()
     token = _EARS.set(ears)
     loop.add_signal_handler(signal.SIGINT, ears.heard)
     try:
-        yield
+        yield ears
     finally:
         loop.remove_signal_handler(signal.SIGINT)
         _EARS.reset(token)
@@ -96,6 +87,18 @@ class PromptReader(Protocol):
 
     async def answer(self, question: str) -> str:
         """One line in answer to a question of ours, while something else is on its way."""
+        ...
+
+    def working(self) -> AbstractContextManager[None]:
+        """Within the block something is done, and what is typed waits."""
+        ...
+
+    def take_back(self) -> None:
+        """What waits isn't to be sent; it can be edited again."""
+        ...
+
+    async def run(self) -> None:
+        """What has to go on as long as the conversation does; it may end at once."""
         ...
 
 
@@ -134,6 +137,15 @@ class PlainReader:
     async def answer(self, question: str) -> str:
         return await self._line(question)
 
+    def working(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def take_back(self) -> None:
+        pass
+
+    async def run(self) -> None:
+        pass
+
     def _show(self, text: str) -> None:
         if self.can_ask:
             sys.stdout.write(text)
@@ -150,77 +162,3 @@ class PlainReader:
         if not line and not self._read and self._is_over:
             raise EOFError
         return line.decode("utf-8", "replace").removesuffix("\r")
-
-
-class EditorReader:
-    """A line editor with history and completion, by prompt_toolkit. Enter sends; Alt-Enter begins another line."""
-
-    can_ask = True
-
-    def __init__(self, history: Path, commands: dict[str, str], root: Path) -> None:
-        from prompt_toolkit import PromptSession
-        from prompt_toolkit.history import FileHistory
-
-        from perdure.cli.chat.completing import Completions
-
-        _make_private(history)
-        self._session: PromptSession[str] = PromptSession(
-            history=FileHistory(str(history)),
-            completer=Completions(commands, root),
-            complete_while_typing=True,
-            enable_open_in_editor=True,
-            key_bindings=_keys(),
-            prompt_continuation="  ",
-        )
-        self._answers: PromptSession[str] = PromptSession()
-
-    async def prompt(self, default: str = "") -> str:
-        from prompt_toolkit.patch_stdout import patch_stdout
-
-        with patch_stdout(raw=True):  # background work may speak while somebody types
-            return await self._session.prompt_async(PROMPT, default=default, multiline=False, handle_sigint=False)
-
-    async def answer(self, question: str) -> str:
-        return await self._answers.prompt_async(question, handle_sigint=False)
-
-
-def _keys() -> KeyBindings:
-    """Alt-Enter, Ctrl-J and a backslash before Enter begin another line."""
-    from prompt_toolkit.key_binding import KeyBindings
-
-    keys = KeyBindings()
-
-    @keys.add("escape", "enter")
-    def _(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
-
-    @keys.add("enter")
-    def _(event: KeyPressEvent) -> None:
-        buffer = event.current_buffer
-        if buffer.document.text_before_cursor.endswith(_CONTINUES):
-            buffer.delete_before_cursor()
-            buffer.insert_text("\n")
-        else:
-            buffer.validate_and_handle()
-
-    return keys
-
-
-def _make_private(path: Path) -> None:
-    """The file, readable by its owner alone, also where it was there with other rights."""
-    make_private(path.parent)  # and what is missing above it: the home of Perdure may be (ENG-4)
-    fd = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0), 0o600)
-    try:
-        os.fchmod(fd, 0o600)
-    finally:
-        os.close(fd)
-
-
-def is_terminal() -> bool:
-    """Whether a line editor can be shown."""
-    return (
-        sys.stdin is not None
-        and sys.stdin.isatty()
-        and sys.stdout.isatty()
-        and os.environ.get("TERM", "dumb") != "dumb"
-    )

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perdure.agent.progress import (
     AgentProgress,
     AnswerReceived,
     BackgroundEnded,
+    MemoryUpdated,
     PermissionRefused,
     SubagentProgress,
     ToolEnded,
     ToolStarted,
 )
-from perdure.cli.output import cut, is_fancy, plain
+from perdure.cli.output import clean, cut, is_fancy, plain
 from perdure.cli.words import compaction_failure, model_reason
 from perdure.context.replies import ReplyStarted, TextDelta, ThinkingDelta
 from perdure.events import (
@@ -30,6 +32,7 @@ from perdure.events import (
     Event,
     HookFailed,
     JournalRepaired,
+    MemoryProposed,
     ModelFellBack,
     ObserverFailed,
     PromptCutByServer,
@@ -39,8 +42,14 @@ from perdure.events import (
 )
 from perdure.ports import CHECKPOINTS
 
-_WIDTH = 110
+if TYPE_CHECKING:
+    from perdure.cli.chat.markdown import MarkdownStream
+
+_PIPE_WIDTH = 110
+_MOST_WIDTH = 110  # of a paragraph: longer lines are hard to read
 _SHOWN_LINES = 4  # of a tool's answer
+_ECHOED_LINES = 8  # of what a person sent
+_PAST_LINES = 12  # of an answer that was given before the session was taken up again
 # What a call is about, by the first of these fields that it has.
 _ABOUT = ("command", "file_path", "pattern", "description", "skill", "id", "query", "bash_id", "shell_id", "focus")
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -52,21 +61,36 @@ def call_summary(arguments: dict[str, Any]) -> str:
     if named is None and isinstance(todos := arguments.get("todos"), list):
         done = sum(isinstance(one, dict) and one.get("status") == "completed" for one in todos)
         named = f"{done} of {len(todos)} done"
-    return cut(str(named), _WIDTH) if named is not None else ""
+    return " ".join(clean(str(named)).split()) if named is not None else ""
 
 
 class Screen:
-    """Writes to the terminal, or to whatever stands there instead. Colours only where they are wanted."""
+    """Writes to the terminal, or to whatever stands there instead.
+
+    On a terminal the model's words are Markdown, drawn block by block, and lines are wrapped between words. A pipe and
+    a dumb terminal get them as they come. Colours only where they are wanted.
+    """
 
     def __init__(self, root: str) -> None:
         self.root = root
         self._is_fancy = is_fancy()
+        self._is_drawn = is_terminal()
         self._is_at_start = True
         self._has_begun = False
         self._has_thought = False
+        self._answer: MarkdownStream | None = None
+        self.doing = ""  # what goes on, in a word or two
         self.asked = ""  # the call that was asked for just now: it was shown with the question
         self._refused = ""  # the call that was refused just now: its result says the same again
         self._styles: dict[str, tuple[str, str]] = {}
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal, as it is now, without the last one."""
+        try:
+            return max(20, os.get_terminal_size(sys.__stdout__.fileno()).columns - 1) if sys.__stdout__ else 79
+        except (OSError, ValueError):
+            return 79
 
     # --- plain writing ----------------------------------------------------------------------------------------------
 
@@ -74,21 +98,76 @@ class Screen:
         """A line of our own; what was streamed before gets its end first."""
         self.end()
         before, after = self._codes(style)
-        sys.stdout.write(f"{before}{plain(text)}{after}\n")
+        text = plain(text)
+        if self._is_drawn:
+            from perdure.cli.chat.markdown import wrapped
+
+            text = "\n".join(wrapped(text, self.width))
+        sys.stdout.write("".join(f"{before}{one}{after}\n" for one in text.split("\n")))
         sys.stdout.flush()
 
+    def brief(self, text: str, style: str = "") -> None:
+        """One line at most, cut at the end of the terminal's."""
+        text = " ".join(clean(text).split()) if not text.startswith(" ") else clean(text.expandtabs(4)).rstrip()
+        if self._is_drawn:
+            from perdure.cli.chat.markdown import cut_columns
+
+            self.line(cut_columns(text, self.width), style)
+        else:
+            self.line(text if len(text) <= _PIPE_WIDTH else text[: _PIPE_WIDTH - 1].rstrip() + "…", style)
+
     def end(self) -> None:
-        """End the line that is begun."""
+        """End what is begun: the model's block, or a line."""
+        if self._answer is not None:
+            answer, self._answer = self._answer, None
+            self._draw(answer.end())
         if not self._is_at_start:
             sys.stdout.write("\n")
             self._is_at_start = True
 
     def stream(self, text: str) -> None:
         """More of the model's words."""
-        if text:
-            sys.stdout.write(plain(text))
+        if not text:
+            return
+        if self._is_drawn:
+            from perdure.cli.chat.markdown import MarkdownStream
+
+            self._answer = self._answer or MarkdownStream()
+            self._draw(self._answer.feed(plain(text)))
+            return
+        sys.stdout.write(plain(text))
+        sys.stdout.flush()
+        self._is_at_start = text.endswith("\n")
+
+    def markdown(self, text: str) -> None:
+        """A whole text of the model's."""
+        self.stream(text)
+        self.end()
+
+    def _draw(self, text: str) -> None:
+        """Whole blocks of Markdown, and a blank line behind them."""
+        if text.strip():
+            from perdure.cli.chat.markdown import rendered
+
+            shown = rendered(text, min(self.width, _MOST_WIDTH), is_colored=self._is_fancy)
+            sys.stdout.write(f"{shown}\n\n")
             sys.stdout.flush()
-            self._is_at_start = text.endswith("\n")
+
+    def live(self, columns: int, rows: int) -> list[str]:
+        """The last lines of the block that is still coming, as it was written."""
+        if self._answer is None or not self._answer.open.strip():
+            return []
+        from perdure.cli.chat.markdown import wrapped
+
+        return list(wrapped(self._answer.open.strip("\n")[-columns * rows :], min(columns, _MOST_WIDTH)))[-rows:]
+
+    def echo(self, text: str) -> None:
+        """What a person sent, where it was sent."""
+        lines = plain(text).split("\n")
+        more = [f"… {len(lines) - _ECHOED_LINES:,} more lines"] if len(lines) > _ECHOED_LINES + 1 else []
+        shown = lines[:_ECHOED_LINES] + more if more else lines
+        for number, line in enumerate(shown):
+            self.line(f"{'  ' if number else '> '}{line}", "bold")
 
     def _codes(self, style: str) -> tuple[str, str]:
         """What switches a style on and off again."""
@@ -104,37 +183,46 @@ class Screen:
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
+    def begin(self, doing: str) -> None:
+        """Something new is done; what was begun before it, and didn't come to its end, is over."""
+        self.end()
+        self._has_begun, self.doing = False, doing
+
     def progress(self, progress: AgentProgress) -> None:
         """Show what an agent tells."""
         match progress:
             case ReplyStarted():
                 if self._has_begun:
                     self.line("(the answer was cut off; asking again)", "yellow")
-                self._has_begun, self._has_thought = True, False
+                self._has_begun, self._has_thought, self.doing = True, False, "answering"
             case TextDelta():
+                self.doing = "answering"
                 self.stream(progress.text)
             case ThinkingDelta() if not self._has_thought:
-                self._has_thought = True
+                self._has_thought, self.doing = True, "thinking"
                 self.line("(thinking)", "dim")
             case AnswerReceived():
-                self._has_begun = False
-                self.end()
+                self.begin("working")
             case ToolStarted():
                 self._started(progress)
             case ToolEnded():
+                self.doing = "working"
                 self._ended(progress)
             case PermissionRefused():
                 self._refused = progress.id
                 self.line(f"  {progress.tool} was refused: {progress.decision.why or progress.decision.by}", "yellow")
             case BackgroundEnded():
-                self.line(f"* {progress.work.kind} {cut(progress.work.what, 60)}: {progress.work.state}", "cyan")
+                self.brief(f"* {progress.work.kind} {cut(progress.work.what, 60)}: {progress.work.state}", "cyan")
+            case MemoryUpdated():
+                self.line(f"- {progress.text}", "cyan")
             case SubagentProgress():
                 self._of_subagent(progress.progress)
 
     def _started(self, call: ToolStarted) -> None:
+        self.doing = f"running {call.tool}"
         if call.id == self.asked:
             return
-        self.line(f"* {call.tool} {call_summary(call.arguments)}".rstrip(), "bold")
+        self.brief(f"* {call.tool} {call_summary(call.arguments)}", "bold")
         self.diff(edit_diff(call.tool, call.arguments, self.root))
 
     def _ended(self, call: ToolEnded) -> None:
@@ -142,22 +230,29 @@ class Screen:
         if call.id == self._refused:
             return
         if call.is_error:
-            self.line(f"  {cut(lines[0], _WIDTH) if lines else 'failed'}", "red")
+            self.brief(f"  {lines[0] if lines else 'failed'}", "red")
         elif call.tool == "Bash":
             for line in lines[:_SHOWN_LINES]:
-                self.line(f"  {cut(line, _WIDTH)}", "dim")
+                self.brief(f"  {line}", "dim")
             if len(lines) > _SHOWN_LINES:
                 self.line(f"  … {len(lines) - _SHOWN_LINES:,} more lines", "dim")
         elif call.tool not in ("Edit", "Write", "MultiEdit"):
-            size = f"{len(lines):,} lines" if len(lines) != 1 else cut(lines[0], _WIDTH)
-            self.line(f"  {size}", "dim")
+            self.brief(f"  {lines[0]}" if len(lines) == 1 else f"  {len(lines):,} lines", "dim")
 
     def _of_subagent(self, progress: AgentProgress) -> None:
         """Of a sub-agent only what it does; its words come with the result."""
         if isinstance(progress, ToolStarted):
-            self.line(f"  | {progress.tool} {call_summary(progress.arguments)}".rstrip(), "dim")
+            self.brief(f"  | {progress.tool} {call_summary(progress.arguments)}", "dim")
         elif isinstance(progress, PermissionRefused):
             self.line(f"  | {progress.tool} was refused: {progress.decision.why}", "yellow")
+
+    def past(self, prompt: str, answer: str) -> None:
+        """The last exchange of a session that is taken up again."""
+        self.echo(prompt)
+        lines = answer.strip().splitlines()
+        if len(lines) > _PAST_LINES:
+            self.line(f"(of {len(lines):,} lines of the answer, the last)", "dim")
+        self.markdown("\n".join(lines[-_PAST_LINES:]) + "\n")
 
     def diff(self, lines: list[str]) -> None:
         """A diff, with its colours."""
@@ -169,6 +264,11 @@ class Screen:
         told = telling(event)
         if told is not None:
             self.line(f"- {told[0]}", told[1])
+
+
+def is_terminal() -> bool:
+    """Whether lines can be drawn and edited where we write: on a terminal that isn't a dumb one."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 # --- the diff of an edit, before it is made ---------------------------------------------------------------------------
@@ -269,6 +369,8 @@ def _of_rarer(event: Event) -> tuple[str, str] | None:
     match event:
         case AnswerInterrupted(dropped_blocks=dropped) if dropped:
             return "the answer was interrupted; its complete parts are kept", "dim"
+        case MemoryProposed():
+            return "a memory waits for your review: /memory review", _LOOK
         case HookFailed():
             return f"the hook {event.hook} failed: {event.reason}", _WARN
         case ObserverFailed():

@@ -18,19 +18,20 @@ from perdure.cli.arguments import short_name
 from perdure.cli.chat.agents import AgentFactory, Spending, close_session, work
 from perdure.cli.chat.commands import COMMANDS, is_command, run_chat_command
 from perdure.cli.chat.reading import (
-    EditorReader,
+    CtrlCListener,
     PlainReader,
     PromptReader,
     UserInterrupt,
     interruptible,
-    is_terminal,
     listen_for_ctrl_c,
 )
-from perdure.cli.chat.screen import Screen, call_summary, edit_diff
+from perdure.cli.chat.screen import Screen, call_summary, edit_diff, is_terminal
 from perdure.cli.output import EXIT_INTERRUPTED, EXIT_OK, note, plain, usd
 from perdure.cli.words import shown_error
-from perdure.context.policy import low_line, percent_left
+from perdure.context.policy import Thresholds, low_line
 from perdure.errors import BadSetting, PerdureError
+from perdure.transcript.blocks import Text
+from perdure.transcript.messages import spoken
 
 HISTORY = "history"  # beside the sessions of a project
 _ENDS = {
@@ -75,12 +76,15 @@ class Chat:
     async def take(self, text: str) -> None:
         """One thing that was typed. What goes wrong is a line, and the conversation goes on."""
         try:
-            if is_command(text):
-                await interruptible(lambda: run_chat_command(self, text))
-            else:
-                await interruptible(lambda: self.work(text))
+            with self.reader.working():
+                if is_command(text):
+                    self.screen.begin(text.split(maxsplit=1)[0])
+                    await interruptible(lambda: run_chat_command(self, text))
+                else:
+                    await interruptible(lambda: self.work(text))
         except UserInterrupt:
             self.screen.line(_ENDS["interrupted"], "yellow")
+            self.reader.take_back()
         except PerdureError as e:
             self.screen.line(shown_error(e), "red")
         except BrokenPipeError:  # nobody sees what is shown any more
@@ -92,21 +96,24 @@ class Chat:
 
     async def work(self, text: str | None) -> None:
         """Have the agent work on a prompt; None goes on with what is there."""
+        self.screen.begin("asking the model")
         said = await work(self.agent, self.factory, text, lambda line: self.screen.line(line, "yellow"))
+        self.screen.begin("")
         if said.stopped != "done":
             self.screen.line(_ENDS[said.stopped].format(turns=said.turns), "yellow")
+            self.reader.take_back()
 
     def _status(self) -> None:
-        """Size, what is left, the price; and what to do when it is low (PRS-7)."""
+        """Size, what is left, the price; and what to do where the person has to do something (PRS-7)."""
         session = self.agent.session
         limits, size = session.limits, session.facts().size(session.view)
-        parts = [f"{size:,} of {limits.window:,} tokens", f"{percent_left(size, limits):.0f}% left"]
+        parts = [room_line(size, limits)]
         if self.spent.is_priced:
             parts.append(usd(self.spent.usd))
         if self.agent.mode != "default":
             parts.append(f"mode {self.agent.mode}")
         self.screen.line(f"[{', '.join(parts)}]", "dim")
-        if (low := low_line(size, limits)) is not None:
+        if not limits.auto and (low := low_line(size, limits)) is not None:
             self.screen.line(low, "bold red" if size >= limits.error else "bold yellow")
 
     async def change(self, directory: Path | None) -> None:
@@ -117,11 +124,21 @@ class Chat:
         await close_session(before, self.factory.home)
 
 
+def room_line(size: int, limits: Thresholds) -> str:
+    """How full the window is, and how far it is to what comes next: a compaction, or the end of all calls."""
+    full = f"{size:,} of {limits.window:,} tokens"
+    if not limits.auto:
+        return f"{full}, {max(0, limits.block - size):,} until calls stop"
+    if size < limits.trigger:
+        return f"{full}, {limits.trigger - size:,} until it is compacted"
+    return f"{full}, over the {limits.trigger:,} at which it is compacted"
+
+
 async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: bool) -> int:
     """`perdure chat`: talk until the person leaves, and close. Returns the exit code."""
-    with listen_for_ctrl_c():
+    with listen_for_ctrl_c() as ears:
         screen, spent = Screen(str(factory.project)), Spending()
-        reader = _reader(factory)
+        reader = _reader(factory, screen, ears)
 
         async def asked(question: PermissionQuestion) -> Allow | Deny:
             return await ask(screen, reader, question)
@@ -133,6 +150,8 @@ async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: b
         one = Chat(factory, await factory.agent(resume=directory, fork=fork), screen, reader, spent)
         screen.root = one.agent.context.machine.workspace.root
         _greet(one, is_resumed=directory is not None)
+        if directory is not None:
+            show_last_exchange(one)
         try:
             is_ended = await _until_ended(one)
         finally:
@@ -157,6 +176,7 @@ async def _until_ended(one: Chat) -> bool:
                     tasks.cancel_scope.cancel()
 
         tasks.start_soon(listen)
+        tasks.start_soon(one.reader.run)
         try:
             await one.talk()
         except Exception as e:  # carried out of the group, which would wrap it
@@ -167,17 +187,23 @@ async def _until_ended(one: Chat) -> bool:
     return is_ended
 
 
-def _reader(factory: AgentFactory) -> PromptReader:
+def _reader(factory: AgentFactory, screen: Screen, ears: CtrlCListener) -> PromptReader:
     if sys.stdin is None:
         raise BadSetting("chat: there is no standard input to read from; `perdure run PROMPT` needs none")
-    if not is_terminal():
+    if not (is_terminal() and sys.stdin.isatty()):
         return PlainReader()
-    history = factory.home / PROJECTS / slug_of(factory.project) / HISTORY
     try:
-        return EditorReader(history, {name: what for name, (_, what) in COMMANDS.items()}, factory.project)
+        from perdure.cli.chat.completing import Completions
+        from perdure.cli.chat.editor import EditorReader
     except ImportError:
         note(f"lines can't be edited here, as prompt_toolkit is missing: {install('chat')} adds editing and history")
         return PlainReader()
+    history = factory.home / PROJECTS / slug_of(factory.project) / HISTORY
+    found = EditorReader(
+        history, Completions({name: what for name, (_, what) in COMMANDS.items()}, factory.project), ears
+    )
+    found.live, found.echo, found.doing = screen.live, screen.echo, lambda: screen.doing or "working"
+    return found
 
 
 def _greet(one: Chat, *, is_resumed: bool) -> None:
@@ -188,6 +214,21 @@ def _greet(one: Chat, *, is_resumed: bool) -> None:
     what = "continuing" if is_resumed else "session"
     one.screen.line(f"{what} {agent.session.id}, model {agent.model.about.id}, window {window:,} tokens", "bold")
     one.screen.line(f"{one.screen.root}; permission mode {agent.mode}; /help lists the commands", "dim")
+
+
+def show_last_exchange(one: Chat) -> None:
+    """What was said last in a session that is taken up again; nothing where the view holds no prompt."""
+    items = one.agent.session.view.items
+    prompt = next((item.message for item in reversed(items) if spoken(item.message)), None)
+    if prompt is None:
+        return
+    at = max(number for number, item in enumerate(items) if item.message is prompt)
+    texts = [
+        "\n".join(block.value.text for block in item.message.blocks if isinstance(block.value, Text))
+        for item in items[at + 1 :]
+        if item.message.role == "assistant"
+    ]
+    one.screen.past(spoken(prompt), next((text for text in reversed(texts) if text.strip()), ""))
 
 
 # --- the questions on the way -----------------------------------------------------------------------------------------
@@ -208,10 +249,10 @@ async def ask(screen: Screen, reader: PromptReader, asked: PermissionQuestion) -
     if asked.why:
         screen.line(f"  {asked.why}", "dim")
     choices = "y: yes, n: no" + (f", a: always {plain(str(asked.rule))}" if asked.rule is not None else "")
-    question = f"  {choices}; or say what to do instead: "
+    screen.line(f"  {choices}; or say what to do instead", "dim")
     while True:
         try:
-            said = (await reader.answer(question)).strip()
+            said = (await reader.answer("? ")).strip()
         except (KeyboardInterrupt, EOFError):
             return Deny(stops=True)
         match said.lower():

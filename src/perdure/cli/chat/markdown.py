@@ -1,0 +1,151 @@
+"""Markdown for a terminal, block by block as it comes: rich draws it, and no word of any script is broken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from io import StringIO
+from typing import ClassVar
+
+from markdown_it import MarkdownIt
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement, TableElement
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+# Blanks at which no line may end: rich takes them for any other blank, so they are others while it wraps.
+_HELD = {0xA0: "\U0010fff0", 0x202F: "\U0010fff1", 0x2007: "\U0010fff2"}
+_BACK = {ord(held): chr(blank) for blank, held in _HELD.items()}
+_TRAILING = re.compile(r"[ ]+((?:\x1b\[0m)?)[ ]*$", re.MULTILINE)
+_ANY_WIDTH = 10_000
+_CLOSED = frozenset({"paragraph_open", "heading_open", "hr", "table_open"})  # blocks that a blank line ends
+
+
+class MarkdownStream:
+    """An answer while it comes: whole blocks are given out as soon as they are whole, `open` is the rest."""
+
+    def __init__(self) -> None:
+        self.open = ""
+
+    def feed(self, text: str) -> str:
+        """More of the answer. Returns the blocks that are whole now, as Markdown; empty while there are none."""
+        self.open += text
+        if "\n" not in text or not re.search(r"\n[ \t]*\n\Z|\n[ \t]*\n[^\n]*\n\Z", self.open):
+            return ""
+        lines = self.open.splitlines(keepends=True)
+        at = _whole_lines(lines, is_after_blank=not lines[-1].strip())
+        self.open = "".join(lines[at:])
+        return "".join(lines[:at])
+
+    def end(self) -> str:
+        """The rest, whole or not: nothing more comes."""
+        rest, self.open = self.open, ""
+        return rest
+
+
+def _whole_lines(lines: list[str], *, is_after_blank: bool) -> int:
+    """How many lines belong to blocks to which nothing can be added."""
+    blocks = [token for token in _parser().parse("".join(lines)) if token.level == 0 and token.map is not None]
+    if not blocks:
+        return 0
+    last = next(token for token in reversed(blocks) if token.nesting >= 0)
+    start, end = last.map or (0, 0)
+    is_fence_closed = last.type == "fence" and end - start > 1 and lines[end - 1].strip().startswith(last.markup)
+    if is_fence_closed or (is_after_blank and last.type in _CLOSED):
+        return len(lines)
+    return start
+
+
+def _parser() -> MarkdownIt:
+    """Without HTML: what looks like it is shown as it was written, and not left out."""
+    return MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+
+
+def rendered(text: str, width: int, *, is_colored: bool) -> str:
+    """Markdown as lines for a terminal of this width, with what switches colours and bold type on and off."""
+    out = StringIO()
+    console = Console(file=out, width=width, force_terminal=True, no_color=not is_colored, highlight=False)
+    console.print(TerminalMarkdown(text.translate(_HELD)))
+    lines = _TRAILING.sub(r"\1", out.getvalue()).strip("\n")
+    return re.sub(r"\n{3,}", "\n\n", lines).translate(_BACK)
+
+
+class LeftHeading(Heading):
+    """Headings stand left, where a terminal's text begins."""
+
+    LEVEL_ALIGN: ClassVar = dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), "left")
+
+
+class PlainCodeBlock(CodeBlock):
+    """Code in the terminal's own colours, without a background, so that it can be copied."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        code = str(self.text).rstrip()
+        yield Padding(
+            Syntax(code, self.lexer_name, theme="ansi_dark", word_wrap=True, background_color="default"), (0, 0, 0, 2)
+        )
+
+
+class FittingTable(TableElement):
+    """A table; where its words don't fit beside each other, each row is a list of its cells."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        (table,) = super().__rich_console__(console, options)
+        assert isinstance(table, Table)
+        table.box, table.show_edge = box.SIMPLE_HEAD, False
+        wide = options.update(width=_ANY_WIDTH)
+        if Measurement.get(console, wide, table).minimum <= options.max_width:
+            for column in table.columns:  # rich would rather cut a long word than make another column narrower
+                column.min_width = max(Measurement.get(console, wide, cell).minimum for cell in column.cells)
+            yield table
+            return
+        heads = [cell.content for cell in self.header.row.cells] if self.header and self.header.row else []
+        for row in self.body.rows if self.body else ():
+            for number, cell in enumerate(row.cells):
+                head = heads[number].plain if number < len(heads) else ""
+                yield Text.assemble((f"{head}: ", "bold"), cell.content) if head else cell.content
+            yield Text()
+
+
+class TerminalMarkdown(Markdown):
+    """Markdown in which line breaks stay, links show where they lead, and HTML is text."""
+
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements,
+        "heading_open": LeftHeading,
+        "fence": PlainCodeBlock,
+        "code_block": PlainCodeBlock,
+        "table_open": FittingTable,
+    }
+
+    def __init__(self, markup: str) -> None:
+        super().__init__(markup, hyperlinks=False)
+        self.parsed = _parser().parse(markup)
+        for token in self.parsed:
+            for child in token.children or ():
+                if child.type == "softbreak":
+                    child.type = "hardbreak"
+
+
+def wrapped(text: str, width: int) -> Iterator[str]:
+    """Lines of at most `width` columns, parted between words; what a line was indented by stays on its further ones."""
+    console = Console(file=StringIO(), width=max(1, width))
+    for line in text.expandtabs(8).split("\n"):
+        rest = line.lstrip(" ")
+        indent = min(len(line) - len(rest), width // 2)
+        if not rest:
+            yield ""
+            continue
+        for piece in Text(rest.translate(_HELD)).wrap(console, max(1, width - indent)):
+            yield " " * indent + piece.plain.rstrip(" ").translate(_BACK)
+
+
+def cut_columns(text: str, columns: int) -> str:
+    """At most so many columns of a terminal, with an ellipsis where something is missing."""
+    cut = Text(text)
+    cut.truncate(max(1, columns), overflow="ellipsis")
+    return cut.plain
