@@ -19,13 +19,12 @@ from perdure.compaction.ledger.reader import index_of
 from perdure.context.view import ContextView
 from perdure.engine import compact as compaction
 from perdure.engine import compact as strategies
+from perdure.engine import session as leaving
 from perdure.engine import session as sessions
-from perdure.engine import threads as leaving
 from perdure.engine import turn
 from perdure.engine.compact import CompactionFailure, CompactionSuccess, compact
 from perdure.engine.rewind import rewind_to
-from perdure.engine.session import LiveSession
-from perdure.engine.threads import LARGE_BYTES, run_aside
+from perdure.engine.session import LARGE_BYTES, LiveSession, run_aside
 from perdure.engine.turn import prepare
 from perdure.testing import ScriptedModel
 from perdure.wiring import SessionOptions, create_session, memory_session, open_session

@@ -475,7 +475,7 @@ def test_a_running_update(tmp_path: Path, age: float, is_awaited: bool) -> None:
         await filled(session, keepers)
         [notes] = session.services.keepers
         assert isinstance(notes, SessionNotes)
-        notes._began, notes._done = session.ports.clock.now() - age, anyio.Event()
+        notes.began, notes._done = session.ports.clock.now() - age, anyio.Event()
         outcomes: list[Any] = []
         is_done = anyio.Event()
 
@@ -490,7 +490,7 @@ def test_a_running_update(tmp_path: Path, age: float, is_awaited: bool) -> None:
             assert bool(outcomes) != is_awaited
             notes._done.set()
         assert isinstance(outcomes[0], CompactionSuccess) and not isinstance(outcomes[0], CompactionFailure)
-        notes._began = None
+        notes.began = None
 
     run(tmp_path, do)
 

@@ -71,14 +71,7 @@ def prefix_rewrite_at(view: ContextView, position: int, facts: Facts) -> PrefixR
     """A move at an item: everything from there on is written again."""
     live = sum(item.size.live for item in view.items[position : view.sent] if not item.is_hidden)
     tokens = round(live * view.state.calibration.ratio)
-    return PrefixRewrite(position, tokens, rewrite_price(tokens, facts.model, facts.cache_ttl(view)))
-
-
-def rewrite_price(tokens: int, model: ModelSpec, ttl: CacheTtl) -> float | None:
-    """Dollars that a move costs above reading the same tokens from the cache; None without a price."""
-    if model.input_usd is None:
-        return None
-    return tokens * model.input_price() * (model.factor_to_write(ttl) - model.read_factor)
+    return PrefixRewrite(position, tokens, facts.rewrite_usd(view, tokens))
 
 
 def pays_back(view: ContextView, edits: tuple[Edit, ...], saved_tokens: int, facts: Facts) -> bool:

@@ -144,6 +144,13 @@ class Facts:
         is_changing = self.settings.cache_ttl == "auto" and self.is_cold(view)
         return "1h" if is_changing else self.held_ttl(view)
 
+    def rewrite_usd(self, view: ContextView, tokens: int) -> float | None:
+        """Dollars that moving so many tokens costs above reading them from the cache; None without a price."""
+        if self.model.input_usd is None:
+            return None
+        factor = self.model.factor_to_write(self.cache_ttl(view)) - self.model.read_factor
+        return tokens * self.model.input_price() * factor
+
     def _pause_seconds(self, view: ContextView) -> float:
         """How long ago the model last answered; 0 while that isn't known."""
         answered = view.state.answered_at

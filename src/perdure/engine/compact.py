@@ -34,7 +34,6 @@ from perdure.compaction.summary import (
     summary_in,
     too_little,
 )
-from perdure.context.cost import rewrite_price
 from perdure.context.cuts import legal_cuts
 from perdure.context.instructions import compact_instructions_shown
 from perdure.context.policy import Facts
@@ -45,8 +44,7 @@ from perdure.context.state import HELD, PrecomputedSummary
 from perdure.context.view import ContextView, project, size_tokens
 from perdure.engine.ask import JobModels, ask_job, background_models
 from perdure.engine.notes import SessionNotes
-from perdure.engine.session import LiveSession
-from perdure.engine.threads import run_aside_of
+from perdure.engine.session import LiveSession, run_aside_of
 from perdure.errors import BodyTooLarge, CompactionRefused, ModelError, ModelGaveUp, PromptTooLong
 from perdure.events import (
     BoundaryListenerFailed,
@@ -272,7 +270,8 @@ def from_notes(notes: SessionNotes) -> CompactionStrategy:
         if not facts.settings.notes:
             yield "off: session notes are switched off (the setting notes)"
             return
-        await notes.wait_for_update(facts)
+        if notes.began is not None:
+            await notes.wait_for_update(facts)
         # Before the file: notes that are written meanwhile know more than the cursor says, never less.
         cursor = notes.cursor or session.view.state.cursors.get(CURSOR)
         if cursor is None:
@@ -579,7 +578,7 @@ async def _committed(session: LiveSession, found: CompactionProposal) -> Compact
     emit(_done(boundary))
     if held is not None and found.strategy == AHEAD.name:
         emit(HeldSummaryUsed(held.model))
-    price = rewrite_price(rewritten, session.model, session.facts().cache_ttl(session.view))
+    price = session.facts().rewrite_usd(session.view, rewritten)
     emit(PrefixMoved("compacted", boundary.in_front, rewritten, price))
     for tell in session.services.on_boundary:
         try:

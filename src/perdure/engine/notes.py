@@ -195,7 +195,7 @@ class SessionNotes(PacedKeeper):
     file: NotesFile
     cursor: Cursor | None = field(default=None, init=False)  # of the last update here; in the journal a little later
     prepared: PreparedNotes | None = field(default=None, init=False)  # for the next compaction
-    _began: float | None = field(default=None, init=False)
+    began: float | None = field(default=None, init=False)  # when the update that runs began; None: none runs
     _done: anyio.Event = field(default_factory=anyio.Event, init=False)
     _written: Notes | None = field(default=None, init=False)  # as we left the file
     _read: _NotesSource | None = field(default=None, init=False)
@@ -218,7 +218,7 @@ class SessionNotes(PacedKeeper):
             return ()
         clock, emit = self.session.ports.clock, self.session.emit
         self.begin()
-        self._began, self._done = clock.now(), anyio.Event()
+        self.began, self._done = clock.now(), anyio.Event()
         models = self._willing()
         emit(NotesStarted(models[0].about.id if models else OFFLINE))
         is_changed: bool | None = None
@@ -232,7 +232,7 @@ class SessionNotes(PacedKeeper):
             raise
         finally:
             self.end(limits, is_changed=is_changed)
-            self._began = None
+            self.began = None
             self._done.set()
         return (*([self.cursor] if self.cursor is not None else []), *self.spent())
 
@@ -346,10 +346,10 @@ class SessionNotes(PacedKeeper):
 
     async def wait_for_update(self, facts: Facts) -> None:
         """Wait for a running update; one that has run for too long is left alone (CMP-2)."""
-        if self._began is None:
+        if self.began is None:
             return
         settings = facts.settings
-        left = settings.notes_stale_seconds - (self.session.ports.clock.now() - self._began)
+        left = settings.notes_stale_seconds - (self.session.ports.clock.now() - self.began)
         if left > 0:
             with anyio.move_on_after(min(settings.notes_wait_seconds, left)):
                 await self._done.wait()

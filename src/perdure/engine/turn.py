@@ -46,8 +46,7 @@ from perdure.engine.ask import (
     step,
     with_background_models,
 )
-from perdure.engine.session import LiveSession
-from perdure.engine.threads import LARGE_BYTES, run_aside, run_aside_of
+from perdure.engine.session import LARGE_BYTES, LiveSession, run_aside, run_aside_of
 from perdure.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong, SpendingCapReached
 from perdure.events import CompactionChecked, LadderGaveUp
 from perdure.ports import Model

@@ -24,7 +24,7 @@ from perdure.context.view import advance
 from perdure.engine.ask import Compact, Correct, DropMedia, DropThinking, RecoveryLadder, RemedyLimits, apply, step
 from perdure.engine.compact import compact_reactively
 from perdure.engine.reminders import remind
-from perdure.engine.threads import run_aside
+from perdure.engine.session import run_aside
 from perdure.engine.turn import make_request, ready_view, rest_aside
 from perdure.errors import ContextBlocked, ModelError
 from perdure.gateway.requests import (

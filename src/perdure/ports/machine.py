@@ -145,7 +145,8 @@ class Shell(Protocol):
     `read` gives a part of an output as it was written; a negative offset counts from the end.
     """
 
-    notice: str
+    @property
+    def notice(self) -> str: ...
 
     async def start(
         self,

@@ -15,6 +15,7 @@ import re
 import signal
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT
 
@@ -40,15 +41,21 @@ _CODE = re.compile(rf"[0-9]{{1,{_MOST_DIGITS}}}\s*")
 _ENDINGS = (".output", ".end", ".end.new", ".process")
 
 
+@dataclass(eq=False)
 class LocalShell:
     """Commands whose files stand in one private folder. `root` is the project's folder; `sandbox` is for commands that
     nobody was asked about, None for none.
     """
 
-    def __init__(self, folder: Path, root: str = "/", sandbox: Sandbox | None = None) -> None:
-        self._folder, self._root, self._sandbox = folder, root, sandbox
-        self.notice = sandbox.notice if sandbox is not None else ""
-        self._life: tuple[int, int] | None = None
+    folder: Path
+    root: str = "/"
+    sandbox: Sandbox | None = None
+    _life: tuple[int, int] | None = field(default=None, init=False)
+
+    @property
+    def notice(self) -> str:
+        """What commands can't do in the sandbox; empty without one."""
+        return self.sandbox.notice if self.sandbox is not None else ""
 
     async def start(
         self,
@@ -64,9 +71,9 @@ class LocalShell:
         if let != "approved":
             environ = git_safe_environment(environ, only_looks=let == "looks")
         if let == "looks":
-            environ["PATH"] = path_outside_project(environ.get("PATH", os.defpath), self._root)
+            environ["PATH"] = path_outside_project(environ.get("PATH", os.defpath), self.root)
         life = None if outlives else self._alive()
-        sandbox = self._sandbox if let != "approved" else None
+        sandbox = self.sandbox if let != "approved" else None
         if sandbox is not None:
             environ = sandbox.environment(environ)
 
@@ -100,11 +107,11 @@ class LocalShell:
     def _base(self, name: str) -> Path:
         if not name or set(name) & set("/\0") or name.startswith("."):
             raise OSError(errno.EINVAL, "not a name of a command", name)
-        return self._folder / name
+        return self.folder / name
 
     def _own(self, output: str) -> Path:
         path = Path(output)
-        if path.parent != self._folder or not path.name.endswith(".output"):
+        if path.parent != self.folder or not path.name.endswith(".output"):
             raise OSError(errno.EPERM, "not the output of a command of this session", output)
         return path
 
