@@ -29,6 +29,29 @@ COMMAND_TOOLS = frozenset(COMPACTABLE_TOOLS[1])
 _RESULT_LIMITS_CHARS = {**dict.fromkeys(COMPACTABLE_TOOLS[1], 30_000), **dict.fromkeys(COMPACTABLE_TOOLS[2], 20_000)}
 
 
+@dataclass(frozen=True, slots=True)
+class HookCommand:
+    """A shell command that runs at an event (CMP-10, docs/use/hooks.md).
+
+    Attributes:
+        event: its name, such as `PreToolUse`.
+        command: for the shell.
+        matcher: which of them: names of tools, for one; empty for all.
+        seconds: how long it may take; None: as the setting `hook_timeout_seconds` says.
+        condition: a permission rule that a call has to be, such as `Bash(git push:*)`; empty for any.
+    """
+
+    event: str
+    command: str
+    matcher: str = ""
+    seconds: float | None = None
+    condition: str = ""
+
+    def __str__(self) -> str:
+        which = ", ".join(part for part in (self.matcher, f"if {self.condition}" if self.condition else "") if part)
+        return f"{self.event}({which}): {self.command}" if which else f"{self.event}: {self.command}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings with their defaults; what each does is told by `perdure config`. Immutable.
@@ -98,9 +121,6 @@ class Settings:
     compact_timing: Literal["eager", "boundary", "manual"] = "eager"  # CMP-7: boundary waits for a tool loop to end
     precompute: bool = True  # CMP-6: from warning on, a model that is there anyway writes its summary ahead of time
     request_floor_percent: int = 60  # CMP-6: of the trigger; a model that asks for a compaction below is put off once
-    pre_compact_hooks: tuple[str, ...] = ()  # CMP-10: shell commands; never from a project's file (SEC-1)
-    post_compact_hooks: tuple[str, ...] = ()
-    hook_timeout_seconds: float = 60.0
     keep_min_tokens: int = 10_000
     keep_max_tokens: int = 40_000
     keep_min_texts: int = 5
@@ -219,6 +239,11 @@ class Settings:
     sandbox: Literal["auto", "on", "off"] = "auto"  # SEC-10: of commands that nobody is asked about
     sandbox_network: bool = False  # SEC-10: whether they reach the network in it
 
+    # Hooks, and settings of Claude Code (CMP-10, SEC-8; docs/use/hooks.md)
+    hooks: tuple[HookCommand, ...] = ()  # those of all scopes together
+    hook_timeout_seconds: float = 60.0
+    claude_code_settings: bool = False  # only by the person's own word
+
     # Trust in folders (SEC-8): beside those that a person was asked about; FOLDER/** is all that lies in one
     trusted_folders: tuple[str, ...] = ()
 
@@ -288,9 +313,6 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "keep_min_texts": "the newest messages that stay as they are: at least this many with text",
         "precompute": "have a summarizer write its record ahead of time",
         "ledger_tools": "what tools of your own do, as PATTERN=DEED: read, edit, write, run, todo",
-        "pre_compact_hooks": "shell commands to run before a compaction; one may refuse it or add instructions",
-        "post_compact_hooks": "shell commands to run after a compaction",
-        "hook_timeout_seconds": "the longest that a hook may take, in seconds",
         "collapse": "fold long stretches of finished work into a line each",
         "collapse_min_tokens": "the shortest stretch that is folded, in tokens",
         "snip": "drop what led nowhere, such as interrupted calls",
@@ -380,6 +402,9 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "permission_deny": "calls that are never made, such as Read(.env)",
         "sandbox": "run unattended commands in a sandbox: auto (where there is one), on or off",
         "sandbox_network": "let commands in the sandbox reach the network",
+        "hooks": "shell commands that run at moments of a session, in the form of Claude Code's hooks",
+        "hook_timeout_seconds": "the longest that a hook may take unless it says otherwise, in seconds",
+        "claude_code_settings": "use hooks and some settings of Claude Code: yours, and those of trusted folders",
         "trusted_folders": "folders you trust; FOLDER/** is everything below one",
         "agent_turns": "the most calls of the model for one prompt",
         "agent_parallel": "the most tools that run at a time, if they only read",

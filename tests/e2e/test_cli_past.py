@@ -377,23 +377,28 @@ def test_a_part_of_a_session(run: Door, ours: str) -> None:
     assert run("compact", "x.jsonl", "--at", "3", "--from", "m") == 2
 
 
+def before_compaction(*commands: str) -> str:
+    hooks = ", ".join(f'{{ command = "{command}" }}' for command in commands)
+    return f"[[hooks.PreCompact]]\nhooks = [{hooks}]\n"
+
+
 def test_hooks_of_the_command_line_and_of_the_settings(run: Door, ours: str, place: Path) -> None:
     """CMP-10, SEC-1: told before and after; one that blocks ends it. SEC-8: a project's once they were seen."""
     assert run("compact", ours, "--hook", "cat >> told.jsonl") == 0
     told = [json.loads(line) for line in (place / "told.jsonl").read_text().replace("}{", "}\n{").splitlines()]
-    assert [one["event"] for one in told] == ["PreCompact", "PostCompact"] and told[0]["agent"] is None
+    assert [one["hook_event_name"] for one in told] == ["PreCompact", "PostCompact"] and "agent_id" not in told[0]
     assert run("uncompact", ours) == 0
     assert run("compact", ours, "--hook", "echo no, thanks >&2; exit 2") == 1 and "no, thanks" in run.err
     (place / "home").mkdir(exist_ok=True)
-    (place / "home" / "config.toml").write_text('pre_compact_hooks = ["echo theirs >&2; exit 2"]\n')
+    (place / "home" / "config.toml").write_text(before_compaction("echo theirs >&2; exit 2"))
     assert run("compact", ours) == 1 and "theirs" in run.err
     (place / "home" / "config.toml").unlink()
     (place / ".perdure").mkdir()
-    (place / ".perdure" / "config.toml").write_text('pre_compact_hooks = ["touch owned; exit 2"]\n')
+    (place / ".perdure" / "config.toml").write_text(before_compaction("touch owned; exit 2"))
     assert run("compact", ours, "--dry-run") == 0 and "not trusted" in run.err and not (place / "owned").exists()
     assert run("config") == 0 and "not used, as it isn't trusted: .perdure/config.toml" in run.out
-    assert run("trust") == 0 and "pre_compact_hooks: touch owned; exit 2" in run.out
-    (place / ".perdure" / "config.toml").write_text('pre_compact_hooks = ["touch owned; exit 2", "touch more"]\n')
+    assert run("trust") == 0 and "PreCompact: touch owned; exit 2" in run.out
+    (place / ".perdure" / "config.toml").write_text(before_compaction("touch owned; exit 2", "touch more"))
     assert run("compact", ours, "--dry-run") == 0 and "changed since you said yes" in run.err
     assert not (place / "owned").exists()
     assert run("trust") == 0 and run("compact", ours) == 1 and (place / "owned").exists()

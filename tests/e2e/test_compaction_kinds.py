@@ -13,7 +13,6 @@ from tests.services import FixedClock, serve
 
 from perdure import Settings
 from perdure.adapters.sinks import ListSink
-from perdure.compaction.hooks import Hook, HookDecision, HookEvent, PreCompact
 from perdure.compaction.plan import CompactionPart, CompactionPlan
 from perdure.context.policy import Facts, low_line, pressure
 from perdure.context.request import to_request
@@ -36,6 +35,7 @@ from perdure.events import (
     PrefixMoved,
     SummaryHeld,
 )
+from perdure.hooks import Hook, HookDecision, HookEvent, PreCompact
 from perdure.testing import ChaosModel, Fault, ScriptedModel, check_anthropic, say, tool_use
 from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import Message

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,13 @@ from tests.services import FixedClock, serve
 from perdure import Settings
 from perdure.adapters.machine.hooks import shell_hook
 from perdure.adapters.sinks import ListSink
-from perdure.compaction.hooks import Hook, HookDecision, HookEvent, PostCompact, PreCompact
 from perdure.engine.compact import CompactionSuccess, CompactionVeto, compact
 from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn
 from perdure.errors import ModelGaveUp
 from perdure.events import CompactionBlocked, HookFailed
+from perdure.hooks import Hook, HookDecision, HookEvent, PostCompact, PreCompact, SessionStart
+from perdure.settings import HookCommand
 from perdure.testing import ChaosModel, ScriptedModel
 from perdure.transcript.records import Compacted, CompactionFailed
 from perdure.wiring import SessionOptions, memory_session
@@ -71,17 +71,19 @@ def test_hooks_are_told_and_add_replace_and_supply() -> None:
     async def body() -> None:
         told: list[HookEvent] = []
         model = ScriptedModel()
-        more = hook(HookDecision(add_instructions="and the tests", context="<system-reminder>ctx-77"), told=told)
+        more = hook(HookDecision(context="and the <system-reminder>tests"), told=told)
         session, _ = await worked(model, hook(HookDecision(instructions="only the parser")), more)
         model.upstream.script.append("<summary>1. Primary request: x</summary>")
         assert isinstance(await compact(session, trigger="manual", focus="everything"), CompactionSuccess)
-        before, after = told
-        assert isinstance(before, PreCompact) and isinstance(after, PostCompact)
-        assert (before.trigger, before.instructions, before.agent) == ("manual", "only the parser", None)
-        assert before.session == session.id and before.tokens > 0 and before.messages == 16
-        assert "1. Primary request: x" in after.summary and after.tokens_after < after.tokens_before
-        assert b"only the parser\\nand the tests" in model.requests[-1].body
-        assert "<_system-reminder>ctx-77" in shown(session)
+        before, after, begun = told
+        assert isinstance(before, PreCompact) and isinstance(after, PostCompact) and isinstance(begun, SessionStart)
+        assert (before.trigger, before.custom_instructions, before.agent_id) == ("manual", "everything", None)
+        assert before.session_id == session.id and before.tokens > 0 and before.messages == 16
+        assert "1. Primary request: x" in after.compact_summary and after.tokens_after < after.tokens_before
+        assert begun.source == "compact"
+        assert b"only the parser\\nand the <system-reminder>tests" in model.requests[-1].body
+        assert "(PostCompact)" in shown(session) and "(SessionStart)" in shown(session)
+        assert "\n\tand the <_system-reminder>tests" in shown(session), "quoted, and nobody's turn"
         serve(session, hooks=(hook(HookDecision(summary="The hook wrote this.")),))
         for n in range(6):
             model.upstream.script.append("more of it. " * 300)
@@ -116,49 +118,62 @@ def test_a_blocked_compaction_is_abandoned_and_told() -> None:
     run(body)
 
 
+def shell(command: str, event: str = "PreCompact", **more: Any) -> Hook:
+    return shell_hook(HookCommand(event, command), **more)
+
+
 @pytest.mark.parametrize("broken", ["raises", "slow", "exit 1", "missing", "bad answer"])
 def test_a_failing_hook_breaks_nothing(broken: str) -> None:
     """CMP-10: it is reported, and the compaction goes on without it."""
 
     async def body() -> None:
         hooks = {
-            "raises": hook(fails=ValueError("no")),
-            "slow": shell_hook("sleep 30; true", timeout_seconds=0.1),
-            "exit 1": shell_hook("echo no >&2; exit 1"),
-            "missing": shell_hook("no-such-command-anywhere"),
-            "bad answer": shell_hook("""echo '{"block": 7}'"""),
+            "raises": (hook(fails=ValueError("no")), "ValueError"),
+            "slow": (shell("sleep 30; true", timeout_seconds=0.1), "it took longer than 0.1 seconds"),
+            "exit 1": (shell("echo secret >&2; exit 1"), "it ended with exit code 1"),
+            "missing": (shell("no-such-command-anywhere"), "it ended with exit code 127"),
+            "bad answer": (shell("""echo '{"decision": 7}'"""), "its answer can't be used: Expected"),
         }
-        session, sink = await worked(ScriptedModel(), hooks[broken])
+        one, why = hooks[broken]
+        session, sink = await worked(ScriptedModel(), one)
         serve(session, summarizer=())
         start = time.monotonic()
         assert isinstance(await compact(session, trigger="manual"), CompactionSuccess)
         assert time.monotonic() - start < 10
-        assert [event.event for event in events(sink, HookFailed)] == ["PreCompact", "PostCompact"]
+        failed = events(sink, HookFailed)
+        assert failed[0].event == "PreCompact" and failed[0].reason.startswith(why)
 
     run(body)
 
 
 def test_shell_commands(tmp_path: Path) -> None:
-    """CMP-10: JSON on stdin, exit 2 blocks, what is printed is JSON or plain text."""
+    """CMP-10: JSON on stdin in Claude Code's names, exit 2 blocks, what is printed is JSON or plain text."""
 
     async def body() -> None:
-        blocks = shell_hook(f"cat > {tmp_path}/given; echo 'on a branch' >&2; exit 2")
         model = ScriptedModel()
-        session, _ = await worked(model, blocks)
+        session, _ = await worked(model, shell(f"cat > {tmp_path}/given; echo 'on a branch' >&2; exit 2"))
         outcome = await compact(session, trigger="manual", focus="it")
         assert isinstance(outcome, CompactionVeto) and outcome.reason.endswith(": on a branch")
         given = json.loads((tmp_path / "given").read_text())
-        assert (given["event"], given["trigger"], given["instructions"]) == ("PreCompact", "manual", "it")
+        assert (given["hook_event_name"], given["trigger"], given["custom_instructions"]) == (
+            "PreCompact",
+            "manual",
+            "it",
+        )
+        assert given["session_id"] == session.id and given["cwd"] and "agent_id" not in given
+        more = {"hookEventName": "PreCompact", "additionalContext": "words-to-add"}
         serve(
             session,
             hooks=(
-                replace(shell_hook("echo plain-words"), name="plain"),
-                shell_hook("""echo '{"context": "c-1"}'"""),
+                shell("echo plain-words"),
+                shell(f"echo '{json.dumps({'hookSpecificOutput': more})}'"),
+                shell("cat >/dev/null; echo branch is main", "SessionStart"),
             ),
         )
         model.upstream.script.append("<summary>1. Primary request: x</summary>")
         assert isinstance(await compact(session, trigger="manual"), CompactionSuccess)
-        assert b"plain-words" in model.requests[-1].body
-        assert "plain-words" in shown(session) and "c-1" in shown(session)
+        body = model.requests[-1].body
+        assert b"words-to-add" in body and b"plain-words" not in body, "as with Claude Code, it prints for a person"
+        assert "\n\tbranch is main" in shown(session)
 
     run(body)

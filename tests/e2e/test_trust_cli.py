@@ -55,9 +55,9 @@ def test_a_chat_asks_once_and_again_when_what_runs_changed(folder: Path, env: di
         one.type("\x04", end="")
         assert one.end() == 0
     assert config(folder, env)["settings"]["preview_chars"]["value"] == 77
-    settings.write_text('preview_chars = 78\npost_compact_hooks = ["make it"]\n')
+    settings.write_text('preview_chars = 78\n[[hooks.PostCompact]]\nhooks = [{ command = "make it" }]\n')
     with terminal(*chat, cwd=folder, env=env) as one:
-        assert "post_compact_hooks: make it" in one.until("May it run these?") and ASKS not in one.screen
+        assert "PostCompact: make it" in one.until("May it run these?") and ASKS not in one.screen
         one.type("n")
         one.ready()
         one.type("\x04", end="")
@@ -156,9 +156,11 @@ def test_trust_is_given_listed_and_taken_back(folder: Path, env: dict[str, str])
     done = command("trust", cwd=folder, env=env)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "delete it" in done.stderr
     Path(env["PERDURE_HOME"], "trusted.json").unlink()
-    Path(folder.parent, ".perdure", "config.toml").write_text('pre_compact_hooks = ["make notes"]\n')
+    Path(folder.parent, ".perdure", "config.toml").write_text(
+        '[[hooks.PreCompact]]\nhooks = [{ command = "make notes" }]\n'
+    )
     lines = command("trust", cwd=folder, env=env).stdout.splitlines()
-    assert lines[-2:] == ["  pre_compact_hooks: make notes", "it may, as it is now"]
+    assert lines[-2:] == ["  PreCompact: make notes", "it may, as it is now"]
     Path(env["PERDURE_HOME"], "trusted.json").unlink()
     env["PERDURE_TRUSTED_FOLDERS"] = str(folder.parent)
     assert config(folder, env)["folder"]["why"] == "trusted_folders"

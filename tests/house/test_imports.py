@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "perdure"
 # Rooms without a clock, disk, network, environment, chance, logging or async.
 PURE_ROOMS = (
     *("text", "transcript", "logs", "memory", "context", "recall", "compaction"),
-    *("settings", "errors", "events", "prompts"),
+    *("settings", "errors", "events", "prompts", "hooks"),
 )
 # The shell awaits, but sees the machine only through ports.
 SHELL_ROOMS = ("engine",)

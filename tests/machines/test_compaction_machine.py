@@ -14,7 +14,6 @@ from tests import plans
 from tests.machines.test_session_machine import Lost, SessionMachine, _Dying
 from tests.services import serve
 
-from perdure.compaction.hooks import Hook, HookDecision, HookEvent, PreCompact
 from perdure.compaction.plan import CompactionPart, missing_pins
 from perdure.engine.compact import (
     CompactionOutcome,
@@ -29,6 +28,7 @@ from perdure.engine.rewind import rewind_back, rewind_to
 from perdure.engine.tools import compact_tool
 from perdure.errors import CompactionRefused
 from perdure.events import CompactionDone
+from perdure.hooks import Hook, HookDecision, HookEvent, PreCompact
 from perdure.settings import Settings
 from perdure.testing import ScriptedModel
 from perdure.transcript.records import Compacted, Pinned, Undone

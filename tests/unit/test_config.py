@@ -61,6 +61,7 @@ def other(name: str) -> object:
         "permission_mode": "bypass",
         "sandbox": "off",
         "memory_directory": "/elsewhere",
+        "hooks": {"Stop": [{"hooks": [{"command": "true"}]}]},
     }
     if name in words:
         return words[name]
@@ -71,7 +72,9 @@ def other(name: str) -> object:
 
 def toml(value: object) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{name} = {one}" for name, one in value.items()) + "}"
+        return "{" + ", ".join(f"{name} = {toml(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
     return json.dumps(value)
 
 
@@ -173,6 +176,7 @@ def test_every_field_can_come_from_the_environment(place: Path) -> None:
             "policy": "thrifty",
             "permission_mode": "plan",
             "sandbox": "on",
+            "hooks": '{"Stop": [{"hooks": [{"command": "true"}]}]}',
         }.get(name, text)
         config = read(place, **{f"PERDURE_{name.upper()}": text})
         assert config.values[name].source == f"environment PERDURE_{name.upper()}", (name, config.warnings)
@@ -361,3 +365,91 @@ def test_rules_of_all_scopes_hold_together_and_a_project_gives_itself_none(place
     assert settings.permission_deny == ("Read(.env)", "Bash(git push:*)", "Task")
     assert "flag --set" in config.values["permission_deny"].source
     assert [warning.name for warning in config.warnings] == ["permission_allow", "permission_mode"]
+
+
+# --- Claude Code's own files ------------------------------------------------------------------------------------------
+
+THEIR_HOOK = {"hooks": [{"type": "command", "command": "theirs"}]}
+
+
+def claude(place: Path, **files: object) -> Config:
+    """The settings that hold in a trusted project, with these files of Claude Code: user, project, local."""
+    folders = {"user": place / "person" / "settings.json"}
+    folders |= {
+        n: place / "project" / ".claude" / f"settings{m}.json" for n, m in (("project", ""), ("local", ".local"))
+    }
+    for name, content in files.items():
+        write(folders[name], content if isinstance(content, str) else json.dumps(content))
+    return load(
+        {"PERDURE_HOME": str(place / "home"), "CLAUDE_CONFIG_DIR": str(place / "person")},
+        cwd=place / "project",
+        flags=("claude_code_settings=true",),
+        trusts=True,
+    )
+
+
+def test_claude_codes_settings_are_read_by_the_persons_choice(place: Path) -> None:
+    """CMP-10, SEC-8: its keys and hooks, each with its source; without the choice, nothing of it."""
+    own = {"autoCompactEnabled": False, "autoCompactWindow": 150_000, "fileCheckpointingEnabled": False}
+    config = claude(place, user={**own, "hooks": {"Stop": [THEIR_HOOK]}, "model": "opus"})
+    source = f"Claude Code's {place / 'person' / 'settings.json'}"
+    for name, value in (("auto_compact", False), ("auto_compact_window", 150_000), ("checkpoints", False)):
+        assert config.values[name].value == value and config.values[name].source == source
+    assert [str(one) for one in config.settings.hooks] == ["Stop: theirs"] and not config.warnings
+    write(place / "home" / "config.toml", "auto_compact_window = 90_000\n")
+    assert claude(place).values["auto_compact_window"].value == 90_000, "Perdure's own file is stronger"
+    environ = {"PERDURE_HOME": str(place / "home"), "CLAUDE_CONFIG_DIR": str(place / "person")}
+    unread = load(environ, cwd=place / "project", trusts=True)
+    assert unread.settings.auto_compact and not unread.settings.hooks
+
+
+def test_a_project_cannot_make_the_choice_nor_more_than_a_projects_file(place: Path) -> None:
+    """SEC-8: of its files, the window and hooks that somebody saw; it can't switch off the user's hooks."""
+    write(place / "project" / ".perdure" / "config.toml", "claude_code_settings = true\n")
+    environ = {"PERDURE_HOME": str(place / "home"), "CLAUDE_CONFIG_DIR": str(place / "person")}
+    write(place / "person" / "settings.json", json.dumps({"hooks": {"Stop": [THEIR_HOOK]}}))
+    assert not load(environ, cwd=place / "project", trusts=True).settings.hooks
+    theirs = {"autoCompactEnabled": False, "fileCheckpointingEnabled": False, "autoCompactWindow": 120_000}
+    config = claude(place, project={**theirs, "hooks": {"Stop": [{"hooks": [{"command": "evil"}]}]}},
+                    local={"disableAllHooks": True, "hooks": {"Stop": [THEIR_HOOK]}})  # fmt: skip
+    assert config.settings.auto_compact and config.settings.checkpoints
+    assert config.settings.auto_compact_window == 120_000
+    assert [one.command for one in config.settings.hooks] == ["theirs"], "the user's"
+    (unseen,) = config.unseen
+    assert unseen.file == ".claude/settings.json" and [one.command for one in unseen.commands] == ["evil"]
+    told = "\n".join(one.reason for one in config.warnings)
+    assert "autoCompactEnabled: a project may not set it" in told and "nobody has seen it yet" in told
+    assert not claude(place, user={"disableAllHooks": True, "hooks": {"Stop": [THEIR_HOOK]}}).settings.hooks
+
+
+def test_in_an_untrusted_folder_claude_codes_files_are_not_read(place: Path) -> None:
+    """SEC-8: they are named as what waits for trust."""
+    write(place / "project" / ".claude" / "settings.json", json.dumps({"hooks": {"Stop": [THEIR_HOOK]}}))
+    environ = {"PERDURE_HOME": str(place / "home"), "CLAUDE_CONFIG_DIR": str(place / "person")}
+    config = load(environ, cwd=place / "project", flags=("claude_code_settings=true",))
+    assert not config.settings.hooks and config.unapproved == (".claude/settings.json",) and not config.unseen
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("{", "nothing of it is used"),
+        ("[" * 100_000, "nothing of it is used"),
+        ("7", "isn't a JSON object"),
+        ('{"hooks": 7}', "has to be a table of events"),
+        ('{"hooks": {"PermissionRequest": []}}', "there is no such event here"),
+        ('{"autoCompactWindow": 0}', "has to be 1 or more"),
+        ('{"autoCompactEnabled": "perhaps"}', "true or false"),
+    ],
+)
+def test_what_cannot_be_used_of_claude_codes_files_is_told(place: Path, content: str, why: str) -> None:
+    """SEC-8: another program's file is never an error here."""
+    config = claude(place, user=content)
+    assert len(config.warnings) == 1 and why in config.warnings[0].reason
+    assert config.settings.auto_compact and not config.settings.hooks
+
+
+def test_an_old_name_says_what_it_is_called_now(place: Path) -> None:
+    write(place / "home" / "config.toml", 'pre_compact_hooks = ["x"]\n')
+    with pytest.raises(BadSetting, match=r"pre_compact_hooks is \[\[hooks.PreCompact\]\] now"):
+        read(place)

@@ -215,6 +215,11 @@ def test_a_branch_is_never_read_through_a_link(place: Path) -> None:
 # --- what a trusted folder runs ------------------------------------------------------------------------------------
 
 
+def before(*commands: str) -> str:
+    hooks = ", ".join(f'{{ command = "{command}" }}' for command in commands)
+    return f"[[hooks.PreCompact]]\nhooks = [{hooks}]\n"
+
+
 def hooks(place: Path, text: str = "", *, trusts: bool = False) -> tuple[tuple[str, ...], list[str]]:
     """The hooks before a compaction that hold, and what was told."""
     path = place / "repo" / ".perdure" / "config.toml"
@@ -222,37 +227,37 @@ def hooks(place: Path, text: str = "", *, trusts: bool = False) -> tuple[tuple[s
     if text:
         path.write_text(text)
     config = load({"PERDURE_HOME": str(place / "home")}, cwd=place / "repo" / "src", trusts=trusts)
-    return config.settings.pre_compact_hooks, [one.reason for one in config.warnings]
+    return tuple(one.command for one in config.settings.hooks), [one.reason for one in config.warnings]
 
 
 def test_what_runs_is_used_as_it_was_seen_and_told_when_it_changed(place: Path) -> None:
     """SEC-8: hooks hold with the words that somebody saw; the rest of the file may change."""
     home, root = place / "home", place / "repo"
-    (home / "config.toml").write_text('pre_compact_hooks = ["mine"]\n')
-    assert hooks(place, 'pre_compact_hooks = ["theirs"]\n') == (("mine",), [])
+    (home / "config.toml").write_text(before("mine"))
+    assert hooks(place, before("theirs")) == (("mine",), [])
     remember(home, root, is_trusted=True)
     commands, told = hooks(place)
     assert commands == ("mine",) and "nobody has seen it yet" in told[0] and "`perdure trust`" in told[0]
     config = load({"PERDURE_HOME": str(home)}, cwd=root)
-    assert config.unseen is not None and config.unseen.what == {"pre_compact_hooks": ("theirs",)}
-    remember(home, root, is_trusted=True, runs={config.unseen.file: config.unseen.digest})
+    (unseen,) = config.unseen
+    assert [one.command for one in unseen.commands] == ["theirs"]
+    remember(home, root, is_trusted=True, runs={unseen.file: unseen.digest})
     assert hooks(place) == (("mine", "theirs"), []), "behind the user's own, and never instead"
-    assert hooks(place, 'preview_chars = 9\npre_compact_hooks = ["theirs"]\n')[0] == ("mine", "theirs")
-    commands, told = hooks(place, 'pre_compact_hooks = ["theirs", "more"]\n')
+    assert hooks(place, "preview_chars = 9\n" + before("theirs"))[0] == ("mine", "theirs")
+    commands, told = hooks(place, before("theirs", "more"))
     assert commands == ("mine",) and "changed since you said yes" in told[0]
     assert hooks(place, trusts=True)[0] == ("mine",), "--trust doesn't see what runs"
-    config = load({"PERDURE_HOME": str(home)}, cwd=root)
-    assert config.unseen is not None
-    remember(home, root, is_trusted=True, runs={config.unseen.file: config.unseen.digest}, wanted=False)
+    (unseen,) = load({"PERDURE_HOME": str(home)}, cwd=root).unseen
+    remember(home, root, is_trusted=True, runs={unseen.file: unseen.digest}, wanted=False)
     commands, told = hooks(place)
     assert commands == ("mine",) and "you said no to it" in told[0]
-    assert hooks(place, 'pre_compact_hooks = ["theirs"]\n')[0] == ("mine",), "the last answer is the one that holds"
+    assert hooks(place, before("theirs"))[0] == ("mine",), "the last answer is the one that holds"
 
 
 def test_a_list_trusts_settings_and_nothing_that_runs(place: Path) -> None:
     """SEC-8: nobody has seen what runs there."""
     (place / "home" / "config.toml").write_text(f'trusted_folders = ["{place}/**"]\n')
-    commands, told = hooks(place, 'preview_chars = 9\npre_compact_hooks = ["theirs"]\n')
+    commands, told = hooks(place, "preview_chars = 9\n" + before("theirs"))
     assert commands == () and len(told) == 1
     config = load({"PERDURE_HOME": str(place / "home")}, cwd=place / "repo")
     assert config.settings.preview_chars == 9 and config.folder.why == "trusted_folders"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tomllib
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
@@ -14,9 +15,12 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 from perdure.adapters import former
 from perdure.adapters.machine.repositories import text_below
 from perdure.adapters.machine.trust import (
+    CLAUDE_FILES,
     CONFIG,
     MOST_BYTES,
     FolderTrust,
+    claude_files,
+    claude_folder,
     digest,
     folder_trust,
     project_file,
@@ -25,7 +29,8 @@ from perdure.adapters.machine.trust import (
 from perdure.context.models import ModelSpec, model_spec
 from perdure.errors import BadSetting, nearest
 from perdure.events import SettingIgnored
-from perdure.settings import Settings
+from perdure.hooks import hook_commands
+from perdure.settings import HookCommand, Settings
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
@@ -81,7 +86,7 @@ def _converted(kind: Any, given: object) -> Any:
             raise UnusableValue(f"has to be one of {', '.join(map(str, get_args(kind)))}")
         return given
     if origin is tuple:
-        return _names(given)
+        return _hooks(given) if get_args(kind)[0] is HookCommand else _names(given)
     if origin is dict:
         return _table(given)
     if kind is bool:
@@ -130,6 +135,21 @@ def _names(given: object) -> tuple[str, ...]:
     if isinstance(given, list | tuple) and all(isinstance(part, str) for part in given):
         return tuple(given)
     raise UnusableValue("has to be a list of names")
+
+
+def _hooks(given: object) -> tuple[HookCommand, ...]:
+    """Hooks in the form of Claude Code's settings; in a variable or a flag, as JSON."""
+    if isinstance(given, tuple) and all(isinstance(one, HookCommand) for one in given):
+        return given
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError) as e:
+            raise UnusableValue(f"has to be JSON, as the value of `hooks` in Claude Code's settings ({e})") from None
+    found, odd = hook_commands(given)
+    if odd:
+        raise UnusableValue("; ".join(odd[:3]))
+    return found
 
 
 def _table(given: object) -> dict[str, int]:
@@ -189,13 +209,18 @@ ALLOWED: Final[Mapping[str, str]] = {
 
 # What runs something: taken from a trusted project as it was when its user saw it, behind the user's own, and asked
 # about again when it changed.
-SEEN: Final[Mapping[str, str]] = {
-    "pre_compact_hooks": "runs commands before a compaction",
-    "post_compact_hooks": "runs commands after a compaction",
-}
-
+SEEN: Final = frozenset({"hooks"})
+# What 0.1 called otherwise, and there is no other word for.
+_REPLACED: Final = {"pre_compact_hooks": "PreCompact", "post_compact_hooks": "PostCompact"}
 
 PROJECT = "project file"
+
+# What is understood of Claude Code's own files beside hooks, if the person wants that.
+CLAUDE_KEYS: Final[Mapping[str, str]] = {
+    "autoCompactEnabled": "auto_compact",
+    "autoCompactWindow": "auto_compact_window",
+    "fileCheckpointingEnabled": "checkpoints",
+}
 
 # PRS-3: other names of two settings, strongest first; Claude Code's own are understood.
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -215,7 +240,7 @@ SWITCHES: dict[str, str] = {
     "checkpoints": "CLAUDE_CODE_DISABLE_FILE_CHECKPOINTING",
 }
 # Lists that grow from scope to scope (INS-5, LIB-1): one scope can't take back what another forbids.
-MERGED = frozenset({"instructions_excludes", "permission_allow", "permission_ask", "permission_deny"})
+MERGED = frozenset({"instructions_excludes", "permission_allow", "permission_ask", "permission_deny", "hooks"})
 _MOST_TOLD = 200  # of one project's file; there are fewer settings than that
 _SHOWN_CHARS = 200  # of a name or a value that can't be used
 _TABLES = frozenset({"models", "gateway"})  # of the user's file
@@ -239,7 +264,7 @@ class UnapprovedFile:
 
     file: str  # relative to the root
     digest: str
-    what: Mapping[str, tuple[str, ...]]  # by setting
+    commands: tuple[HookCommand, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +279,7 @@ class Config:
     home: Path
     folder: FolderTrust
     unapproved: tuple[str, ...] = ()
-    unseen: UnapprovedFile | None = None
+    unseen: tuple[UnapprovedFile, ...] = ()
     models: tuple[ModelSpec, ...] = ()
     model_sources: Mapping[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
@@ -292,10 +317,14 @@ def load(environ: Mapping[str, str], *, cwd: Path, flags: Iterable[str] = (), tr
     user = home / CONFIG
     layers = _layers(user, None, environ, flags)
     folder = folder_trust(home, cwd, listed=layers.values["trusted_folders"].value, given=trusts)
-    held = trusted_content(cwd, own=user)
+    is_wanted = layers.values["claude_code_settings"].value
+    held = trusted_content(cwd, own=user, with_claude=is_wanted)
     settings = project_file(cwd) if folder.is_trusted else None
-    if settings is not None and not (user.is_file() and settings.samefile(user)):
-        layers = _layers(user, (settings, folder), environ, flags)
+    if settings is not None and user.is_file() and settings.samefile(user):
+        settings = None
+    if settings is not None or is_wanted:
+        project = None if settings is None else (settings, folder)
+        layers = _layers(user, project, environ, flags, claude=(cwd, folder) if is_wanted else None)
     return Config(
         settings=replace(Settings(), **{n: v.value for n, v in layers.values.items() if v.source != "default"}),
         values=layers.values,
@@ -313,9 +342,16 @@ def load(environ: Mapping[str, str], *, cwd: Path, flags: Iterable[str] = (), tr
 
 
 def _layers(
-    user: Path, project: tuple[Path, FolderTrust] | None, environ: Mapping[str, str], flags: tuple[str, ...]
+    user: Path,
+    project: tuple[Path, FolderTrust] | None,
+    environ: Mapping[str, str],
+    flags: tuple[str, ...],
+    *,
+    claude: tuple[Path, FolderTrust] | None = None,
 ) -> _Layers:
     layers = _Layers()
+    if claude is not None:
+        layers.take_claude(*claude, environ=environ)
     if user.is_file():
         layers.take_file(user, f"user file {user}")
     if project is not None:
@@ -340,7 +376,7 @@ class _Layers:
         self.files: list[Path] = []
         self.warnings: list[SettingIgnored] = []
         self.gateway: Mapping[str, Any] = {}
-        self.unseen: UnapprovedFile | None = None
+        self.unseen: tuple[UnapprovedFile, ...] = ()
         self.theirs: list[SettingIgnored] = []
 
     def take_file(self, path: Path, source: str) -> None:
@@ -351,6 +387,8 @@ class _Layers:
         if not isinstance(self.gateway, dict):
             raise BadSetting(f"{path}: gateway has to be a table, as in [gateway]")
         for name, value in content.items():
+            if name in _REPLACED:
+                raise BadSetting(f"{path}: {name} is [[hooks.{_REPLACED[name]}]] now; docs/use/hooks.md has its form")
             if name not in NAMES:
                 raise BadSetting(f"{path}: unknown setting {name!r}{nearest(name, NAMES)}; `perdure config` lists all")
             self._put(name, value, source, where=f"{path}: ")
@@ -381,34 +419,74 @@ class _Layers:
                 self._warn(name, f"{path}: {why}")
             else:
                 self._warn(name, f"{path}: not a setting{nearest(name[:_SHOWN_CHARS], NAMES)}")
-        self._take_seen(path, {name: value for name, value in content.items() if name in SEEN}, folder)
+        self._take_seen(path, content.get("hooks", {}), folder, f"{PROJECT} {path}")
 
-    def _take_seen(self, path: Path, given: Mapping[str, Any], folder: FolderTrust) -> None:
+    def take_claude(self, cwd: Path, folder: FolderTrust, *, environ: Mapping[str, str]) -> None:
+        """Claude Code's files, each over the one before: the user's, and of a trusted folder its own (SEC-8)."""
+        own = claude_folder(environ) / CLAUDE_FILES[0]
+        theirs = claude_files(folder.root, cwd) if folder.is_trusted else ()
+        are_off = False
+        for path in dict.fromkeys((own, *theirs)):
+            is_own = path == own
+            content = self._claude_file(path, None if is_own else folder.root)
+            if content is None:
+                continue
+            self.files.append(path)
+            source = f"Claude Code's {path}"
+            for key, name in CLAUDE_KEYS.items():
+                if key not in content:
+                    continue
+                if is_own or name in ALLOWED:
+                    self._put(name, content[key], source, where=None)
+                else:
+                    self._warn(name, f"{path}: {key}: a project may not set it, so it isn't used")
+            is_off = content.get("disableAllHooks") is True
+            are_off = are_off or (is_own and is_off)  # a project's file can't switch off what guards its user
+            if is_off or are_off or "hooks" not in content:
+                continue
+            if is_own:
+                self._put("hooks", self._usable_hooks(path, content["hooks"]), source, where=None)
+            else:
+                self._take_seen(path, content["hooks"], folder, source)
+
+    def _claude_file(self, path: Path, root: Path | None) -> dict[str, Any] | None:
+        """What stands in a file of Claude Code's; None where there is none. `root`: it must not lead out of there."""
+        try:
+            content = json.loads(path.read_bytes() if root is None else text_below(path, root, most_bytes=MOST_BYTES))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError) as e:
+            self._warn("claude_code_settings", f"{path}: {e}; nothing of it is used")
+            return None
+        if not isinstance(content, dict):
+            self._warn("claude_code_settings", f"{path}: it isn't a JSON object; nothing of it is used")
+            return None
+        return content
+
+    def _usable_hooks(self, path: Path, given: object) -> tuple[HookCommand, ...]:
+        """The hooks of a file that somebody else may have written; what can't be used is told."""
+        found, odd = hook_commands(given)
+        for line in odd:
+            self._warn("hooks", f"{path}: {line}")
+        return found
+
+    def _take_seen(self, path: Path, given: object, folder: FolderTrust, source: str) -> None:
         """What runs something: only as it was when the user saw it, and behind the user's own."""
-        wanted: dict[str, tuple[str, ...]] = {}
-        for name, value in given.items():
-            try:
-                wanted[name] = parse_setting(name, value, ())
-            except UnusableValue as e:
-                self._warn(name, f"{path}: {repr(value)[:_SHOWN_CHARS]} is ignored: {e}")
-        wanted = {name: commands for name, commands in wanted.items() if commands}
+        wanted = self._usable_hooks(path, given)
         if not wanted:
             return
-        file, mark = str(path.relative_to(folder.root)), digest(wanted)
+        file, mark = str(path.relative_to(folder.root)), digest([asdict(one) for one in wanted])
         if not folder.may_run(file, mark):
             why = "nobody has seen it yet"
             if folder.runs_not.get(file) == mark:
                 why = "you said no to it"
             elif file in folder.runs:
                 why = "it changed since you said yes"
-            for name in wanted:
-                told = f"{path}: it {SEEN[name]}, and {why}, so it isn't used; `perdure trust` shows it, and allows it"
-                self._warn(name, told)
-            self.unseen = UnapprovedFile(file, mark, wanted)
+            told = f"{path}: it runs commands, and {why}, so they aren't used; `perdure trust` shows and allows them"
+            self._warn("hooks", told)
+            self.unseen = (*self.unseen, UnapprovedFile(file, mark, wanted))
             return
-        for name, commands in wanted.items():
-            before = self.values[name]
-            self._put(name, (*before.value, *commands), f"{before.source}, {PROJECT} {path}", where=None)
+        self._put("hooks", wanted, source, where=None)
 
     def shorten(self, start: int, *, settings: Path) -> None:
         """Keep what is told of a project's file readable, however much there is; `start` is its first warning."""
@@ -489,7 +567,7 @@ class _Layers:
                 shown = (given if isinstance(given, str) else repr(given))[:_SHOWN_CHARS]
                 self.warnings.append(SettingIgnored(name, f"{shown} from {source} is ignored: {e}"))
                 return False
-            raise BadSetting(f"{where}{name} = {given!r}: {e}") from None
+            raise BadSetting(f"{where}{name} = {repr(given)[:_SHOWN_CHARS]}: {e}") from None
         before = self.values[name]
         if name in MERGED and before.value:
             value, source = tuple(dict.fromkeys((*before.value, *value))), f"{before.source}, {source}"

@@ -106,6 +106,7 @@ def compact(
     from perdure.engine.compact import CompactionFailure, preview
     from perdure.engine.session import Services
     from perdure.events import CompactionAttemptFailed, HookFailed
+    from perdure.settings import HookCommand
     from perdure.wiring import SessionOptions, connected, open_session
 
     measured = {"--strategy": strategy, "--budget": budget, "--tail": tail}
@@ -130,7 +131,8 @@ def compact(
 
     async def body() -> int:
         seconds = config.settings.hook_timeout_seconds
-        hooks = tuple(shell_hook(command, timeout_seconds=seconds) for command in hook or ())
+        commands = [HookCommand(event, command) for command in hook or () for event in ("PreCompact", "PostCompact")]
+        hooks = tuple(shell_hook(command, timeout_seconds=seconds) for command in commands)
         names = (model,) if model else config.settings.summarizer_models
         async with connected(names, os.environ) as models:
             services = Services(hooks=hooks, summarizer=models if record is None else ())

@@ -57,21 +57,22 @@ def _trust(folder: Path, *, is_json: bool) -> int:
     config = _config(folder)
     root = config.folder.root
     remember(config.home, root, is_trusted=True)
-    unseen = _config(folder).unseen
-    if unseen is not None:
-        asks = sys.stdin is not None and sys.stdin.isatty() and not is_json
+    asks = sys.stdin is not None and sys.stdin.isatty() and not is_json
+    runs = _config(folder).unseen
+    for unseen in runs:
         answer = _answered([*_running(root, unseen), "May it run these?"]) if asks else True
         if answer is not None:
             remember(config.home, root, is_trusted=True, runs={unseen.file: unseen.digest}, wanted=answer)
-        unseen = None if asks else unseen
     if is_json:
-        out_json({"root": str(root), "is_trusted": True, "runs": dict(unseen.what) if unseen else {}})
+        told = {unseen.file: [str(command) for command in unseen.commands] for unseen in runs}
+        out_json({"root": str(root), "is_trusted": True, "runs": told})
         return EXIT_OK
     out(f"{clean(str(root))} is trusted from now on")
     if why := is_no_project(str(root)):
         out(f"only the folder itself, not those below it: {why}")
-    for line in [*_running(root, unseen), "it may, as it is now"] if unseen is not None else ():
-        out(clean(line))
+    for unseen in () if asks else runs:
+        for line in [*_running(root, unseen), "it may, as it is now"]:
+            out(clean(line))
     return EXIT_OK
 
 
@@ -129,8 +130,9 @@ def settle(folders: Iterable[Path], flags: tuple[str, ...]) -> None:
                 return
             remember(config.home, root, is_trusted=answer)
             config = load(os.environ, cwd=folder, flags=flags)
-        unseen = config.unseen
-        if unseen is not None and config.folder.runs_not.get(unseen.file) != unseen.digest:
+        for unseen in config.unseen:
+            if config.folder.runs_not.get(unseen.file) == unseen.digest:
+                continue
             answer = _answered([*_running(root, unseen), "May it run these?"])
             if answer is None:
                 return
@@ -152,8 +154,7 @@ def _question(config: Config) -> list[str]:
 
 
 def _running(root: Path, unseen: UnapprovedFile) -> list[str]:
-    rows = [f"  {name}: {command}" for name, commands in unseen.what.items() for command in commands]
-    return [f"{root / unseen.file} runs", *rows]
+    return [f"{root / unseen.file} runs", *(f"  {command}" for command in unseen.commands)]
 
 
 def _answered(lines: list[str]) -> bool | None:

@@ -9,12 +9,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
-import anyio
 import msgspec
 
 from perdure.compaction.boundary import build_boundary, restored_counts
 from perdure.compaction.from_notes import CURSOR, noted_plan
-from perdure.compaction.hooks import Hook, HookDecision, HookEvent, PostCompact, PreCompact
 from perdure.compaction.plan import CompactionPart, CompactionPlan, Trigger, can_leave, keep_from, ledger_plan, span_of
 from perdure.compaction.restore.registry import CurrentFile, RestoreScene, TrackedScene, track_scene
 from perdure.compaction.summary import (
@@ -37,12 +35,12 @@ from perdure.compaction.summary import (
 from perdure.context.cuts import legal_cuts
 from perdure.context.instructions import compact_instructions_shown
 from perdure.context.policy import Facts
-from perdure.context.reminders import prepend_context
 from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest
 from perdure.context.state import HELD, PrecomputedSummary
 from perdure.context.view import ContextView, project, size_tokens
 from perdure.engine.ask import JobModels, ask_job, background_models
+from perdure.engine.hooks import hook_messages, run_hooks
 from perdure.engine.notes import SessionNotes
 from perdure.engine.session import LiveSession, run_aside_of
 from perdure.errors import BodyTooLarge, CompactionRefused, ModelError, ModelGaveUp, PromptTooLong
@@ -53,7 +51,6 @@ from perdure.events import (
     CompactionDone,
     FileReadBack,
     HeldSummaryUsed,
-    HookFailed,
     PrefixMoved,
     Restored,
     RestoreFailed,
@@ -61,70 +58,48 @@ from perdure.events import (
     SummaryHeld,
     SummaryInputDropped,
 )
+from perdure.hooks import HookOutcome, PostCompact, PreCompact, SessionStart
 from perdure.memory.notes import NotesState
 from perdure.ports import Model
-from perdure.transcript.messages import MessageId
 from perdure.transcript.records import Compacted, CompactionFailed, Noted, Rewound, Undone
 from perdure.transcript.tokens import base_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class HookOutcome:
-    """What came of the hooks before a compaction."""
-
-    instructions: str
-    blocked: str | None = None
-    summary: str | None = None
-
-
 async def run_pre_hooks(session: LiveSession, trigger: str, instructions: str) -> HookOutcome:
-    """Ask the hooks whether and how to compact. The first that blocks ends it."""
-    hooked = HookOutcome(instructions)
-    for hook in session.services.hooks:
-        told = PreCompact(
-            trigger="manual" if trigger == "manual" else "auto",
-            instructions=hooked.instructions,
-            session=session.id,
-            agent=session.services.agent,
-            tokens=session.facts().size(session.view),
-            window_tokens=session.limits.window,
-            messages=len(session.view.items),
-        )
-        answer = await _hook_decision(session, hook, told)
-        if answer.block is not None:
-            return replace(hooked, blocked=f"{hook.name}: {answer.block}")
-        wanted = hooked.instructions if answer.instructions is None else answer.instructions
-        wanted = "\n".join(part for part in (wanted, answer.add_instructions) if part)
-        hooked = HookOutcome(wanted, None, answer.summary or hooked.summary)
-    return hooked
+    """Ask the hooks whether and how to compact; `instructions` of the outcome are those that hold then."""
+    told = PreCompact(
+        session_id=session.id,
+        agent_id=session.services.agent,
+        trigger="manual" if trigger == "manual" else "auto",
+        custom_instructions=instructions,
+        tokens=session.facts().size(session.view),
+        window_tokens=session.limits.window,
+        messages=len(session.view.items),
+    )
+    outcome = await run_hooks(session, told)
+    wanted = instructions if outcome.instructions is None else outcome.instructions
+    return replace(outcome, instructions="\n".join(part for part in (wanted, *outcome.context.values()) if part))
 
 
 async def run_post_hooks(session: LiveSession, boundary: Compacted) -> None:
-    """Tell the hooks what was done; what they add joins the conversation as a reminder."""
+    """Tell the hooks what was done, and that the conversation starts again; what they add joins it (RST-7)."""
     text = "".join(getattr(block.value, "text", "") for block in boundary.summary[0].blocks)
-    told = PostCompact(
+    compacted = PostCompact(
+        session_id=session.id,
+        agent_id=session.services.agent,
         trigger="manual" if boundary.trigger == "manual" else "auto",
+        compact_summary=text,
         strategy=boundary.strategy,
-        session=session.id,
-        agent=session.services.agent,
-        summary=text,
         tokens_before=boundary.tokens_before,
         tokens_after=boundary.tokens_after,
         kept=len(boundary.kept),
     )
-    added = {hook.name: (await _hook_decision(session, hook, told)).context for hook in session.services.hooks}
-    context = {name: text for name, text in added.items() if text.strip()}
-    for message in prepend_context((), context):
-        await session.append(msgspec.structs.replace(message, id=MessageId(""), at=None))
-
-
-async def _hook_decision(session: LiveSession, hook: Hook, told: HookEvent) -> HookDecision:
-    try:
-        with anyio.fail_after(hook.timeout_seconds):
-            return await hook.run(told) or HookDecision()
-    except Exception as e:  # a named boundary: a hook must not break the session
-        session.emit(HookFailed(hook.name, type(told).__name__, type(e).__name__))
-        return HookDecision()
+    model = session.view.front.model if session.view.front is not None else None
+    begun = SessionStart(session_id=session.id, agent_id=session.services.agent, source="compact", model=model)
+    for told in (compacted, begun):
+        outcome = await run_hooks(session, told)
+        if added := hook_messages(type(told).__name__, outcome):
+            await session.append(*added)
 
 
 Propose = Callable[[LiveSession, Facts], AsyncIterator["CompactionPlan | str"]]
@@ -343,8 +318,8 @@ class PrecomputedSummaryKeeper:
     async def _summarised(self, view: ContextView, facts: Facts) -> PrecomputedSummary | None:
         session, emit = self._session, self._session.emit
         hooked = await run_pre_hooks(session, "precomputed", facts.instructions)
-        if hooked.blocked is not None:
-            emit(CompactionBlocked("precomputed", hooked.blocked.split(":")[0]))
+        if hooked.block is not None:
+            emit(CompactionBlocked("precomputed", hooked.by))
             return None
         end = legal_cuts(view, loops=False)[-1]
         if not can_leave(view, end):
@@ -352,7 +327,7 @@ class PrecomputedSummaryKeeper:
         if end < len(view.items):  # a call that waits for its result isn't over, and no part of it
             view = project([Rewound(to=view.items[end - 1].message.id)], onto=view)
         for model in self._models:
-            said = await write_summary(session, view, replace(facts, instructions=hooked.instructions), model)
+            said = await write_summary(session, view, replace(facts, instructions=hooked.instructions or ""), model)
             if isinstance(said, str):
                 emit(CompactionAttemptFailed("precomputed", "full", said))
                 continue
@@ -363,7 +338,7 @@ class PrecomputedSummaryKeeper:
                 text=said.text,
                 model=model.about.id,
                 dropped=said.dropped,
-                instructions=hooked.instructions,
+                instructions=hooked.instructions or "",
             )
         return None
 
@@ -509,9 +484,9 @@ async def compact_reactively(session: LiveSession, source: str = "user") -> str 
 async def _hooked(session: LiveSession, wish: CompactionRequest) -> CompactionProposal | CompactionFailure:
     """The proposal that the hooks agree with. One that they supply and that fails the test isn't the last word."""
     hooked = await run_pre_hooks(session, wish.trigger, wish.focus)
-    if hooked.blocked is not None:
-        session.emit(CompactionBlocked(wish.trigger, hooked.blocked.split(":")[0]))
-        return CompactionVeto(f"blocked: {hooked.blocked}")
+    if hooked.block is not None:
+        session.emit(CompactionBlocked(wish.trigger, hooked.by))
+        return CompactionVeto(f"blocked: {hooked.by}: {hooked.block}")
     if wish.record is None and hooked.summary is not None:
         found = await proposal(session, replace(wish, record=hooked.summary))
         if isinstance(found, CompactionProposal):

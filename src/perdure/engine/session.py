@@ -57,13 +57,13 @@ from perdure.transcript.tokens import UNITS_PER_TOKEN
 # What only some sessions need is imported where it is needed: a program that keeps a short conversation in memory loads
 # neither the ledger nor readers of logs (LIB-6).
 if TYPE_CHECKING:
-    from perdure.compaction.hooks import Hook
     from perdure.compaction.restore.registry import RestorerRegistry
     from perdure.engine.ask import JobModels
     from perdure.engine.background import Keeper
     from perdure.engine.compact import CompactionStrategy
     from perdure.engine.remember import MemoryAccess
     from perdure.engine.reminders import ReminderSource
+    from perdure.hooks import Hook
     from perdure.logs.recording import Problem
 
 
@@ -143,7 +143,8 @@ class Services:
     summarizer: tuple[Model, ...] | None = None  # empty: records are written without a model (CMP-1)
     helpers: JobModels | None = None
     strategies: tuple[CompactionStrategy, ...] = ()  # how to compact, before a model and the ledger (CMP-1)
-    hooks: tuple[Hook, ...] = ()  # asked before a compaction, and told after it (CMP-10)
+    hooks: tuple[Hook, ...] = ()  # asked and told at moments of a session (CMP-10)
+    on_hook: tuple[Callable[[str, str], None], ...] = ()  # told what a hook has to say to a person: its name, the text
     registry: RestorerRegistry | None = None  # what is tracked and comes back (RST-10); None: the standard
     sources: Mapping[str, Source] = field(default_factory=dict)  # texts that the host gives again then (RST-7, RST-9)
     keepers: tuple[Keeper, ...] = ()  # work in the background that belongs to the session (TURN-12)

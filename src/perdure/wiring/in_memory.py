@@ -99,13 +99,13 @@ class LateArchive:
         return self._made
 
 
-def with_hooks(given: Services, settings: Settings, *, cwd: str | None = None) -> Services:
+def with_hooks(given: Services, settings: Settings, *, project: str | None = None, transcript: str = "") -> Services:
     """The services with the hooks of the settings, if there are any, before the host's (CMP-10)."""
-    if not settings.pre_compact_hooks and not settings.post_compact_hooks:
+    if not settings.hooks:
         return given
     from perdure.adapters.machine.hooks import hooks_of
 
-    return replace(given, hooks=(*hooks_of(settings, cwd=cwd), *given.hooks))
+    return replace(given, hooks=(*hooks_of(settings, project=project, transcript=transcript), *given.hooks))
 
 
 def _archive_of(journal: Journal, blobs: Blobs) -> Archive:

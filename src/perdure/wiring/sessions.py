@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from perdure.adapters.config import home_of
+from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.store import FileCalibrations, SessionFiles, SessionStore, fork, open_subagent, secret_key
 from perdure.adapters.machine.repositories import memory_roots
 from perdure.adapters.machine.trust import folder_trust
@@ -194,7 +195,8 @@ async def _opened(
 
 def _services_of(session: LiveSession, files: SessionFiles, parts: SessionOptions) -> Services:
     """The host's services, with the hooks of the settings before the host's, and the instruction files."""
-    given = with_hooks(parts.services, parts.settings, cwd=files.journal.header.project)
+    journal = str(files.directory / JOURNAL)
+    given = with_hooks(parts.services, parts.settings, project=files.journal.header.project, transcript=journal)
     if not parts.settings.instructions or session.is_read_only:
         return given
     places = parts.places

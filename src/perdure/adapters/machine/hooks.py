@@ -1,90 +1,92 @@
-"""Hooks that are shell commands: JSON on stdin, exit 2 blocks, anything else but 0 is a failure (CMP-10)."""
+"""Hooks that are shell commands: JSON on stdin, an exit code, and what they print (CMP-10).
+
+Each runs in a process group of its own, in the agent's folder, and is gone with all that it started when it ends, takes
+too long, or isn't waited for any more.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
-from dataclasses import asdict
 from subprocess import PIPE
-from typing import Any
 
 import anyio
 import anyio.abc
-import msgspec
 
-from perdure.compaction.hooks import Hook, HookDecision, HookEvent, PostCompact, PreCompact
-from perdure.errors import PerdureError
-from perdure.settings import Settings
+from perdure.hooks import SESSION_END_SECONDS, Hook, HookDecision, HookEvent, SessionEnd, decision_of, wants
+from perdure.settings import HookCommand, Settings
 
-_BLOCKS = 2
-_MOST_BYTES = 1_000_000
-
-
-EVENTS = (PreCompact.__name__, PostCompact.__name__)
+_MOST_BYTES = 1_000_000  # of what a hook prints; the rest is read and dropped, so that it isn't held up
+_SHELL = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+_REST_SECONDS = 1.0  # for what stands in the pipes, when a child that it left behind still holds them
 
 
-def hooks_of(settings: Settings, *, cwd: str | None = None) -> tuple[Hook, ...]:
-    """The hooks that the settings name: commands that run in `cwd`, the project's folder (CMP-10)."""
+def hooks_of(settings: Settings, *, project: str | None = None, transcript: str = "") -> tuple[Hook, ...]:
+    """The hooks that the settings name.
+
+    Args:
+        settings: with `hooks`, and how long one may take.
+        project: the project's folder, where commands run unless the agent is elsewhere.
+        transcript: the path of the session's journal.
+    """
     seconds = settings.hook_timeout_seconds
-    cwd = cwd if cwd and os.path.isdir(cwd) else None  # a session may come from another machine
-    named = ((settings.pre_compact_hooks, EVENTS[:1]), (settings.post_compact_hooks, EVENTS[1:]))
     return tuple(
-        shell_hook(command, timeout_seconds=seconds, cwd=cwd, events=events)
-        for commands, events in named
-        for command in commands
+        shell_hook(one, timeout_seconds=seconds, project=project, transcript=transcript) for one in settings.hooks
     )
 
 
 def shell_hook(
-    command: str, *, timeout_seconds: float = 60.0, cwd: str | None = None, events: tuple[str, ...] = EVENTS
+    command: HookCommand, *, timeout_seconds: float = 60.0, project: str | None = None, transcript: str = ""
 ) -> Hook:
-    """A hook that runs a command at these events. Its stdin is one JSON object with `event`, one of their names.
+    """A hook that runs a command at its event.
 
-    Exit 0: what it prints is a JSON object with the fields of `HookDecision`, or plain text, which is added to the
-    instructions (before) or to the conversation (after). Exit 2: what it writes to stderr is why it blocks.
+    Args:
+        command: what runs, and when.
+        timeout_seconds: for a command that doesn't say how long it may take.
+        project: as for `hooks_of`; it is `$CLAUDE_PROJECT_DIR`.
+        transcript: as for `hooks_of`.
     """
+    root = _folder(project, os.getcwd())  # a session may come from another machine
 
-    async def run(told: HookEvent) -> HookDecision | None:
-        if type(told).__name__ not in events:
-            return None
-        given = msgspec.json.encode({"event": type(told).__name__, **asdict(told)})
-        code, output, errors = await _run(command, given, cwd)
-        if code == _BLOCKS:
-            return HookDecision(block=" ".join(errors.split())[:500] or "the hook gave no reason")
-        if code != 0:
-            raise PerdureError(f"{command}: ended with {code}: {errors.strip()[:200]}")
-        return _answer(output.strip(), told)
+    async def run(told: HookEvent) -> HookDecision:
+        cwd = _folder(told.cwd, root)
+        given = told.as_json(cwd=cwd, transcript_path=transcript)
+        code, output, errors = await _run(command.command, given.encode(), cwd, root)
+        return decision_of(told, code, output, errors)
 
-    return Hook(command, run, timeout_seconds)
+    is_end = command.event == SessionEnd.__name__
+    seconds = command.seconds or (min(SESSION_END_SECONDS, timeout_seconds) if is_end else timeout_seconds)
+    return Hook(command.command, run, seconds, lambda told: wants(command, told))
 
 
-def _answer(text: str, told: HookEvent) -> HookDecision:
-    try:
-        fields: Any = msgspec.json.decode(text) if text.startswith("{") else None
-    except msgspec.DecodeError:
-        fields = None
-    if isinstance(fields, dict):
-        return msgspec.convert(fields, HookDecision)
-    return HookDecision(add_instructions=text) if isinstance(told, PreCompact) else HookDecision(context=text)
+def _folder(wanted: str | None, otherwise: str) -> str:
+    return os.path.abspath(wanted) if wanted and os.path.isdir(wanted) else otherwise
 
 
-async def _run(command: str, given: bytes, cwd: str | None) -> tuple[int, str, str]:
-    process = await anyio.open_process(
-        ["/bin/sh", "-c", command], stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, start_new_session=True
-    )
+async def _run(command: str, given: bytes, cwd: str, root: str) -> tuple[int, str, str]:
+    with anyio.CancelScope(shield=True):  # a cancelled start must not leave a command that nobody knows of
+        process = await anyio.open_process(
+            [_SHELL, "-c", command],
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=cwd,
+            env={**os.environ, "CLAUDE_PROJECT_DIR": root},
+            start_new_session=True,
+        )
     output, errors = bytearray(), bytearray()
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_read, process.stdout, output)
             tasks.start_soon(_read, process.stderr, errors)
             tasks.start_soon(_write, process.stdin, given)
-        code = await process.wait()
+            code = await process.wait()
+            tasks.cancel_scope.deadline = anyio.current_time() + _REST_SECONDS
     finally:
-        if process.returncode is None:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:  # it ended just now
-                pass
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):  # nothing of it is left, or nothing that we may end
+            pass
         with anyio.CancelScope(shield=True):
             await process.aclose()
     return code, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")

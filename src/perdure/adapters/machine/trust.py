@@ -24,6 +24,7 @@ from perdure.memory.places import AGENTS, AGENTS_LOCAL
 KNOWN: Final = "trusted.json"
 CONFIG: Final = "config.toml"
 CLAUDE: Final = ".claude"
+CLAUDE_FILES: Final = ("settings.json", "settings.local.json")  # of Claude Code, the stronger last
 MOST_BYTES: Final = 1_000_000  # of settings that others wrote
 _ALL_BELOW = "/**"
 _NEW = "nobody was asked about it yet"
@@ -124,8 +125,24 @@ def project_file(cwd: Path) -> Path | None:
     return next((path for f in folders if (path := folder_in(f) / CONFIG).is_file()), None)
 
 
-def trusted_content(cwd: Path, *, own: Path) -> tuple[str, ...]:
-    """What a folder holds that is used only once it is trusted, relative to its root. `own`: the user's settings."""
+def claude_folder(environ: Mapping[str, str]) -> Path:
+    """Where Claude Code keeps what is its user's."""
+    given = environ.get("CLAUDE_CONFIG_DIR") or f"{environ.get('HOME') or Path.home()}/{CLAUDE}"
+    return Path(given).expanduser().absolute()
+
+
+def claude_files(root: Path, cwd: Path) -> tuple[Path, ...]:
+    """Claude Code's settings in a folder, the stronger last: of its root, and of where somebody works."""
+    folders = dict.fromkeys((root, Path(os.path.realpath(cwd))))
+    found = (folder / CLAUDE / name for folder in folders for name in CLAUDE_FILES)
+    return tuple(path for path in found if os.path.lexists(path))
+
+
+def trusted_content(cwd: Path, *, own: Path, with_claude: bool = False) -> tuple[str, ...]:
+    """What a folder holds that is used only once it is trusted, relative to its root.
+
+    `own` are the user's settings; `with_claude`: those of Claude Code are used as well.
+    """
     root = trust_root(cwd)
     here = Path(os.path.realpath(cwd))
     found = [here / CLAUDE / name for name in ("skills", "agents") if _is_filled(here / CLAUDE / name)]
@@ -133,6 +150,7 @@ def trusted_content(cwd: Path, *, own: Path) -> tuple[str, ...]:
     settings = project_file(cwd)
     if settings is not None and not (own.is_file() and settings.samefile(own)):
         found.insert(0, settings)
+    found += claude_files(root, cwd) if with_claude else ()
     found += [file for folder in dict.fromkeys((root, here)) for file in excluded_instructions(folder / CLAUDE, folder)]
     return tuple(os.path.relpath(path, root) for path in dict.fromkeys(found))
 
@@ -143,7 +161,7 @@ def excluded_instructions(folder: Path, root: Path | None = None) -> Mapping[Pat
     With `root` only files that don't lead out of it are read; without, they are the user's own, links and all.
     """
     found: dict[Path, tuple[str, ...]] = {}
-    for name in ("settings.json", "settings.local.json"):
+    for name in CLAUDE_FILES:
         path = folder / name
         try:
             given = json.loads(text_below(path, root, most_bytes=MOST_BYTES) if root else path.read_bytes())

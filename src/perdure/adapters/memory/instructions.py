@@ -18,7 +18,7 @@ import msgspec
 
 from perdure.adapters.journal.disk import DISK, make_private, write_new
 from perdure.adapters.machine.repositories import trust_root
-from perdure.adapters.machine.trust import CLAUDE, excluded_instructions
+from perdure.adapters.machine.trust import CLAUDE, claude_folder, excluded_instructions
 from perdure.errors import BadSetting
 from perdure.memory.instructions import (
     MANAGED,
@@ -153,7 +153,7 @@ def places_of(
     cwd = cwd.absolute()
     root = trust_root(cwd)
     person = environ.get("HOME") or str(Path.home())
-    user = Path(environ.get("CLAUDE_CONFIG_DIR") or f"{person}/.claude").expanduser().absolute()
+    user = claude_folder(environ)
     managed = MANAGED.get(sys.platform, MANAGED["linux"])
     excludes = [
         *settings.instructions_excludes,

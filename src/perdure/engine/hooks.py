@@ -1,0 +1,65 @@
+"""Running hooks: all that want an event beside each other, and what they add to the conversation (CMP-10)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import anyio
+
+from perdure import prompts
+from perdure.context.reminders import inline, quoted
+from perdure.errors import PerdureError
+from perdure.events import HookFailed
+from perdure.hooks import Hook, HookDecision, HookEvent, HookOutcome, outcome_of
+from perdure.transcript.messages import Message
+
+if TYPE_CHECKING:
+    from perdure.engine.session import LiveSession
+
+NOTE = "hook"
+
+
+async def run_hooks(session: LiveSession, told: HookEvent) -> HookOutcome:
+    """Tell every hook that wants this event, and put together what they want.
+
+    A hook that fails or takes too long is reported as `HookFailed`, and otherwise as if it weren't there.
+    """
+    wanted = [hook for hook in session.services.hooks if hook.matches(told)]
+    if not wanted:
+        return HookOutcome()
+    said = [HookDecision()] * len(wanted)
+
+    async def ask(number: int, hook: Hook) -> None:
+        said[number] = await _decision(session, hook, told)
+
+    async with anyio.create_task_group() as tasks:
+        for number, hook in enumerate(wanted):
+            tasks.start_soon(ask, number, hook)
+    for hook, one in zip(wanted, said, strict=True):
+        for tell in session.services.on_hook if one.message else ():
+            tell(hook.name, one.message)
+    return outcome_of([(hook.name, one) for hook, one in zip(wanted, said, strict=True)])
+
+
+async def _decision(session: LiveSession, hook: Hook, told: HookEvent) -> HookDecision:
+    try:
+        with anyio.fail_after(hook.timeout_seconds):
+            return await hook.run(told) or HookDecision()
+    except Exception as e:  # a named boundary: a hook must not break the session
+        why = str(e) if isinstance(e, PerdureError) else type(e).__name__
+        if isinstance(e, TimeoutError):
+            why = f"it took longer than {hook.timeout_seconds:g} seconds"
+        session.emit(HookFailed(hook.name, type(told).__name__, why))
+        return HookDecision()
+
+
+def hook_messages(event: str, outcome: HookOutcome, *, also: str = "") -> tuple[Message, ...]:
+    """What hooks add to the conversation, as one reminder; `also` is what the hook that blocks has to say."""
+    said = list(outcome.context.items())
+    if also:
+        said.insert(0, (outcome.by, also))
+    if not said:
+        return ()
+    sections = "\n\n".join(f"## {inline(name)}\n{quoted(text)}" for name, text in said)
+    text = prompts.render("hook_context", event=event, sections=sections)
+    return (Message.of("user", text, origin="reminder", note=NOTE),)
