@@ -181,7 +181,9 @@ async def test_the_agent_rewinds_and_goes_on(tmp_path: Path) -> None:
     done = await made.agent.rewind("-1", what="code")
     assert done.files is not None and len(done.files.changes) == 4
     assert told(made.folder) == {"made.py": "print(1)\n", "old.txt": "old\n"}
-    assert "put files back" in made.agent.session.view.items[-1].message.blocks[0].value.text
+    reminder = made.agent.session.view.items[-1].message
+    assert "put files back" in reminder.blocks[0].value.text
+    assert reminder.note == f"files_rewound:{done.to}", "TURN-6: so that what was taken back can be folded"
     back = await made.agent.rewind("-2", what="both")
     assert back.prompt == "Make a program." and told(made.folder) == {"old.txt": "old\n"}
     assert not made.agent.session.view.items

@@ -15,7 +15,7 @@ from perdure.memory.checkpoints import MissedChange
 from perdure.memory.places import name_for_people
 from perdure.ports import CHECKPOINTS, FileRewind, FileRewinder
 from perdure.transcript.blocks import Text, ToolResult
-from perdure.transcript.messages import Message, MessageId
+from perdure.transcript.messages import FILES_REWOUND, Message, MessageId
 from perdure.transcript.records import OBSERVER_FAILED, Compacted, Noted, Record, Rewound
 
 
@@ -230,7 +230,7 @@ async def rewind(
             await files.undo(is_forced=True)
         raise
     if done is not None and what == "code":
-        await _tell(session, done)
+        await _tell(session, done, message.id)
     return found
 
 
@@ -296,10 +296,10 @@ def _was_spoken_since(records: tuple[Record, ...]) -> bool:
     return False
 
 
-async def _tell(session: LiveSession, done: FileRewind) -> None:
-    """The model saw files that aren't so any more."""
+async def _tell(session: LiveSession, done: FileRewind, to: str = "") -> None:
+    """The model saw files that aren't so any more: as before the prompt `to`, where it is one."""
     paths = [name_for_people(step.path, limit=_SHOWN_CHARS) for step in done.changes]
     if paths:
         some = ", ".join(paths[:20]) + (f" and {len(paths) - 20} more" if len(paths) > 20 else "")
         text = f"The user put files back to an earlier state. Read them again before you rely on them: {some}"
-        await session.append(Message.of("user", text, origin="reminder"))
+        await session.append(Message.of("user", text, origin="reminder", note=f"{FILES_REWOUND}{to}"))

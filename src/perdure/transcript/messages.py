@@ -28,6 +28,7 @@ ToolUseId = NewType("ToolUseId", str)
 ResponseId = NewType("ResponseId", str)
 BlobId = NewType("BlobId", str)
 
+FILES_REWOUND = "files_rewound:"  # the note of a reminder that files are as before a prompt, whose id stands behind it
 MOST_TOKENS = 10**12  # that one response can have used, whatever is reported
 
 Role = Literal["user", "assistant", "system"]
