@@ -50,12 +50,17 @@ def file_names(type: Type, title: str) -> Iterator[str]:
 
     Of a title in another script than ours, some of its digest.
     """
-    stem = _NOT_NAME.sub("_", folded(title.casefold())).strip("_")
+    stem = name_words(title)
     while len(stem) > STEM_CHARS:
         stem = stem.rsplit("_", 1)[0] if "_" in stem else stem[:STEM_CHARS]
     stem = f"{type}_{stem or hashlib.sha256(title.encode('utf-8', 'replace')).hexdigest()[:10]}"
     yield f"{stem}.md"
     yield from (f"{stem}_{number}.md" for number in count(2))
+
+
+def name_words(text: str) -> str:
+    """A text as it stands in the name of a file."""
+    return _NOT_NAME.sub("_", folded(text.casefold())).strip("_")
 
 
 def index_of(name: str, *, has_own: bool) -> tuple[str, str]:

@@ -60,6 +60,11 @@ class GitObjects:
         self._store()
         return name in self._names
 
+    def names(self) -> tuple[str, ...]:
+        """All that are there, damaged ones as well."""
+        self._store()
+        return tuple(sorted(self._names))
+
     def get(self, name: str) -> bytes:
         """The bytes of this name; `JournalError` when they are missing or damaged."""
         try:

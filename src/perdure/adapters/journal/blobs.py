@@ -60,7 +60,7 @@ class FileBlobs:
                         self._set_aside(path)
                     if not path.exists():
                         draft = path.with_name(f".new-{os.getpid()}-{secrets.token_hex(8)}")
-                        write_new(self.disk, draft, _packed(content))
+                        write_new(self.disk, draft, packed(content))
                         drafts[path] = draft
                 while drafts:
                     path, draft = next(iter(drafts.items()))
@@ -138,7 +138,7 @@ class FileBlobs:
             raise JournalError(f"{path}: there is no such blob") from None
         except OSError as e:
             raise JournalError(f"{path}: {e.strerror or e}: the blob can't be read") from e
-        content = _unpacked(stored)
+        content = unpacked(stored)
         if content is None or hashlib.sha256(content).hexdigest() != blob:
             raise JournalError(f"{path}: the blob is damaged: its bytes are not those that were stored")
         return content
@@ -157,12 +157,14 @@ class FileBlobs:
         return self.directory / blob
 
 
-def _packed(content: bytes) -> bytes:
+def packed(content: bytes) -> bytes:
+    """How a content stands in its file."""
     packed = zlib.compress(content, _LEVEL)
     return _PACKED + packed if len(packed) < len(content) else _PLAIN + content
 
 
-def _unpacked(stored: bytes) -> bytes | None:
+def unpacked(stored: bytes) -> bytes | None:
+    """The content of a file; None for one that is damaged."""
     marker, body = stored[:1], stored[1:]
     if marker == _PLAIN:
         return body

@@ -364,7 +364,7 @@ def _prepare(db: sqlite3.Connection) -> None:
         raise
 
 
-def discard(path: Path) -> None:
+def discard_index(path: Path) -> None:
     """Remove an index with what SQLite keeps beside it."""
     for suffix in ("", "-journal", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
@@ -407,7 +407,7 @@ class StoreArchive:
     def rebuild(self) -> int:
         """Make the index anew; returns how many pieces it holds."""
         path = self.home / INDEX
-        discard(path)
+        discard_index(path)
         with open_search_index(path, disk=self.disk) as index:
             return index.refresh([d / JOURNAL for d in SessionStore(self.home).directories()], forget_others=True)
 
@@ -449,7 +449,7 @@ class StoreArchive:
                 why = str(e)
                 if attempt == 2 or any(word in why for word in _NOT_DAMAGE):
                     break
-                discard(path)
+                discard_index(path)
         return None, f"searched without an index ({why})"
 
     def _hit(self, candidate: SearchCandidate, score: float, terms: Sequence[QueryTerm]) -> Hit | None:

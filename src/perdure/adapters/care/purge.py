@@ -1,0 +1,559 @@
+"""A text or a message taken out of everything that is kept (SEC-12).
+
+Sessions that hold it are locked first. What is named by its hash gets another name with its other content; journals are
+written anew behind everything else, the one with the message last, so that whoever is killed in between can ask again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from perdure.adapters.checkpoints.log import FOLDER as CHECKPOINTS
+from perdure.adapters.checkpoints.log import LOG, PLAN
+from perdure.adapters.journal import JOURNAL
+from perdure.adapters.journal.append_file import LOCK, SessionLock, mark_path
+from perdure.adapters.journal.blobs import packed, unpacked
+from perdure.adapters.journal.disk import DISK, Disk, discard, write_new
+from perdure.adapters.journal.reading import open_journal_reader
+from perdure.adapters.journal.search import INDEX, discard_index
+from perdure.adapters.journal.store import BLOBS
+from perdure.adapters.machine.rooted import RootedFolder
+from perdure.adapters.memory.directory import CACHES
+from perdure.adapters.memory.store import AUDIT, LOCK_SECONDS
+from perdure.adapters.memory.store import LOCK as MEMORY_LOCK
+from perdure.context.view import THINKING, project
+from perdure.errors import DamagedLine, JournalError, MalformedBlock, PerdureError, SessionNotFound
+from perdure.memory.places import AGENTS, AGENTS_LOCAL, MEMORY, OWN
+from perdure.memory.save import name_words
+from perdure.text.purging import LEAST_CHARS, MARK, FixedPlaces, TextPurge
+from perdure.transcript.blocks import Block, Text, ToolResult, ToolUse
+from perdure.transcript.codec import decode_line, encode_line, seal, unseal
+from perdure.transcript.messages import Message
+from perdure.transcript.records import BlockChange, Compacted, Edit, Noted, Record, ThinkingDropped
+
+PURGED = "purged"  # the kind of the note that a purge leaves in a journal
+_USERS_OWN = ("config.toml", "config")  # what a person wrote by hand: it is named, and left to them
+_HASH = re.compile(r"[0-9a-f]{64}")
+_SEQ = re.compile(rb'\{"seq":\d+,')
+_BEFORE = "before"
+_LEAST_QUOTED = 24  # characters of a line of a message that others may have quoted
+_MOST_QUOTED = 200
+_BESIDE_INDEX = ("", "-journal", "-wal", "-shm")
+
+What = Literal["journal", "blob", "checkpoints", "memory", "file"]
+
+
+@dataclass(frozen=True, slots=True)
+class PurgedPlace:
+    """A file that held it, and what kind of file that is."""
+
+    path: Path
+    what: What
+
+
+@dataclass(slots=True)
+class PurgeReport:
+    """Where it was. `left` says where it still stands and why; `unread` what couldn't be looked into."""
+
+    places: list[PurgedPlace] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class PurgedMessage:
+    """A message of a session, or a call with its result, and the lines of it that nobody else said there."""
+
+    session: Path
+    message: str | None
+    calls: frozenset[str]
+    quotes: tuple[str, ...]
+
+    def blanks(self, message: Message) -> tuple[int, ...]:
+        """Which blocks of a message are meant."""
+        if message.id == self.message:
+            return tuple(range(len(message.blocks)))
+        return tuple(n for n, block in enumerate(message.blocks) if _call_of(block) in self.calls)
+
+
+def find_message(session: Path, identity: str, *, disk: Disk = DISK) -> PurgedMessage:
+    """The message of a session that an id means, or the call and result of a recall id.
+
+    Raises:
+        SessionNotFound: The session has neither.
+        JournalError: The journal can't be read.
+    """
+    with open_journal_reader(disk, session / JOURNAL) as reader:
+        said = [p.record for p in reader.scan(reader.body).placed if isinstance(p.record, Message)]
+    message = next((one for one in said if one.id == identity), None)
+    calls = frozenset(call for one in said for block in one.blocks if (call := _call_of(block)) == identity and call)
+    if message is None and not calls:
+        raise SessionNotFound(
+            f"{session.name}: no message, call or result has the id {identity!r}: `perdure search` names them"
+        )
+    if message is not None:
+        calls = frozenset(call for block in message.blocks if block.type == "tool_result" and (call := _call_of(block)))
+    target = PurgedMessage(session, message.id if message else None, calls, ())
+    ours: dict[str, None] = {}
+    others: set[str] = set()
+    for one in said:
+        meant = target.blanks(one)
+        for number, block in enumerate(one.blocks):
+            lines = [line.strip() for text in _texts_of(block) for line in text.splitlines()]
+            (ours.update(dict.fromkeys(lines)) if number in meant else others.update(lines))
+    quotes = sorted((line for line in ours if len(line) >= _LEAST_QUOTED and line not in others), key=len, reverse=True)
+    return PurgedMessage(session, target.message, calls, tuple(quotes[:_MOST_QUOTED]))
+
+
+def _call_of(block: Block) -> str | None:
+    """The id of the call that a block is, or is the result of."""
+    try:
+        value = block.value
+    except MalformedBlock:
+        return None
+    if isinstance(value, ToolUse):
+        return value.id
+    return value.tool_use_id if isinstance(value, ToolResult) else None
+
+
+def _texts_of(block: Block) -> Iterator[str]:
+    """Everything that a block says."""
+    try:
+        data = msgspec.json.decode(block.raw)
+    except msgspec.MsgspecError:
+        return
+    waiting: list[Any] = [data]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict | list):
+            waiting += one.values() if isinstance(one, dict) else one
+
+
+def blank(raw: bytes) -> bytes:
+    """A block of which only its kind and what it belongs to are left, so that calls and results stay pairs."""
+    block = Block(raw)
+    try:
+        value = block.value
+    except MalformedBlock:
+        value = None
+    if isinstance(value, ToolUse):
+        return msgspec.json.encode({"type": "tool_use", "id": value.id, "name": value.name, "input": {}})
+    if isinstance(value, ToolResult):
+        left: dict[str, Any] = {"type": "tool_result", "tool_use_id": value.tool_use_id, "content": MARK}
+        return msgspec.json.encode(left | ({"is_error": True} if value.is_error else {}))
+    if block.type in THINKING:
+        return msgspec.json.encode({"type": "thinking", "thinking": MARK, "signature": ""})
+    if value is not None and not isinstance(value, Text) and "tool" in block.type:  # a call of the provider's
+        return TextPurge(tuple(set(_texts_of(block)) - {"", block.type})).purged_json(raw, FixedPlaces())
+    return msgspec.json.encode({"type": "text", "text": MARK})
+
+
+@dataclass
+class Purge:
+    """One purge of a home. Call `look`, which changes nothing, or `carry_out`.
+
+    Args:
+        home: Where the sessions are.
+        texts: What to take out; none for a message.
+        message: The message to take out instead.
+        also: Folders of memories that stand elsewhere.
+        by: Who asked for it.
+        at: When, in seconds since 1970.
+        disk: Through what journals and blobs are written.
+    """
+
+    home: Path
+    by: str
+    at: float
+    texts: tuple[str, ...] = ()
+    message: PurgedMessage | None = None
+    also: tuple[Path, ...] = ()
+    disk: Disk = DISK
+    report: PurgeReport = field(default_factory=PurgeReport, init=False)
+    _purge: TextPurge = field(init=False)
+    _gone: list[Path] = field(default_factory=list, init=False)  # what to remove once no journal names it
+
+    def __post_init__(self) -> None:
+        self._purge = TextPurge(self.message.quotes if self.message else self.texts)
+
+    def look(self) -> PurgeReport:
+        """Where it stands. Raises `PerdureError` where it can't be taken out without breaking what holds it."""
+        self._purge.names |= dict(self._new_names())
+        for journal in self._journals():
+            if self._rewritten(journal) is not None:
+                self.report.places.append(PurgedPlace(journal, "journal"))
+        for path in self._files():
+            if (what := self._holds(path)) is not None:
+                self.report.places.append(PurgedPlace(path, what))
+        return self.report
+
+    def carry_out(self) -> PurgeReport:
+        """Take it out. `SessionBusy` while somebody else writes a session that holds it; nothing is changed then."""
+        held = [place.path for place in self.look().places]
+        self.report.unread.clear()
+        with ExitStack() as locks:
+            for directory in sorted({one for path in held for one in self._sessions_of(path)}):
+                locks.callback(SessionLock.acquire(directory).release)
+            for directory in sorted({one for path in held if (one := _memory_of(path)) is not None}):
+                folder = locks.enter_context(RootedFolder.open(directory, rules=OWN))
+                locks.enter_context(folder.lock(MEMORY_LOCK, seconds=LOCK_SECONDS))
+            self._change([path for path in self._files() if self._holds(path) is not None])
+            sessions = {one for path in held for one in self._sessions_of(path)}
+            last = self.message.session / JOURNAL if self.message else None
+            for journal in sorted(self._journals(), key=lambda one: (one == last, one)):
+                if journal.parent in sessions and (lines := self._rewritten(journal)) is not None:
+                    mark = mark_path(journal)
+                    discard(self.disk, mark)  # it knows the lines of before
+                    self._replace(journal, b"".join(lines))
+            for path in self._gone:
+                discard(self.disk, path)
+                self.disk.sync_directory(path.parent)
+            self._forget_indexes()
+            self._check()
+        return self.report
+
+    # --- where it is ------------------------------------------------------------------------------------------------
+
+    def _journals(self) -> Iterator[Path]:
+        for journal in sorted(self.home.rglob(JOURNAL)):
+            if journal.is_file() and not journal.is_symlink() and (self.message is None or self._has_message(journal)):
+                yield journal
+
+    def _new_names(self) -> Iterator[tuple[bytes, bytes]]:
+        """The names of memories that were made from the texts, and others."""
+        slugs = [slug for text in self.texts if len(slug := name_words(text)) >= LEAST_CHARS]
+        taken: set[str] = set()
+        for path in self._files():
+            if path.suffix != ".md" or not any(slug in path.name for slug in slugs):
+                continue
+            kind = path.name.partition("_")[0]
+            for number in count(1):
+                new = f"{kind}_purged_{number}.md"
+                there = path.with_name(new)
+                if new not in taken and (
+                    not there.exists() or there.read_bytes() == self._purge.purged(path.read_bytes())
+                ):
+                    break
+            taken.add(new)
+            yield os.fsencode(path.name), new.encode()
+
+    def _has_message(self, journal: Path) -> bool:
+        """Whether the message may stand in this journal: that of its session, or of a fork."""
+        assert self.message is not None
+        data = journal.read_bytes()
+        names = (self.message.message, *self.message.calls)
+        return any(name.encode() in data for name in names if name)
+
+    def _files(self) -> Iterator[Path]:
+        """All other files that may hold it; of checkpoints the log of each session stands for all."""
+        wanted = {journal.parent for journal in self._journals()} if self.message is not None else None
+        for root in (self.home, *self.also):
+            for at, folders, names in os.walk(root):
+                folder = Path(at)
+                folders.sort()
+                if folder.name == "objects" and folder.parent.name == CHECKPOINTS:
+                    folders.clear()
+                    yield folder
+                    continue
+                for name in sorted(names):
+                    path = folder / name
+                    if name in (JOURNAL, LOCK) or path.is_symlink() or not path.is_file() or self._is_index(path):
+                        continue
+                    if folder.name == CHECKPOINTS and name == "index.msgpack":
+                        continue  # goes with the copies that it names
+                    if path.parent == self.home and name in _USERS_OWN:
+                        continue
+                    if wanted is not None and not _is_memory(path) and wanted.isdisjoint(path.parents):
+                        continue  # what quotes a message stands with it, or in a memory
+                    yield path
+
+    def _is_index(self, path: Path) -> bool:
+        within = path.relative_to(self.home).parts if path.is_relative_to(self.home) else ()
+        return within[:1] == (CACHES,) or (len(within) == 1 and within[0] in {INDEX + one for one in _BESIDE_INDEX})
+
+    def _sessions_of(self, path: Path) -> Iterator[Path]:
+        """The sessions in whose folders a file stands: its own, and the one that it belongs to."""
+        yield from (folder for folder in path.parents if (folder / JOURNAL).is_file())
+
+    def _holds(self, path: Path) -> What | None:
+        try:
+            if path.is_dir():
+                return "checkpoints" if self.message is None and self._copies_of(path) else None
+            if path.parent.name == BLOBS:
+                return "blob" if self._blob(path) is not None else None
+            data = path.read_bytes()
+        except OSError as e:
+            self.report.unread.append(f"{path}: {e.strerror or e}")
+            return None
+        if not self._purge.is_in(data) and os.fsencode(path.name) not in self._purge.names:
+            return None
+        return "memory" if _is_memory(path) else "file"
+
+    def _blob(self, path: Path) -> bytes | None:
+        """What a blob becomes; empty bytes for one that is damaged and holds it; None for one that doesn't."""
+        stored = path.read_bytes()
+        content = unpacked(stored)
+        if content is None:
+            part = zlib.decompressobj()
+            with contextlib.suppress(zlib.error):
+                if self._purge.is_in(part.decompress(stored[1:])):
+                    return b""
+            self.report.unread.append(f"{path}: damaged, only its beginning could be searched")
+            return b"" if self._purge.is_in(stored) else None
+        if self.message is not None and _call_of(Block(content)) in self.message.calls:
+            new = blank(content)
+        else:
+            new = self._purge.purged(content)
+        return None if new == content else new
+
+    def _copies_of(self, objects: Path) -> list[str]:
+        """The copies of files among the checkpoints that hold it."""
+        from perdure.adapters.checkpoints.objects import GitObjects
+
+        store = GitObjects(objects)
+        found = []
+        try:
+            for name in store.names():
+                try:
+                    data = store.get(name)
+                except JournalError as e:
+                    self.report.unread.append(str(e))
+                    continue
+                if self._purge.is_in(data):
+                    found.append(name)
+        finally:
+            store.close()
+        return found
+
+    # --- what becomes of it -----------------------------------------------------------------------------------------
+
+    def _change(self, paths: Sequence[Path]) -> None:
+        """Everything but the journals. What is named by its hash comes first, since others name it."""
+        for path in paths:
+            if path.parent.name == BLOBS:
+                self._change_blob(path)
+            elif path.is_dir():
+                self._change_checkpoints(path)
+            elif path.parent.name == _BEFORE or path.suffix == ".md":
+                self._change_named(path)
+        for path in paths:  # what names those, such as the log of a memory, and all that is left
+            if path.is_file() and path.parent.name != BLOBS:
+                self._rewrite(path)
+        for log in {folder / AUDIT for path in paths if (folder := _memory_of(path)) is not None}:
+            self._rewrite(log)
+
+    def _change_blob(self, path: Path) -> None:
+        new = self._blob(path)
+        self._gone.append(path)
+        if not new or not _HASH.fullmatch(path.name):
+            return
+        name = hashlib.sha256(new).hexdigest()
+        self._purge.addresses[path.name.encode()] = name.encode()
+        if not path.with_name(name).exists():
+            self._replace(path.with_name(name), packed(new))
+
+    def _change_named(self, path: Path) -> None:
+        """A memory, notes, or what a memory said before: its hash is written down elsewhere, or is its name."""
+        old = path.read_bytes()
+        new = self._purge.purged(old)
+        if path.parent.name == _BEFORE and _HASH.fullmatch(path.name):
+            target = path.with_name(hashlib.sha256(new).hexdigest())
+            self._purge.addresses[path.name.encode()] = target.name.encode()
+            self._replace(target, new)
+            self._gone.append(path)
+        else:
+            before, after = (hashlib.sha256(data).hexdigest().encode() for data in (old, new))
+            self._purge.addresses[before] = after
+
+    def _change_checkpoints(self, objects: Path) -> None:
+        from perdure.adapters.checkpoints.objects import GitObjects
+
+        if (objects.parent / PLAN).exists():
+            raise PerdureError(f"{objects.parent}: a rewind was interrupted: resume that session first, then purge")
+        gone = self._copies_of(objects)
+        self._purge.addresses |= {name.encode(): secrets.token_hex(20).encode() for name in gone}
+        self._rewrite(objects.parent / LOG)
+        discard(self.disk, objects.parent / "index.msgpack")  # made anew by the next look
+        store = GitObjects(objects)
+        try:
+            store.keep_only(set(store.names()) - set(gone))
+        finally:
+            store.close()
+        for beside in (".new", ".old"):
+            shutil.rmtree(objects.with_name(objects.name + beside), ignore_errors=True)
+
+    def _rewrite(self, path: Path) -> None:
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return
+        new = self._purge.purged(data)
+        if (name := self._purge.names.get(os.fsencode(path.name))) is not None:
+            self._replace(path.with_name(os.fsdecode(name)), new)
+            self._gone.append(path)
+        elif new != data and path not in self._gone:
+            self._replace(path, new)
+
+    def _replace(self, path: Path, data: bytes) -> None:
+        """These bytes under this name, in one step; when it was written stays what it was."""
+        draft = path.with_name(f"{path.name}.new-{secrets.token_hex(8)}")
+        try:
+            write_new(self.disk, draft, data)
+            if path.exists():
+                about = path.stat()
+                os.utime(draft, ns=(about.st_atime_ns, about.st_mtime_ns))
+            self.disk.rename(draft, path)
+        except BaseException:
+            discard(self.disk, draft)
+            raise
+        self.disk.sync_directory(path.parent)
+
+    def _rewritten(self, journal: Path) -> list[bytes] | None:
+        """The lines of a journal without it, and a record that says so; None when it isn't there."""
+        lines, was, now = list[bytes](), list[Record](), list[Record]()
+        fixed, starts = FixedPlaces(), dict[str, int]()
+        with open_journal_reader(self.disk, journal) as reader:
+            scan = reader.scan(reader.body)
+            raw_damage = b"".join(reader.read(one.offset, one.length) for one in scan.damage if one.length)
+            body = self._purge.purged_json(unseal(scan.header_line), fixed)
+            lines.append(scan.header_line + b"\n" if body == unseal(scan.header_line) else seal(body))
+            is_changed = self._purge.is_in(raw_damage) or lines[0] != scan.header_line + b"\n"
+            at = len(lines[0])
+            for seq, line in enumerate(scan.lines, 1):
+                old = reader.read(line.offset, line.length).rstrip(b"\n")
+                try:
+                    new, records = self._purged_line(old, line.records, seq, reader.header.version, fixed)
+                except (DamagedLine, msgspec.MsgspecError) as e:
+                    raise PerdureError(
+                        f"{journal}: without that text line {scan.first_line + line.index} isn't one any more ({e}): "
+                        "purge a longer text"
+                    ) from None
+                is_changed = is_changed or _SEQ.sub(b"", unseal(new)) != _SEQ.sub(b"", unseal(old))
+                if any(isinstance(record, Compacted) for record in records):
+                    records = tuple(_pointing(record, starts) for record in records)
+                    new = encode_line(seq, records)
+                starts |= {record.id: at for record in records if isinstance(record, Message)}
+                at += len(new)
+                lines.append(new)
+                was += line.records
+                now += records
+        if fixed.names:
+            told = ", ".join(sorted(fixed.names)[:3])
+            raise PerdureError(f"{journal}: the text is also what the format itself says ({told}): purge a longer text")
+        if not is_changed:
+            return None
+        if scan.news:
+            raise JournalError(f"{journal}: damaged: `perdure doctor --repair` sets that aside first")
+        lines.append(encode_line(len(scan.lines) + 1, self._said(was, now)))
+        return lines
+
+    def _purged_line(
+        self, line: bytes, records: tuple[Record, ...], seq: int, version: int, fixed: FixedPlaces
+    ) -> tuple[bytes, tuple[Record, ...]]:
+        body = unseal(line)
+        if self.message is not None:
+            blanked = tuple(map(self._blanked, records))
+            body = body if blanked == records else unseal(encode_line(seq, blanked))
+        new = seal(_SEQ.sub(b'{"seq":%d,' % seq, self._purge.purged_json(body, fixed), count=1))
+        return new, records if new == line + b"\n" else decode_line(new, version).records
+
+    def _blanked(self, record: Record) -> Record:
+        """A record without the message: what was said, and what an edit shows of it."""
+        assert self.message is not None
+        target = self.message
+        if isinstance(record, Message) and (meant := target.blanks(record)):
+            content = tuple(
+                msgspec.Raw(blank(bytes(raw))) if number in meant else raw for number, raw in enumerate(record.content)
+            )
+            return record if content == record.content else msgspec.structs.replace(record, content=content)
+        if not isinstance(record, Edit | Compacted) or not record.changes:
+            return record
+        changes = tuple(
+            change
+            if change.is_gone
+            or not (change.message == target.message or _call_of(Block(bytes(change.to))) in target.calls)
+            else msgspec.structs.replace(change, to=msgspec.Raw(blank(bytes(change.to))))
+            for change in record.changes
+        )
+        return msgspec.structs.replace(record, changes=changes)
+
+    def _said(self, was: list[Record], now: list[Record]) -> tuple[Record, ...]:
+        """What stands in the place of what was taken out: that it was, when and by whom; and the thinking that goes.
+
+        Thinking behind a changed message was signed behind other words.
+        """
+        changed = [new.id for old, new in zip(was, now, strict=True) if isinstance(new, Message) and new != old]
+        note = Noted(
+            kind=PURGED,
+            data={"at": self.at, "by": self.by, "what": "message" if self.message else "text", "messages": changed},
+        )
+        view = project(now)
+        first = min((view.positions[one] for one in changed if one in view.positions), default=len(view.items))
+        dropped = tuple(
+            BlockChange(message=item.message.id, block=number)
+            for item in view.items[first:]
+            for number, block in enumerate(item.shown)
+            if block is not None and block.type in THINKING
+        )
+        return (
+            (note, ThinkingDropped(changes=dropped, reason="a purge changed what stood before")) if dropped else (note,)
+        )
+
+    # --- afterwards -------------------------------------------------------------------------------------------------
+
+    def _forget_indexes(self) -> None:
+        """They are made anew from what there is now."""
+        discard_index(self.home / INDEX)
+        shutil.rmtree(self.home / CACHES, ignore_errors=True)
+        self.disk.sync_directory(self.home)
+
+    def _check(self) -> None:
+        """Look once more, and at names and at what belongs to the user as well."""
+        self.report.unread.clear()
+        for path in self._files():
+            if self._holds(path) is not None:
+                self.report.left.append(f"{path}: still holds it; purge it once more")
+        if self.message is not None:
+            return
+        for path in (self.home / name for name in _USERS_OWN):
+            if path.is_file() and self._purge.is_in(path.read_bytes()):
+                self.report.left.append(f"{path}: is yours to edit")
+        for root in (self.home, *self.also):
+            for path in root.rglob("*"):
+                if self._purge.is_in(os.fsencode(path.name)):
+                    self.report.left.append(f"{path}: has it in its name; rename it")
+
+
+def _is_memory(path: Path) -> bool:
+    """Whether a file stands in a folder of memories."""
+    return not {MEMORY, AGENTS, AGENTS_LOCAL}.isdisjoint(path.parts) or _memory_of(path) is not None
+
+
+def _memory_of(path: Path) -> Path | None:
+    """The memory directory that a file stands in, by the log that is kept beside the memories."""
+    return next((at for at in path.parents if (at / AUDIT).is_file()), None)
+
+
+def _pointing(record: Record, starts: dict[str, int]) -> Record:
+    """A boundary with the place that its first kept message has now."""
+    if not isinstance(record, Compacted):
+        return record
+    return msgspec.structs.replace(
+        record, kept_from=min((starts[one] for one in record.kept if one in starts), default=0)
+    )

@@ -1,0 +1,133 @@
+"""`perdure purge`: a text or a message taken out of everything that is kept (SEC-12)."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perdure.cli.arguments import Json, complete_sessions, configured, examples, family, located
+from perdure.cli.output import EXIT_FAILED, EXIT_OK, clean, note, out, out_json, plural
+from perdure.errors import BadSetting
+
+if TYPE_CHECKING:
+    from perdure.adapters.care.purge import PurgeReport
+    from perdure.adapters.config import Config
+
+app = family()
+_KINDS = {
+    "journal": "journal",
+    "blob": "stored result",
+    "checkpoints": "session with checkpoints",
+    "memory": "memory file",
+    "file": "other file",
+}
+
+
+@app.command(
+    epilog=examples(
+        "perdure purge",
+        "perdure purge --dry-run < secret.txt",
+        "perdure purge @last toolu_01",
+    )
+)
+def purge(
+    session: Annotated[
+        str | None,
+        typer.Argument(metavar="SESSION", help="The session of a message.", autocompletion=complete_sessions),
+    ] = None,
+    identity: Annotated[
+        str | None, typer.Argument(metavar="ID", help="The id of a message, call or result, as `search` shows it.")
+    ] = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say where it is.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before it is done.")] = False,
+    json: Json = False,
+) -> None:
+    """Take a text or a message out of everything that is kept.
+
+    Without SESSION and ID, the text is asked for, or read from stdin. It can't be undone.
+    """
+    from perdure.adapters.care.purge import Purge, find_message
+
+    config = configured()
+    if (session is None) != (identity is None):
+        raise BadSetting("give a session and the id of a message, or neither to purge a text")
+    message = find_message(located(session), identity) if session is not None and identity is not None else None
+    texts = () if message is not None else (_text_to_purge(),)
+    job = Purge(config.home, getpass.getuser(), time.time(), texts, message, _memories_elsewhere(config))
+    found = job.look()
+    if not (dry_run or yes or _is_agreed(found)):
+        note("nothing was changed")
+        raise typer.Exit(EXIT_FAILED)
+    report = found if dry_run else Purge(job.home, job.by, job.at, texts, message, job.also).carry_out()
+    if json:
+        out_json(
+            {
+                "places": [{"path": str(place.path), "kind": place.what} for place in report.places],
+                "left": report.left,
+                "unread": report.unread,
+                "purged": not dry_run,
+            }
+        )
+    else:
+        _tell(report, is_done=not dry_run)
+    raise typer.Exit(EXIT_FAILED if report.left or report.unread else EXIT_OK)
+
+
+def _text_to_purge() -> str:
+    """The text, typed without being shown or from a pipe; never from the command line, which shells remember."""
+    from perdure.text.purging import LEAST_CHARS
+
+    if sys.stdin is not None and sys.stdin.isatty():
+        text = getpass.getpass("Text to purge (it isn't shown): ")
+    else:
+        text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if sys.stdin is not None else ""
+    text = text.strip("\r\n")
+    if len(text.strip()) < LEAST_CHARS:
+        raise BadSetting(f"the text has fewer than {LEAST_CHARS} characters, and would be found everywhere by chance")
+    return text
+
+
+def _is_agreed(found: PurgeReport) -> bool:
+    if not found.places:
+        return True  # what was indexed of it goes all the same
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise BadSetting(f"it stands in {plural(len(found.places), 'place')}: --yes purges it, --dry-run names them")
+    _tell(found, is_done=False)
+    return typer.confirm("Purge it for good?")
+
+
+def _tell(report: PurgeReport, *, is_done: bool) -> None:
+    counts = Counter(_KINDS[place.what] for place in report.places)
+    told = ", ".join(plural(count, kind) for kind, count in counts.items())
+    if not is_done:
+        for place in report.places:
+            out(f"{_KINDS[place.what]:<24} {clean(str(place.path))}")
+    out(f"{'purged from' if is_done else 'found in'} {told}" if told else "it is nowhere in what Perdure keeps")
+    for line in report.left:
+        note(line)
+    for line in report.unread:
+        note(f"not searched: {line}")
+    if is_done:
+        note("your own files, logs of other agents, and what a model said of it in other words aren't searched")
+
+
+def _memories_elsewhere(config: Config) -> tuple[Path, ...]:
+    """Folders of memories outside the home: the one that the settings name, and those in the projects."""
+    from perdure.adapters.journal import SessionStore
+    from perdure.adapters.machine.repositories import memory_roots
+    from perdure.memory.places import AGENTS, AGENTS_LOCAL, project_directory
+
+    found: dict[Path, None] = {}
+    for name in {str(Path.cwd()), *(info.project for info in SessionStore(config.home).list())}:
+        roots = memory_roots(config.home, Path(name), directory=config.settings.memory_directory)
+        kept = [Path(project_directory(roots))]
+        kept += [Path(roots.root) / roots.folder / folder for folder in (AGENTS, AGENTS_LOCAL)]
+        found |= {one: None for one in kept if one.is_dir() and not one.is_relative_to(config.home)}
+    return tuple(found)

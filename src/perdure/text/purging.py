@@ -1,0 +1,227 @@
+"""A text taken out of bytes, in the forms in which it may stand there (SEC-12)."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+import json
+import re
+import unicodedata
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+MARK = "(purged)"  # no brackets: those of links stay whole
+LEAST_CHARS = 6  # a shorter text stands everywhere by chance
+_MARK = MARK.encode()
+_LEAST_ENCODED = 8  # characters of base64 that are sure to come from the text
+_LINE_CHARS = 16  # of a key in several lines, each line counts that is so long and has no space
+_PACKED_CHARS = 38
+_CUT_CHARS = (12, 200)  # of a text whose beginning and end count as well, where somebody cut it off
+_ELLIPSIS = b"(?:\xe2\x80\xa6|\\.\\.\\."
+_MEMORY_BYTES = 64 << 20
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
+_HASH = re.compile(rb"[0-9a-f]{40,64}")
+_PACKED = re.compile(rb'"(?:c|e[A-Za-z0-9]|H4sI)[^"\\\s]{%d,}"' % _PACKED_CHARS)
+_BASE64 = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
+_FREE = frozenset({"input", "arguments", "data"})  # whose members no format gives a meaning to
+_FIXED = frozenset(
+    "type role id tool_use_id origin name kind model media_type trigger strategy stop_reason response_id".split()
+)
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
+_WORD = re.compile(rb"[a-z_]+")
+
+
+def forms_of(text: str) -> tuple[bytes, ...]:
+    """The bytes in which a text may stand: in JSON and in JSON within JSON, in URLs, HTML, hex, base64, UTF-16."""
+    wide = {form for kind in ("NFC", "NFD") for form in (text, unicodedata.normalize(kind, text))}
+    wide |= {form.replace("\\", "\\\\") for form in wide} | {repr(form)[1:-1] for form in wide}  # as in source code
+    wide |= {form.replace("\r\n", "\n").replace("\n", "\r\n") for form in wide}
+    forms = set(wide)
+    for form in wide:
+        for is_ascii in (True, False):
+            escaped = form
+            for _ in range(3):
+                escaped = json.dumps(escaped, ensure_ascii=is_ascii)[1:-1]
+                forms |= {escaped, escaped.replace("/", "\\/")}
+        raw = form.encode("utf-8", "surrogatepass")
+        forms |= {
+            _in_url(raw, b""),
+            _in_url(raw, b"/"),
+            _in_url(raw, b" ").replace(" ", "+"),
+            html.escape(form),
+            html.escape(form, quote=False),
+        }
+        forms |= {raw.hex(), raw.hex().upper()}
+    found = {form.encode("utf-8", "surrogatepass") for form in forms}
+    found |= {form.encode(kind, "surrogatepass") for form in wide for kind in ("utf-16-le", "utf-16-be")}
+    return tuple(sorted(found, key=lambda one: (-len(one), one)))
+
+
+def _in_url(raw: bytes, safe: bytes) -> str:
+    """As a part of a URL; what is `safe` stays."""
+    return "".join(chr(byte) if byte in _UNRESERVED or byte in safe else f"%{byte:02X}" for byte in raw)
+
+
+def encoded_forms(text: str) -> Iterator[bytes]:
+    """What base64 of anything that holds the text must hold: one for each place within three bytes."""
+    raw = text.encode("utf-8", "surrogatepass")
+    for shift, first in ((0, 0), (1, 2), (2, 3)):
+        whole = base64.b64encode(b"\0" * shift + raw)
+        core = whole[first : (shift + len(raw)) * 8 // 6]
+        if len(core) >= _LEAST_ENCODED:
+            yield from {core, core.translate(bytes.maketrans(b"+/", b"-_"))}
+
+
+@dataclass(slots=True)
+class FixedPlaces:
+    """Places of a format in which the text stands and can't be replaced, such as the name of a tool."""
+
+    names: set[str] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class TextPurge:
+    """Texts to take out, and what content-addressed names become with the content that they name.
+
+    Args:
+        texts: each with at least `LEAST_CHARS` characters.
+        addresses: hashes in hex that are replaced wherever they stand; may grow.
+        names: names of files that were made from the texts, and what they become.
+    """
+
+    texts: tuple[str, ...]
+    addresses: dict[bytes, bytes] = field(default_factory=dict)
+    names: dict[bytes, bytes] = field(default_factory=dict)
+
+    @cached_property
+    def _pattern(self) -> Any:
+        import re2  # only who purges needs it
+
+        options = re2.Options()
+        options.encoding = re2.Options.Encoding.LATIN1
+        options.max_mem = _MEMORY_BYTES
+        options.log_errors = False
+        texts = dict.fromkeys((*self.texts, *(line for text in self.texts for line in _key_lines(text))))
+        plain = dict.fromkeys(form for text in texts for form in forms_of(text))
+        inside = dict.fromkeys(form for text in texts for form in encoded_forms(text))
+        wanted = [re2.escape(form) for form in plain]
+        wanted += [b"[A-Za-z0-9+/_-]?%b[A-Za-z0-9+/_-]?" % re2.escape(form) for form in inside]
+        for text in self.texts:
+            if _CUT_CHARS[0] <= len(text) <= _CUT_CHARS[1] and not any(char.isspace() for char in text):
+                for form in (text.encode("utf-8", "surrogatepass"), *encoded_forms(text)):
+                    wanted += _cut_forms(form, re2.escape)
+        return re2.compile(b"|".join(wanted) if wanted else rb"[^\s\S]", options)
+
+    def is_in(self, data: bytes) -> bool:
+        """Whether a text stands in these bytes, whatever they are."""
+        return bool(self._pattern.search(data)) or self.purged(data) != data
+
+    def purged(self, data: bytes) -> bytes:
+        """Bytes of any kind without the texts; the same ones where none is in them."""
+        if data.lstrip()[:1] in (b"{", b"[") or b"\n{" in data:
+            data = self.purged_json(data, None)
+        return self._renamed(self._pattern.sub(_MARK, data))
+
+    def purged_json(self, data: bytes, fixed: FixedPlaces | None) -> bytes:
+        """JSON, or lines of it, of which only strings change that hold a text. All other bytes stay as they are.
+
+        With `fixed`, what a format gives a meaning to isn't replaced but named there.
+        """
+        may_hold = self._pattern.search(data) or b"\\u" in data or _PACKED.search(data)
+        if not may_hold:
+            return self._renamed(data)
+        parts: list[bytes] = []
+        at = 0
+        for start, end, key, is_key, is_free in _strings(data):
+            token = data[start:end]
+            new = self._purged_token(token)
+            if new == token:
+                continue
+            means_something = not is_free and (_WORD.fullmatch(token[1:-1]) if is_key else key in _FIXED)
+            if fixed is not None and means_something:
+                fixed.names.add(token[1:-1].decode("utf-8", "replace") if is_key else key)
+                continue
+            parts += [data[at:start], new]
+            at = end
+        return self._renamed(b"".join((*parts, data[at:])))
+
+    def _purged_token(self, token: bytes) -> bytes:
+        try:
+            text = json.loads(token)
+        except ValueError:
+            return token
+        inner = text.encode("utf-8", "surrogatepass")
+        new = self._purged_value(inner)
+        return token if new == inner else json.dumps(new.decode("utf-8", "replace"), ensure_ascii=False).encode()
+
+    def _purged_value(self, value: bytes) -> bytes:
+        """What a string holds: packed, encoded, or as it is."""
+        if _PACKED.fullmatch(b'"%b"' % value):
+            for unpack, pack in _PACKINGS:
+                try:
+                    inner = unpack(value)
+                except (ValueError, zlib.error, OSError, EOFError):
+                    continue
+                new = self.purged(inner)
+                return value if new == inner else pack(new)
+        if not self._pattern.search(value):
+            return value
+        if _BASE64.fullmatch(value) and len(value) % 4 == 0:
+            inner = base64.b64decode(value)
+            if (new := self.purged(inner)) != inner:
+                return base64.b64encode(new)
+        return bytes(self._pattern.sub(_MARK, value))
+
+    def _renamed(self, data: bytes) -> bytes:
+        for old, new in self.names.items():
+            data = data.replace(old, new)
+        if not self.addresses:
+            return data
+        return _HASH.sub(lambda found: self.addresses.get(found.group(), found.group()), data)
+
+
+_PACKINGS: tuple[tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]], ...] = (
+    (lambda data: zlib.decompress(base64.b85decode(data)), lambda data: base64.b85encode(zlib.compress(data))),
+    (lambda data: zlib.decompress(base64.b64decode(data)), lambda data: base64.b64encode(zlib.compress(data))),
+    (lambda data: gzip.decompress(base64.b64decode(data)), lambda data: base64.b64encode(gzip.compress(data, mtime=0))),
+)
+
+
+def _cut_forms(form: bytes, escape: Callable[[bytes], bytes]) -> tuple[bytes, bytes]:
+    """What stands where somebody cut it off: its beginning before an ellipsis or the end, or its end behind one."""
+    least = max(LEAST_CHARS, len(form) // 3)
+    beginning = b"".join(b"(?:" + escape(form[at : at + 1]) for at in range(least, len(form)))
+    end = b"".join(escape(form[at : at + 1]) + b")?" for at in range(len(form) - least))
+    return (
+        escape(form[:least]) + beginning + b")?" * (len(form) - least) + _ELLIPSIS + rb"|\z)",
+        _ELLIPSIS + rb"|\A)" + b"(?:" * (len(form) - least) + end + escape(form[len(form) - least :]),
+    )
+
+
+def _key_lines(text: str) -> Iterable[str]:
+    """The lines of a key in several lines, which somebody may have shown with numbers or in quotes."""
+    lines = [line.strip() for line in text.splitlines()]
+    return [line for line in lines if len(lines) > 1 and len(line) >= _LINE_CHARS and " " not in line]
+
+
+def _strings(data: bytes) -> Iterator[tuple[int, int, str, bool, bool]]:
+    """Each string of JSON: where it stands, the member that it belongs to, whether it names one, whether it is free."""
+    open_keys: list[str | None] = []  # of each object that is open its last key, and of a list that of what holds it
+    for found in _TOKEN.finditer(data):
+        token = found.group()
+        if token in b"{[":
+            open_keys.append(open_keys[-1] if open_keys and token == b"[" else None)
+        elif token in b"}]":
+            if open_keys:
+                open_keys.pop()
+        else:
+            after = data[found.end() : found.end() + 8].lstrip()
+            is_free = any(key in _FREE for key in open_keys[:-1])
+            is_key = after[:1] == b":"
+            if is_key and open_keys:
+                open_keys[-1] = token[1:-1].decode("utf-8", "replace")
+            yield found.start(), found.end(), (open_keys[-1] if open_keys else None) or "", is_key, is_free

@@ -1,0 +1,267 @@
+"""Purged everywhere: a search of every byte of the home finds a canary before, and nowhere after (SEC-12)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.agents import bench, calls
+from tests.commands import command
+from tests.search_bytes import files_with
+from tests.terminals import environment
+
+from perdure import Message
+from perdure.adapters.care.purge import PURGED, Purge, find_message
+from perdure.adapters.journal import JOURNAL, SessionLock, SessionStore
+from perdure.adapters.journal.disk import Disk
+from perdure.engine.compact import compact
+from perdure.errors import SessionBusy, SessionNotFound
+from perdure.transcript.records import Noted
+from perdure.wiring import fork_session, open_session
+
+pytestmark = pytest.mark.e2e
+
+WORD = "zqcanary4711"
+CANARY = f'Zqcanary4711-"Größe"/{WORD[2:]}\\end'
+SETTINGS: dict[str, Any] = {"offload_chars": 2_000, "checkpoint_commands": True}
+
+
+def spread(place: Path) -> Path:
+    """A home with the canary in every kind of place that there is; its session."""
+    home, project = place / ".perdure", place / "project"
+
+    async def work() -> Path:
+        made = await bench(project, home=home)
+        made.model.upstream.script.extend(
+            [
+                calls(("Write", {"file_path": str(project / "a.py"), "content": f"KEY = {CANARY!r}\n"})),
+                calls(("Bash", {"command": f"printf '%s\\n' 'made by {WORD}'; seq 1 30000"})),
+                "It is done.",
+            ]
+        )
+        await made.agent.say(f"Remember {CANARY} and {base64.b64encode(CANARY.encode()).decode()}, please")
+        await made.agent.session.append(
+            Message.of("user", [{"type": "text", "text": json.dumps({"nested": json.dumps({"key": CANARY})})}])
+        )
+        change = calls(("Write", {"file_path": str(project / "a.py"), "content": "KEY = None\n"}))
+        made.model.upstream.script.extend([change, f"You said {CANARY}.", *["fine"] * 6])
+        await made.agent.say("what did I say?")
+        await compact(made.agent.session, trigger="manual")
+        await made.agent.say(f"and after it: {CANARY}")
+        directory = next(SessionStore(home).directories())
+        await made.agent.close()
+        await (await fork_session(home, directory)).close()
+        return directory
+
+    directory = anyio.run(work)
+    log = place / "old.jsonl"
+    said = {"role": "user", "content": f"an old log with {CANARY}"}
+    log.write_text(json.dumps({"type": "user", "uuid": "u1", "sessionId": "s", "cwd": str(project),
+                               "timestamp": "2026-01-01T00:00:00Z", "message": said}) + "\n")  # fmt: skip
+    env = environment(place)
+    for words in (
+        ("memory", "add", f"the key is {CANARY}", "--file", "key.md"),
+        ("memory", "add", f"the key is {CANARY}, still", "--user", "--file", "own.md"),
+        ("memory", "rm", "key.md"),
+        ("memory", "search", "key"),
+        ("import", str(log)),
+        ("search", WORD),
+    ):
+        done = command(*words, cwd=project, env=env)
+        assert done.returncode in (0, 1), done.stderr
+    notes = directory / "session-memory" / "summary.md"
+    notes.parent.mkdir(exist_ok=True)
+    notes.write_text(f"# Session Title\n\n{CANARY}\n")
+    (directory.parent / "history").write_text(f"# 2026\n+say {CANARY}\n")
+    with (directory / JOURNAL).open("ab") as journal:
+        journal.write(json.dumps({"seq": 99, "torn": CANARY}).encode())
+    command("doctor", "--repair", cwd=project, env=env)  # sets it aside beside the journal
+    return directory
+
+
+def where(home: Path) -> set[str]:
+    """In what kinds of files the canary is found by a search that knows nothing of them."""
+    found = set()
+    for path in files_with(home, WORD, WORD[2:]):
+        parts = path.relative_to(home).parts
+        kind = next((p for p in parts if p in ("blobs", "objects", "session-memory", "memory")), path.name)
+        found.add("torn" if ".torn-" in kind else "before" if "before" in parts else kind)
+    return found
+
+
+def test_a_purged_canary_is_found_nowhere(place: Path) -> None:
+    """SEC-12: planted in every place that there is, found there by a control, and after the purge in none."""
+    directory, home, project = spread(place), place / ".perdure", place / "project"
+    assert where(home) >= {
+        JOURNAL, "blobs", "objects", "session-memory", "memory", "before", "history", "torn", "index.db",
+    }  # fmt: skip
+    env = environment(place)
+    # Two texts: the secret, and what is left of its word elsewhere.
+    for text in (CANARY, WORD):
+        dry = command("purge", "--dry-run", cwd=project, env=env, given=text)
+        assert dry.returncode == 0 and "found in" in dry.stdout
+        done = command("purge", "--yes", cwd=project, env=env, given=text)
+        assert (done.returncode, done.stdout[:11]) == (0, "purged from"), done.stderr
+    assert files_with(home, WORD, WORD[2:]) == []
+
+    async def look() -> None:
+        session = await open_session(home, directory, read_only=True, whole=True)
+        loaded = await session.ports.journal.load(whole=True)
+        notes = [one.record for one in loaded.records if isinstance(one.record, Noted) and one.record.kind == PURGED]
+        assert [note.data["what"] for note in notes] == ["text", "text"] and notes[0].data["messages"]
+        assert all(note.data["by"] and note.data["at"] for note in notes)
+        made = await bench(project, home=home, resume=directory.name)  # its server checks every request
+        made.model.upstream.script.append("going on")
+        assert (await made.agent.say("go on")).stopped == "done"
+        await made.agent.close()
+
+    anyio.run(look)
+    doctor = command("doctor", cwd=project, env=env)
+    assert "problem " not in doctor.stdout, doctor.stdout
+    again = command("purge", "--yes", cwd=project, env=env, given=CANARY)
+    assert again.stdout == "it is nowhere in what Perdure keeps\n"
+    assert command("search", "please", cwd=project, env=env).returncode == 0  # the index is made anew
+
+
+class DeadDisk(Disk):
+    """Works for so many changes, and then not at all, as for a process that was killed."""
+
+    def __init__(self, changes: int) -> None:
+        self.left = changes
+
+    def _change(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+
+    def write(self, fd: int, data: memoryview) -> int:
+        self._change()
+        return super().write(fd, data)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._change()
+        super().rename(old, new)
+
+    def unlink(self, path: Path) -> None:
+        self._change()
+        super().unlink(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self._change()
+        super().sync_directory(path)
+
+
+@pytest.mark.parametrize("is_message", [False, True], ids=["text", "message"])
+def test_a_purge_that_is_killed_anywhere_can_be_run_again(place: Path, is_message: bool) -> None:
+    """SEC-12: whatever change is the last one, the session opens, and the next purge finishes."""
+    directory, home = spread(place), place / ".perdure"
+    pristine = place / "pristine"
+    shutil.copytree(home, pristine, symlinks=True)
+    count = 0
+    while True:
+        shutil.rmtree(home)
+        shutil.copytree(pristine, home, symlinks=True)
+        job = purge_of(home, directory, is_message, DeadDisk(count))
+        try:
+            job.carry_out()
+            break
+        except KeyboardInterrupt:
+            pass
+        for session in SessionStore(home).directories():
+            anyio.run(opened, home, session)
+        assert purge_of(home, directory, is_message, Disk()).carry_out().left == []
+        left = files_with(home, WORD[2:]) if not is_message else []
+        assert left == [], (count, left)
+        if is_message:
+            assert MARKED not in (directory / JOURNAL).read_text()
+        count += 7 if count > 10 else 1
+    assert count > 5
+
+
+MARKED = "Remember Zq"
+
+
+def purge_of(home: Path, directory: Path, is_message: bool, disk: Disk) -> Purge:
+    if not is_message:
+        return Purge(home, "me", 1.0, texts=(CANARY, CANARY[4:], WORD, WORD[2:]), disk=disk)
+    first = find_message(directory, anyio.run(first_message, home, directory))
+    return Purge(home, "me", 1.0, message=first, disk=disk)
+
+
+async def first_message(home: Path, directory: Path) -> str:
+    session = await open_session(home, directory, read_only=True, whole=True)
+    loaded = await session.ports.journal.load(whole=True)
+    return next(
+        one.record.id for one in loaded.records if isinstance(one.record, Message) and one.record.origin == "user"
+    )
+
+
+async def opened(home: Path, session: Path) -> None:
+    live = await open_session(home, session)
+    await live.close()
+
+
+def test_a_call_is_purged_with_its_result_and_its_blob(place: Path) -> None:
+    """SEC-12: by its recall id, from the session and its fork; calls and results stay pairs, and recall says so."""
+    directory, home, project = spread(place), place / ".perdure", place / "project"
+
+    async def call() -> str:
+        session = await open_session(home, directory, read_only=True, whole=True)
+        loaded = await session.ports.journal.load(whole=True)
+        uses = [block.value for one in loaded.records if isinstance(one.record, Message) for block in one.record.blocks]
+        return next(use.id for use in uses if getattr(use, "name", "") == "Bash")
+
+    identity = anyio.run(call)
+    env = environment(place)
+    assert "made by" in command("recall", directory.name, identity, cwd=project, env=env).stdout
+    done = command("purge", directory.name, identity, "--yes", cwd=project, env=env)
+    assert done.returncode == 0 and "stored result" in done.stdout, done.stderr
+    assert command("recall", directory.name, identity, cwd=project, env=env).stdout == "(purged)"
+    assert [path for path in files_with(home, f"made by {WORD}") if "memory" not in path.parts] == []
+    assert "problem " not in command("doctor", cwd=project, env=env).stdout
+
+
+def test_a_session_that_somebody_else_writes_isnt_purged(place: Path) -> None:
+    """SEC-12: one line that names who has it, and nothing is changed, in other sessions either."""
+    directory, home, project = spread(place), place / ".perdure", place / "project"
+    before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file() and path.name != "lock"}
+    lock = SessionLock.acquire(directory)
+    try:
+        with pytest.raises(SessionBusy):
+            Purge(home, "me", 1.0, texts=(CANARY,)).carry_out()
+        done = command("purge", "--yes", cwd=project, env=environment(place), given=CANARY)
+    finally:
+        lock.release()
+    assert done.returncode == 4 and "is being written by" in done.stderr and done.stderr.count("\n") == 1
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "told"),
+    [
+        ((), "abc", "fewer than 6 characters"),
+        ((), "content", "also what the format itself says"),
+        (("@last",), "", "give a session and the id of a message"),
+        (("@last", "nobody"), "", "has the id 'nobody'"),
+        ((), CANARY, "--yes purges it"),
+    ],
+)
+def test_what_cant_be_purged_is_one_line(place: Path, words: tuple[str, ...], given: str, told: str) -> None:
+    """SEC-12: too short, a word of the format, an unknown id, nobody to ask: nothing is changed."""
+    spread(place)
+    before = files_with(place / ".perdure", WORD)
+    done = command("purge", *words, cwd=place / "project", env=environment(place), given=given)
+    assert done.returncode in (1, 2, 3) and told in done.stderr and done.stderr.count("\n") == 1
+    assert files_with(place / ".perdure", WORD) == before
+
+
+def test_an_unknown_message_is_said(tmp_path: Path) -> None:
+    """SEC-12."""
+    directory = spread(tmp_path)
+    with pytest.raises(SessionNotFound, match="no message, call or result"):
+        find_message(directory, "m-nobody")

@@ -1,0 +1,89 @@
+"""A text taken out of bytes, in every form in which it may stand there (SEC-12)."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import zlib
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.text.purging import MARK, FixedPlaces, TextPurge
+
+pytestmark = pytest.mark.unit
+
+TEXT = 'pa$$-"wörd"/7\\end'
+FORMS = {
+    "plain": TEXT,
+    "json": json.dumps({"a": TEXT}),
+    "json within json within json": json.dumps(json.dumps({"a": json.dumps({"b": TEXT})})),
+    "json that escapes nothing": json.dumps({"a": TEXT}, ensure_ascii=False),
+    "json that escapes everything": '{"a":"' + "".join(f"\\u{ord(char):04x}" for char in TEXT) + '"}',
+    "source code": f"key = {TEXT!r}",
+    "url": quote(TEXT, safe=""),
+    "form": quote_plus(TEXT + " x"),
+    "html": html.escape(TEXT),
+    "hex": TEXT.encode().hex(),
+    "utf-16": TEXT.encode("utf-16-le"),
+    "cut": f"it begins with {TEXT[:9]}…",
+    "cut in front": f"...{TEXT[-9:]} is how it ends",
+    "packed": json.dumps(
+        {"data": base64.b85encode(zlib.compress(json.dumps({"words": [TEXT] * 9}).encode())).decode()}
+    ),
+    **{f"base64 {n}": base64.b64encode(b"x" * n + TEXT.encode() + b"yz") for n in range(3)},
+    "base64 in json": json.dumps({"data": base64.b64encode(b"text: " + TEXT.encode()).decode()}),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_text_is_found_in_every_form(name: str) -> None:
+    """SEC-12: whole or cut off, escaped, encoded, packed; JSON is JSON afterwards, and a second time finds nothing."""
+    given = FORMS[name]
+    data = given if isinstance(given, bytes) else given.encode()
+    purge = TextPurge((TEXT,))
+    assert purge.is_in(data)
+    left = purge.purged(data)
+    assert not purge.is_in(left)
+    if data[:1] in b'{"':
+        json.loads(left)
+
+
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_json_without_the_text_keeps_its_bytes(value: object) -> None:
+    """SEC-12: what doesn't hold the text isn't changed, not even in how it is written."""
+    data = json.dumps({"type": "text", "content": value}, indent=1).encode()
+    purge = TextPurge(("a text that nobody draws by chance",))
+    assert purge.purged(data) == data and purge.purged_json(data, FixedPlaces()) == data
+
+
+@given(st.text(min_size=6).filter(lambda text: len(text.strip()) >= 6 and text.isprintable()), st.text(), st.text())
+def test_any_text_leaves_any_json(text: str, before: str, after: str) -> None:
+    """SEC-12: and the JSON stays JSON, whatever the text is."""
+    data = json.dumps({"content": [{"type": "text", "text": before + text + after}]}).encode()
+    fixed = FixedPlaces()
+    left = json.loads(TextPurge((text,)).purged_json(data, fixed))
+    assert text not in left["content"][0]["text"].replace(MARK, "\n")
+
+
+def test_what_a_format_gives_a_meaning_to_is_named() -> None:
+    """SEC-12: a tool's name or the name of a member isn't replaced; within the input of a call it is."""
+    data = b'{"content":[{"type":"tool_use","name":"Secret","input":{"name":"Secret","Secret":1}}]}'
+    fixed = FixedPlaces()
+    left = TextPurge(("Secret",)).purged_json(data, fixed)
+    assert left == b'{"content":[{"type":"tool_use","name":"Secret","input":{"name":"(purged)","(purged)":1}}]}'
+    assert fixed.names == {"name"}
+
+
+def test_a_key_in_several_lines_is_found_by_its_lines() -> None:
+    """SEC-12: as a tool shows it, with numbers before the lines."""
+    key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nBAQEFAASCBKcwggSjAgEAAoI\n-----END KEY-----"
+    shown = "\n".join(f"{n:6}\t{line}" for n, line in enumerate(key.splitlines(), 1))
+    assert "MIIE" not in TextPurge((key,)).purged(shown.encode()).decode()
