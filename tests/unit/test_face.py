@@ -17,6 +17,7 @@ import perdure.sync
 from perdure import Agent, Message, Permissions, Session, Tool, connect, memory_tool, recall_tool
 from perdure.errors import (
     BadSetting,
+    ModelGaveUp,
     NotAwaited,
     PerdureError,
     RecordRefused,
@@ -27,6 +28,7 @@ from perdure.errors import (
     WrongLoop,
 )
 from perdure.testing import ScriptedModel, check_anthropic, say, tool_use
+from perdure.transcript.blocks import FIELDS
 from perdure.transcript.messages import CallIds
 
 pytestmark = pytest.mark.unit
@@ -93,6 +95,34 @@ SAID: dict[str, tuple[Any, str]] = {
     ),
     "a slip by the assistant": (assistant({**USE, "type": "tool_ues"}), "no such type: did you mean tool_use?"),
     "a slip in a Message": (Message.of("user", [{"type": "tool_reslt"}]), "did you mean tool_result?"),
+    "a slip in a field of a result": (
+        user({"type": "tool_result", "tool_use_id": "t1", "contents": "rain"}),
+        "there is no field 'contents': did you mean content?",
+    ),
+    "a field in other letters": (user({**RESULT, "isError": True}), "no field 'isError': did you mean is_error?"),
+    "a slip in a field in a result": (
+        user({**RESULT, "content": [{"type": "text", "text": "rain", "cachecontrol": {}}]}),
+        "content[0]: there is no field 'cachecontrol': did you mean cache_control?",
+    ),
+    "a slip in a cache marker": (
+        user({"type": "text", "text": "x", "cache_control": {"type": "ephemeral", "tl": "1h"}}),
+        "cache_control: there is no field 'tl': did you mean ttl?",
+    ),
+    "a slip in a field of a use": (assistant({**USE, "toolsetname": "x"}), "did you mean toolset_name?"),
+    "a slip in a field of a Message": (Message.of("user", [{**RESULT, "iserror": True}]), "did you mean is_error?"),
+    "a slip in OpenAI's calls": (
+        {**assistant("x"), "tool_cals": []},
+        ": there is no field 'tool_cals': did you mean tool_calls?",
+    ),
+    "a slip in OpenAI's arguments": (
+        {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "w", "argument": "{}"}}]},
+        "tool_calls[0]: there is no field 'argument': did you mean arguments?",
+    ),
+    "a result without a message": (RESULT, 'a tool_result block: put it into one, as in {"role": "user", "content": ['),
+    "results without a message": (
+        [RESULT],
+        'a tool_result block: put it into one, as in {"role": "user", "content": b',
+    ),
     "an input that is a text": (assistant({**USE, "input": "{}"}), "`input` is no object"),
     "a use without an id": (
         assistant({"type": "tool_use", "name": "w", "input": {}}),
@@ -113,6 +143,23 @@ PREFIXES: dict[str, tuple[dict[str, Any], str]] = {
     "a name as tools": ({"tools": "weather"}, "tools must be a list of definitions, not str"),
     "a tool without a schema": ({"tools": [{"name": "x"}]}, "tools[0]: input_schema is missing"),
     "a tool without a name": ({"tools": [{"input_schema": OBJECT}]}, "tools[0]: it has no name"),
+    "a slip in a tool": (
+        {"tools": [{**TOOL, "descripton": "x"}]},
+        "tools[0]: there is no field 'descripton': did you mean",
+    ),
+    "a slip in OpenAI's tool": (
+        {"tools": [{"type": "function", "function": {"name": "x", "paramters": OBJECT}}]},
+        "tools[0]: function: there is no field 'paramters': did you mean parameters?",
+    ),
+    "OpenAI's tool without its wrapper": (
+        {"tools": [{"type": "function", "name": "x", "parameters": OBJECT}]},
+        'tools[0]: OpenAI\'s tools have what they are in `function`: {"type": "function", "function": {"name":',
+    ),
+    "a function without its wrapper": ({"tools": [{"name": "x", "parameters": OBJECT}]}, "in `function`: {"),
+    "a slip in the system prompt": (
+        {"system": [{"type": "text", "text": "x", "cachecontrol": None}]},
+        "system[0]: there is no field 'cachecontrol'",
+    ),
     "a tool twice": ({"tools": [recall_tool, recall_tool]}, "tools[1]: another tool is called 'recall' already"),
     "a function as a tool": ({"tools": [print]}, "tools[0] must be an object, not builtin_function_or_method"),
     "a number as model": ({"model": 3}, "3 is no model"),
@@ -345,6 +392,49 @@ def test_an_undone_compaction_brings_no_id_twice() -> None:
             assert not check_anthropic(request.body)
             blocks = [block for message in request.data["messages"] for block in message["content"]]
             assert [one["content"] for one in blocks if one["type"] == "tool_result"] == ["rain", "snow"]
+
+    run(body)
+
+
+def test_fields_that_look_like_no_slip_are_kept() -> None:
+    """LIB-5, ENG-1: APIs grow; and what a provider says of its own accord isn't ours to correct."""
+    result, tool = {**RESULT, "shade": 1}, {**TOOL, "output_schema": OBJECT, "input_examples": []}
+    native = {"type": "web_search_20260209", "name": "web_search", "max_usage": 3}
+
+    async def body() -> None:
+        async with Session.in_memory() as session:
+            await session.set_prefix(tools=[tool, native])
+            use = {**USE, "callers": {"type": "direct"}}
+            await session.append("Weather?", {"id": "msg_1", **assistant(use)}, user(result))
+            assert session.messages()[1:] == [assistant(use), user(result)]
+
+    run(body)
+
+
+def test_the_fields_that_are_known_are_those_that_the_fake_server_takes() -> None:
+    """LIB-5: what a program may write and what is refused for good is one list."""
+    from perdure.testing.block_rules import _TYPES
+
+    shapes = {kind: {"type", *shape.__struct_fields__} for kind, shape in _TYPES.items() if shape is not None}
+    assert {kind: set(fields) for kind, fields in FIELDS.items()} == shapes
+
+
+def test_what_a_provider_refuses_for_good_is_named_and_can_be_taken_back() -> None:
+    """LIB-5, TURN-11: the error says which message it is, and what frees the session of it."""
+
+    async def body() -> None:
+        async with Session.in_memory() as session:
+            model = ScriptedModel([say(tool_use("weather", {"city": "Oslo"}, id="t1")), "Rain.", "Hello."])
+            await session.set_prefix(tools=[TOOL])
+            await session.run("Weather?", model)
+            prompt, answer = (item.message.id for item in session.view.items)
+            with pytest.raises(ModelGaveUp, match=r"tool_result.shade: Extra inputs are not permitted") as told:
+                await session.run(user({**RESULT, "shade": 1}))
+            refused = session.view.items[2].message.id
+            assert f"messages.2.content.0 is the tool_result in message {refused}, and would be" in str(told.value)
+            assert str(told.value).endswith(f"rewind({prompt!r}) takes it back")
+            assert await session.rewind(prompt) == "Weather?" and answer not in session.view.positions
+            assert (await session.run("Hello")).text == "Rain."
 
     run(body)
 

@@ -42,7 +42,7 @@ async def prompts(session: LiveSession) -> tuple[PastPrompt, ...]:
             known |= {message for message in later.boundary.kept if message not in later.positions}
         for position, item in enumerate(home.items):
             message = item.message
-            if _is_prompt(message) and message.id not in known:
+            if is_prompt(message) and message.id not in known:
                 # A record counts while the view holds it; behind one that was replaced, the message before it does.
                 before = home.items[position - 1].message.id if later is None and position else last
                 found.append(PastPrompt(message, prompt_text(message), before))
@@ -109,7 +109,7 @@ def _chain(view: ContextView) -> list[ContextView]:
     return found[::-1]
 
 
-def _is_prompt(message: Message) -> bool:
+def is_prompt(message: Message) -> bool:
     """A person's words; results of tools are no prompt, whatever is said along."""
     return message.origin == "user" and not any(isinstance(block.value, ToolResult) for block in message.blocks)
 

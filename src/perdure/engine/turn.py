@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from perdure.compaction.collapse import CHEAP_PASSES, collapse
+from perdure.context.failures import locate_block, path_in
 from perdure.context.groups import (
     CONTINUES,
     RequiredThinking,
@@ -47,7 +48,7 @@ from perdure.engine.ask import (
     with_background_models,
 )
 from perdure.engine.session import LARGE_BYTES, LiveSession, run_aside, run_aside_of
-from perdure.errors import ContextBlocked, ModelError, ModelGaveUp, PromptTooLong, SpendingCapReached
+from perdure.errors import BadRequest, ContextBlocked, ModelError, ModelGaveUp, PromptTooLong, SpendingCapReached
 from perdure.events import CompactionChecked, LadderGaveUp
 from perdure.ports import Model
 from perdure.transcript.messages import Message
@@ -141,14 +142,14 @@ async def _ask(session: LiveSession, model: Model, source: str, on_delta: OnDelt
         if isinstance(action, DeliverAnswer) and isinstance(said, Reply):
             return said
         if isinstance(action, DeliverAnswer | GiveUp):
-            raise _given_up(session, about, action)
+            raise _given_up(session, about, action, prepared.request)
         from perdure.engine.compact import compact_reactively
 
         shrink = partial(compact_reactively, session, source)
         useless = await apply(session, about, action, prepared.request, source, shrink=shrink)
         if useless is not None:
             ladder, action = step(ladder, RemedyUseless(useless))
-            raise _given_up(session, about, action)
+            raise _given_up(session, about, action, prepared.request)
 
 
 def _outcome(said: Reply | ModelError) -> GoodAnswer | EmptyAnswer | WindowStop | ModelError:
@@ -159,7 +160,7 @@ def _outcome(said: Reply | ModelError) -> GoodAnswer | EmptyAnswer | WindowStop 
     return EmptyAnswer() if said.is_empty and said.stop_reason == "end_turn" else GoodAnswer()
 
 
-def _given_up(session: LiveSession, about: ModelInfo, action: Action) -> ModelGaveUp:
+def _given_up(session: LiveSession, about: ModelInfo, action: Action, request: ModelRequest) -> ModelGaveUp:
     """The error that ends a turn; it says what was tried, and what a person can do."""
     assert isinstance(action, GiveUp)
     session.emit(LadderGaveUp(about.id, action.last.reason, action.tried))
@@ -169,7 +170,24 @@ def _given_up(session: LiveSession, about: ModelInfo, action: Action) -> ModelGa
         advice = "run /compact with a focus, or /clear"
         if stated and stated < limits.window:
             advice = f"the window is {limits.window:,} by {limits.window_source}, the model's is {stated:,}: lower it"
+    if isinstance(action.last, BadRequest) and about.protocol == "anthropic":  # whose messages are counted as ours
+        advice = _refused_for_good(session.view, request, action.last)
     return ModelGaveUp(action.last, action.tried, advice=advice)
+
+
+def _refused_for_good(view: ContextView, request: ModelRequest, error: BadRequest) -> str:
+    """Which message holds what the provider refuses, and how the session gets rid of it; empty when it didn't say."""
+    from perdure.engine.rewind import is_prompt
+
+    path = path_in(error.detail)
+    place = locate_block(request.groups, path)
+    if place is None:
+        return ""
+    position = place[0].position
+    said = view.items[position].message
+    advice = f"{path} is the {place[0].kind} in message {said.id}, and would be refused again"
+    prompt = next((item.message.id for item in view.items[position::-1] if is_prompt(item.message)), None)
+    return f"{advice}: rewind({prompt!r}) takes it back" if prompt else advice
 
 
 @dataclass(frozen=True, slots=True)

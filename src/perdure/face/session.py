@@ -20,7 +20,7 @@ from perdure.engine.session import LiveSession, Services
 from perdure.errors import BadSetting, RecordRefused, SessionClosed, SessionInUse, SessionNotFound, nearest
 from perdure.face.opening import Opening
 from perdure.settings import Settings
-from perdure.transcript.blocks import ToolUse, check_type
+from perdure.transcript.blocks import ToolUse, check_front_written, check_written
 from perdure.transcript.checks import check_shape
 from perdure.transcript.messages import Message, ToolUseId, spoken
 from perdure.transcript.plain import openai_message
@@ -252,6 +252,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
                 tools=before.tools if tools is None else _definitions(tools),
                 dynamic_from=before.dynamic_from if system is None else None,
             )
+            check_front_written(() if system is None else after.system, () if tools is None else after.tools)
             if after != self.view.front:
                 await self.record(after)
 
@@ -726,10 +727,10 @@ def _plain(one: Any) -> Any:
         raise RecordRefused("the message says nothing: its text is empty")
     if not isinstance(one, Mapping | Message | str) and callable(as_dict := getattr(one, "to_dict", None)):
         one = as_dict()
-    if isinstance(one, Message) and not one.id and one.origin == "user":
+    if isinstance(one, Message) and not one.id and one.origin in ("user", "tool") and one.agent_id is None:
         check_shape(one)
         for block in one.blocks:
-            check_type(block, one.role)
+            check_written(block, one.role)
     return openai_message(one) if isinstance(one, Mapping) and "choices" in one else one
 
 

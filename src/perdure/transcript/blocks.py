@@ -285,10 +285,11 @@ def _check(fields: Data, kind: str, place: str) -> None:
         rule(fields, place)
 
 
-def check_type(block: Block, role: str) -> None:
-    """Raise `Unsendable` for a block of an unknown type that a program wrote, and not a provider or a log.
+def check_written(block: Block, role: str) -> None:
+    """Raise `Unsendable` for a slip of the pen in a block that a program wrote, and not a provider or a log.
 
-    In a message of the user every type has to be known; in one of the assistant none may look like a slip of the pen.
+    In a message of the user every type has to be known; in one of the assistant none may look like a known one. A
+    field may be unknown, since APIs grow, but not look like a known one: a provider would refuse it for good.
     """
     known = {"user": _USER.union(OPENAI_PARTS), "assistant": _PLACES["assistant"]}.get(role)
     if known is None:
@@ -298,12 +299,59 @@ def check_type(block: Block, role: str) -> None:
             raise Unsendable(block.type, f"there is no such type{hint}")
         if role == "user":
             raise Unsendable(block.type, f"there is no such type: write one of {', '.join(sorted(known))}")
+    cutoff = 0.75 if role == "user" else 0.85
+    if wrong := _misspelt_field(block.raw, block.type, cutoff):
+        raise Unsendable(block.type, wrong)
     parts = block.value.content if isinstance(block.value, ToolResult) else None
     for number, part in enumerate(parts if isinstance(parts, list) else ()):
         kind = Block(bytes(part)).type
         if kind not in _IN_RESULT.union(OPENAI_PARTS):
             hint = nearest(kind, sorted(_IN_RESULT)) or f": write one of {', '.join(sorted(_IN_RESULT))}"
             raise Unsendable("tool_result", f"content[{number}]: there is no type {kind!r:.60} in a result{hint}")
+        if wrong := _misspelt_field(bytes(part), kind, cutoff):
+            raise Unsendable("tool_result", f"content[{number}]: {wrong}")
+
+
+def _misspelt_field(raw: bytes, kind: str, cutoff: float) -> str:
+    fields: dict[str, msgspec.Raw] = _RAW_FIELDS.decode(raw)
+    if kind not in FIELDS:
+        return ""
+    if wrong := misspelt(fields, FIELDS[kind], cutoff=cutoff):
+        return wrong
+    marker = bytes(fields.get("cache_control", b""))
+    if marker.startswith(b"{") and (wrong := misspelt(_RAW_FIELDS.decode(marker), _MARKER, cutoff=cutoff)):
+        return f"cache_control: {wrong}"
+    return ""
+
+
+def misspelt(given: Iterable[str], known: Iterable[str], *, cutoff: float = 0.85) -> str:
+    """What to say of the first field that isn't known and looks like one that is; empty when there is none."""
+    names = sorted(known)
+    for field in given:
+        if field not in names and (hint := nearest(field.lower(), names, cutoff=cutoff)):
+            return f"there is no field {field!r:.60}{hint}"
+    return ""
+
+
+_RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_MARKER: Final = ("type", "ttl", "scope")
+_USE: Final = ("type", "id", "name", "input", "caller", "cache_control")
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "text": ("type", "text", "citations", "cache_control"),
+    "image": ("type", "source", "transformations", "cache_control"),
+    "document": ("type", "source", "title", "context", "citations", "cache_control"),
+    "search_result": ("type", "source", "title", "content", "citations", "cache_control"),
+    "thinking": ("type", "thinking", "signature"),
+    "redacted_thinking": ("type", "data"),
+    "tool_use": (*_USE, "toolset_name"),
+    "tool_result": ("type", "tool_use_id", "content", "is_error", "toolset_name", "cache_control"),
+    "container_upload": ("type", "file_id", "cache_control"),
+    "tool_reference": ("type", "tool_name", "cache_control"),
+    "compaction": ("type", "content", "encrypted_content", "signature", "tool_changes", "cache_control"),
+    **dict.fromkeys(SERVER_CALLS, (*_USE, "server_name")),
+    **dict.fromkeys(SERVER_RESULTS, ("type", "tool_use_id", "content", "caller", "is_error", "cache_control")),
+}
+"""The fields of each known type. Others pass, unless a program wrote one that looks like one of these."""
 
 
 _PLACE_NAMES = {
@@ -566,6 +614,47 @@ def check_front(model: Any, system: Iterable[Any], tools: Iterable[Any], dynamic
             raise RecordRefused(f"tools[{number}]: {wrong}")
     if dynamic_from is not None and not (type(dynamic_from) is int and 0 <= dynamic_from <= len(system)):
         raise RecordRefused(f"dynamic_from must be 0 to {len(system)}, not {dynamic_from!r:.40}")
+
+
+def check_front_written(system: Iterable[msgspec.Raw], tools: Iterable[msgspec.Raw]) -> None:
+    """Raise `RecordRefused` for a slip of the pen in a system prompt or in tools that a program wrote."""
+    for number, raw in enumerate(system):
+        if wrong := _misspelt_field(bytes(raw), "text", 0.75):
+            raise RecordRefused(f"system[{number}]: {wrong}")
+    for number, raw in enumerate(tools):
+        try:
+            tool = msgspec.json.decode(raw)
+        except _UNREADABLE:
+            continue  # said by `check_front`
+        if isinstance(tool, dict) and (wrong := _tool_slip(tool)):
+            raise RecordRefused(f"tools[{number}]: {wrong}")
+
+
+def _tool_slip(tool: Data) -> str:
+    function, kind = tool.get("function", tool.get("custom")), tool.get("type")
+    if isinstance(function, dict):
+        wrong = misspelt(function, _FUNCTION)
+        return f"function: {wrong}" if wrong else misspelt(tool, ("type", "function", "custom", "cache_control"))
+    if kind == "function" or (kind is None and "parameters" in tool and "input_schema" not in tool):
+        return _UNWRAPPED
+    if kind not in (None, "custom"):
+        return ""  # a tool of the provider's own has fields of its own
+    wrong = misspelt(tool, _TOOL)
+    marker = tool.get("cache_control")
+    if not wrong and isinstance(marker, dict) and (inner := misspelt(marker, _MARKER)):
+        return f"cache_control: {inner}"
+    return wrong
+
+
+_FUNCTION: Final = ("name", "description", "parameters", "strict", "format")
+_TOOL: Final = (
+    *("type", "name", "description", "input_schema", "cache_control", "strict", "defer_loading"),
+    *("input_examples", "output_schema", "allowed_callers", "eager_input_streaming"),
+)
+_UNWRAPPED: Final = (
+    'OpenAI\'s tools have what they are in `function`: {"type": "function", "function": {"name": "…", '
+    '"parameters": {…}}}; Anthropic\'s have no type, and call their parameters input_schema'
+)
 
 
 def tool_problem(raw: bytes, names: set[str]) -> str:

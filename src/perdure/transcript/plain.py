@@ -13,11 +13,21 @@ from typing import Any, Final
 import msgspec
 
 from perdure.errors import MalformedBlock, RecordRefused
-from perdure.transcript.blocks import Block, check_sendable, check_type, raw_of, sendable_id, text_block
+from perdure.transcript.blocks import (
+    FIELDS,
+    Block,
+    check_sendable,
+    check_written,
+    misspelt,
+    raw_of,
+    sendable_id,
+    text_block,
+)
 from perdure.transcript.messages import Message, Role, Usage, content_of
 
 Data = Mapping[str, Any]
 _SYSTEM: Final = ("system", "developer")
+_SAID_WITH: Final = ("role", "content", "model", "stop_reason", "stop_sequence", "usage", "refusal", "name", "type")
 _ROLES: Final = "user, assistant, tool or system"
 
 
@@ -43,6 +53,13 @@ def message_of(given: Any, at: str = "the message") -> Message:
     """
     if isinstance(given, str):
         given = {"role": "user", "content": given}
+    first = given[0] if isinstance(given, list | tuple) and given else given
+    if isinstance(first, Mapping) and first.get("role") is None and first.get("type") in FIELDS:
+        what, role = first["type"], "assistant" if first["type"] in ("tool_use", "thinking") else "user"
+        content = "[block]" if first is given else "blocks"
+        raise RecordRefused(
+            f'{at} is a {what} block: put it into one, as in {{"role": "{role}", "content": {content}}}'
+        )
     if not isinstance(given, Mapping):
         raise RecordRefused(f"{at} must be a Message, a text, or an object with role and content, not {_type(given)}")
     role = given.get("role")
@@ -54,6 +71,8 @@ def message_of(given: Any, at: str = "the message") -> Message:
         if role == "user":
             return _checked("user", list(_parts(given, role, at)), given, at)
         if role == "assistant":
+            if given.get("id") is None and (wrong := misspelt(given, ("tool_calls", "tool_call_id", *_SAID_WITH))):
+                raise RecordRefused(f"{at}: {wrong}")
             return _checked("assistant", [*_parts(given, role, at), *_calls(given, at)], given, at)
     except UnicodeEncodeError as e:
         raise RecordRefused(f"{at}: half a surrogate pair at character {e.start} of a text; replace it") from None
@@ -82,7 +101,7 @@ def _checked(role: Role, blocks: list[Block], given: Data, at: str) -> Message:
         try:
             check_sendable(block, role)
             if role == "user" or given.get("id") is None:  # a whole answer is as its provider made it
-                check_type(block, role)
+                check_written(block, role)
         except MalformedBlock as e:
             raise RecordRefused(f"{at}, content[{number}]: {_in_words(e)}") from None
     fields: dict[str, Any] = {}
@@ -213,6 +232,8 @@ def _calls(given: Data, at: str) -> Iterator[Block]:
             raise RecordRefused(f"{where} has no id, so that no answer could name it")
         if not isinstance(name, str) or not name:
             raise RecordRefused(f"{where}: its function has no name")
+        if wrong := misspelt(function, ("name", "arguments", "input")):
+            raise RecordRefused(f"{where}: {wrong}")
         arguments = _arguments(function.get("arguments", function.get("input")), where)
         use = {"type": "tool_use", "id": sendable_id(identity), "name": name, "input": arguments}
         yield _block(use, where)
