@@ -118,10 +118,13 @@ SAID: dict[str, tuple[Any, str]] = {
         {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "w", "argument": "{}"}}]},
         "tool_calls[0]: there is no field 'argument': did you mean arguments?",
     ),
-    "a result without a message": (RESULT, 'a tool_result block: put it into one, as in {"role": "user", "content": ['),
+    "a result without a message": (
+        RESULT,
+        'only a tool_result block: say it in a message, as {"role": "user", "content": [block]}',
+    ),
     "results without a message": (
         [RESULT],
-        'a tool_result block: put it into one, as in {"role": "user", "content": b',
+        'only a tool_result block: say it in a message, as {"role": "user", "content": blocks}',
     ),
     "an input that is a text": (assistant({**USE, "input": "{}"}), "`input` is no object"),
     "a use without an id": (
@@ -525,13 +528,59 @@ def test_a_closed_session_says_so() -> None:
 
 def test_who_forgets_to_await_is_told() -> None:
     opening = Session.create(".", home="home")
-    with pytest.raises(NotAwaited, match=r"Session.create\(…\) was not awaited: write `await Session.create\(…\)`"):
+    with pytest.raises(
+        NotAwaited, match=r"was not awaited: write `await Session.create\(…\)`, .* import it from perdure.sync$"
+    ):
         opening.append("x")  # type: ignore[attr-defined]
     assert not Path("home").exists() and not hasattr(opening, "__len__")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         del opening
         gc.collect()  # nothing was begun, so nothing complains
+
+
+def test_a_session_that_is_not_there_is_looked_for_where_it_should_be(tmp_path: Path, monkeypatch: Any) -> None:
+    """LIB-5, CLI-5: the command that lists sessions looks into the home that the program gave."""
+    monkeypatch.setenv("PERDURE_HOME", str(tmp_path / "mine"))
+
+    async def body() -> None:
+        await refused(
+            Session.open("nope", home=tmp_path / "its home").__aenter__(),
+            f"no session 'nope' under {tmp_path}/its home/projects: "
+            f"`PERDURE_HOME='{tmp_path}/its home' perdure sessions` lists them",
+        )
+        await refused(Session.open("nope").__aenter__(), "mine/projects: `perdure sessions` lists them")
+
+    run(body)
+
+
+class _Lines:
+    """A model whose stream is no async generator."""
+
+    def __init__(self, stream: Callable[[Any], Any]) -> None:
+        self.about, self.stream = ScriptedModel().about, stream
+
+
+async def _no_generator(request: Any) -> list[Any]:
+    return []
+
+
+@pytest.mark.parametrize(
+    ("stream", "given"), [(lambda request: iter([]), "list_iterator"), (_no_generator, "coroutine")]
+)
+def test_a_model_whose_stream_is_no_generator_is_told(stream: Callable[[Any], Any], given: str) -> None:
+    """LIB-3, LIB-5: in words, and the session stays as it is."""
+
+    async def body() -> None:
+        async with Session.in_memory() as session:
+            words = f"_Lines.stream must be an async generator, which yields deltas and then a Reply; it gave {given}"
+            await refused(session.run("Hello", _Lines(stream)), words)  # type: ignore[arg-type]
+            assert (await session.run(None, ScriptedModel(["Hi."]))).text == "Hi."
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(body)
+        gc.collect()
 
 
 def test_two_writers(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from perdure.errors import ModelGaveUp, PerdureError, RecordRefused, SessionClosed, SessionNotFound, WrongLoop
-from perdure.sync import Agent, Session, recall_tool
-from perdure.testing import ScriptedModel, say, tool_use
+from perdure.sync import Agent, Session, Tool, recall_tool
+from perdure.testing import FakeServer, FakeUpstream, ScriptedModel, say, tool_use
 
 pytestmark = pytest.mark.unit
 
@@ -101,25 +103,111 @@ def test_threads_share_a_session() -> None:
 
 
 def test_inside_a_running_loop_it_says_what_to_use() -> None:
-    """LIB-5: it would block the loop, also from a callback on its own loop."""
+    """LIB-5: it would block the loop."""
 
     async def body() -> None:
-        with pytest.raises(WrongLoop, match=r"Session.in_memory would block the event loop .* use it from perdure"):
+        words = r"Session.in_memory would block the event loop .* use it from perdure, .* with asyncio.to_thread"
+        with pytest.raises(WrongLoop, match=words):
             Session.in_memory()
+        session = await anyio.to_thread.run_sync(Session.in_memory)
+        await anyio.to_thread.run_sync(session.append, "from a thread")
+        await anyio.to_thread.run_sync(session.close)
 
     anyio.run(body)
     assert not loops()
-    told: list[Exception] = []
-    with Session.in_memory() as session:
+
+
+def test_a_callback_reads_the_session_and_is_told_what_it_cannot_do() -> None:
+    """LIB-5: what would wait for the call that it belongs to says so; it doesn't stand still."""
+    told, seen = list[str](), list[int]()
+    with Session.in_memory() as session, Session.in_memory() as other:
 
         def heard(delta: object) -> None:
-            try:
-                session.append("from inside")
-            except WrongLoop as e:
-                told.append(e)
+            seen.append(len(session.messages()))
+            for call in (lambda: session.append("x"), lambda: other.append("x"), session.close, other.close):
+                with pytest.raises(WrongLoop) as error:
+                    call()
+                told.append(str(error.value))
 
         session.run("Hello", ScriptedModel(["Hi."]), on_delta=heard)
-        assert told and len(session.messages()) == 2
+        assert set(seen) == {1} and len(session.messages()) == 2 and not other.messages()
+    assert "Session.append was called by a tool or a callback of a call that it would wait for: call it when" in told[0]
+    assert len(set(told)) == 2 and len(told) == 4 * len(seen)
+
+
+def test_a_tool_reads_the_session_of_its_agent_and_uses_others(tmp_path: Path) -> None:
+    """LIB-5: a tool runs while its agent's call is under way: it may look, and doesn't wait for that call."""
+    told = list[str]()
+
+    def look(given: dict[str, object]) -> str:
+        for call in (lambda: agent.session.append("x"), lambda: agent.run("x"), agent.close):
+            with pytest.raises(WrongLoop) as error:
+                call()
+            told.append(str(error.value))
+        agent.allow("Bash(ls:*)")
+        with Session.in_memory() as other:
+            other.append("from a tool")
+            assert len(other.messages()) == 1
+        return f"{len(agent.session.messages())} messages, {len(agent.session.open_calls())} open"
+
+    tool = Tool.of(look, name="look", description="Looks.", input_schema={"type": "object", "properties": {}})
+    model = ScriptedModel([say(tool_use("look", {}, id="t1")), "Done."])
+    with Agent.create(tmp_path, model=model, in_memory=True, tools=[tool]) as agent:
+        assert agent.run("Look.").text == "Done."
+        result = agent.session.messages()[2]["content"][0]
+        assert result["content"] == "3 messages, 1 open" and [one.split(" ")[0] for one in told] == [
+            *("Session.append", "Agent.run", "Agent.close")
+        ]
+
+
+FORKED = """
+    import os, sys
+    from perdure.errors import WrongLoop
+    from perdure.sync import Session
+    from perdure.testing import ScriptedModel
+
+    with Session.create(".", home="home", id="mine") as mine:
+        mine.append("Before.")
+        child = os.fork()
+        if not child:
+            try:
+                mine.append("In the child.")
+            except WrongLoop as e:
+                print("child:", e, flush=True)
+            mine.close()
+            with Session.create(".", home="home", id="its-own") as session:
+                print("child:", session.run("Hello", ScriptedModel(["Hi."])).text, flush=True)
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        mine.append("After.")
+        print("parent:", len(mine.messages()[0]["content"]), flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_has_a_loop_of_its_own(tmp_path: Path) -> None:
+    """LIB-5: as a server does that loads a program and then forks; a session stays with the process that opened it."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(FORKED)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    refused = "Session.append: it was opened before this process was forked: open one in this process"
+    assert done.stdout.splitlines() == [f"child: {refused}", "child: Hi.", "parent: 2"], done.stderr
+    assert done.returncode == 0
+
+
+def test_the_fake_server_serves_programs_without_a_loop() -> None:
+    """LIB-5, LIB-3: with the SDK that such programs use, and nothing is left behind."""
+    openai = pytest.importorskip("openai")
+    with FakeServer(FakeUpstream(script=["Rain."])) as server, Session.in_memory() as session:
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="any") as client:
+            session.set_prefix(model="gpt-6")
+            session.append("What is the weather in Oslo?")
+            session.append(client.chat.completions.create(**session.prepare("openai").data))
+        assert session.messages("openai")[-1]["content"] == "Rain."
+    assert not loops()
+    with pytest.raises(RuntimeError, match="it isn't served yet: write `async with"):
+        print(FakeServer().url)
 
 
 SLOW = """

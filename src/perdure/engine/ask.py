@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from perdure.context.state import PROVIDER_EDITED
 from perdure.context.thinking import closing_lines
 from perdure.engine.session import LiveSession, watch
 from perdure.errors import (
+    BadSetting,
     BodyTooLarge,
     MediaRefused,
     ModelDown,
@@ -366,7 +368,15 @@ async def _within_caps(
 
 async def _streamed(model: Model, request: ModelRequest, partial: PartialReply, on_delta: OnDelta | None) -> Reply:
     reply: Reply | None = None
-    async with aclosing(model.stream(request)) as stream:
+    opened: object = model.stream(request)
+    if not isinstance(opened, AsyncGenerator):
+        if inspect.iscoroutine(opened):
+            opened.close()  # else Python warns that nobody awaited it
+        raise BadSetting(
+            f"{type(model).__name__}.stream must be an async generator, which yields deltas and then a Reply; "
+            f"it gave {type(opened).__name__}"
+        )
+    async with aclosing(opened) as stream:
         async for delta in stream:
             if isinstance(delta, Reply):
                 reply = delta

@@ -43,7 +43,7 @@ class Opening(Generic[T]):
         await self._opened.pop().close()
 
     def __enter__(self) -> T:
-        raise NotAwaited(f"write `async with {self._what} as …`, or without an event loop, import it from perdure.sync")
+        raise NotAwaited(f"write `async with {self._what} as …`; {_WITHOUT_LOOP}")
 
     def __exit__(self, *error: object) -> None: ...
 
@@ -53,4 +53,10 @@ class Opening(Generic[T]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # who looks whether it is something else
             raise AttributeError(name)
-        raise NotAwaited(f"{self._what} was not awaited: write `await {self._what}`, or `async with {self._what} as …`")
+        raise NotAwaited(
+            f"{self._what} was not awaited: write `await {self._what}`, or `async with {self._what} as …`; "
+            f"{_WITHOUT_LOOP}"
+        )
+
+
+_WITHOUT_LOOP = "without an event loop, import it from perdure.sync"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal
 
 import msgspec
+from anyio.from_thread import start_blocking_portal
 
 from perdure.testing.openai_rules import openai_error, respond_to_chat
 from perdure.testing.upstream import Block, FakeUpstream, UpstreamError, UpstreamReply
@@ -200,6 +202,8 @@ class ReceivedRequest:
 class FakeServer:
     """`async with FakeServer(upstream) as server:` serves at `server.url` (for the OpenAI SDK: `server.url + "/v1"`).
 
+    Without an event loop it is `with FakeServer(upstream) as server:`.
+
     faults        what goes wrong with the stream of each answer, in order; None: nothing
     routes        further answers by (method, path): plain data, or a `RawAnswer`
     cuts_at       as Ollama does: a longer prompt is read from its end only, and nothing is said
@@ -217,10 +221,12 @@ class FakeServer:
     keeps_requests: bool = True  # in `received`
     _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _blocking: ExitStack = field(default_factory=ExitStack)  # its own loop, in programs without one
 
     @property
     def url(self) -> str:
-        assert self._server is not None
+        if self._server is None:
+            raise RuntimeError("it isn't served yet: write `async with FakeServer(…) as server`, or `with`")
         host, port = self._server.sockets[0].getsockname()[:2]
         return f"http://{host}:{port}"
 
@@ -236,6 +242,16 @@ class FakeServer:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def __enter__(self) -> FakeServer:
+        with ExitStack() as stack:
+            portal = stack.enter_context(start_blocking_portal())
+            stack.enter_context(portal.wrap_async_context_manager(self))
+            self._blocking = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
+        self._blocking.close()
 
     # --- the wire -------------------------------------------------------------------------------------------------
 

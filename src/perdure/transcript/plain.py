@@ -55,11 +55,9 @@ def message_of(given: Any, at: str = "the message") -> Message:
         given = {"role": "user", "content": given}
     first = given[0] if isinstance(given, list | tuple) and given else given
     if isinstance(first, Mapping) and first.get("role") is None and first.get("type") in FIELDS:
-        what, role = first["type"], "assistant" if first["type"] in ("tool_use", "thinking") else "user"
-        content = "[block]" if first is given else "blocks"
-        raise RecordRefused(
-            f'{at} is a {what} block: put it into one, as in {{"role": "{role}", "content": {content}}}'
-        )
+        speaker = "assistant" if first["type"] in ("tool_use", "thinking") else "user"
+        wrapped = f'{{"role": "{speaker}", "content": {"[block]" if first is given else "blocks"}}}'
+        raise RecordRefused(f"{at} is only a {first['type']} block: say it in a message, as {wrapped}")
     if not isinstance(given, Mapping):
         raise RecordRefused(f"{at} must be a Message, a text, or an object with role and content, not {_type(given)}")
     role = given.get("role")

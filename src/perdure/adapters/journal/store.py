@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import shutil
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +30,7 @@ from perdure.adapters.journal.journal import Durability, FileJournal
 from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.memory.notes import FOLDER as NOTES
 from perdure.errors import (
+    BadSetting,
     JournalError,
     MalformedBlock,
     PerdureError,
@@ -357,13 +359,23 @@ class SessionStore:
             case [] if slug is not None:  # told to a model
                 raise SessionNotFound(f"no session {text[:80]!r} in this project: search names them")
             case []:
-                raise SessionNotFound(f"no session {text!r} under {self._projects}: `perdure sessions` lists them")
+                raise SessionNotFound(f"no session {text!r} under {self._projects}: `{self._listing()}` lists them")
             case several:
                 shown = ", ".join(f"{d.parent.name}/{d.name}" for d in several[:_SHOWN])
                 more = f" and {len(several) - _SHOWN} more" if len(several) > _SHOWN else ""
                 raise SessionNotFound(
                     f"{text!r} names {len(several)} sessions: {shown}{more}; give more of the id, or a path"
                 )
+
+    def _listing(self) -> str:
+        """The command that lists what is kept here, which for a program's own home isn't where the command looks."""
+        from perdure.adapters.config import home_of  # which finds projects by what is here
+
+        home = self._projects.parent.absolute()
+        with contextlib.suppress(BadSetting):  # there is no other than the one that was given
+            if home_of(os.environ) == home:
+                return "perdure sessions"
+        return f"PERDURE_HOME={shlex.quote(str(home))} perdure sessions"
 
     def _through_gateway(self) -> Iterator[Path]:
         """Sessions that the gateway keeps for its clients, apart from each other and from a person's own (GW-4)."""
