@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import msgspec
 import pytest
 from tests.agents import Bench, bench, calls, texts
 
@@ -720,5 +719,5 @@ def test_an_interruption_ends_sub_agents_too(tmp_path: Path) -> None:
 def test_tools_of_others_can_be_added() -> None:
     """LIB-1: a tool is a value; the same name takes the place of ours."""
     tool = Tool("Fly", MarkInput, TODO_WRITE.run, description="Flies, and says how it was up there, if at all.")  # type: ignore[arg-type]
-    definition = msgspec.json.decode(tool.definition_json)
+    definition = tool.definition
     assert definition["name"] == "Fly" and definition["input_schema"]["required"] == ["mark"]
