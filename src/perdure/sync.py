@@ -6,7 +6,9 @@
         print(session.run("What does src/app.py do?", "anthropic:claude-sonnet-5-5").text)
 
 Sessions and agents may be used from any thread that runs no event loop; calls for one object wait for each other.
-Ctrl-C cancels the call, which keeps what was said until then. A model that is given by its name is closed with them.
+A tool or a callback may read the session whose call it belongs to, but not wait for that call. A process that is
+forked opens sessions of its own. Ctrl-C cancels the call, which keeps what was said until then. A model that is given
+by its name is closed with them.
 
 This file is written from `perdure.face` by tests/house/test_sync_face.py: change that, and run
 `pytest tests/house/test_sync_face.py --rewrite-golden`.
@@ -49,7 +51,7 @@ class SyncSession(Blocking[SessionFace]):
 
     Open one with `create`, `open` or `in_memory`, as `with Session.create(".") as session`. Then either let it
     ask a model (`run`), or ask one yourself: `append` what is said, `prepare` the request, send it, `append` the
-    answer. One thread at a time uses a session.
+    answer. Let one thread at a time hold a conversation.
 
     Example:
         with Session.in_memory() as session:

@@ -23,7 +23,9 @@ HEAD = '''"""The face of the library for programs without an event loop: the sam
         print(session.run("What does src/app.py do?", "anthropic:claude-sonnet-5-5").text)
 
 Sessions and agents may be used from any thread that runs no event loop; calls for one object wait for each other.
-Ctrl-C cancels the call, which keeps what was said until then. A model that is given by its name is closed with them.
+A tool or a callback may read the session whose call it belongs to, but not wait for that call. A process that is
+forked opens sessions of its own. Ctrl-C cancels the call, which keeps what was said until then. A model that is given
+by its name is closed with them.
 
 This file is written from `perdure.face` by tests/house/test_sync_face.py: change that, and run
 `pytest tests/house/test_sync_face.py --rewrite-golden`.
@@ -47,7 +49,7 @@ def blocking(text: str) -> str:
     text = re.sub(r"(?<!\w)\(await ([\w.]+\([^()]*(?:\([^()]*\))?[^()]*\))\)", r"\1", text)
     text = text.replace("`async with` ", "`with` ").replace("async with ", "with ").replace("await ", "")
     return text.replace("from any task", "from any thread").replace(
-        "One task at a time may use", "One thread at a time uses"
+        "One task at a time may use a session.", "Let one thread at a time hold a conversation."
     )
 
 
