@@ -29,7 +29,7 @@ from perdure.errors import (
 )
 from perdure.testing import ScriptedModel, check_anthropic, say, tool_use
 from perdure.transcript.blocks import FIELDS
-from perdure.transcript.messages import CallIds
+from perdure.transcript.messages import CallIds, count_call
 
 pytestmark = pytest.mark.unit
 
@@ -366,10 +366,13 @@ def test_each_call_of_one_answer_has_an_id_of_its_own() -> None:
 
 def test_ids_that_a_compaction_replaced_are_not_given_again() -> None:
     """LIB-5, CMP-11: what is kept tells how far a server counted; an undo brings no two calls of one id together."""
-    behind = CallIds((), (), unseen=9)
+    behind = CallIds((), (), counts={}, unseen=9)
     drawn = ("call_9aBcD3fGh1jKlMnOpQrStUvW", "toolu_01A09q90qw90lq917835lq9", "aB3dE5f7G")
     assert [behind.call(one) for one in ("call_0", *drawn, "call_0")] == ["call_0__again10", *drawn, "call_0__again11"]
-    ids = CallIds(("call_0__again7", "call_1", "call_0_of_mine"), ("call_1",))
+    called, counts = ("call_0__again7", "call_1", "call_0_of_mine"), dict[str, int]()
+    for one in called:
+        count_call(one, counts)
+    ids = CallIds(called, ("call_1",), counts=counts)
     assert [ids.call(one) for one in ("call_0", "call_0", "call_1", "call_2", "call_0__again12")] == [
         *("call_0__again8", "call_0__again9", "call_1__again2", "call_2", "call_0__again12")
     ]

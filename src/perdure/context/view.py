@@ -15,7 +15,7 @@ from perdure.context.state import LOGGED, PROVIDER_EDITED, SessionState, UsageAn
 from perdure.errors import PerdureError
 from perdure.settings import READ_TOOLS, Settings
 from perdure.transcript.blocks import Block, Text, Thinking, ToolResult, ToolUse
-from perdure.transcript.messages import CallIds, Message, MessageId, ToolUseId
+from perdure.transcript.messages import CallIds, Message, MessageId, ToolUseId, count_call
 from perdure.transcript.records import (
     BlockChange,
     Calibrated,
@@ -293,6 +293,7 @@ def place(view: ContextView, item: ViewItem, position: int) -> None:
 
 def apply_call(view: ContextView, call: CallInView) -> None:
     view.calls[call.id] = call
+    count_call(call.id, view.call_counts)
     if call.id not in view.settled:
         view.open_calls[call.id] = None
 
@@ -530,6 +531,8 @@ class ContextView:
     items: list[ViewItem] = field(default_factory=list)
     positions: dict[MessageId, int] = field(default_factory=dict)
     calls: dict[ToolUseId, CallInView] = field(default_factory=dict)
+    # Of ids that came more than once, the highest number given to one; it may know of calls that left the view.
+    call_counts: dict[str, int] = field(default_factory=dict, compare=False)
     results: dict[ToolUseId, ResultInView] = field(default_factory=dict)
     open_calls: dict[ToolUseId, None] = field(default_factory=dict)
     settled: set[ToolUseId] = field(default_factory=set)
@@ -564,7 +567,7 @@ class ContextView:
     def call_ids(self) -> CallIds:
         """Gives ids to the calls that join now, and their results to calls."""
         unseen = self.state.messages if self.boundary is not None else 0
-        return CallIds(self.calls, self.open_calls, unseen=unseen)
+        return CallIds(self.calls, self.open_calls, counts=self.call_counts, unseen=unseen)
 
     def copy(self) -> ContextView:
         """An independent view of the same records."""
@@ -602,7 +605,7 @@ class ContextView:
 
 
 _OWNED = (
-    *("items", "positions", "calls", "results", "open_calls", "settled", "frozen", "cleared", "snipped"),
+    *("items", "positions", "calls", "call_counts", "results", "open_calls", "settled", "frozen", "cleared", "snipped"),
     *("worth", "result_tokens", "collapses", "since"),
 )
 

@@ -208,6 +208,14 @@ def call_id_as_said(call: str) -> str:
     return _REPEATED.sub("", call)
 
 
+def count_call(call: str, counts: dict[str, int]) -> None:
+    """Note of a call whose id was made unique which number it has, by the id as it was said."""
+    found = _REPEATED.search(call) if "__" in call else None
+    if found is not None:
+        said = call[: found.start()]
+        counts[said] = max(int(found[1]), counts.get(said, 1))
+
+
 class CallIds:
     """Gives each call that joins a conversation an id that no other has, and tells which call a result answers.
 
@@ -216,14 +224,17 @@ class CallIds:
 
     Args:
         called: the ids of the calls that are there.
+        counts: what `count_call` knows of them.
         waiting: of these, the ones without a result.
         unseen: how many messages a compaction may have replaced; their calls had ids as well, and an undo brings them
             back, so an id that looks counted is none of its own then.
     """
 
-    def __init__(self, called: Collection[str], waiting: Iterable[str], *, unseen: int = 0) -> None:
+    def __init__(
+        self, called: Collection[str], waiting: Iterable[str], *, counts: Mapping[str, int], unseen: int = 0
+    ) -> None:
         self._called, self._joined = called, set[str]()
-        self._last: dict[str, int] | None = None  # by the id as it was said: the last number given for it
+        self._counts = dict(counts)
         self._unseen = unseen
         self.waiting: dict[str, None] = dict.fromkeys(waiting)
 
@@ -233,24 +244,14 @@ class CallIds:
 
     def call(self, wanted: str) -> str:
         """The id of a call that joins now, and waits for its result."""
-        if self._last is None:
-            self._last = {}
-            for one in self._called:
-                self._count(one)
         said, name = call_id_as_said(wanted), wanted
-        may_be_known = wanted == said and (said in self._last or (self._unseen and _COUNTED.match(said)))
+        may_be_known = wanted == said and (said in self._counts or (self._unseen and _COUNTED.match(said)))
         if may_be_known or self.is_known(wanted):
-            name = f"{said}__again{max(self._last.get(said, 1), self._unseen) + 1}"
+            name = f"{said}__again{max(self._counts.get(said, 1), self._unseen) + 1}"
         self._joined.add(name)
-        self._count(name)
+        count_call(name, self._counts)
         self.waiting[name] = None
         return name
-
-    def _count(self, call: str) -> None:
-        found = _REPEATED.search(call) if "__" in call else None
-        if found is not None and self._last is not None:
-            said = call[: found.start()]
-            self._last[said] = max(int(found[1]), self._last.get(said, 1))
 
     def result(self, named: str) -> str | None:
         """The id of the call that a result answers, the oldest that waits; None when none does."""
