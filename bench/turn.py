@@ -57,7 +57,7 @@ class Talk:
         rng, number = self.rng, self.number
         self.number += 1
         prompt = Message.of("user", self.some(400)) if number % 8 == 0 else None
-        ids = [f"call-{number}-{k}" for k in range(rng.choice((1, 1, 1, 2, 4)))]
+        ids = [f"toolu_{rng.getrandbits(96):024x}" for _ in range(rng.choice((1, 1, 1, 2, 4)))]
         uses = [
             {"type": "tool_use", "id": i, "name": rng.choice(TOOLS), "input": {"path": f"/src/{i}.py"}} for i in ids
         ]
