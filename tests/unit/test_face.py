@@ -114,6 +114,7 @@ SAID: dict[str, tuple[Any, str]] = {
         {**assistant("x"), "tool_cals": []},
         ": there is no field 'tool_cals': did you mean tool_calls?",
     ),
+    "a key that is a number": ({**assistant(USE), 3: "x", "tool_cals": []}, "there is no field 'tool_cals'"),
     "a slip in OpenAI's arguments": (
         {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "w", "argument": "{}"}}]},
         "tool_calls[0]: there is no field 'argument': did you mean arguments?",

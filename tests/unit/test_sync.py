@@ -160,6 +160,18 @@ def test_a_tool_reads_the_session_of_its_agent_and_uses_others(tmp_path: Path) -
         ]
 
 
+def test_a_callback_interrupts_its_agent(tmp_path: Path) -> None:
+    """LIB-5: from within the loop as from any other thread."""
+    model = ScriptedModel([say(tool_use("TodoWrite", {"todos": []}, id="t1")), "Never said."])
+
+    def heard(progress: object) -> None:
+        if type(progress).__name__ == "BlockDone":
+            agent.interrupt()
+
+    with Agent.create(tmp_path, model=model, home=tmp_path / "home", on_progress=heard) as agent:
+        assert agent.run("Go.").stopped == "interrupted"
+
+
 FORKED = """
     import os, sys
     from perdure.errors import WrongLoop

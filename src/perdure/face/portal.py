@@ -137,7 +137,11 @@ class Blocking(Generic[C]):
     def _at_once(self, call: Callable[[], object]) -> None:
         """Have a function run on the loop, while another call may be under way."""
         self._check_process("interrupt")
-        if self._is_open:
+        if not self._is_open:
+            return
+        if _under_way.get().thread == threading.get_ident():  # in a callback
+            call()
+        else:
             self._portal.start_task_soon(call)
 
     def _leave(self, what: str) -> None:

@@ -299,7 +299,7 @@ def check_written(block: Block, role: str) -> None:
             raise Unsendable(block.type, f"there is no such type{hint}")
         if role == "user":
             raise Unsendable(block.type, f"there is no such type: write one of {', '.join(sorted(known))}")
-    cutoff = 0.75 if role == "user" else 0.85
+    cutoff = _LIKE_ANOTHER if role == "user" else _MUCH_LIKE_ANOTHER
     if wrong := _misspelt_field(block.raw, block.type, cutoff):
         raise Unsendable(block.type, wrong)
     parts = block.value.content if isinstance(block.value, ToolResult) else None
@@ -313,9 +313,9 @@ def check_written(block: Block, role: str) -> None:
 
 
 def _misspelt_field(raw: bytes, kind: str, cutoff: float) -> str:
-    fields: dict[str, msgspec.Raw] = _RAW_FIELDS.decode(raw)
     if kind not in FIELDS:
         return ""
+    fields: dict[str, msgspec.Raw] = _RAW_FIELDS.decode(raw)
     if wrong := misspelt(fields, FIELDS[kind], cutoff=cutoff):
         return wrong
     marker = bytes(fields.get("cache_control", b""))
@@ -324,11 +324,15 @@ def _misspelt_field(raw: bytes, kind: str, cutoff: float) -> str:
     return ""
 
 
-def misspelt(given: Iterable[str], known: Iterable[str], *, cutoff: float = 0.85) -> str:
+_LIKE_ANOTHER: Final = 0.75  # contents and content 0.93, error and is_error 0.77, tool_use_name and tool_use_id 0.75
+_MUCH_LIKE_ANOTHER: Final = 0.85  # where providers have fields that we don't know: input_schema and output_schema 0.80
+
+
+def misspelt(given: Iterable[object], known: Iterable[str], *, cutoff: float = _MUCH_LIKE_ANOTHER) -> str:
     """What to say of the first field that isn't known and looks like one that is; empty when there is none."""
     names = sorted(known)
     for field in given:
-        if field not in names and (hint := nearest(field.lower(), names, cutoff=cutoff)):
+        if isinstance(field, str) and field not in names and (hint := nearest(field.lower(), names, cutoff=cutoff)):
             return f"there is no field {field!r:.60}{hint}"
     return ""
 
@@ -619,7 +623,7 @@ def check_front(model: Any, system: Iterable[Any], tools: Iterable[Any], dynamic
 def check_front_written(system: Iterable[msgspec.Raw], tools: Iterable[msgspec.Raw]) -> None:
     """Raise `RecordRefused` for a slip of the pen in a system prompt or in tools that a program wrote."""
     for number, raw in enumerate(system):
-        if wrong := _misspelt_field(bytes(raw), "text", 0.75):
+        if wrong := _misspelt_field(bytes(raw), "text", _LIKE_ANOTHER):
             raise RecordRefused(f"system[{number}]: {wrong}")
     for number, raw in enumerate(tools):
         try:
