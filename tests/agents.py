@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,8 @@ def calls(*uses: tuple[str, dict[str, Any]]) -> ScriptedAnswer:
 
 def texts(messages: Iterable[Message]) -> str:
     return "\n".join(str(getattr(b.value, "text", "")) for m in messages for b in m.blocks if b.type == "text")
+
+
+def is_running(words: str) -> bool:
+    """Whether a process has these words on its command line."""
+    return subprocess.run(["pgrep", "-f", words], check=False, capture_output=True).returncode == 0

@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.agents import Bench, bench, calls, texts
+from tests.agents import Bench, bench, calls, is_running, texts
 
 from perdure.adapters.providers.anthropic import AnthropicModel
 from perdure.agent.calls import INTERRUPTED_CALL, NOT_RUN
@@ -41,11 +41,6 @@ async def until(true: Callable[[], bool]) -> None:
     with anyio.fail_after(20):
         while not true():  # noqa: ASYNC110 - what is waited for is a file or another process
             await anyio.sleep(0.01)
-
-
-def is_running(words: str) -> bool:
-    """Whether a process has these words on its command line."""
-    return subprocess.run(["pgrep", "-f", words], check=False, capture_output=True).returncode == 0
 
 
 # --- long work -------------------------------------------------------------------------------------------------------

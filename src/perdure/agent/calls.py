@@ -12,18 +12,31 @@ from typing import Any
 
 import anyio
 
+from perdure.agent.hooks import changed_input, response_of, tell_hooks
 from perdure.agent.permissions import PermissionDecision, PermissionRule, ToolEffects, decide
-from perdure.agent.progress import Deny, OnProgress, PermissionQuestion, PermissionRefused, ToolEnded, ToolStarted
+from perdure.agent.progress import (
+    Allow,
+    Ask,
+    Deny,
+    OnProgress,
+    PermissionQuestion,
+    PermissionRefused,
+    ToolEnded,
+    ToolStarted,
+)
 from perdure.agent.tool_context import ToolContext, notify_observers
 from perdure.agent.tools.tool import Tool, ToolInvocation, ToolOutcome, ToolRefused
+from perdure.engine.hooks import hook_messages
 from perdure.errors import PerdureError
 from perdure.events import PermissionDecided, ToolCalled
+from perdure.hooks import HookOutcome, Notification, PostToolUse, PreToolUse
 from perdure.transcript.blocks import ToolUse
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.tool_calls.actions import DENIED
 
 INTERRUPTED_CALL = "Interrupted by the user before it ended; what it did until then is done."
 NOT_RUN = "Not run: the user stopped before it."
+NOT_RUN_BY_HOOK = "Not run: a hook of the user's stopped before it."
 LOST_CALL = "The session ended before this call had a result; whether it did anything is not known."
 
 
@@ -34,7 +47,7 @@ class ToolBatch:
     uses: tuple[ToolInvocation, ...]
     outcomes: dict[str, ToolOutcome] = field(default_factory=dict)
     begun: set[str] = field(default_factory=set)
-    is_stopped: bool = False  # a person refused a call and wants to speak
+    stopped_by: str = ""  # "user", who refused a call and wants to speak, or "hook"
 
     @classmethod
     def of(cls, uses: Sequence[ToolUse], prompt: MessageId) -> ToolBatch:
@@ -49,7 +62,12 @@ class ToolBatch:
 
     def _missing(self, use: ToolInvocation) -> ToolOutcome:
         text = "\n".join(part for part in (INTERRUPTED_CALL, use.partial) if part)
-        return ToolOutcome(text if use.id in self.begun else NOT_RUN, is_error=True)
+        return ToolOutcome(text if use.id in self.begun else self.not_run, is_error=True)
+
+    @property
+    def not_run(self) -> str:
+        """What to say of a call that wasn't made any more."""
+        return NOT_RUN_BY_HOOK if self.stopped_by == "hook" else NOT_RUN
 
 
 def result_block(identity: str, outcome: ToolOutcome) -> dict[str, Any]:
@@ -92,7 +110,7 @@ class ToolRunner:
             await self._one(batch, use)
 
     async def _one(self, batch: ToolBatch, use: ToolInvocation) -> None:
-        if batch.is_stopped:
+        if batch.stopped_by:
             return
         session = self.context.session
         clock, how = session.ports.clock, "interrupted"
@@ -115,14 +133,25 @@ class ToolRunner:
             if tool is None:
                 raise ToolRefused(f"there is no tool {use.name!r}: {', '.join(self.tools)}")
             given = tool.read(use.arguments)
+            before = await self._before(batch, use)
+            if before.updated_input is not None and before.block is None:
+                use.arguments = dict(before.updated_input)
+                given = tool.read(use.arguments)
+                changed = {"the input": changed_input(use.name, use.id, use.arguments)}
+                before = replace(before, context={**changed, **before.context})
+            behind = hook_messages(PreToolUse, before.context)
             touch = await tool.touches(self.context, given) if tool.touches else ToolEffects(tool.name)
-            refusal = await self._refusal(batch, use, touch, tool.rule(given) if tool.rule else None)
+            rule = tool.rule(given) if tool.rule else None
+            refusal = batch.not_run if batch.stopped_by else await self._refusal(batch, use, touch, rule, before)
             if refusal is not None:
-                return ToolOutcome(refusal, is_error=True), "denied"
+                return ToolOutcome(refusal, is_error=True, behind=behind), "denied"
             batch.begun.add(use.id)
             if self.on_progress is not None:
                 self.on_progress(ToolStarted(use.id, use.name, use.arguments))
             outcome = await self._watched(tool, use, given)
+            if not outcome.is_error:
+                behind += await self._after(batch, use, outcome)
+            outcome = replace(outcome, behind=(*outcome.behind, *behind))
         except ToolRefused as e:
             return ToolOutcome(str(e), is_error=True), "error"
         except OSError as e:
@@ -133,6 +162,34 @@ class ToolRunner:
         except Exception as e:  # the boundary to tools: a failure of one is its result, and the work goes on
             return ToolOutcome(f"{use.name} failed: {type(e).__name__}: {e}", is_error=True), "failed"
         return outcome, "error" if outcome.is_error else "ok"
+
+    async def _before(self, batch: ToolBatch, use: ToolInvocation) -> HookOutcome:
+        """What hooks say to a call that is about to be made."""
+        before = await tell_hooks(
+            self.context, PreToolUse, tool_name=use.name, tool_input=use.arguments, tool_use_id=use.id
+        )
+        self._stop_for(batch, before)
+        return before
+
+    async def _after(self, batch: ToolBatch, use: ToolInvocation, outcome: ToolOutcome) -> tuple[Message, ...]:
+        """What hooks say to a call that was made, for the model."""
+        after = await tell_hooks(
+            self.context,
+            PostToolUse,
+            tool_name=use.name,
+            tool_input=use.arguments,
+            tool_response=response_of(use.name, use.arguments, outcome),
+            tool_use_id=use.id,
+        )
+        self._stop_for(batch, after)
+        blocked = {after.by: after.block} if after.block is not None else {}
+        return hook_messages(PostToolUse, {**after.context, **blocked})
+
+    def _stop_for(self, batch: ToolBatch, outcome: HookOutcome) -> None:
+        if outcome.stop is not None:
+            batch.stopped_by = "hook"
+            for tell in self.context.session.services.on_hook:
+                tell(outcome.by, outcome.stop)
 
     async def _watched(self, tool: Tool[Any], use: ToolInvocation, given: Any) -> ToolOutcome:
         context = self.context
@@ -150,17 +207,22 @@ class ToolRunner:
         return outcome
 
     async def _refusal(
-        self, batch: ToolBatch, use: ToolInvocation, touch: ToolEffects, rule: PermissionRule | None
+        self,
+        batch: ToolBatch,
+        use: ToolInvocation,
+        touch: ToolEffects,
+        rule: PermissionRule | None,
+        hooked: HookOutcome,
     ) -> str | None:
         """Why a call may not be made; None when it may. A person is asked one question at a time."""
-        verdict = decide(touch, self.context.policy)
+        verdict = self._verdict(touch, hooked)
         if verdict.decision == "ask":
-            if rule is not None and not self._helps(rule, touch):
+            if rule is not None and (hooked.permission == "ask" or not self._helps(rule, touch)):
                 rule = None
             async with self._asking:
-                if batch.is_stopped:
-                    return NOT_RUN
-                verdict = decide(touch, self.context.policy)  # an answer just now may have settled it
+                if batch.stopped_by:
+                    return batch.not_run
+                verdict = self._verdict(touch, hooked)  # an answer just now may have settled it
                 if verdict.decision == "ask":
                     return await self._asked(batch, use, verdict, rule)
         self._decided(use, verdict.decision, verdict.by)
@@ -169,6 +231,22 @@ class ToolRunner:
         if self.on_progress is not None:
             self.on_progress(PermissionRefused(use.id, use.name, verdict))
         return f"Permission denied: {verdict.why}. Find another way, or say what you need."
+
+    def _verdict(self, touch: ToolEffects, hooked: HookOutcome) -> PermissionDecision:
+        """What rules, the mode and hooks say together.
+
+        A hook's yes answers only what the mode would ask about: not what a rule forbids or asks for, nor what touches
+        files that others obey, leaves the project or the sandbox, or isn't certain.
+        """
+        by = f"hook {hooked.by}"
+        if hooked.block is not None:
+            return PermissionDecision("deny", by, f"a hook refuses it: {hooked.block}")
+        verdict = decide(touch, self.context.policy)
+        if hooked.permission == "ask" and verdict.decision == "allow":
+            return PermissionDecision("ask", by, hooked.reason or "a hook says to ask")
+        if hooked.permission == "allow" and verdict.decision == "ask" and verdict.by == f"mode {self.context.mode}":
+            return PermissionDecision("allow", by, "")
+        return verdict
 
     def _helps(self, rule: PermissionRule, touch: ToolEffects) -> bool:
         """Whether a call is allowed with one more rule: a redirect to a file, for one, isn't by that of its command."""
@@ -184,10 +262,11 @@ class ToolRunner:
             if self.on_progress is not None:
                 self.on_progress(PermissionRefused(use.id, use.name, verdict, rule))
             return f"Permission denied: it would have to be asked for ({verdict.why}), and nobody is there to ask."
-        answer = await context.ask(PermissionQuestion(use.id, use.name, use.arguments, verdict.why, rule))
+        answer = await self._answer(context.ask, PermissionQuestion(use.id, use.name, use.arguments, verdict.why, rule))
         if isinstance(answer, Deny):
             self._decided(use, "deny", "the user")
-            batch.is_stopped = batch.is_stopped or answer.stops
+            if answer.stops:
+                batch.stopped_by = "user"
             said = f" They said: {answer.message}" if answer.message else ""
             return f"{DENIED}. Nothing was done.{said}"
         if answer.rule is not None:
@@ -195,6 +274,26 @@ class ToolRunner:
         self._decided(use, "allow", "the user")
         use.let = "approved"
         return None
+
+    async def _answer(self, ask: Ask, question: PermissionQuestion) -> Allow | Deny:
+        """Ask a person, and tell hooks that they are needed; those aren't waited for once the answer is there."""
+        answers: list[Allow | Deny] = []
+        failed: list[Exception] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def notify() -> None:
+                message = f"Perdure needs your permission to use {question.tool}"
+                await tell_hooks(self.context, Notification, message=message, notification_type="permission_prompt")
+
+            tasks.start_soon(notify)
+            try:
+                answers.append(await ask(question))
+            except Exception as e:  # carried out of the group, which would wrap it
+                failed.append(e)
+            tasks.cancel_scope.cancel()
+        if failed:
+            raise failed[0]
+        return answers[0]
 
     def _decided(self, use: ToolInvocation, decision: str, by: str) -> None:
         self.context.session.emit(PermissionDecided(use.name, use.id, decision, by))

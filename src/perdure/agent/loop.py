@@ -12,6 +12,7 @@ import msgspec
 from perdure import prompts
 from perdure.agent.background import BackgroundTasks, ChildAgent, Subagents
 from perdure.agent.calls import INTERRUPTED_CALL, LOST_CALL, ToolBatch, ToolRunner, answer_unanswered
+from perdure.agent.hooks import MOST_HELD, tell_hooks
 from perdure.agent.permissions import Mode, PermissionRule, PermissionRules
 from perdure.agent.progress import (
     AgentProgress,
@@ -33,10 +34,20 @@ from perdure.context.replies import Reply
 from perdure.context.view import INTERRUPTED, ContextView
 from perdure.engine.ask import JobModels
 from perdure.engine.background import Keepers
+from perdure.engine.hooks import hook_messages
 from perdure.engine.rewind import RewindResult, What, rewind, undo_rewind
 from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn
 from perdure.errors import PerdureError
+from perdure.hooks import (
+    EndReason,
+    SessionEnd,
+    SessionStart,
+    StartSource,
+    Stop,
+    SubagentStop,
+    UserPromptSubmit,
+)
 from perdure.memory.changes import Origin
 from perdure.memory.places import MemoryRights
 from perdure.ports import FileRewinder, Jobs, Model
@@ -137,6 +148,7 @@ class AgentOptions:
     system       is added to the stable part of the system prompt
     summarizer   the models that write a record when the context is compacted, as `run_turn` takes them
     helpers      the models of work in the background, as `run_turn` takes them
+    source       how hooks are told that the session starts; None: `startup` or `resume`, as it is
     prompt       the message of another session that everything is done for: a sub-agent's
     """
 
@@ -149,6 +161,7 @@ class AgentOptions:
     system: str = ""
     summarizer: Sequence[Model] | None = None
     helpers: JobModels | None = None
+    source: StartSource | None = None
     prompt: MessageId = MessageId("")  # noqa: RUF009 - a NewType of str, immutable
 
 
@@ -246,12 +259,20 @@ class AgentLoop:
     async def _until_done(self, prompt: str | Message | None) -> RunResult:
         await self.open()
         await self.background.announce_ended()
-        said = self._prompted(prompt)
+        said, is_refused = await self._submitted(self._prompted(prompt))
+        if is_refused:
+            return self._said("", "hook")
+        held = 0
         while self._turns < self.session.settings.agent_turns:
             reply = await self._asked(said)
             uses = Message.of("assistant", reply.blocks).tool_uses
             if not uses and reply.stop_reason != "pause_turn":
-                return self._said(reply.text, _STOPS.get(reply.stop_reason, "done"))
+                ended = _STOPS.get(reply.stop_reason, "done")
+                said = await self._held_back(reply.text, held) if ended == "done" else ()
+                if not said:
+                    return self._said(reply.text, ended)
+                held += 1
+                continue
             if uses:
                 batch = ToolBatch.of(uses, self.context.prompt)
                 self._calls += len(uses)
@@ -260,8 +281,8 @@ class AgentLoop:
                 finally:
                     with anyio.CancelScope(shield=True):
                         await self.session.append(*batch.messages())
-                if batch.is_stopped:
-                    return self._said(reply.text, "stopped")
+                if batch.stopped_by:
+                    return self._said(reply.text, "hook" if batch.stopped_by == "hook" else "stopped")
             await self.background.announce_ended()
             said = ()
         return self._said("", "turns")
@@ -291,6 +312,34 @@ class AgentLoop:
             message = msgspec.structs.replace(message, id=MessageId(self.session.ports.ids.new("message")))
         self.context.prompt = self.options.prompt or message.id
         return (message,)
+
+    async def _submitted(self, said: tuple[Message, ...]) -> tuple[tuple[Message, ...], bool]:
+        """A prompt with what hooks add to it, and whether they refuse it: then the model never sees it."""
+        if self.session.services.agent is not None or not any(message.origin == "user" for message in said):
+            return said, False  # a sub-agent's task is its parent's word
+        text = "\n".join(getattr(block.value, "text", "") for block in said[0].blocks if block.type == "text")
+        outcome = await tell_hooks(self.context, UserPromptSubmit, prompt=text)
+        refused = outcome.block if outcome.stop is None else outcome.stop
+        if refused is not None:
+            self._tell_person(outcome.by, refused)
+        return (*said, *hook_messages(UserPromptSubmit, outcome.context)), refused is not None
+
+    async def _held_back(self, text: str, held: int) -> tuple[Message, ...]:
+        """What hooks want done before the agent stops; nothing once they wanted something too often."""
+        event = Stop if self.session.services.agent is None else SubagentStop
+        outcome = await tell_hooks(self.context, event, stop_hook_active=held > 0, last_assistant_message=text)
+        if outcome.stop is not None:
+            self._tell_person(outcome.by, outcome.stop)
+        if outcome.block is None or outcome.stop is not None:
+            return ()
+        if held >= MOST_HELD:
+            self._tell_person(outcome.by, f"it kept the agent from stopping {held} times in a row; now it stops")
+            return ()
+        return hook_messages(event, {**outcome.context, outcome.by: outcome.block})
+
+    def _tell_person(self, hook: str, text: str) -> None:
+        for tell in self.session.services.on_hook:
+            tell(hook, text)
 
     def _said(self, text: str, stopped: Stopped) -> RunResult:
         return RunResult(text, stopped, self._calls, self._turns, self.context.prompt)
@@ -356,6 +405,13 @@ class AgentLoop:
         )
         await self.background.resume()
         self._is_open = True
+        if self.session.services.agent is None:
+            view = self.session.view
+            is_new = not view.items and view.boundary is None
+            source = self.options.source or ("startup" if is_new else "resume")
+            outcome = await tell_hooks(self.context, SessionStart, source=source, model=self.model.about.id)
+            if added := hook_messages(SessionStart, outcome.context):
+                await self.session.append(*added)
 
     def _was_planning(self) -> bool:
         """Whether the session stopped in plan mode."""
@@ -380,9 +436,14 @@ class AgentLoop:
         """Allow more, in this session."""
         self.context.rules = self.context.rules.allowing(*rules)
 
-    async def close(self) -> None:
-        """End background work, let keepers end, and close the session. The model is the caller's to close."""
+    async def close(self, reason: EndReason = "other") -> None:
+        """End background work, let keepers end, and close the session. The model is the caller's to close.
+
+        `reason` is what hooks are told.
+        """
         try:
+            if self._is_open and self.session.services.agent is None:
+                await tell_hooks(self.context, SessionEnd, reason=reason)
             await self.background.close()
             if self._keepers is not None:
                 await self._keepers.close(self.session)
@@ -413,7 +474,7 @@ class AgentLoop:
             system="\n\n".join(part for part in (self.options.system, scope.body) if part),
         )
         child = AgentLoop(session, self.model, self.context.machine, self._services, options=options)
-        child.context.subagents = None
+        child.context.subagents, child.context.agent_type = None, scope.name
         child.context.failure_session = self.context.failure_session or self.session
         child.context.failures = self.context.failures
         return child

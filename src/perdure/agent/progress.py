@@ -86,6 +86,14 @@ class MemoryUpdated:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class HookMessage:
+    """What a hook has to say to the person, such as why it stopped the work (CMP-10)."""
+
+    hook: str
+    text: str
+
+
 AgentProgress = (
     Delta
     | ToolStarted
@@ -94,6 +102,7 @@ AgentProgress = (
     | AnswerReceived
     | BackgroundEnded
     | MemoryUpdated
+    | HookMessage
     | SubagentProgress
 )
 OnProgress = Callable[[AgentProgress], None]
@@ -128,7 +137,7 @@ def one_at_a_time(ask: Ask) -> Ask:
     return asked
 
 
-Stopped = Literal["done", "interrupted", "turns", "refused", "max_tokens", "stopped"]
+Stopped = Literal["done", "interrupted", "turns", "refused", "max_tokens", "stopped", "hook"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +145,8 @@ class RunResult:
     """How a prompt ended: the last answer's text, why it ended, and what was done for it.
 
     `stopped`: `done`; `interrupted` by a person; `turns`, the setting agent_turns was reached; `refused` by the model;
-    `max_tokens`, the answer was cut at its limit; `stopped`, a person refused a call and stopped.
+    `max_tokens`, the answer was cut at its limit; `stopped`, a person refused a call and stopped; `hook`, a hook
+    refused the prompt or stopped the work.
     """
 
     text: str

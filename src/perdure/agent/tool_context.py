@@ -164,6 +164,7 @@ class ToolContext:
     mode_before: Mode = "default"  # plan mode ends in this one
     observers: tuple[ToolObserver, ...] = ()
     skills: Mapping[str, Skill] = field(default_factory=dict)
+    agent_type: str | None = None  # which kind of sub-agent this is
     subagents: Subagents | None = None  # None: this is one, and starts no others
     failure_session: LiveSession | None = None  # whose journal hears of observers that fail; None: this agent's own
     failures: list[dict[str, str]] = field(default_factory=list)  # of observers, as they were noted

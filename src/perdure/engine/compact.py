@@ -40,7 +40,7 @@ from perdure.context.request import ModelRequest
 from perdure.context.state import HELD, PrecomputedSummary
 from perdure.context.view import ContextView, project, size_tokens
 from perdure.engine.ask import JobModels, ask_job, background_models
-from perdure.engine.hooks import hook_messages, run_hooks
+from perdure.engine.hooks import hook_fields, hook_messages, run_hooks
 from perdure.engine.notes import SessionNotes
 from perdure.engine.session import LiveSession, run_aside_of
 from perdure.errors import BodyTooLarge, CompactionRefused, ModelError, ModelGaveUp, PromptTooLong
@@ -68,8 +68,7 @@ from perdure.transcript.tokens import base_tokens
 async def run_pre_hooks(session: LiveSession, trigger: str, instructions: str) -> HookOutcome:
     """Ask the hooks whether and how to compact; `instructions` of the outcome are those that hold then."""
     told = PreCompact(
-        session_id=session.id,
-        agent_id=session.services.agent,
+        **hook_fields(session),
         trigger="manual" if trigger == "manual" else "auto",
         custom_instructions=instructions,
         tokens=session.facts().size(session.view),
@@ -85,8 +84,7 @@ async def run_post_hooks(session: LiveSession, boundary: Compacted) -> None:
     """Tell the hooks what was done, and that the conversation starts again; what they add joins it (RST-7)."""
     text = "".join(getattr(block.value, "text", "") for block in boundary.summary[0].blocks)
     compacted = PostCompact(
-        session_id=session.id,
-        agent_id=session.services.agent,
+        **hook_fields(session),
         trigger="manual" if boundary.trigger == "manual" else "auto",
         compact_summary=text,
         strategy=boundary.strategy,
@@ -95,10 +93,10 @@ async def run_post_hooks(session: LiveSession, boundary: Compacted) -> None:
         kept=len(boundary.kept),
     )
     model = session.view.front.model if session.view.front is not None else None
-    begun = SessionStart(session_id=session.id, agent_id=session.services.agent, source="compact", model=model)
+    begun = SessionStart(**hook_fields(session), source="compact", model=model)
     for told in (compacted, begun):
         outcome = await run_hooks(session, told)
-        if added := hook_messages(type(told).__name__, outcome):
+        if added := hook_messages(type(told), outcome.context):
             await session.append(*added)
 
 

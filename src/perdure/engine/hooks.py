@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from perdure.engine.session import LiveSession
 
 NOTE = "hook"
+
+
+def hook_fields(session: LiveSession) -> dict[str, Any]:
+    """Whose conversation it is, for any event: a sub-agent's goes by the session that it works for."""
+    services = session.services
+    return {"session_id": services.parent or session.id, "agent_id": services.agent}
 
 
 async def run_hooks(session: LiveSession, told: HookEvent) -> HookOutcome:
@@ -53,13 +60,10 @@ async def _decision(session: LiveSession, hook: Hook, told: HookEvent) -> HookDe
         return HookDecision()
 
 
-def hook_messages(event: str, outcome: HookOutcome, *, also: str = "") -> tuple[Message, ...]:
-    """What hooks add to the conversation, as one reminder; `also` is what the hook that blocks has to say."""
-    said = list(outcome.context.items())
-    if also:
-        said.insert(0, (outcome.by, also))
+def hook_messages(event: type[HookEvent], said: Mapping[str, str]) -> tuple[Message, ...]:
+    """What hooks add to the conversation, by their names, as one reminder; none when they add nothing."""
     if not said:
         return ()
-    sections = "\n\n".join(f"## {inline(name)}\n{quoted(text)}" for name, text in said)
-    text = prompts.render("hook_context", event=event, sections=sections)
+    sections = "\n\n".join(f"## {inline(name)}\n{quoted(text)}" for name, text in said.items())
+    text = prompts.render("hook_context", event=event.__name__, sections=sections)
     return (Message.of("user", text, origin="reminder", note=NOTE),)

@@ -154,6 +154,7 @@ class Services:
     )
     on_boundary: tuple[Callable[[Compacted], None], ...] = ()  # told of each boundary: what was loaded may be gone
     on_remembered: tuple[Callable[[str], None], ...] = ()  # told in a line what was kept on the user's word (MEM-7)
+    parent: str | None = None  # the session that a sub-agent works for
     agent: str | None = None  # of which sub-agent this is the conversation; hooks are told (CMP-10)
 
     @property

@@ -52,19 +52,21 @@ async def agent(
     """
     from perdure.adapters.machine.sandbox import choose_sandbox
     from perdure.agent.loop import AgentLoop, AgentOptions, AgentServices
-    from perdure.agent.progress import MemoryUpdated
+    from perdure.agent.progress import HookMessage, MemoryUpdated
     from perdure.agent.tool_context import CheckpointObserver
 
     parts = parts or SessionOptions()
     if options is not None and (heard := options.on_progress) is not None:
         told = (*parts.services.on_remembered, lambda line: heard(MemoryUpdated(line)))
-        parts = replace(parts, services=replace(parts.services, on_remembered=told))
+        hooks = (*parts.services.on_hook, lambda name, text: heard(HookMessage(name, text)))
+        parts = replace(parts, services=replace(parts.services, on_remembered=told, on_hook=hooks))
     box = await to_thread.run_sync(choose_sandbox, parts.settings.sandbox)  # before anything is made
     cleanup = ExitStack()
     if home is None:
         folder = Path(mkdtemp(prefix="perdure-"))
         cleanup.callback(rmtree, folder, ignore_errors=True)
-        session, children = await memory_session(parts=parts), _memory_children(parts)
+        session = await memory_session(project=str(project), parts=parts)
+        children = _memory_children(parts, str(project), session.id)
     else:
         store, settings = SessionStore(home), parts.settings
         if resume is None:
@@ -193,12 +195,13 @@ def _machine(
     )
 
 
-def _memory_children(parts: SessionOptions) -> OpenChild:
+def _memory_children(parts: SessionOptions, project: str, parent: str) -> OpenChild:
     journals: dict[str, Journal] = {}
 
     async def child(name: str, resumes: bool, rights: MemoryRights | None, origin: Origin | None) -> LiveSession:
-        own = replace(parts, services=replace(parts.services, agent=name))
-        session = await memory_session(name, journal=journals.get(name) if resumes else None, parts=own)
+        own = replace(parts, services=replace(parts.services, agent=name, parent=parent))
+        journal = journals.get(name) if resumes else None
+        session = await memory_session(name, journal=journal, project=project, parts=own)
         journals[name] = session.ports.journal
         return session
 

@@ -119,11 +119,13 @@ async def memory_session(
     *,
     journal: Journal | None = None,
     notes: NotesFile | None = None,
+    project: str | None = None,
     parts: SessionOptions | None = None,
 ) -> LiveSession:
     """A session that lives in this process only, for replays, tests and tries.
 
-    `journal` goes on with an older one. Notes are kept where there is a file for them.
+    `journal` goes on with an older one. Notes are kept where there is a file for them. Hooks run in the
+    `project`'s folder.
     """
     parts = parts or SessionOptions()
     header = Header(format=FORMAT, version=VERSION, session=session, created=parts.clock.now())
@@ -140,7 +142,7 @@ async def memory_session(
     )
 
     def services(session: LiveSession) -> Services:
-        given = with_hooks(parts.services, parts.settings)
+        given = with_hooks(parts.services, parts.settings, project=project)
         if parts.settings.instructions and parts.places is not None:
             from perdure.adapters.memory.instructions import DiskInstructions
             from perdure.engine.reminders import with_instructions

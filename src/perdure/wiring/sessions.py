@@ -147,7 +147,7 @@ async def subagent_session(
     files = await open_subagent(parent, name, parts.clock.now(), is_new=is_new)
 
     def services(session: LiveSession) -> Services:
-        given = replace(_services_of(session, files, parts), agent=name)
+        given = replace(_services_of(session, files, parts), agent=name, parent=parent.id)
         if not parts.settings.memory or rights is None:
             return given
         home, project = parent.home or home_of(os.environ), parent.journal.header.project

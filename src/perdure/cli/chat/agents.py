@@ -30,6 +30,7 @@ from perdure.wiring import SessionOptions, agent, connect_models, fork_session
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
     from perdure.agent.progress import Ask, OnProgress, RunResult
+    from perdure.hooks import EndReason, StartSource
 
 
 _URLS = ("http://", "https://")
@@ -58,7 +59,9 @@ class AgentFactory:
     def home(self) -> Path:
         return self.config.home
 
-    async def agent(self, *, resume: Path | None = None, fork: bool = False) -> AgentLoop:
+    async def agent(
+        self, *, resume: Path | None = None, fork: bool = False, source: StartSource | None = None
+    ) -> AgentLoop:
         """An agent on a new session, or on an earlier one. Raises what `wiring.agent` raises."""
         main, project = self.models.main[0], self.project
         if resume is not None:
@@ -80,7 +83,7 @@ class AgentFactory:
             forked = await fork_session(self.home, resume, parts=parts)
             await forked.close()
             resume = SessionStore(self.home).directory(forked.id, project=project)
-        options = AgentOptions(ask=self.ask, on_progress=self.on_progress)
+        options = AgentOptions(ask=self.ask, on_progress=self.on_progress, source=source)
         return await agent(
             project, model=main, home=self.home, resume=resume, offers_notes=True, options=options, parts=parts
         )
@@ -196,11 +199,11 @@ async def work(agent: AgentLoop, factory: AgentFactory, prompt: str | None, tell
             tell(f"{shown_error(e)}; continuing with {agent.model.about.id}")
 
 
-async def close_session(agent: AgentLoop, home: Path) -> bool:
+async def close_session(agent: AgentLoop, home: Path, reason: EndReason = "other") -> bool:
     """Close a session; one in which nothing was said leaves nothing behind. True when it is kept."""
     session = agent.session
     with anyio.CancelScope(shield=True):
-        await agent.close()
+        await agent.close(reason)
         if not session.view.state.messages:
             store = SessionStore(home)
             store.delete(store.locate(session.id))

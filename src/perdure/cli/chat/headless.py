@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from perdure.adapters.sinks import TeeSink, event_data
-from perdure.agent.progress import AgentProgress, PermissionRefused, RunResult, SubagentProgress, ToolEnded, ToolStarted
+from perdure.agent.progress import (
+    AgentProgress,
+    HookMessage,
+    PermissionRefused,
+    RunResult,
+    SubagentProgress,
+    ToolEnded,
+    ToolStarted,
+)
 from perdure.cli.chat.agents import Spending, close_session, work
 from perdure.cli.chat.screen import telling
 from perdure.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, note, out, out_json, plain
@@ -29,6 +37,7 @@ _ENDS = {
     "turns": "stopped: --max-turns (the setting agent_turns) was reached; --resume continues",
     "max_tokens": "the last answer was cut at its limit",
     "refused": "the model refused to continue",
+    "hook": "a hook stopped this",
 }
 
 
@@ -44,6 +53,8 @@ class RunOutput:
             if data is not None:
                 out_json(data)
                 sys.stdout.flush()
+        elif isinstance(progress, HookMessage):
+            note(f"hook {progress.hook}: {progress.text}")
         elif isinstance(progress, PermissionRefused):
             why, advice = progress.decision.why or progress.decision.by, permission_advice(progress)
             note(f"{progress.tool} was refused: {why}{'; ' if advice else ''}{advice}")
@@ -71,6 +82,8 @@ def _progress_data(progress: AgentProgress) -> dict[str, Any] | None:
         case PermissionRefused():
             told = {"id": progress.id, "tool": progress.tool, "why": progress.decision.why, "by": progress.decision.by}
             return {"type": "refused", **told}
+        case HookMessage():
+            return {"type": "hook", "hook": progress.hook, "text": progress.text}
         case SubagentProgress():
             inner = _progress_data(progress.progress)
             return None if inner is None else {**inner, "agent": progress.agent}

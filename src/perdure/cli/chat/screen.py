@@ -13,6 +13,7 @@ from perdure.agent.progress import (
     AgentProgress,
     AnswerReceived,
     BackgroundEnded,
+    HookMessage,
     MemoryUpdated,
     PermissionRefused,
     SubagentProgress,
@@ -215,6 +216,8 @@ class Screen:
                 self.brief(f"* {progress.work.kind} {cut(progress.work.what, 60)}: {progress.work.state}", "cyan")
             case MemoryUpdated():
                 self.line(f"- {progress.text}", "cyan")
+            case HookMessage():
+                self.line(f"hook {cut(progress.hook, 60)}: {progress.text}", "yellow")
             case SubagentProgress():
                 self._of_subagent(progress.progress)
 

@@ -30,6 +30,7 @@ from perdure.cli.output import EXIT_INTERRUPTED, EXIT_OK, note, plain, usd
 from perdure.cli.words import shown_error
 from perdure.context.policy import Thresholds, low_line
 from perdure.errors import BadSetting, PerdureError
+from perdure.hooks import StartSource
 from perdure.transcript.blocks import Text
 from perdure.transcript.messages import spoken
 
@@ -40,6 +41,7 @@ _ENDS = {
     "refused": "the model refused to continue",
     "max_tokens": "the answer was cut at its limit; say something to continue",
     "stopped": "stopped",
+    "hook": "a hook stopped this",
 }
 _ASKED_DIFF_LINES = 20
 
@@ -118,10 +120,11 @@ class Chat:
 
     async def change(self, directory: Path | None) -> None:
         """Another session instead of this one: a new one, or the one in a directory."""
-        agent = await self.factory.agent(resume=directory)  # first: when that fails, this one stays
+        source: StartSource | None = None if directory else "clear"
+        agent = await self.factory.agent(resume=directory, source=source)  # first: when that fails, this one stays
         before, self.agent = self.agent, agent
         agent.mode, self.screen.root = before.mode, agent.context.machine.workspace.root
-        await close_session(before, self.factory.home)
+        await close_session(before, self.factory.home, "resume" if directory else "clear")
 
 
 def room_line(size: int, limits: Thresholds) -> str:
@@ -155,7 +158,7 @@ async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: b
         try:
             is_ended = await _until_ended(one)
         finally:
-            is_kept = await close_session(one.agent, factory.home)
+            is_kept = await close_session(one.agent, factory.home, "prompt_input_exit")
         if is_kept:
             name = short_name(SessionStore(factory.home).locate(one.agent.session.id))
             screen.line(f"perdure resume {name} continues this session", "dim")
