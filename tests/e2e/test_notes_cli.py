@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import stat
 import sys
-import time
 from pathlib import Path
 
 import anyio
 import pytest
 from tests.commands import Done, command
 
-from perdure.context.cost import ForkSpending, spending_record
 from perdure.memory.notes import parse, template
-from perdure.transcript.messages import Usage
-from perdure.transcript.records import Noted
-from perdure.wiring import create_session, open_session
+from perdure.wiring import create_session
 
 pytestmark = pytest.mark.e2e
 
@@ -67,31 +63,6 @@ def test_a_prompt_with_an_unknown_variable_is_said(home: Path) -> None:
     assert "prompt.md: unknown variable {{transcript}}; known are {{currentNotes}}" in told.stderr
     (config / "prompt.md").write_text("{{notesPath}}")
     assert "prompt.md" not in perdure(home, "show", "s1").stderr
-
-
-def test_spend(home: Path) -> None:
-    """SM-9: from the journal, so that it outlives the process; null where a price isn't known."""
-    assert "nothing was spent" in perdure(home, "spend", "s1").stdout
-
-    async def spends() -> None:
-        session = await open_session(home, "s1")
-        for model, usd, ended in (("m", 0.25, ""), ("m", 0.5, "no_edits"), ("free", None, "")):
-            usage = Usage(1_000, 200, 50_000, 3_000)
-            spent = ForkSpending(job="notes", model=model, at=time.time(), turns=2, usage=usage, usd=usd, ended=ended)
-            await session.record(spending_record(spent))
-        await session.record(Noted(kind="spent", data={"job": 3}))
-        await session.close()
-
-    anyio.run(spends)
-    told = json.loads(perdure(home, "spend", "s1", "--json").stdout)
-    assert told["runs"] == 3 and told["usd"] is None and told["last_hour"] == {"runs": 3, "tokens": 162_600}
-    [one, other] = told["jobs"]
-    assert (one["model"], one["runs"], one["failed"], one["turns"], one["usd"]) == ("m", 2, 1, 4, 0.75)
-    assert (one["cache_read"], one["cache_write"], one["input"], one["output"]) == (100_000, 6_000, 2_000, 400)
-    assert other["usd"] is None
-    shown = perdure(home, "spend", "s1").stdout
-    assert "no_edits" not in shown and "3 of 60 runs" in shown and "0.75" in shown
-    assert perdure(home, "spend", "nobody").returncode == 3
 
 
 def test_what_an_editor_broke_is_said(home: Path) -> None:

@@ -34,6 +34,7 @@ PANELS: dict[str, dict[str, str]] = {
         "report": "report",
         "recall": "history",
         "search": "history",
+        "spend": "spend",
     },
     "Change a session": {
         "compact": "compact",

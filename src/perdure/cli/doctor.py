@@ -77,6 +77,7 @@ def doctor(
 
 def _check_all(place: Path, repairs: bool) -> Iterator[Finding]:
     from perdure.adapters.former import FORMER_FOLDER
+    from perdure.adapters.journal.store import every_journal
     from perdure.adapters.machine.repositories import trust_root
 
     yield _python()
@@ -89,20 +90,8 @@ def _check_all(place: Path, repairs: bool) -> Iterator[Finding]:
     yield from _home(place, repairs)
     if place.is_dir():
         yield _storage(place)
-    yield from _sessions(list(_journals(place)), repairs)
+    yield from _sessions(list(every_journal(place)), repairs)
     yield from _leftovers(place / "projects")
-
-
-def _journals(place: Path) -> Iterator[Path]:
-    """Every journal at home: the sessions, those of their sub-agents, and those that the gateway keeps."""
-    from perdure.adapters.journal import SessionStore
-    from perdure.adapters.journal.store import AGENTS, GATEWAY, TENANTS
-
-    tenants = sorted((place / GATEWAY / TENANTS).glob("*/"))
-    for home_of_some in (place, *tenants):
-        for info in SessionStore(home_of_some).list():
-            yield info.directory / JOURNAL
-            yield from sorted((info.directory / AGENTS).glob(f"*/{JOURNAL}"))
 
 
 def _check_paths(paths: Sequence[Path], repairs: bool) -> Iterator[Finding]:
@@ -173,6 +162,7 @@ def _former(folder: Path, repairs: bool) -> Iterator[Finding]:
     """What has the name of version 0.1: it is used as it is, and gets its new name when that is asked for."""
     from perdure.adapters.former import FORMER_FOLDER
     from perdure.adapters.journal.append_file import SessionLock
+    from perdure.adapters.journal.store import every_journal
     from perdure.memory.places import FOLDER
 
     now = folder.with_name(FOLDER)
@@ -189,7 +179,7 @@ def _former(folder: Path, repairs: bool) -> Iterator[Finding]:
         return
     try:
         with ExitStack() as held:
-            for journal in _journals(folder):
+            for journal in every_journal(folder):
                 lock = SessionLock.acquire(journal.parent)
                 held.callback(lock.release)
             folder.rename(now)

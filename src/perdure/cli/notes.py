@@ -1,25 +1,22 @@
-"""`perdure notes`: the notes kept of a session (SM-10), and what the models that keep them cost (SM-9)."""
+"""`perdure notes`: the notes kept of a session (SM-10)."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perdure.cli.arguments import Json, SessionName, configured, examples, family, located, open_editor
-from perdure.cli.output import EXIT_FAILED, EXIT_OK, note, out, out_json, plural, table, tokens, usd
+from perdure.cli.output import EXIT_FAILED, EXIT_OK, note, out, out_json, table
 from perdure.errors import BadSetting
 
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
-    from perdure.context.cost import ForkSpending
     from perdure.engine.notes import NotesOnDisk
 
 
 app = family("Show, edit or find the notes kept of a session.", "perdure notes show @last", "perdure notes edit @last")
-_HOUR_SECONDS = 3_600.0
 _SAYS = {
     "missing": "no notes yet: they are written while the session runs",
     "emptied": "the file is empty; the next update sets it aside and starts new notes",
@@ -90,35 +87,6 @@ def path(session: SessionName, *, json: Json = False) -> None:
         out(str(place))
 
 
-@app.command(epilog=examples("perdure notes spend @last", "perdure notes spend @last --json"))
-def spend(session: SessionName, *, json: Json = False) -> None:
-    """Show what the models in the background cost.
-
-    The figures come from the journal, so they include what earlier processes spent.
-    """
-    import anyio
-
-    config = configured()
-    data = _spend_data(anyio.run(_spent, session, config), config)
-    if json:
-        out_json(data)
-        return
-    if not data["runs"]:
-        out("nothing was spent: no model worked in the background of this session")
-        return
-    names = ("job", "model", "runs", "failed", "turns", "cache_read", "cache_write", "input", "output", "usd")
-    table(
-        ("job", "model", "runs", "failed", "calls", "cached", "written", "uncached", "output", "usd"),
-        [tuple(one[name] for name in names) for one in data["jobs"]],
-    )
-    hour, most = data["last_hour"], data["per_hour"]
-    out(f"\n{usd(data['usd'])} in total, for {plural(data['runs'], 'run')}")
-    out(
-        f"notes in the last hour: {hour['runs']} of {most['runs'] or 'any number of'} runs, "
-        f"{tokens(hour['tokens'])} of {tokens(most['tokens']) if most['tokens'] else 'any number of'} tokens"
-    )
-
-
 def _path(reference: str, config: Config) -> Path:
     from perdure.adapters.memory.notes import notes_path
 
@@ -166,34 +134,4 @@ def _notes_data(path: Path, found: NotesOnDisk) -> dict[str, Any]:
         "state": found.state,
         "tokens": sum(one["tokens"] for one in sections) if is_read else 0,
         "sections": sections if is_read else [],
-    }
-
-
-async def _spent(reference: str, config: Config) -> tuple[ForkSpending, ...]:
-    from perdure.adapters.journal import SessionStore
-    from perdure.context.cost import spent_by_forks
-
-    files = await SessionStore(config.home).open(located(reference), read_only=True)
-    try:
-        loaded = await files.journal.load(whole=True)
-    finally:
-        await files.journal.close()
-    return spent_by_forks(placed.record for placed in loaded.records)
-
-
-def _spend_data(spent: tuple[ForkSpending, ...], config: Config) -> dict[str, Any]:
-    from perdure.context.cost import spending_rows
-
-    jobs = spending_rows(spent)
-    prices = [one["usd"] for one in jobs]
-    recent = [one for one in spent if one.job == "notes" and time.time() - one.at < _HOUR_SECONDS]
-    return {
-        "runs": len(spent),
-        "usd": None if None in prices else round(sum(prices), 6),
-        "jobs": jobs,
-        "last_hour": {"runs": len(recent), "tokens": sum(one.tokens for one in recent)},
-        "per_hour": {
-            "runs": config.settings.notes_runs_per_hour,
-            "tokens": config.settings.notes_tokens_per_hour,
-        },
     }

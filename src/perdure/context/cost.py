@@ -6,15 +6,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
-from perdure.context.models import CacheTtl, ModelSpec
+from perdure.context.models import CacheTtl, ModelSpec, model_spec
 from perdure.context.policy import Facts, expected_calls
 from perdure.context.view import ContextView, is_uncompact, leaves_memory
-from perdure.transcript.messages import Usage
-from perdure.transcript.records import BlockChange, Collapsed, Edit, Front, Noted, Record, Rewound, Undone
+from perdure.transcript.messages import Message, Usage
+from perdure.transcript.records import (
+    IMPORTED,
+    BlockChange,
+    Collapsed,
+    Edit,
+    Front,
+    Noted,
+    Record,
+    Rewound,
+    Undone,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,29 +155,77 @@ def add_usage(one: Usage, other: Usage) -> Usage:
     )
 
 
-def spending_rows(spendings: Iterable[ForkSpending]) -> list[dict[str, Any]]:
-    """A row for each job and model: how often, how many turns, tokens by how they are paid for, and dollars."""
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in spendings:
-        row = rows.setdefault((one.job, one.model), {"job": one.job, "model": one.model, **_NOTHING})
-        row["runs"] += 1
-        row["failed"] += bool(one.ended)
-        row["turns"] += one.turns
-        row["input"] += one.usage.input_tokens
-        row["cache_write"] += one.usage.cache_creation_input_tokens
-        row["cache_read"] += one.usage.cache_read_input_tokens
-        row["output"] += one.usage.output_tokens
-        row["usd"] = None if row["usd"] is None or one.usd is None else round(row["usd"] + one.usd, 6)
+def spent_in(
+    records: Iterable[object], models: tuple[ModelSpec, ...] = (), *, job: str = "main"
+) -> dict[tuple[str, ...], ForkSpending]:
+    """All that the calls of a session cost, in order: those of the conversation and those beside it (OBS-2).
+
+    An answer in several messages counts once. What was said before an import says that it was one, another agent paid
+    for.
+
+    Args:
+        records: Of the whole journal.
+        models: Prices of the user's own, before the table's.
+        job: What the calls of the conversation are for; those of a sub-agent's are for an `agent`.
+
+    Returns:
+        Each by a key that it has in a fork of the session, too.
+    """
+    found: dict[tuple[str, ...], ForkSpending] = {}
+    for record in records:
+        if isinstance(record, Noted):
+            if record.kind == IMPORTED:
+                found = {key: one for key, one in found.items() if key[0] == SPENT}
+            for helper in spent_by_forks([record]):
+                if helper.usd is None:  # the price may be known by now
+                    helper = msgspec.structs.replace(helper, usd=_known_usd(helper.usage, helper.model, models))
+                found[SPENT, helper.job, helper.model, repr(helper.at)] = helper
+        elif isinstance(record, Message) and record.role == "assistant" and record.usage is not None:
+            model, used = record.model or "", record.usage
+            found["said", record.response_id or record.id] = ForkSpending(
+                job="agent" if record.agent_id else job,
+                model=model,
+                at=record.at or 0.0,
+                turns=1,
+                usage=used,
+                usd=_known_usd(used, model, models),
+            )
+    return found
+
+
+def _known_usd(usage: Usage, model: str, models: tuple[ModelSpec, ...]) -> float | None:
+    spec = model_spec(model, models)
+    return None if spec.input_usd is None or spec.output_usd is None else usage_usd(usage, spec)
+
+
+class SpendingRow(msgspec.Struct, kw_only=True):
+    """What some calls cost together. `usd` is the sum of what is known; `unknown` counts calls without a price."""
+
+    of: str
+    calls: int = 0
+    failed: int = 0
+    input: int = 0
+    cache_write: int = 0
+    cache_read: int = 0
+    output: int = 0
+    usd: float = 0.0
+    unknown: int = 0
+
+    def add(self, one: ForkSpending) -> None:
+        """Enter what a call, or a run of several, cost."""
+        self.calls += one.turns
+        self.failed += bool(one.ended)
+        self.input += one.usage.input_tokens
+        self.cache_write += one.usage.cache_creation_input_tokens
+        self.cache_read += one.usage.cache_read_input_tokens
+        self.output += one.usage.output_tokens
+        self.usd = round(self.usd + (one.usd or 0.0), 6)
+        self.unknown += one.turns if one.usd is None else 0
+
+
+def spending_rows(spendings: Iterable[tuple[str, ForkSpending]]) -> list[SpendingRow]:
+    """A row for each name, in the order in which they come."""
+    rows: dict[str, SpendingRow] = {}
+    for name, one in spendings:
+        rows.setdefault(name, SpendingRow(of=name)).add(one)
     return list(rows.values())
-
-
-_NOTHING: dict[str, Any] = {
-    "runs": 0,
-    "failed": 0,
-    "turns": 0,
-    "input": 0,
-    "cache_write": 0,
-    "cache_read": 0,
-    "output": 0,
-    "usd": 0.0,
-}

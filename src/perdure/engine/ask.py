@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import anyio
 import msgspec
 
-from perdure.context.cost import usage_usd
+from perdure.context.cost import ForkSpending, spending_record, usage_usd
 from perdure.context.cuts import open_loop
 from perdure.context.failures import (
     correction,
@@ -536,8 +536,13 @@ class JobModels:
             await model.close()
 
 
-async def ask_job(session: LiveSession, models: JobModels, job: Job, asking: Asking) -> Reply | ModelError:
+async def ask_job(
+    session: LiveSession, models: JobModels, job: Job, asking: Asking, *, billed_as: str = ""
+) -> Reply | ModelError:
     """Ask the models of a job one after the other until one answers; else the last error, for the caller's own rung.
+
+    With `billed_as`, what it cost is recorded under that name with the session's next record (OBS-2); a fork does that
+    for itself, once for all of its calls.
 
     Waits and cut streams are retried as in a turn; what would need another request (a prompt that is too long, a
     medium) is the caller's to change, so it comes back at once, and so does a cancelled call.
@@ -548,6 +553,11 @@ async def ask_job(session: LiveSession, models: JobModels, job: Job, asking: Ask
         model = models_left.pop(0)
         said = await _ask_one(session, model, job, asking)
         if isinstance(said, Reply):
+            if billed_as and (paid := said.billed or said.usage) is not None:
+                spec, now = session.services.facts_of(model.about.id), session.ports.clock.now()
+                usd = usage_usd(paid, spec) if spec.input_usd is not None else None
+                spent = ForkSpending(job=billed_as, model=model.about.id, at=now, turns=1, usage=paid, usd=usd)
+                session.owe(spending_record(spent))
             return said
         last = said
         if models_left:

@@ -232,7 +232,7 @@ async def _answer_of(session: LiveSession, model: Model, ask: SummaryRequest) ->
     def asking(about: ModelInfo) -> tuple[ModelRequest, int]:
         return ask.request, ask.tokens
 
-    said = await ask_job(session, JobModels(summarizer=(model,)), "summarizer", asking)
+    said = await ask_job(session, JobModels(summarizer=(model,)), "summarizer", asking, billed_as="summarizer")
     return said.last if isinstance(said, ModelGaveUp) else said
 
 

@@ -159,7 +159,9 @@ class Consolidator:
                 tried.append(about.id)
                 return side_request(about, facts, system=system, text=text, output_tokens=ANSWER_TOKENS)  # noqa: B023
 
-            said = await ask_job(self.session, JobModels(extractor=tuple(models)), "extractor", asking)
+            said = await ask_job(
+                self.session, JobModels(extractor=tuple(models)), "extractor", asking, billed_as="consolidation"
+            )
             if not isinstance(said, Reply):
                 plan = replace(plan, left=(*plan.left, f"a model wasn't to be had: {said.reason}"))
                 break

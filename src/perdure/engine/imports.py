@@ -19,9 +19,8 @@ from perdure.ports import Journal
 from perdure.settings import Settings
 from perdure.transcript.codec import decode_line, encode_header, encode_line
 from perdure.transcript.messages import BlobId, Message, MessageId
-from perdure.transcript.records import Compacted, Edit, Front, Header, Noted, Record, Titled
+from perdure.transcript.records import IMPORTED, Compacted, Edit, Front, Header, Noted, Record, Titled
 
-KIND = "imported"
 _AFTER = (Titled, Noted)  # records that change nothing of what was said
 
 
@@ -84,7 +83,7 @@ async def import_recording(
         is_whole=is_whole,
         at=at,
     )
-    await session.record(Noted(kind=KIND, data=msgspec.to_builtins(source)))
+    await session.record(Noted(kind=IMPORTED, data=msgspec.to_builtins(source)))
     return ImportResult(said.count, blob, said.renamed, tuple(said.skipped))
 
 
@@ -156,7 +155,7 @@ def _is_said(front: Front) -> bool:
 def last_source(records: Sequence[Record]) -> ImportSource | None:
     """Where a session was imported from, whatever happened since; None when it wasn't."""
     for record in reversed(records):
-        if isinstance(record, Noted) and record.kind == KIND:
+        if isinstance(record, Noted) and record.kind == IMPORTED:
             try:
                 return msgspec.convert(record.data, ImportSource)
             except msgspec.ValidationError:
@@ -174,7 +173,7 @@ def source_of(records: tuple[Record, ...]) -> ImportSource | None:
 
 
 def _is_source(record: Record) -> bool:
-    return isinstance(record, Noted) and record.kind == KIND
+    return isinstance(record, Noted) and record.kind == IMPORTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,7 @@ class MemoryRecall:
 
         reason = "timeout"
         with anyio.move_on_after(session.settings.memory_select_seconds):
-            said = await ask_job(session, models, "selector", asking)
+            said = await ask_job(session, models, "selector", asking, billed_as="selector")
             if isinstance(said, Reply):
                 files = selection(said.text, cards, wanted.limit)
                 if files is not None:

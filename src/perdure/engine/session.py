@@ -46,6 +46,7 @@ from perdure.transcript.records import (
     Compacted,
     Edit,
     Front,
+    Noted,
     Offloaded,
     Pinned,
     Record,
@@ -183,6 +184,8 @@ class LiveSession:
     spent: tuple[
         ForkSpending, ...
     ] = ()  # what helpers had spent when it was opened, as far as the journal was read (SM-9)
+    # what calls beside the conversation cost, until the next record takes it along (OBS-2)
+    owed: tuple[Noted, ...] = ()
     cached: CachedPrefix | None = None  # what the provider's cache holds since the last answer (CMP-8)
     changes: int = 0  # how often the view changed: what was worked out aside from it may be out of date (SPD-8)
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
@@ -520,12 +523,16 @@ class LiveSession:
         if self.is_closed:
             return
         try:
-            if self.view.state.messages and not self.is_read_only:
+            if (self.view.state.messages or self.owed) and not self.is_read_only:
                 self._learned()
                 await self._record((self._title(),))
         finally:
             self.is_closed = True
             await self.ports.journal.close()
+
+    def owe(self, spent: Noted) -> None:
+        """Have what a call beside the conversation cost recorded with whatever is recorded next."""
+        self.owed = (*self.owed, spent)
 
     def _title(self) -> Titled:
         state = self.view.state
@@ -541,8 +548,13 @@ class LiveSession:
     async def _record(self, records: Iterable[Record]) -> None:
         if self.is_closed:
             raise SessionClosed(f"the session {self.id} is closed: open it again to go on")
-        batch = tuple(records)
-        receipt = await self.ports.journal.append(batch)
+        owed, self.owed = self.owed, ()
+        batch = (*records, *owed)
+        try:
+            receipt = await self.ports.journal.append(batch)
+        except BaseException:
+            self.owed = (*owed, *self.owed)
+            raise
         ratio = self.view.state.calibration.ratio
         if any(leaves_memory(self.view, record) for record in batch):
             await self._read_back()

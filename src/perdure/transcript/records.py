@@ -323,6 +323,7 @@ class Noted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     data: dict[str, Any] = {}
 
 
+IMPORTED = "imported"  # the kind of a note: all before it is from a log of another agent (ENG-6)
 OBSERVER_FAILED = "observer_failed"  # the kind of a note: what watches an agent's tools failed (CKP-7)
 
 Record = (

@@ -407,6 +407,14 @@ class SessionStore:
             yield from (d for d in _folders(folder) if _is_session(d.name))
 
 
+def every_journal(home: Path) -> Iterator[Path]:
+    """Every journal at a home: the sessions, those of their sub-agents, and those that the gateway keeps."""
+    for one in (home, *_folders(home / GATEWAY / TENANTS)):
+        for directory in SessionStore(one).newest():
+            yield directory / JOURNAL
+            yield from sorted((directory / AGENTS).glob(f"*/{JOURNAL}"))
+
+
 def _matching(text: str, directories: Iterable[Path]) -> list[Path]:
     """The sessions that a part of an id names: the one that is called so, else those it begins, else those it is in."""
     held = [directory for directory in directories if text and text in directory.name]

@@ -1,0 +1,169 @@
+"""`perdure spend`: what the calls of models cost, from the journals (OBS-2, SM-9)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from perdure.cli.arguments import Json, complete_sessions, configured, examples, family, located, moment_since
+from perdure.cli.output import note, out, out_json, plural, table, tokens, usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from perdure.adapters.config import Config
+    from perdure.context.cost import ForkSpending
+
+app = family()
+By = Literal["day", "session", "model", "job"]
+_HOUR_SECONDS = 3_600.0
+_JOBS = {
+    "main": "conversation",
+    "agent": "sub-agents",
+    "summarizer": "summaries",
+    "selector": "choosing memories",
+    "extractor": "saving memories",
+    "consolidation": "tidying memories",
+}
+
+
+@app.command(
+    epilog=examples(
+        "perdure spend --since 7d", "perdure spend --by model --since 2026-11-01", "perdure spend @last --by job --json"
+    )
+)
+def spend(
+    session: Annotated[
+        str | None,
+        typer.Argument(metavar="SESSION", help="Only this session.", autocompletion=complete_sessions),
+    ] = None,
+    *,
+    by: Annotated[By | None, typer.Option("--by", help="Add up by this (day; for one session job).")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only calls since: 90m, 12h, 2d, 1w, or a date.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show what the calls of models cost.
+
+    By what providers reported and the table of prices: of sessions, their sub-agents and clients of the gateway, notes
+    and summaries included. What another agent paid for in an imported log isn't counted.
+    """
+    from perdure.context.cost import spending_rows
+
+    config = configured()
+    chosen = None if session is None else located(session)
+    grouping: By = by or ("day" if chosen is None else "job")
+    earliest = None if since is None else moment_since(since)
+    spent, unreadable = _spent(config, chosen, earliest)
+    named = [(_name_of(one, where, grouping), one) for where, one in spent]
+    order = sorted(named, key=lambda pair: pair[0]) if grouping == "day" else named
+    rows = spending_rows(order)
+    if grouping != "day":
+        rows.sort(key=lambda row: -row.usd)
+    data: dict[str, Any] = {
+        "by": grouping,
+        "rows": [
+            {grouping: row.of, **{name: getattr(row, name) for name in row.__struct_fields__[1:]}} for row in rows
+        ],
+        "usd": round(sum(row.usd for row in rows), 6),
+        "unknown": sum(row.unknown for row in rows),
+    }
+    if chosen is not None:
+        data |= _pace_of_notes([one for _, one in spent], config)
+    if json:
+        out_json(data)
+    elif not rows:
+        out("nothing was spent" + (" since then" if earliest is not None else ""))
+    else:
+        _show(data)
+    if unreadable:
+        note(f"{plural(unreadable, 'journal')} couldn't be read, and may hold more: `perdure doctor` says why")
+
+
+def _show(data: dict[str, Any]) -> None:
+    by = data["by"]
+    names = ("calls", "failed", "cache_read", "cache_write", "input", "output")
+    table(
+        (by, "calls", "failed", "cached", "written", "uncached", "output", "usd"),
+        [(_JOBS.get(row[by], row[by]), *(row[name] for name in names), _price(row)) for row in data["rows"]],
+    )
+    unknown = f", and {plural(data['unknown'], 'call')} of models whose price isn't known" if data["unknown"] else ""
+    out(f"\n{usd(data['usd'])} in total{unknown}")
+    if "last_hour" in data and data["last_hour"]["runs"]:
+        hour, most = data["last_hour"], data["per_hour"]
+        out(
+            f"notes in the last hour: {hour['runs']} of {most['runs'] or 'any number of'} runs, "
+            f"{tokens(hour['tokens'])} of {tokens(most['tokens']) if most['tokens'] else 'any number of'} tokens"
+        )
+
+
+def _price(row: dict[str, Any]) -> str:
+    if row["unknown"] >= row["calls"]:
+        return "unknown"
+    return f"{row['usd']:,.2f}" + (" and more" if row["unknown"] else "")
+
+
+def _spent(config: Config, chosen: Path | None, earliest: float | None) -> tuple[list[tuple[str, ForkSpending]], int]:
+    """What was spent, each with the session that it belongs to, oldest session first; and how many can't be read.
+
+    What a fork has from the session that it came from is that one's.
+    """
+    from perdure.adapters.journal import DISK
+    from perdure.adapters.journal.reading import open_journal_reader
+    from perdure.context.cost import spent_in
+    from perdure.errors import JournalError
+
+    sessions: list[tuple[float, str, dict[tuple[str, ...], ForkSpending]]] = []
+    unreadable = 0
+    for journal, where, job in _journals(config, chosen, earliest):
+        try:
+            with open_journal_reader(DISK, journal) as reader:
+                records = [placed.record for placed in reader.scan(reader.body).placed]
+                created = reader.header.created
+        except JournalError:
+            unreadable += 1
+            continue
+        sessions.append((created, where, spent_in(records, config.models, job=job)))
+    found: dict[tuple[str, ...], tuple[str, ForkSpending]] = {}
+    for _, where, spent in sorted(sessions, key=lambda one: one[:2]):
+        for key, one in spent.items():
+            found.setdefault(key, (where, one))
+    kept = [pair for pair in found.values() if earliest is None or pair[1].at >= earliest]
+    return kept, unreadable
+
+
+def _journals(config: Config, chosen: Path | None, earliest: float | None) -> Iterator[tuple[Path, str, str]]:
+    """The journals to read, with the session that pays, and what their conversation is for."""
+    from perdure.adapters.journal import JOURNAL
+    from perdure.adapters.journal.store import AGENTS, every_journal
+
+    if chosen is not None:
+        journals = [chosen / JOURNAL, *sorted((chosen / AGENTS).glob(f"*/{JOURNAL}"))]
+    else:
+        journals = list(every_journal(config.home))
+    for journal in journals:
+        if earliest is not None and journal.stat().st_mtime < earliest:
+            continue
+        is_helper = journal.parent.parent.name == AGENTS
+        where = journal.parent.parent.parent if is_helper else journal.parent
+        yield journal, where.name, "agent" if is_helper else "main"
+
+
+def _name_of(one: ForkSpending, where: str, by: By) -> str:
+    if by == "day":
+        return time.strftime("%Y-%m-%d", time.localtime(one.at)) if one.at else "unknown"
+    return {"session": where, "model": one.model or "unknown", "job": one.job}[by]
+
+
+def _pace_of_notes(spent: list[ForkSpending], config: Config) -> dict[str, Any]:
+    """How much of their hour's budget the notes have used (SM-9)."""
+    recent = [one for one in spent if one.job == "notes" and time.time() - one.at < _HOUR_SECONDS]
+    settings = config.settings
+    return {
+        "last_hour": {"runs": len(recent), "tokens": sum(one.tokens for one in recent)},
+        "per_hour": {"runs": settings.notes_runs_per_hour, "tokens": settings.notes_tokens_per_hour},
+    }
