@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from bench._races import Race, race
 
@@ -73,25 +72,27 @@ CHANGES: dict[str, Callable[[], Change]] = {
 }
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize("kind", sorted(CHANGES))
-def test_a_fault_at_any_call_leaves_old_or_new(tmp_path: Path, kind: str) -> None:
+async def test_a_fault_at_any_call_leaves_old_or_new(tmp_path: Path, kind: str) -> None:
     """REL-7, REL-10: no half file; what failed can be done again; the log tells what happened, and undo agrees."""
     stamp = Stamp(origin="user", at=1.0)
+    await quick(tmp_path / "first").write(SaveMemory(name="a.md", text="old"), stamp, mode="auto")
     at = 1
     while True:
         folder = tmp_path / str(at)
-        anyio.run(partial(quick(folder).write, SaveMemory(name="a.md", text="old"), stamp, mode="auto"))
+        shutil.copytree(tmp_path / "first", folder)
         calls = Failing(at)
         try:
-            anyio.run(partial(file_memories(folder, QUICK, calls=calls).write, CHANGES[kind](), stamp, mode="auto"))
+            await file_memories(folder, QUICK, calls=calls).write(CHANGES[kind](), stamp, mode="auto")
         except FileRefused:
             pass
         texts = {path.name: path.read_text() for path in folder.rglob("*.md")}
         assert set(texts.values()) <= {"old", "new"} and len(texts) >= (kind != "delete")
         store = quick(folder)
-        anyio.run(partial(store.write, SaveMemory(name="later.md", text="old"), stamp, mode="auto"))
-        known = anyio.run(store.provenance)
-        there = {file.name: file.digest for file in anyio.run(store.listing).files}
+        await store.write(SaveMemory(name="later.md", text="old"), stamp, mode="auto")
+        known = await store.provenance()
+        there = {file.name: file.digest for file in (await store.listing()).files}
         assert {name: one.digest for name, one in known.items()} == there
         if calls.count < at:
             break
@@ -128,52 +129,54 @@ FIRST = {"a.md": "a", "b.md": "b", "c.md": "c"}
 AFTER = {"a.md": "merged", "t/n.md": "new", "d.md": "c"}
 
 
-def told(store: StoredMemories) -> dict[str, str]:
+async def told(store: StoredMemories) -> dict[str, str]:
     found = {}
-    for file in anyio.run(store.listing).files:
-        read = anyio.run(store.read, file.name)
+    for file in (await store.listing()).files:
+        read = await store.read(file.name)
         assert read is not None
         found[file.name] = read.text
     return found
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize("undoes", [False, True])
 @pytest.mark.parametrize("kind", [Failing, Dying])
-def test_a_batch_is_made_wholly_or_not_at_all(tmp_path: Path, kind: type[Failing], undoes: bool) -> None:
+async def test_a_batch_is_made_wholly_or_not_at_all(tmp_path: Path, kind: type[Failing], undoes: bool) -> None:
     """REL-7, MEM-11: a fault at every call, a full disk and a kill; whoever opens it next finds all, or nothing."""
     stamp = Stamp(origin="user", at=1.0)
+    first = quick(tmp_path / "first")
+    for name, text in FIRST.items():
+        await first.write(SaveMemory(name=name, text=text), stamp, mode="auto")
+    before, after = FIRST, AFTER
+    if undoes:
+        await first.write(TOGETHER, stamp, mode="auto")
+        before, after = AFTER, FIRST
     at, seen = 1, set()
     while True:
         folder = tmp_path / str(at)
-        first = quick(folder)
-        for name, text in FIRST.items():
-            anyio.run(partial(first.write, SaveMemory(name=name, text=text), stamp, mode="auto"))
-        before, after = FIRST, AFTER
-        if undoes:
-            anyio.run(partial(first.write, TOGETHER, stamp, mode="auto"))
-            before, after = AFTER, FIRST
+        shutil.copytree(tmp_path / "first", folder)
         calls = kind(at)
         store, is_done = file_memories(folder, QUICK, calls=calls), True
         try:
             if undoes:
-                anyio.run(store.undo, None, stamp)
+                await store.undo(None, stamp)
             else:
-                anyio.run(partial(store.write, TOGETHER, stamp, mode="auto"))
+                await store.write(TOGETHER, stamp, mode="auto")
         except FileRefused:
             is_done = False
         if kind is Failing:
             there = {p.relative_to(folder).as_posix(): p.read_text() for p in folder.rglob("*.md")}
             assert there in (before, after), "already before anybody opens it again"
         again = quick(folder)
-        assert told(again) == (after if is_done else before), at
-        known = anyio.run(again.provenance)
+        assert await told(again) == (after if is_done else before), at
+        known = await again.provenance()
         assert {name: one.digest for name, one in known.items()} == {
-            f.name: f.digest for f in anyio.run(again.listing).files
+            f.name: f.digest for f in (await again.listing()).files
         }
-        voids = [entry for entry in anyio.run(again.entries) if entry.action == "void"]
+        voids = [entry for entry in await again.entries() if entry.action == "void"]
         seen |= {bool(voids)}
         assert not (is_done and voids)
-        anyio.run(partial(again.write, SaveMemory(name="later.md", text="old"), stamp, mode="auto"))
+        await again.write(SaveMemory(name="later.md", text="old"), stamp, mode="auto")
         if is_done and calls.count < at:
             break
         at += 1
