@@ -40,12 +40,12 @@ def _why_not() -> str:
 WHY_NOT = _why_not()
 observed = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
-RUN, CHAT = ["run", "say hi", "--model", "MODEL"], ["chat", "--model", "MODEL"]
-RUN_OTHER, CHAT_OTHER = (["OTHER" if word == "MODEL" else word for word in words] for words in (RUN, CHAT))
+RUN = ["run", "say hi", "--model", "MODEL"]
+RUN_OTHER, CHAT_OTHER = ["run", "say hi", "--model", "OTHER"], ["chat", "--model", "OTHER"]
 SERVE, REPLAY = ["serve", "--port", "0", "--json"], ["replay", "log.jsonl"]
 REPORT = ["report", "log.jsonl", "-o", "TMP/report.html"]
 OPENED = [
-    (RUN, "."), (CHAT, "."), (SERVE, "."), (REPLAY, "."), (REPORT, "."),
+    (RUN, "."), (CHAT_OTHER, "."), (SERVE, "."), (REPLAY, "."), (REPORT, "."),
     (RUN_OTHER, "bare"), (RUN_OTHER, "sub"), (CHAT_OTHER, "deep"), ([*RUN_OTHER, "--trust"], "."),
     ([*SERVE, "--trust"], "."),
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests import plans
 from tests.agents import Bench, bench
 
 from perdure.agent.permissions import PermissionRules
@@ -17,6 +18,14 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.anyio,
     pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed here"),
+]
+# What is allowed, and the mode: in CI each of them with one of the others.
+ALLOWED = PermissionRules.of(allow=["Bash(git status:*)", "Bash(git log:*)", "Bash(git show:*)"])
+EACH = [
+    (rules, mode)
+    for number, rules in enumerate((None, ALLOWED))
+    for place, mode in enumerate(("default", "accept_edits", "plan"))
+    if plans.THOROUGH or number == place % 2
 ]
 LOOKS = ("git status", "git status -s", "git log --stat", "git branch -vv", "git rev-parse HEAD")
 
@@ -190,16 +199,14 @@ async def test_looking_runs_nothing_that_was_planted(
     PLANTED[name](project, evil)
     monkeypatch.setenv("PATH", f"{project}/node_modules/.bin:{os.environ['PATH']}")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    allowed = PermissionRules.of(allow=["Bash(git status:*)", "Bash(git log:*)", "Bash(git show:*)"])
-    for rules in (None, allowed):
-        for mode in ("default", "accept_edits", "plan"):
-            b = await bench(project, mode=mode, rules=rules, is_alone=True, settings={"checkpoints": False})
-            for command in (*LOOKS, "ls", "git show HEAD", "git status -v"):
-                await b.call("Bash", command=command)
-            await b.call("Glob", pattern="**/*")
-            await b.call("Grep", pattern="x")
-            await b.agent.close()
-            assert not (tmp_path / "ran").exists(), (name, mode, rules)
+    for rules, mode in EACH:
+        b = await bench(project, mode=mode, rules=rules, is_alone=True, settings={"checkpoints": False})
+        for command in (*LOOKS, "ls", "git show HEAD", "git status -v"):
+            await b.call("Bash", command=command)
+        await b.call("Glob", pattern="**/*")
+        await b.call("Grep", pattern="x")
+        await b.agent.close()
+        assert not (tmp_path / "ran").exists(), (name, mode, rules)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ FOLDERS = (
 )
 SUFFIXES = frozenset({".jsonl", ".json", ".traj"})
 ABSENT = "../shared/data is not here"
-STEPS = 400  # in a small window many compactions' worth
+STEPS = 200  # in a small window many compactions' worth
 
 
 def session_files() -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.plans import THOROUGH
 from tests.recordings.conftest import DATA, MADE
 
 from perdure.cli.compact import said_before
@@ -18,6 +19,7 @@ FILES = sorted(
     path for folder in ("claude_code", "codex", "mini_swe_agent") for path in (DATA / folder).rglob("*.json*")
 )
 pytestmark = pytest.mark.unit
+BUDGETS = [(1_500, 0), (3_000, 1_000), (10_000, 0), (12_000, 10_000)]  # with what of it stays verbatim
 
 
 @pytest.fixture(scope="module", params=[*(pytest.param(path, id=path.name[:12]) for path in FILES), *MADE])
@@ -36,7 +38,7 @@ def index(messages: list[Message]) -> ExtractIndex:
     return index
 
 
-@pytest.mark.parametrize(("budget", "tail"), [(1_500, 0), (3_000, 1_000), (10_000, 0), (12_000, 10_000)])
+@pytest.mark.parametrize(("budget", "tail"), BUDGETS if THOROUGH else BUDGETS[::3])
 def test_what_is_always_there(messages: list[Message], index: ExtractIndex, budget: int, tail: int) -> None:
     """QLT-2: changed files, open todos and failing tests are all named; the budget holds."""
     done = compact_messages(messages, budget, tail)
