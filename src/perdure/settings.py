@@ -176,7 +176,7 @@ class Settings:
     restore_start_tokens: int = 10_000  # RST-7
     restore_memory_tokens: int = 6_000  # RST-9: the 25 KB of an index
     restore_file_max_bytes: int = 1_000_000  # a larger file isn't one that was read whole
-    recall_tool: bool = True  # RCL-1: whether the model has it; without, records say how a person gets what left
+    recall_tool: bool | None = None  # RCL-3: None: where it is among the tools of the request; else the host's word
     pins_tokens: int = 4_000  # RST-8: pins are paid in every request
 
     # Instruction files (INS-1 to INS-6, docs/use/instructions.md)
@@ -349,7 +349,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "restore_tools_tokens": "the most about tools that were loaded later, in tokens",
         "restore_start_tokens": "the most of what the session started with, in tokens",
         "restore_memory_tokens": "the most of the memory index, in tokens",
-        "recall_tool": "give the model a tool that brings back what left the window",
+        "recall_tool": "whether the model has the recall tool; none: look among the tools of the request",
         "pins_tokens": "what all pins together may take, in tokens",
     },
     "Notes of a session": {

@@ -62,7 +62,14 @@ class Desk:
     @classmethod
     async def open(cls, **settings: Any) -> Desk:
         desk = cls()
-        wanted = {"window_tokens": 60_000, "restore": False, "microcompact": False, "snip": False, **settings}
+        wanted = {
+            "window_tokens": 60_000,
+            "restore": False,
+            "microcompact": False,
+            "snip": False,
+            "recall_tool": True,
+            **settings,
+        }
         parts = SessionOptions(settings=Settings(**wanted), sink=desk.sink, clock=FixedClock())
         desk.session = await memory_session(parts=parts)
         await desk.session.record(Front(model="scripted"))

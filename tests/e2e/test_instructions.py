@@ -28,7 +28,8 @@ from perdure.compaction.summary import instruction
 from perdure.context.accounting import account
 from perdure.context.instructions import compact_instructions_shown, start_message
 from perdure.engine.compact import CompactionRequest, CompactionSuccess, compact, proposal
-from perdure.engine.reminders import HostReminder, ordered_sources, remind, with_instructions
+from perdure.engine.instructions import with_instructions
+from perdure.engine.reminders import HostReminder, ordered_sources, remind
 from perdure.engine.session import LiveSession
 from perdure.engine.turn import prepare, run_turn
 from perdure.errors import BadSetting
@@ -314,6 +315,7 @@ def test_reminder_sources_have_an_order_and_never_end_a_turn() -> None:
             "selection",
             "plan",
             "other",
+            "whereabouts",
         ]
         model = ScriptedModel(["ok"] * 4)
         await run_turn(session, "one", model)

@@ -13,7 +13,8 @@ from tests.laws.test_prefix import SMALL, moves_are_told, same_again
 from tests.worlds import World, done
 
 from perdure.context.instructions import ShownInstructions
-from perdure.engine.reminders import remind, with_instructions
+from perdure.engine.instructions import with_instructions
+from perdure.engine.reminders import remind
 from perdure.engine.session import LiveSession
 from perdure.settings import Settings
 

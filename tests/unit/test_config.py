@@ -61,6 +61,7 @@ def other(name: str) -> object:
         "permission_mode": "bypass",
         "sandbox": "off",
         "memory_directory": "/elsewhere",
+        "recall_tool": False,
         "hooks": {"Stop": [{"hooks": [{"command": "true"}]}]},
     }
     if name in words:
@@ -176,6 +177,7 @@ def test_every_field_can_come_from_the_environment(place: Path) -> None:
             "policy": "thrifty",
             "permission_mode": "plan",
             "sandbox": "on",
+            "recall_tool": "false",
             "hooks": '{"Stop": [{"hooks": [{"command": "true"}]}]}',
         }.get(name, text)
         config = read(place, **{f"PERDURE_{name.upper()}": text})

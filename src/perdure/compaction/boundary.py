@@ -27,7 +27,7 @@ from perdure.compaction.restore.registry import (
 )
 from perdure.context.accounting import least_trust
 from perdure.context.cuts import open_loop
-from perdure.context.policy import Facts
+from perdure.context.policy import Facts, has_recall_tool
 from perdure.context.reminders import fenced, indented, inline, quoted, without_tags, without_tokens
 from perdure.context.state import SessionState, to_checkpoint
 from perdure.context.view import THINKING, ContextView, ViewItem, size_tokens, view_behind
@@ -154,7 +154,7 @@ def make_boundary(
 ) -> Boundary:
     """The boundary that a plan makes, with what comes back and the checkpoint of the fold (CMP-14)."""
     kept = kept_items(view, plan.start, plan.keep_from)
-    text = _summary_text(view, plan, kept, WHERE_TO_LOOK if facts.settings.recall_tool else BY_HAND)
+    text = _summary_text(view, plan, kept, WHERE_TO_LOOK if has_recall_tool(view, facts.settings) else BY_HAND)
     summary = Message(
         id=MessageId(f"summary-{identity}"),
         role="user",

@@ -132,7 +132,8 @@ def _clearing(step: LoggedMicrocompaction) -> MakeRecord:
         for identity in attachments:
             for index, block in enumerate(view.items[view.positions[identity]].shown):
                 if block is not None and block.type == "text":
-                    changes.append(BlockChange(identity, index, msgspec.Raw(text_block(ATTACHMENT_CLEARED).raw)))
+                    marker = text_block(ATTACHMENT_CLEARED.format(id=identity))
+                    changes.append(BlockChange(identity, index, msgspec.Raw(marker.raw)))
         if not changes:
             return None
         return Cleared(

@@ -209,7 +209,7 @@ def _error_lines(text: str) -> list[str]:
 
 # Attachments that were true when they were shown and can be had again: recalled memories, nested instruction files.
 OLD_ATTACHMENTS = ("memory", "nested_instructions")
-ATTACHMENT_CLEARED = "[Old attachment cleared]"
+ATTACHMENT_CLEARED = "[Old attachment cleared; recall with id {id}]"
 _LEAST_PASSED_BY_TOKENS = 40  # attachments and images below this cost about what would stand in their place
 IMAGE_CLEARED = "[Old image cleared; recall with id {id}]"
 
@@ -346,7 +346,9 @@ def _passed_by(view: ContextView, last: int) -> tuple[list[BlockChange], list[Bl
             if min(size.base, size.live) <= _LEAST_PASSED_BY_TOKENS:
                 continue
             if message.note in OLD_ATTACHMENTS and block.type == "text":
-                attachments.append(BlockChange(message=message.id, block=index, to=_raw(ATTACHMENT_CLEARED)))
+                attachments.append(
+                    BlockChange(message=message.id, block=index, to=_raw(ATTACHMENT_CLEARED.format(id=message.id)))
+                )
             elif block.type == "image":
                 images.append(
                     BlockChange(message=message.id, block=index, to=_raw(IMAGE_CLEARED.format(id=message.id)))

@@ -6,9 +6,12 @@ import enum
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from perdure.context.models import CACHE_SECONDS, UNKNOWN, CacheTtl, ModelSpec
 from perdure.context.view import ContextView, item_has_results, size_tokens
 from perdure.settings import Settings
+from perdure.transcript.tool_calls.actions import plain_name
 
 # PRS-2: budgets reach their full size at this much usable window (both threshold eras of a 200k window lie above it).
 FULL_USABLE_TOKENS = 160_000
@@ -241,6 +244,22 @@ def _compaction_pays(view: ContextView, size: int, facts: Facts) -> bool:
     write = model.factor_to_write(facts.cache_ttl(view))
     # What is spared grows again from nothing, so on the average half of it is read for nothing in each of these calls.
     return spared / 2 * model.read_factor * expected_calls(view) >= after * (write - model.read_factor)
+
+
+def has_recall_tool(view: ContextView, settings: Settings) -> bool:
+    """Whether the model can recall by itself what left its view; else it has to be told who can (RCL-3)."""
+    if settings.recall_tool is not None:
+        return settings.recall_tool
+    front = view.state.front
+    return front is not None and any(_is_recall(tool) for tool in front.tools)
+
+
+def _is_recall(raw: bytes) -> bool:
+    if b"recall" not in bytes(raw):
+        return False
+    tool = msgspec.json.decode(raw)
+    name = tool.get("name") or (tool.get("function") or {}).get("name")
+    return isinstance(name, str) and plain_name(name) == "recall"
 
 
 def in_tool_loop(view: ContextView) -> bool:

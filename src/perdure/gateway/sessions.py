@@ -17,15 +17,13 @@ from weakref import WeakValueDictionary
 import anyio
 import anyio.to_thread
 
-from perdure import prompts
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.disk import DISK, make_private
 from perdure.adapters.journal.journal import FileJournal
 from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.journal.store import SessionStore, fork
-from perdure.context.reminders import neutralised_result, prepend_context
+from perdure.context.reminders import neutralised_result
 from perdure.engine.background import Keepers
-from perdure.engine.reminders import Moment
 from perdure.engine.session import LiveSession
 from perdure.errors import JournalError, PerdureError, SessionNotFound
 from perdure.gateway.metrics import SessionSink, SessionSpending
@@ -48,7 +46,6 @@ from perdure.transcript.records import (
 from perdure.wiring import SessionOptions as Parts
 from perdure.wiring import background, create_session, open_session
 
-NAME = "whereabouts"
 SOURCE = "gateway"
 CLIENT = "client"  # the cursor of the last message that the client knows
 ASKED = "asked"  # the one of the last message before an answer of ours
@@ -95,24 +92,6 @@ class HistoryPosition:
     def is_on(self, links: Sequence[bytes]) -> bool:
         """Whether a history comes by this place."""
         return self.count < len(links) and links[self.count] == self.link
-
-
-class RecallReminder:
-    """A source of reminders: says once how originals are had, when the first of them has left the view.
-
-    It stands in the journal like every reminder, so its bytes stay; a compaction that takes it away makes it due again.
-    """
-
-    name = NAME
-
-    async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]:
-        view = session.view
-        is_shortened = view.frozen or view.cleared or view.snipped or view.collapses or view.boundary
-        if moment != "behind" or not is_shortened or any(item.message.note == NAME for item in view.items):
-            return ()
-        text = prompts.render("gateway_recall", session=session.id)
-        (message,) = prepend_context((), {"What was left out": text})
-        return (Message.of("user", list(message.blocks), origin="reminder", note=NAME),)
 
 
 def _is_ours(record: Record) -> bool:
@@ -417,8 +396,7 @@ class TenantSessions:
     def _parts(self, route: str, sink: SessionSink) -> Parts:
         """What any session here is made with beside what its route gives."""
         parts = self._parts_of(route, sink)
-        services = replace(parts.services, reminders=(*parts.services.reminders, RecallReminder()))
-        return replace(parts, services=services, journal=partial(LateSyncJournal, is_durable=self._is_durable))
+        return replace(parts, journal=partial(LateSyncJournal, is_durable=self._is_durable))
 
     def _hold(
         self, session: LiveSession, sink: SessionSink, route: str, head: HistoryPosition | None = None

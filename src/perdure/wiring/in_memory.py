@@ -143,9 +143,12 @@ async def memory_session(
 
     def services(session: LiveSession) -> Services:
         given = with_hooks(parts.services, parts.settings, project=project)
+        from perdure.engine.reminders import RecallReminder
+
+        given = replace(given, reminders=(*given.reminders, RecallReminder(is_on_disk=False)))
         if parts.settings.instructions and parts.places is not None:
             from perdure.adapters.memory.instructions import DiskInstructions
-            from perdure.engine.reminders import with_instructions
+            from perdure.engine.instructions import with_instructions
 
             given = with_instructions(session, given, DiskInstructions(parts.places))
         if notes is not None:

@@ -25,10 +25,11 @@ from perdure.engine.background import VerificationKeeper
 from perdure.engine.compact import from_notes
 from perdure.engine.consolidate import ConsolidationKeeper
 from perdure.engine.extraction import ExtractionKeeper
+from perdure.engine.instructions import with_instructions
 from perdure.engine.memory_recall import with_memory
 from perdure.engine.notes import SessionNotes, offer_notes
 from perdure.engine.remember import GuardedMemory, UserMemoryRequests, memory_access
-from perdure.engine.reminders import with_instructions
+from perdure.engine.reminders import RecallReminder
 from perdure.engine.session import LiveSession, Services, SessionPorts
 from perdure.events import JournalRepaired
 from perdure.memory.changes import Origin
@@ -197,6 +198,7 @@ def _services_of(session: LiveSession, files: SessionFiles, parts: SessionOption
     """The host's services, with the hooks of the settings before the host's, and the instruction files."""
     journal = str(files.directory / JOURNAL)
     given = with_hooks(parts.services, parts.settings, project=files.journal.header.project, transcript=journal)
+    given = replace(given, reminders=(*given.reminders, RecallReminder(is_on_disk=True)))
     if not parts.settings.instructions or session.is_read_only:
         return given
     places = parts.places

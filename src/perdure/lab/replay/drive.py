@@ -148,6 +148,8 @@ class ReplayDrive:
     async def start(
         cls, recording: Recording, options: ReplayOptions, summarizers: tuple[JudgedModel, ...] = ()
     ) -> ReplayDrive:
+        if options.settings.recall_tool is None:  # as it would be with Perdure, which a log's own tools don't show
+            options = replace(options, settings=replace(options.settings, recall_tool=True))
         model = model_spec(options.model or recording.model, options.models)
         clock = RecordedClock(waits=bool(summarizers) and options.summarizer != OFFLINE)
         sink = _ReplaySink()
