@@ -65,6 +65,7 @@ __all__ = [
     "ResultsCleared",
     "RetryWaited",
     "SecretsRedacted",
+    "SessionsExpired",
     "SettingIgnored",
     "SummaryHeld",
     "SummaryInputDropped",
@@ -582,6 +583,13 @@ class CheckpointSkipped(Struct, frozen=True):
     reason: str
 
 
+class SessionsExpired(Struct, frozen=True):
+    """Sessions were deleted for their age, or since the home was too large (SEC-12)."""
+
+    sessions: int
+    bytes: int
+
+
 class FilesRewound(Struct, frozen=True):
     """Files were put back, or a rewind was taken back (CKP-3)."""
 
@@ -653,6 +661,7 @@ Event = (
     | ObserverFailed
     | BackgroundChanged
     | CheckpointSkipped
+    | SessionsExpired
     | CheckpointTaken
     | FilesRewound
 )

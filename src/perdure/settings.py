@@ -212,6 +212,10 @@ class Settings:
     session_cap_usd: float | None = None
     day_cap_usd: float | None = None
 
+    # What is kept at home (SEC-12); sessions with the tag `keep` stay
+    retention_days: float | None = None
+    max_home_bytes: int | None = None
+
     # The ladder of a call (TURN-11)
     retry_attempts: int = 8
     retry_budget_seconds: float = 300.0  # all waiting of one turn together
@@ -273,6 +277,8 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "extractor_models": "models that look for what to remember, and tidy the memory; without any, rules do",
         "session_cap_usd": "the most that a session may cost, sub-agents and background work included, in US dollars",
         "day_cap_usd": "the most that all sessions of a day may cost together, in US dollars",
+        "retention_days": "sessions that were last written so many days ago are deleted; unset: none are",
+        "max_home_bytes": "the oldest sessions are deleted while the home is larger, in bytes; unset: none are",
         "window_tokens": "the model's context window, in tokens; unset: what the provider or the table of models says",
         "max_output_tokens": "the longest answer, in tokens; unset: what the model can write",
         "estimator": "how tokens are estimated: live (learns from providers) or base (characters over four)",

@@ -1,4 +1,4 @@
-"""`perdure purge`: a text or a message taken out of everything that is kept (SEC-12)."""
+"""`perdure purge` and `gc`: what is taken out of everything that is kept, and what nobody needs any more (SEC-12)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.arguments import Json, complete_sessions, configured, examples, family, located
-from perdure.cli.output import EXIT_FAILED, EXIT_OK, clean, note, out, out_json, plural
+from perdure.cli.arguments import Json, Sets, complete_sessions, configured, examples, family, located
+from perdure.cli.output import EXIT_FAILED, EXIT_OK, clean, note, out, out_json, plural, size
 from perdure.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -131,3 +131,33 @@ def _memories_elsewhere(config: Config) -> tuple[Path, ...]:
         kept += [Path(roots.root) / roots.folder / folder for folder in (AGENTS, AGENTS_LOCAL)]
         found |= {one: None for one in kept if one.is_dir() and not one.is_relative_to(config.home)}
     return tuple(found)
+
+
+@app.command(epilog=examples("perdure gc --dry-run", "perdure gc", "perdure gc --set retention_days=90 --dry-run"))
+def gc(
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    sets: Sets = None,
+    json: Json = False,
+) -> None:
+    """Remove what nobody needs any more.
+
+    Leftovers of killed processes, stored results that no record names, and what the index has of deleted sessions. With
+    the settings retention_days and max_home_bytes also old sessions, but for those with the tag keep.
+    """
+    from perdure.adapters.care.collect import HomeCollection
+
+    config = configured(sets or ())
+    wanted = HomeCollection(config.home, time.time(), config.settings.retention_days, config.settings.max_home_bytes)
+    done = wanted.collect(dry_run=dry_run)
+    if json:
+        gone = [{"path": str(one.path), "bytes": one.bytes, "why": one.why} for one in done.gone]
+        out_json({"gone": gone, "bytes": done.bytes, "left": done.left, "removed": not dry_run})
+    else:
+        for one in done.gone:
+            out(f"{size(one.bytes):>8}  {clean(str(one.path))}: {one.why}")
+        verb = "would be freed" if dry_run else "freed"
+        out(f"{size(done.bytes)} {verb}" if done.gone else "there is nothing that nobody needs")
+        for line in done.left:
+            note(line)
+    raise typer.Exit(EXIT_FAILED if done.left else EXIT_OK)

@@ -23,6 +23,7 @@ from perdure.events import (
     KeeperFailed,
     KeeperStarted,
     NotesSkipped,
+    SessionsExpired,
 )
 from perdure.memory.pace import (
     AnswerGiven,
@@ -299,6 +300,26 @@ class UnverifiedJournal(Protocol):
     def has_past(self) -> bool: ...
 
     async def look_back(self) -> tuple[Repaired, ...]: ...
+
+
+class RetentionKeeper:
+    """Has old sessions deleted, as the settings say, once behind the first answer; what went is said (SEC-12)."""
+
+    name = "retention"
+
+    def __init__(self, expire: Callable[[], Awaitable[tuple[int, int]]], sink: Sink) -> None:
+        self._expire: Callable[[], Awaitable[tuple[int, int]]] | None = expire
+        self._sink = sink
+
+    def is_due(self, view: ContextView, facts: Facts) -> bool:
+        return self._expire is not None
+
+    async def keep(self, view: ContextView, facts: Facts) -> Sequence[Record]:
+        expire, self._expire = self._expire, None
+        sessions, size = await expire() if expire is not None else (0, 0)
+        if sessions:
+            self._sink.emit(SessionsExpired(sessions, size))
+        return ()
 
 
 class VerificationKeeper:

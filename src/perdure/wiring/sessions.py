@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import anyio.to_thread
+
 from perdure.adapters.config import home_of
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.store import FileCalibrations, SessionFiles, SessionStore, fork, open_subagent, secret_key
@@ -21,7 +23,7 @@ from perdure.adapters.machine.workspace import ProjectFiles
 from perdure.adapters.memory.directory import FileMemories, are_any_there, cache_of, file_memories
 from perdure.adapters.memory.instructions import DiskInstructions, places_of
 from perdure.adapters.memory.notes import FileNotes
-from perdure.engine.background import VerificationKeeper
+from perdure.engine.background import RetentionKeeper, VerificationKeeper
 from perdure.engine.compact import from_notes
 from perdure.engine.consolidate import ConsolidationKeeper
 from perdure.engine.extraction import ExtractionKeeper
@@ -126,10 +128,23 @@ async def session_of(
             given = replace(given, reminders=(*given.reminders, UserMemoryRequests()))
         if files.journal.has_past:
             given = replace(given, keepers=(*given.keepers, VerificationKeeper(files.journal, session)))
+        kept = parts.settings.retention_days, parts.settings.max_home_bytes
+        if home is not None and kept != (None, None):
+            expire = partial(_expire, home, parts, *kept)
+            given = replace(given, keepers=(*given.keepers, RetentionKeeper(expire, session)))
         given = with_notes(session, given, FileNotes(files.directory, home))
         return given if search is None else _with_upkeep(session, given, search)
 
     return await _opened(files, parts, services, whole=whole, read_only=read_only)
+
+
+async def _expire(home: Path, parts: SessionOptions, days: float | None, most_bytes: int | None) -> tuple[int, int]:
+    """Delete the sessions that needn't be kept any more: how many, and their bytes."""
+    from perdure.adapters.care.collect import HomeCollection  # most sessions are kept for ever
+
+    done = await anyio.to_thread.run_sync(HomeCollection(home, parts.clock.now(), days, most_bytes).expire)
+    gone = [one for one in done.gone if one.path.suffix != ".db"]
+    return len(gone), sum(one.bytes for one in gone)
 
 
 async def subagent_session(

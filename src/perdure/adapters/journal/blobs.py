@@ -194,7 +194,7 @@ class BlobProblem:
 
 def blob_problems(blobs: FileBlobs, scan: JournalScan) -> tuple[BlobProblem, ...]:
     """Every blob of a session that is damaged or gone. `JournalError` when its folder can't be read. Blocks."""
-    named = _named_blobs(scan)
+    named = named_blobs(scan)
     damaged = blobs.damaged()
     gone = [blob for blob in named if not blobs.has(blob)]
     return (
@@ -217,7 +217,7 @@ def originals(scan: JournalScan, troubles: Sequence[BlobProblem]) -> Mapping[Blo
     return found
 
 
-def _named_blobs(scan: JournalScan) -> dict[BlobId, str]:
+def named_blobs(scan: JournalScan) -> dict[BlobId, str]:
     """Each blob that a record names, and which record of which line."""
     named: dict[BlobId, str] = {}
     for line in scan.lines:

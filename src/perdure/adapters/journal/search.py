@@ -124,6 +124,11 @@ class SearchIndex:
             added = sum(self._take_in(wanted[directory]) for directory in stale)
         return added if self._db.total_changes > before else 0
 
+    def shrink(self) -> None:
+        """Give back the room of what was taken out."""
+        self._db.execute("VACUUM")
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._db.execute("BEGIN IMMEDIATE")

@@ -1,0 +1,238 @@
+"""What nobody needs any more of what is kept at home, found and removed (SEC-12)."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perdure.adapters.checkpoints.log import FOLDER as CHECKPOINTS
+from perdure.adapters.checkpoints.log import size_of
+from perdure.adapters.journal import JOURNAL
+from perdure.adapters.journal.append_file import LOCK, SessionLock, mark_path
+from perdure.adapters.journal.blobs import named_blobs
+from perdure.adapters.journal.disk import DISK
+from perdure.adapters.journal.reading import open_journal_reader
+from perdure.adapters.journal.search import INDEX, IndexUnusable, open_search_index
+from perdure.adapters.journal.store import (
+    BLOBS,
+    DRAFT,
+    GATEWAY,
+    PROJECTS,
+    TENANTS,
+    SessionInfo,
+    SessionStore,
+    every_journal,
+)
+from perdure.adapters.memory.directory import CACHES
+from perdure.errors import PerdureError, SessionBusy
+
+GRACE_SECONDS = 3_600.0  # what is younger may be at work
+KEEP_TAG = "keep"  # of sessions that no retention and no quota deletes
+_DAY_SECONDS = 86_400.0
+_CACHE_DAYS = 30  # an index of memories that nobody asked for so long
+_BLOB = re.compile(r"[0-9a-f]{64}")
+_DRAFT_PARTS = (".new-", ".new")
+
+
+@dataclass(frozen=True, slots=True)
+class Unneeded:
+    """Something that can go: a file or folder, how large it is, and why nobody needs it."""
+
+    path: Path
+    bytes: int
+    why: str
+
+
+@dataclass(slots=True)
+class Collected:
+    """What went, or would go, and what couldn't and why."""
+
+    gone: list[Unneeded] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        """How much that is on the disk."""
+        return sum(one.bytes for one in self.gone)
+
+
+@dataclass(frozen=True, slots=True)
+class HomeCollection:
+    """One look at a home. Nothing that a session may be using is touched: who holds its lock keeps all of it.
+
+    Args:
+        home: Where everything is kept.
+        now: In seconds since 1970.
+        retention_days: Sessions that were written last so long ago go; None keeps them.
+        max_bytes: The oldest sessions go until the home has no more; None for no limit.
+        grace_seconds: What was written within that time stays.
+    """
+
+    home: Path
+    now: float
+    retention_days: float | None = None
+    max_bytes: int | None = None
+    grace_seconds: float = GRACE_SECONDS
+
+    def collect(self, *, dry_run: bool = False) -> Collected:
+        """Remove leftovers, and sessions as far as retention and quota say so."""
+        done = Collected()
+        for one in self._leftovers():
+            self._remove(one, done, dry_run=dry_run)
+        for journal in every_journal(self.home):
+            self._collect_blobs(journal, done, dry_run=dry_run)
+        self._expire(done, dry_run=dry_run)
+        if not dry_run:
+            self._forget_sessions(done)
+        return done
+
+    def expire(self) -> Collected:
+        """Only what retention and quota say."""
+        done = Collected()
+        self._expire(done, dry_run=False)
+        if done.gone:
+            self._forget_sessions(done)
+        return done
+
+    # --- leftovers --------------------------------------------------------------------------------------------------
+
+    def _homes(self) -> Iterator[Path]:
+        yield self.home
+        yield from sorted(one for one in (self.home / GATEWAY / TENANTS).glob("*") if one.is_dir())
+
+    def _is_old(self, path: Path, seconds: float | None = None) -> bool:
+        try:
+            return self.now - path.lstat().st_mtime >= (self.grace_seconds if seconds is None else seconds)
+        except OSError:
+            return False
+
+    def _leftovers(self) -> Iterator[Unneeded]:
+        for home in self._homes():
+            for why, pattern in (("a deleted session", ".deleted-*"), ("a fork that was never finished", f"{DRAFT}*")):
+                for path in sorted((home / PROJECTS).glob(f"*/{pattern}")):
+                    if self._is_old(path):
+                        yield Unneeded(path, size_of(path), f"what is left of {why}")
+            for path in sorted((home / PROJECTS).glob("*/*")):
+                names = {one.name for one in path.iterdir()} if path.is_dir() and not path.is_symlink() else {JOURNAL}
+                if names and names <= {LOCK, mark_path(path / JOURNAL).name} and self._is_old(path):
+                    yield Unneeded(path, size_of(path), "beside a journal that isn't there")
+        for journal in every_journal(self.home):
+            yield from self._drafts(journal.parent)
+        for path in sorted((self.home / CACHES).glob("*.msgpack")):
+            if self._is_old(path, _CACHE_DAYS * _DAY_SECONDS):
+                yield Unneeded(path, path.lstat().st_size, "an index of memories that nobody asked for any more")
+
+    def _drafts(self, session: Path) -> Iterator[Unneeded]:
+        """What writers that were killed left: files that never got their name."""
+        drafts = [*session.glob(f"{JOURNAL}.new-*"), *(session / BLOBS).glob(".new-*")]
+        for path in sorted(drafts):
+            if path.is_file() and self._is_old(path):
+                yield Unneeded(path, path.lstat().st_size, "a draft that was never finished")
+        objects = session / CHECKPOINTS / "objects"
+        for beside in (objects.with_name("objects.new"), objects.with_name("objects.old")):
+            if beside.is_dir() and objects.is_dir() and self._is_old(beside):
+                yield Unneeded(beside, size_of(beside), "checkpoints that were replaced")
+
+    def _remove(self, one: Unneeded, done: Collected, *, dry_run: bool) -> None:
+        try:
+            with contextlib.ExitStack() as held:
+                session = next((at for at in one.path.parents if (at / JOURNAL).is_file()), None)
+                if session is not None:
+                    held.callback(SessionLock.acquire(session).release)
+                if not dry_run:
+                    shutil.rmtree(one.path) if one.path.is_dir() else one.path.unlink()
+            done.gone.append(one)
+        except SessionBusy:
+            return  # whoever has it may be at work on just this
+        except (OSError, PerdureError) as e:
+            done.left.append(f"{one.path}: {e}")
+
+    # --- blobs ------------------------------------------------------------------------------------------------------
+
+    def _collect_blobs(self, journal: Path, done: Collected, *, dry_run: bool) -> None:
+        """The blobs that no record names, of a session that is whole and that nobody writes."""
+        folder = journal.parent / BLOBS
+        there = [one for one in sorted(folder.glob("*")) if _BLOB.fullmatch(one.name) and self._is_old(one)]
+        if not there or any(journal.parent.glob(f"{JOURNAL}.*")):
+            return  # what was set aside may name some that the journal doesn't
+        try:
+            lock = SessionLock.acquire(journal.parent)
+        except SessionBusy:
+            return
+        except PerdureError as e:
+            done.left.append(str(e))
+            return
+        try:
+            with open_journal_reader(DISK, journal) as reader:
+                scan = reader.scan(reader.body)
+            if scan.damage:
+                return
+            named = named_blobs(scan)
+            for path in there:
+                if path.name not in named:
+                    unneeded = Unneeded(path, path.lstat().st_size, "a stored result that no record names")
+                    if not dry_run:
+                        path.unlink()
+                    done.gone.append(unneeded)
+        except (OSError, PerdureError) as e:
+            done.left.append(f"{folder}: {e}")
+        finally:
+            lock.release()
+
+    # --- sessions ---------------------------------------------------------------------------------------------------
+
+    def _expire(self, done: Collected, *, dry_run: bool) -> None:
+        """Delete sessions by age, then the oldest ones until the home is small enough; those with the tag stay."""
+        if self.retention_days is None and self.max_bytes is None:
+            return
+        sessions = [(SessionStore(home), info) for home in self._homes() for info in SessionStore(home).list()]
+        sessions.sort(key=lambda pair: pair[1].modified)
+        total = size_of(self.home) - (done.bytes if dry_run else 0)
+        for store, info in sessions:
+            if KEEP_TAG in info.tags or info.problem is not None:
+                continue
+            if (why := self._is_expired(info, total)) is None:
+                continue
+            unneeded = Unneeded(info.directory, size_of(info.directory), why)
+            try:
+                if dry_run:
+                    SessionLock.acquire(info.directory).release()
+                else:
+                    store.delete(info.directory)
+            except SessionBusy:
+                continue
+            except PerdureError as e:
+                done.left.append(str(e))
+                continue
+            done.gone.append(unneeded)
+            total -= unneeded.bytes
+
+    def _is_expired(self, info: SessionInfo, total: int) -> str | None:
+        age = self.now - info.modified
+        if age < self.grace_seconds:
+            return None
+        if self.retention_days is not None and age >= self.retention_days * _DAY_SECONDS:
+            return f"a session written last {age / _DAY_SECONDS:,.0f} days ago (retention_days)"
+        if self.max_bytes is not None and total > self.max_bytes:
+            return "the oldest session of a home that is too large (max_home_bytes)"
+        return None
+
+    def _forget_sessions(self, done: Collected) -> None:
+        """What the index has of sessions that aren't there any more."""
+        path = self.home / INDEX
+        if not path.is_file():
+            return
+        try:
+            before = path.stat().st_size
+            with open_search_index(path) as index:
+                index.refresh((), forget_others=False)
+                index.shrink()
+            if (spared := before - path.stat().st_size) > 0:
+                done.gone.append(Unneeded(path, spared, "what the index had of deleted sessions"))
+        except (IndexUnusable, sqlite3.Error, OSError) as e:
+            done.left.append(f"{path}: {e}")

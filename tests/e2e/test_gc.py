@@ -1,0 +1,150 @@
+"""`perdure gc`, retention and quota: what nobody needs goes, what a session may need stays (SEC-12)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.agents import bench, calls
+
+from perdure import Message
+from perdure.adapters.journal import JOURNAL, SessionLock, SessionStore
+from perdure.events import SessionsExpired
+from perdure.transcript.records import Titled
+from perdure.wiring import create_session
+
+pytestmark = pytest.mark.e2e
+
+DAY = 86_400
+
+
+def aged(path: Path, days: float) -> Path:
+    """The file, or folder with all in it, as if it was written so long ago."""
+    at = time.time() - days * DAY
+    for one in (*path.rglob("*"), path) if path.is_dir() else (path,):
+        os.utime(one, (at, at))
+    return path
+
+
+def made(place: Path, name: str, *, days: float = 0, tags: tuple[str, ...] = (), words: int = 10) -> Path:
+    async def body() -> Path:
+        session = await create_session(place / "home", project=place, session=name)
+        await session.append(Message.of("user", f"{name} " * words))
+        if tags:
+            await session.record(Titled(tags=tags))
+        await session.close()
+        return next(d for d in SessionStore(place / "home").directories() if d.name == name)
+
+    return aged(anyio.run(body), days)
+
+
+def test_what_nobody_needs_goes(place: Path, run: Callable[..., Any]) -> None:
+    """SEC-12: a dry run names it with its size; what is young, whole or in use stays, to the byte."""
+
+    async def offloaded() -> Path:
+        bench_ = await bench(place / "p", home=place / "home")
+        bench_.model.upstream.script.extend([calls(("Bash", {"command": "seq 1 30000"})), "done"])
+        await bench_.agent.say("count")
+        await bench_.agent.close()
+        return next(SessionStore(place / "home").directories())
+
+    session = anyio.run(offloaded)
+    named = list((session / "blobs").iterdir())
+    assert named
+    orphan = session / "blobs" / ("0" * 64)
+    orphan.write_bytes(b"=nobody names me")
+    doomed = [
+        orphan,
+        session / f"{JOURNAL}.new-12ab",
+        session / "blobs" / ".new-1-ab",
+        session.parent / ".deleted-0123",
+        session.parent / ".forking-x",
+        session.parent / "lost",
+    ]
+    doomed[1].write_bytes(b"draft")
+    doomed[2].write_bytes(b"draft")
+    for folder, name in ((doomed[3], JOURNAL), (doomed[4], JOURNAL), (doomed[5], "journal.mark")):
+        folder.mkdir()
+        (folder / name).write_bytes(b"left")
+    assert run("gc").out == "there is nothing that nobody needs\n"  # all of it may be at work
+    for one in doomed:
+        aged(one, 1)
+    for one in named:
+        aged(one, 1)
+    doomed[1].unlink()  # beside the journal, a draft is looked at by itself
+    before = {p: p.read_bytes() for p in (place / "home").rglob("*") if p.is_file() and p.name != "lock"}
+    [told] = run("gc", "--dry-run", "--json").json
+    expected = {str(one) for one in doomed if one.exists()}
+    assert {one["path"] for one in told["gone"]} == expected and told["bytes"] > 0 and not told["removed"]
+    assert {p: p.read_bytes() for p in before} == before
+    lock = SessionLock.acquire(session)
+    [told] = run("gc", "--dry-run", "--json").json
+    lock.release()
+    assert not {str(orphan), str(doomed[2])} & {one["path"] for one in told["gone"]}  # somebody has the session
+    done = run("gc")
+    assert done.code == 0 and "freed" in done.out and not any(one.exists() for one in doomed)
+    assert all(one.exists() for one in named) and run("doctor").code in (0, 1)
+    assert run("gc").out == "there is nothing that nobody needs\n"
+
+
+def test_drafts_of_a_journal_go_and_its_blobs_stay_beside_damage(place: Path, run: Callable[..., Any]) -> None:
+    """SEC-12, ENG-9: what was set aside beside a journal is never removed, nor what it may name."""
+    session = made(place, "s")
+    draft = session / f"{JOURNAL}.new-12ab"
+    draft.write_bytes(b"draft")
+    (session / "blobs").mkdir()
+    orphan = session / "blobs" / ("0" * 64)
+    orphan.write_bytes(b"=x")
+    torn = session / f"{JOURNAL}.torn-1"
+    torn.write_bytes(b"torn")
+    for one in (draft, orphan, torn):
+        aged(one, 3)
+    assert run("gc").code == 0
+    assert not draft.exists() and orphan.exists() and torn.exists()
+
+
+def test_old_sessions_go_where_the_settings_say_so(place: Path, run: Callable[..., Any]) -> None:
+    """SEC-12: by age and by size, the oldest first; those that are tagged or in use stay; unset, nothing goes."""
+    for name, days, tags in (
+        ("old", 50, ()),
+        ("kept", 60, ("keep",)),
+        ("busy", 70, ()),
+        ("middle", 20, ()),
+        ("new", 0, ()),
+    ):
+        made(place, name, days=days, tags=tags, words=10_000)
+    kept = {d.name: d for d in SessionStore(place / "home").directories()}
+    assert run("search", "old").code == 0  # an index that knows them all
+    assert run("gc").code == 0 and len(list(SessionStore(place / "home").directories())) == 5
+    lock = SessionLock.acquire(kept["busy"])
+    dry = run("gc", "--dry-run", "--set", "retention_days=30")
+    assert "written last 50 days ago (retention_days)" in dry.out and kept["old"].exists()
+    assert run("gc", "--set", "retention_days=30").code == 0
+    assert {d.name for d in SessionStore(place / "home").directories()} == {"kept", "busy", "middle", "new"}
+    assert run("gc", "--set", "max_home_bytes=1").code == 0
+    lock.release()
+    assert {d.name for d in SessionStore(place / "home").directories()} == {"kept", "busy", "new"}  # new is too young
+    assert b"middle" not in (place / "home" / "index.db").read_bytes()
+
+
+def test_a_session_deletes_old_ones_in_the_background(place: Path) -> None:
+    """SEC-12: behind its first answer, said by an event; without the settings nothing is deleted."""
+    old = made(place, "old", days=50)
+
+    async def answered(**settings: Any) -> list[Any]:
+        one = await bench(place / "p", ["hello"], home=place / "home", settings=settings)
+        await one.agent.say("hi")
+        await one.agent.close()
+        return one.events(SessionsExpired)
+
+    async def both() -> list[Any]:
+        assert await answered() == [] and old.exists()
+        return await answered(retention_days=30)
+
+    [event] = anyio.run(both)
+    assert event.sessions == 1 and event.bytes > 0 and not old.exists()
