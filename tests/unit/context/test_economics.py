@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.unit.context.making import NOW, UNBOUND, Talk, facts, text
 
-from perdure.context.cost import pays_back, prefix_rewrite, prefix_rewrite_of_record, rewrite_price, usage_usd
+from perdure.context.cost import pays_back, prefix_rewrite, prefix_rewrite_of_record, usage_usd
 from perdure.context.models import model_spec
 from perdure.context.passes import microcompact
 from perdure.context.policy import CompactionNeed, compaction_need, expected_calls
@@ -33,18 +33,18 @@ def long_talk(usage: int = 150_000) -> Talk:
 
 def test_a_move_is_priced_as_writing_instead_of_reading() -> None:
     """TURN-5: tokens after the edit point * (write price - read price)."""
-    assert rewrite_price(1_000_000, PRICED, "5m") == pytest.approx(10 * (1.25 - 0.1))
-    assert rewrite_price(1_000_000, PRICED, "1h") == pytest.approx(10 * (2.0 - 0.1))
-    assert rewrite_price(1_000_000, UNBOUND, "5m") is None
     talk = long_talk()
-    known = facts(model=PRICED)
+    known, longer = facts(model=PRICED), facts(model=PRICED, cache_ttl="1h")
+    assert known.rewrite_usd(talk.view, 1_000_000) == pytest.approx(10 * (1.25 - 0.1))
+    assert longer.rewrite_usd(talk.view, 1_000_000) == pytest.approx(10 * (2.0 - 0.1))
+    assert facts(model=UNBOUND).rewrite_usd(talk.view, 1_000_000) is None
     edits = microcompact(talk.view, known)
     move = prefix_rewrite(talk.view, edits, known)
     assert move is not None
     assert move.position == talk.view.results["t0"].position  # type: ignore[index]
-    assert move.usd == rewrite_price(move.tokens_rewritten, PRICED, "5m")
-    hour = prefix_rewrite(talk.view, edits, facts(model=PRICED, cache_ttl="1h"))
-    assert hour is not None and hour.usd == rewrite_price(move.tokens_rewritten, PRICED, "1h")
+    assert move.usd == known.rewrite_usd(talk.view, move.tokens_rewritten)
+    hour = prefix_rewrite(talk.view, edits, longer)
+    assert hour is not None and hour.usd == longer.rewrite_usd(talk.view, move.tokens_rewritten)
 
 
 def test_a_response_costs_what_its_cache_writes_cost() -> None:
