@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import command
+from tests.commands import command, command_at_terminal
 from tests.terminals import environment, served, terminal
 
 from perdure.cli import main
@@ -42,54 +42,33 @@ def config(folder: Path, env: dict[str, str], *more: str) -> dict[str, Any]:
     return found
 
 
+def chat(folder: Path, env: dict[str, str], typed: bytes) -> str:
+    """What a chat shows somebody who answers its questions, and then leaves."""
+    done = command_at_terminal("chat", "--model", "offline", cwd=folder, env={**env, "TERM": "dumb"}, typed=typed)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
 def test_a_chat_asks_once_and_again_when_what_runs_changed(folder: Path, env: dict[str, str]) -> None:
     settings = folder.parent / ".perdure" / "config.toml"
-    chat = ("chat", "--model", "offline")
-    with terminal(*chat, cwd=folder, env=env) as one:
-        shown = one.until(ASKS)
-        assert str(folder.parent) in shown and ".perdure/config.toml, src/.claude/skills" in shown
-        one.type("perhaps")
-        one.until(ASKS)
-        one.type("y")
-        one.ready()
-        one.type("\x04", end="")
-        assert one.end() == 0
+    shown = chat(folder, env, b"perhaps\ny\n\x04")
+    assert shown.count(ASKS) == 2, "what is no answer is asked again"
+    assert str(folder.parent) in shown and ".perdure/config.toml, src/.claude/skills" in shown
     assert config(folder, env)["settings"]["preview_chars"]["value"] == 77
     settings.write_text('preview_chars = 78\n[[hooks.PostCompact]]\nhooks = [{ command = "make it" }]\n')
-    with terminal(*chat, cwd=folder, env=env) as one:
-        assert "PostCompact: make it" in one.until("May it run these?") and ASKS not in one.screen
-        one.type("n")
-        one.ready()
-        one.type("\x04", end="")
-        one.end()
-    with terminal(*chat, cwd=folder, env=env) as one:
-        one.ready()
-        assert "May it run" not in one.screen and ASKS not in one.screen and "you said no to it" in one.screen
-        one.type("\x04", end="")
-        one.end()
+    shown = chat(folder, env, b"n\n\x04")
+    assert "May it run these?" in shown and "PostCompact: make it" in shown and ASKS not in shown
+    shown = chat(folder, env, b"\x04")
+    assert "May it run" not in shown and ASKS not in shown and "you said no to it" in shown
 
 
 def test_no_is_remembered_and_the_end_of_the_input_is_no_answer(folder: Path, env: dict[str, str]) -> None:
-    chat = ("chat", "--model", "offline")
-    with terminal(*chat, cwd=folder, env=env) as one:
-        one.until(ASKS)
-        one.type("\x04", end="")
-        one.ready()
-        assert "not trusted (nobody was asked" in one.screen
-        one.type("\x04", end="")
-        one.end()
+    shown = chat(folder, env, b"\x04\x04")
+    assert shown.count(ASKS) == 1 and "not trusted (nobody was asked" in shown
     assert config(folder, env)["folder"]["why"] == "nobody was asked about it yet"
-    with terminal(*chat, cwd=folder, env=env) as one:
-        one.until(ASKS)
-        one.type("n")
-        one.ready()
-        one.type("\x04", end="")
-        one.end()
-    with terminal(*chat, cwd=folder, env=env) as one:
-        one.ready()
-        assert ASKS not in one.screen and "not trusted (you said no" in one.screen
-        one.type("\x04", end="")
-        one.end()
+    assert ASKS in chat(folder, env, b"n\n\x04")
+    shown = chat(folder, env, b"\x04")
+    assert ASKS not in shown and "not trusted (you said no" in shown
     assert config(folder, env)["settings"]["preview_chars"]["source"] == "default"
 
 
