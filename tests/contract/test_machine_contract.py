@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
@@ -17,10 +16,6 @@ from perdure.adapters.machine.workspace import LocalFinder, LocalWorkspace, docu
 from perdure.ports import MatchedLine, TextSearch
 
 pytestmark = pytest.mark.contract
-
-
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    anyio.run(body)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -49,7 +44,7 @@ def test_a_path_is_told_where_it_really_leads(tmp_path: Path) -> None:
             with pytest.raises(OSError, match="not a path"):
                 await work.resolve(path)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_reading_and_writing_follow_no_link_that_was_put_there_since(tmp_path: Path) -> None:
@@ -71,7 +66,7 @@ def test_reading_and_writing_follow_no_link_that_was_put_there_since(tmp_path: P
         with pytest.raises(OSError, match="not a regular file"):
             await work.read(f"{work.root}/pipe", limit_bytes=10)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_failed_write_leaves_the_file_and_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +82,7 @@ def test_a_failed_write_leaves_the_file_and_no_draft(tmp_path: Path, monkeypatch
             await work.write(f"{work.root}/a", b"new")
         assert [p.name for p in tmp_path.iterdir()] == ["a"] and (tmp_path / "a").read_text() == "old"
 
-    run(body)
+    anyio.run(body)
 
 
 def test_documents_stay_in_their_folder(tmp_path: Path) -> None:
@@ -154,7 +149,7 @@ def test_lines_are_found_with_what_stands_around_them(finder: LocalFinder, tree:
         cut = await finder.lines(TextSearch(pattern="t", path=root), limit=2)
         assert len(cut.lines) == 2 and cut.is_cut and isinstance(cut.lines[0], MatchedLine)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_pattern_is_never_slow(finder: LocalFinder, tmp_path: Path) -> None:
@@ -166,7 +161,7 @@ def test_a_pattern_is_never_slow(finder: LocalFinder, tmp_path: Path) -> None:
             found = await finder.lines(TextSearch(pattern="(a+)+$b", path=str(tmp_path)), limit=5)
         assert not found.lines
 
-    run(body)
+    anyio.run(body)
 
 
 RIPGREP_STUB = r"""#!/bin/sh
@@ -195,7 +190,7 @@ def test_what_ripgrep_says_is_read(tree: Path, tmp_path: Path) -> None:
         literal = await finder.lines(TextSearch(pattern="(x", path=root), limit=5)  # it doesn't understand that
         assert not literal.lines and "as it is written" in literal.note
 
-    run(body)
+    anyio.run(body)
 
 
 def test_files_are_found_newest_first_without_what_is_ignored(tree: Path) -> None:
@@ -212,7 +207,7 @@ def test_files_are_found_newest_first_without_what_is_ignored(tree: Path) -> Non
         found = await finder.files("**/*", root, limit=10)
         assert not any("/deep/" in path or "/.git/" in path for path in found.paths)
 
-    run(body)
+    anyio.run(body)
 
 
 # --- commands --------------------------------------------------------------------------------------------------------
@@ -236,7 +231,7 @@ def test_a_command_writes_its_own_end(tmp_path: Path) -> None:
         await shell.discard(command.output)
         assert not list((tmp_path / "commands").iterdir())
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("command", ["exit 3", "false; exec sh -c 'exit 3'", "trap - EXIT; exit 3", "(exit 3)"])
@@ -245,7 +240,7 @@ def test_exit_codes_come_through(tmp_path: Path, command: str) -> None:
         started = await LocalShell(tmp_path / "c").start("c", command, cwd=str(tmp_path))
         assert (await started.wait()).code == 3
 
-    run(body)
+    anyio.run(body)
 
 
 def test_stopping_reaches_what_ignores_signals_and_what_was_left_behind(tmp_path: Path) -> None:
@@ -259,7 +254,7 @@ def test_stopping_reaches_what_ignores_signals_and_what_was_left_behind(tmp_path
         left = await anyio.run_process(["pgrep", "-f", "sleep 987660"], check=False)
         assert left.returncode == 1
 
-    run(body)
+    anyio.run(body)
 
 
 def test_only_outputs_of_the_session_can_be_read_and_removed(tmp_path: Path) -> None:
@@ -274,4 +269,4 @@ def test_only_outputs_of_the_session_can_be_read_and_removed(tmp_path: Path) -> 
             with pytest.raises(OSError):
                 await shell.start(name, "true", cwd="/")
 
-    run(body)
+    anyio.run(body)

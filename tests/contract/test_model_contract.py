@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -113,10 +113,6 @@ async def asked(model: Model, request: ModelRequest) -> tuple[list[Delta], Reply
     return deltas, reply  # type: ignore[return-value]
 
 
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    anyio.run(body)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_deltas_then_one_reply(kind: Kind) -> None:
     async def body() -> None:
@@ -132,7 +128,7 @@ def test_deltas_then_one_reply(kind: Kind) -> None:
             assert (fields["name"], fields["input"]) == ("Read", {"path": "ä/b.txt", "n": 3})
             assert reply.usage is not None and reply.usage.prompt_tokens > 5 and reply.usage.output_tokens > 10
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -151,7 +147,7 @@ def test_the_bytes_of_the_request_are_sent_as_they_are(kind: Kind, stream: bool)
             assert not stream or sent == request.body
             assert msgspec.json.decode(sent)["stream"] is True
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("kind", WIRED)
@@ -163,7 +159,7 @@ def test_a_request_that_names_no_model_gets_the_one_that_is_asked(kind: Kind) ->
             assert here.server is not None
             assert here.server.received[-1].body.startswith(b'{"model":"fake",')
 
-    run(body)
+    anyio.run(body)
 
 
 ERRORS: list[tuple[UpstreamError, type[ModelError]]] = [
@@ -193,7 +189,7 @@ def test_errors_are_typed_and_nothing_is_tried_twice(
             if isinstance(caught.value, PromptTooLong):
                 assert (caught.value.tokens, caught.value.maximum) == (205_123, 200_000)
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -204,7 +200,7 @@ def test_a_window_that_is_too_small_is_told_with_numbers(kind: Kind) -> None:
                 await asked(here.model, here.request("word " * 4_000))
             assert caught.value.maximum == 2_000 and (caught.value.tokens or 0) > 2_000
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("after", [1, 3, 6])
@@ -217,7 +213,7 @@ def test_a_stream_that_breaks_off_is_cut(kind: Kind, after: int) -> None:
             _, reply = await asked(here.model, here.request())
             assert reply.text == "again"
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("kind", WIRED)
@@ -228,7 +224,7 @@ def test_an_error_behind_a_status_of_200_is_an_error(kind: Kind) -> None:
             with pytest.raises(Overloaded):
                 await asked(here.model, here.request())
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("kind", WIRED)
@@ -247,7 +243,7 @@ def test_nonsense_is_a_server_that_is_down_or_a_cut(kind: Kind) -> None:
                 with pytest.raises((ModelDown, StreamCut)):
                     await asked(here.model, here.request())
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -261,7 +257,7 @@ def test_a_stream_can_be_left_early_and_the_model_used_again(kind: Kind) -> None
             _, reply = await asked(here.model, here.request())
             assert reply.text == "again"
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("kind", WIRED)
@@ -277,7 +273,7 @@ def test_nobody_there_is_down(kind: Kind) -> None:
             await asked(model, request)
         await model.close()
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -294,7 +290,7 @@ def test_counting_is_the_providers_or_nothing(kind: Kind) -> None:
             else:
                 assert reply.usage is not None and counted == reply.usage.prompt_tokens
 
-    run(body)
+    anyio.run(body)
 
 
 # --- what only one of them has --------------------------------------------------------------------------------------
@@ -307,7 +303,7 @@ def test_anthropic_counts_without_what_that_endpoint_refuses() -> None:
             await here.model.count(here.request())
             assert set(msgspec.json.decode(here.server.received[-1].body)) == {"model", "tools", "messages"}
 
-    run(body)
+    anyio.run(body)
 
 
 def test_anthropic_betas_go_into_the_header() -> None:
@@ -321,7 +317,7 @@ def test_anthropic_betas_go_into_the_header() -> None:
             await asked(here.model, here.request())
             assert "anthropic-beta" not in here.server.received[-1].headers
 
-    run(body)
+    anyio.run(body)
 
 
 def test_anthropic_thinking_comes_back_with_its_signature() -> None:
@@ -331,7 +327,7 @@ def test_anthropic_thinking_comes_back_with_its_signature() -> None:
             fields = msgspec.json.decode(reply.blocks[0].raw)
             assert fields["thinking"] == "hm " * 50 and fields["signature"].startswith("perdure1.")
 
-    run(body)
+    anyio.run(body)
 
 
 def test_anthropic_tells_its_window() -> None:
@@ -343,7 +339,7 @@ def test_anthropic_tells_its_window() -> None:
             about = await here.model.discover()
             assert (about.window_tokens, about.max_output_tokens) == (500_000, 9_000) and here.model.about is about
 
-    run(body)
+    anyio.run(body)
 
 
 def test_compatible_servers_tell_their_window() -> None:
@@ -363,7 +359,7 @@ def test_compatible_servers_tell_their_window() -> None:
             assert (await here.model.discover()).window_tokens == 6_000
             assert here.server is not None and msgspec.json.decode(here.server.received[-1].body) == {"model": "fake"}
 
-    run(body)
+    anyio.run(body)
 
 
 def test_vllm_counts() -> None:
@@ -371,7 +367,7 @@ def test_vllm_counts() -> None:
         async with place("openai", routes={("POST", "/tokenize"): {"count": 17, "tokens": [1]}}) as here:
             assert await here.model.count(here.request()) == 17
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize(
@@ -390,7 +386,7 @@ def test_an_error_that_calls_itself_a_success(body_bytes: bytes) -> None:
                 await asked(here.model, here.request())
             assert (caught.value.tokens, caught.value.maximum) == (1_407, 256)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_server_that_does_not_stream_is_understood() -> None:
@@ -407,7 +403,7 @@ def test_a_server_that_does_not_stream_is_understood() -> None:
             _, reply = await asked(here.model, here.request())
             assert reply.text == "all at once" and reply.usage is not None
 
-    run(body)
+    anyio.run(body)
 
 
 def test_ids_that_stand_in_the_conversation_already_are_changed() -> None:
@@ -428,4 +424,4 @@ def test_ids_that_stand_in_the_conversation_already_are_changed() -> None:
             assert msgspec.json.decode(reply.blocks[0].raw)["id"].startswith("call_")
             assert msgspec.json.decode(reply.blocks[0].raw)["id"] != "call_0"
 
-    run(body)
+    anyio.run(body)

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,6 @@ from perdure.transcript.messages import MessageId
 from perdure.transcript.records import InFlight
 
 pytestmark = pytest.mark.e2e
-
-
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    anyio.run(body)
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -84,7 +80,7 @@ def test_long_work_in_a_small_window_ends_with_the_expected_tree(tmp_path: Path)
         assert (await two.agent.say("thanks")).text == "ok"
         await two.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_it_works_over_the_wire_with_the_official_sdk(tmp_path: Path) -> None:
@@ -107,7 +103,7 @@ def test_it_works_over_the_wire_with_the_official_sdk(tmp_path: Path) -> None:
             await one.agent.close()
             await model.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_two_agents_at_once_don_t_meet(tmp_path: Path) -> None:
@@ -132,7 +128,7 @@ def test_two_agents_at_once_don_t_meet(tmp_path: Path) -> None:
             assert some.results()[-1].text() == os.path.realpath(some.folder / "d")
             await some.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_the_loop_is_bounded_and_goes_on(tmp_path: Path) -> None:
@@ -155,7 +151,7 @@ def test_the_loop_is_bounded_and_goes_on(tmp_path: Path) -> None:
             raise error
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_model_that_gives_up_leaves_a_session_that_goes_on(tmp_path: Path) -> None:
@@ -168,7 +164,7 @@ def test_a_model_that_gives_up_leaves_a_session_that_goes_on(tmp_path: Path) -> 
         assert said.text == "fine" and one.results()[-1].text() == "a"
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 # --- order and interruption ------------------------------------------------------------------------------------------
@@ -218,7 +214,7 @@ def test_what_looks_runs_at_once_what_changes_in_order_results_in_the_order_of_c
         assert ended == list("bacde")
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_an_interruption_among_parallel_tools_leaves_a_valid_session_also_after_a_resume(tmp_path: Path) -> None:
@@ -257,7 +253,7 @@ def test_an_interruption_among_parallel_tools_leaves_a_valid_session_also_after_
         assert not one.model.upstream.statistics.violations
         await two.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_an_interruption_keeps_the_output_of_a_command_and_ends_it(tmp_path: Path) -> None:
@@ -272,7 +268,7 @@ def test_an_interruption_keeps_the_output_of_a_command_and_ends_it(tmp_path: Pat
         assert (await one.agent.say("go on")).stopped == "done"
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("milliseconds", [0, 2, 5, 10, 20, 40])
@@ -288,7 +284,7 @@ def test_an_interruption_at_any_moment_leaves_no_process_and_no_open_call(tmp_pa
         assert (await one.agent.say("and now?")).text == "ok" and not one.model.upstream.statistics.violations
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 class SlowModel(ScriptedModel):
@@ -314,7 +310,7 @@ def test_an_interruption_within_an_answer_keeps_its_whole_blocks(tmp_path: Path)
         assert (await one.agent.say("go on")).text == "fine" and not model.upstream.statistics.violations
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 # --- permissions -----------------------------------------------------------------------------------------------------
@@ -346,7 +342,7 @@ def test_what_permissions_leave_open_is_asked_for(tmp_path: Path) -> None:
         ]
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_one_question_is_asked_at_a_time_also_by_sub_agents(tmp_path: Path) -> None:
@@ -371,7 +367,7 @@ def test_one_question_is_asked_at_a_time_also_by_sub_agents(tmp_path: Path) -> N
         assert decided == ["the user", "the user"] and most == 1
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_nobody_to_ask_means_no(tmp_path: Path) -> None:
@@ -399,7 +395,7 @@ def test_nobody_to_ask_means_no(tmp_path: Path) -> None:
         assert not (folder / "new").exists()
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_plan_mode_ends_with_an_approved_plan(tmp_path: Path) -> None:
@@ -431,7 +427,7 @@ def test_plan_mode_ends_with_an_approved_plan(tmp_path: Path) -> None:
         assert "# Plan, edited by hand" in said
         await two.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 class Watcher:
@@ -477,7 +473,7 @@ def test_observers_see_files_before_they_change(tmp_path: Path) -> None:
         assert len(one.events(ObserverFailed)) == 2 and (tmp_path / "a").read_text() == "3\n"
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 # --- background work -------------------------------------------------------------------------------------------------
@@ -511,7 +507,7 @@ def test_background_commands_are_told_of_looked_at_and_killed(tmp_path: Path) ->
         assert [(r.id, r.state) for r in records if r.id == slow] == [(slow, "running"), (slow, "stopped")]
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_waiting_for_a_background_command_and_closing_while_one_runs(tmp_path: Path) -> None:
@@ -533,7 +529,7 @@ def test_waiting_for_a_background_command_and_closing_while_one_runs(tmp_path: P
         assert texts(item.message for item in two.agent.session.view.items).count("was stopped") == 2
         await two.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 CRASH = """
@@ -577,7 +573,7 @@ def test_background_commands_are_found_again_after_a_crash(tmp_path: Path) -> No
         assert not is_running("sleep 987651")
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_what_runs_is_named_behind_a_compaction(tmp_path: Path) -> None:
@@ -598,7 +594,7 @@ def test_what_runs_is_named_behind_a_compaction(tmp_path: Path) -> None:
         assert one.agent.background.running == (work,)
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 # --- sub-agents ------------------------------------------------------------------------------------------------------
@@ -637,7 +633,7 @@ def test_sub_agents_have_journals_beside_the_session(tmp_path: Path) -> None:
         assert "no agent has the id" in (await one.call("Task", **{**task, "resume": "agent-x"}))[0]
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_an_exploring_agent_changes_nothing_and_background_agents_are_told_of(tmp_path: Path) -> None:
@@ -666,7 +662,7 @@ def test_an_exploring_agent_changes_nothing_and_background_agents_are_told_of(tm
         assert "there is no kind of agent" in (await one.call("Task", **{**task, "subagent_type": "wizard"}))[0]
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_background_agent_can_be_ended_and_kinds_come_from_files(tmp_path: Path) -> None:
@@ -691,7 +687,7 @@ def test_a_background_agent_can_be_ended_and_kinds_come_from_files(tmp_path: Pat
         assert b"runner: runs" in front and b"explore: for finding out" in front
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_an_interruption_ends_sub_agents_too(tmp_path: Path) -> None:
@@ -708,7 +704,7 @@ def test_an_interruption_ends_sub_agents_too(tmp_path: Path) -> None:
         assert (await one.agent.say("go on")).text == "back"
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_tools_of_others_can_be_added() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +35,6 @@ if [[ "$COMMAND" == *"rm -rf"* ]]; then
 fi
 exit 0
 """
-
-
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    anyio.run(body)
 
 
 def hook(event: str, command: str, matcher: str = "", seconds: float | None = None) -> HookCommand:
@@ -106,7 +101,7 @@ def test_every_moment_is_told_in_claude_codes_words(tmp_path: Path) -> None:
         assert lines[-3]["compact_summary"] and lines[-2]["source"] == "compact" and lines[-1]["reason"] == "other"
         assert told(log)[1]["prompt"] == "write a file"
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_published_guard_runs_unchanged(tmp_path: Path) -> None:
@@ -124,7 +119,7 @@ def test_a_published_guard_runs_unchanged(tmp_path: Path) -> None:
         assert (await one.call("Bash", command="echo fine"))[0].startswith("fine")
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_what_hooks_print_is_quoted_and_nobodys_word(tmp_path: Path) -> None:
@@ -151,7 +146,7 @@ def test_what_hooks_print_is_quoted_and_nobodys_word(tmp_path: Path) -> None:
         assert "On branch main" in one.model.requests[0].body.decode()
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_prompt_that_a_hook_refuses_never_reaches_the_model(tmp_path: Path) -> None:
@@ -167,7 +162,7 @@ def test_a_prompt_that_a_hook_refuses_never_reaches_the_model(tmp_path: Path) ->
         assert (await one.agent.say("hi")).stopped == "done" and "hunter2" not in shown(one)
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_hooks_allow_ask_and_change_a_call(tmp_path: Path) -> None:
@@ -198,7 +193,7 @@ def test_hooks_allow_ask_and_change_a_call(tmp_path: Path) -> None:
         assert (await four.call("Bash", command="echo original"))[1], "what a hook writes is checked like a model's"
         await four.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_changed_call_is_what_permissions_see(tmp_path: Path) -> None:
@@ -213,7 +208,7 @@ def test_a_changed_call_is_what_permissions_see(tmp_path: Path) -> None:
         assert is_error and "forbids it" in text
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_what_a_hook_says_to_a_finished_call_goes_to_the_model(tmp_path: Path) -> None:
@@ -228,7 +223,7 @@ def test_what_a_hook_says_to_a_finished_call_goes_to_the_model(tmp_path: Path) -
         assert len(of_hooks(one)) == 1
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_stop_hook_keeps_the_agent_going_and_no_hook_does_so_for_ever(tmp_path: Path) -> None:
@@ -250,7 +245,7 @@ def test_a_stop_hook_keeps_the_agent_going_and_no_hook_does_so_for_ever(tmp_path
         assert "8 times in a row" in [s.text for s in two.seen if isinstance(s, HookMessage)][-1]
         await two.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_continue_false_stops_the_work(tmp_path: Path) -> None:
@@ -270,7 +265,7 @@ def test_continue_false_stops_the_work(tmp_path: Path) -> None:
         assert (await two.agent.say("go")).stopped == "hook" and not (tmp_path / "p" / "never").exists()
         await two.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_sub_agents(tmp_path: Path) -> None:
@@ -295,7 +290,7 @@ def test_sub_agents(tmp_path: Path) -> None:
         assert "agent_id" not in ours and theirs["agent_id"] and theirs["agent_type"] == "general-purpose"
         assert lines[4]["agent_id"] == theirs["agent_id"] and lines[4]["last_assistant_message"] == "I looked."
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_person_who_is_asked_is_notified(tmp_path: Path) -> None:
@@ -317,7 +312,7 @@ def test_a_person_who_is_asked_is_notified(tmp_path: Path) -> None:
         assert line["notification_type"] == "permission_prompt" and line["message"].endswith("permission to use Write")
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 HOSTILE = {
@@ -351,7 +346,7 @@ def test_hostile_hooks(how: str, tmp_path: Path) -> None:
         await one.agent.close()
         assert how != "leaves a child" or not is_running("sleep 987654")
 
-    run(body)
+    anyio.run(body)
 
 
 def test_hooks_run_beside_each_other(tmp_path: Path) -> None:
@@ -365,7 +360,7 @@ def test_hooks_run_beside_each_other(tmp_path: Path) -> None:
         assert time.monotonic() - start < 2.8
         await one.agent.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_hook_at_the_end_has_a_second_and_a_half(tmp_path: Path) -> None:
@@ -379,7 +374,7 @@ def test_a_hook_at_the_end_has_a_second_and_a_half(tmp_path: Path) -> None:
         await one.agent.close()
         assert time.monotonic() - start < 10 and [e.event for e in one.events(HookFailed)] == ["SessionEnd"]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_session_that_goes_on_is_told_so(tmp_path: Path) -> None:
@@ -397,4 +392,4 @@ def test_a_session_that_goes_on_is_told_so(tmp_path: Path) -> None:
         await two.agent.close()
         assert [line["source"] for line in told(log)] == ["startup", "resume"]
 
-    run(body)
+    anyio.run(body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any, get_args
 
 import anyio
@@ -45,10 +45,6 @@ from perdure.wiring import SessionOptions, background, memory_session
 pytestmark = pytest.mark.e2e
 
 SUMMARY = "<summary>\n1. Primary request and intent: read the files\n8. Current work: file 7\n</summary>"
-
-
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    anyio.run(body)
 
 
 class Desk:
@@ -134,7 +130,7 @@ def test_from_here_on(*, model: bool) -> None:
             assert "the message that begins with “Read part 3.”" in asked and "full_part" in outcome.boundary.prompts
         await desk.turn("And now?")
 
-    run(body)
+    anyio.run(body)
 
 
 def test_up_to_here() -> None:
@@ -154,7 +150,7 @@ def test_up_to_here() -> None:
             assert desk.ids[1:] == kept and desk.ids[0].startswith("summary-")
         await desk.turn("And now?")
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_part_between_two_messages_and_what_cannot_be() -> None:
@@ -176,7 +172,7 @@ def test_a_part_between_two_messages_and_what_cannot_be() -> None:
         assert desk.ids[:2] == ids[:2] and desk.ids[3:] == ids[-2:]
         assert desk.session.is_compacting is False
 
-    run(body)
+    anyio.run(body)
 
 
 # --- ahead of time --------------------------------------------------------------------------------------------------
@@ -212,7 +208,7 @@ def test_a_summary_made_ahead_of_time_is_used_at_the_trigger() -> None:
         reopened = await memory_session(journal=desk.session.ports.journal)
         assert reopened.view == desk.session.view
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_held_summary_survives_a_restart() -> None:
@@ -224,7 +220,7 @@ def test_a_held_summary_survives_a_restart() -> None:
         assert isinstance(await compact(desk.session, trigger="auto"), CompactionSuccess)
         assert desk.of(HeldSummaryUsed)
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("why", ["changed", "gone", "instructions"])
@@ -245,7 +241,7 @@ def test_what_no_longer_fits_is_dropped_with_a_reason(why: str) -> None:
         [failed] = [e for e in desk.of(CompactionAttemptFailed) if e.strategy == "precomputed"]
         assert failed.reason.startswith(why)
 
-    run(body)
+    anyio.run(body)
 
 
 def snipped(session: LiveSession) -> Any:
@@ -269,7 +265,7 @@ def test_a_hook_may_block_it_and_a_bad_answer_is_none() -> None:
         assert other.session.view.state.held is None
         assert [e.reason.split(":")[0] for e in other.of(CompactionAttemptFailed)] == ["no_text"]
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("off", [{"precompute": False}, {"compact_timing": "manual"}])
@@ -279,7 +275,7 @@ def test_it_can_be_switched_off(off: dict[str, Any]) -> None:
         await warned(desk)
         assert not desk.of(SummaryHeld) and desk.session.view.state.held is None
 
-    run(body)
+    anyio.run(body)
 
 
 def test_each_check_tells_its_level_and_where_the_levels_begin() -> None:
@@ -297,7 +293,7 @@ def test_each_check_tells_its_level_and_where_the_levels_begin() -> None:
         assert [c.percent_left for c in checks] == sorted((c.percent_left for c in checks), reverse=True)
         assert list(dict.fromkeys(c.level for c in checks)) == ["ok", "warning", "error"]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_nothing_is_done_ahead_without_a_model() -> None:
@@ -311,7 +307,7 @@ def test_nothing_is_done_ahead_without_a_model() -> None:
         assert not desk.of(SummaryHeld)
         await keepers.close(desk.session)
 
-    run(body)
+    anyio.run(body)
 
 
 # --- at the model's request -----------------------------------------------------------------------------------------
@@ -346,7 +342,7 @@ def test_a_request_that_comes_early_is_put_off_once() -> None:
         assert [event.is_accepted for event in desk.of(CompactionRequested)] == [False, True]
         assert desk.session.view.state.requested is None and desk.session.view.state.breaker.refills == 0
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_request_waits_for_a_loop_with_thinking_to_end() -> None:
@@ -368,7 +364,7 @@ def test_a_request_waits_for_a_loop_with_thinking_to_end() -> None:
         await desk.turn("Next, please.")
         assert [event.trigger for event in desk.of(CompactionDone)] == ["model"]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_odd_requests_are_answered_in_words() -> None:
@@ -380,7 +376,7 @@ def test_odd_requests_are_answered_in_words() -> None:
         assert await compact_tool.run(off.session, {}) == OFF
         assert compact_tool.definition["name"] == "compact_context" and compact_tool.definition["description"]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_blocked_request_is_asked_of_the_hook_once() -> None:
@@ -396,7 +392,7 @@ def test_a_blocked_request_is_asked_of_the_hook_once() -> None:
             await desk.turn("Go on.")
         assert len(desk.of(CompactionBlocked)) == 1 and not desk.of(CompactionDone)
 
-    run(body)
+    anyio.run(body)
 
 
 # --- when -----------------------------------------------------------------------------------------------------------
@@ -418,7 +414,7 @@ def test_boundary_timing_waits_for_the_loop_to_end() -> None:
             await desk.turn("And now?", summarizer=())
             assert len(desk.of(CompactionDone)) == 1
 
-    run(body)
+    anyio.run(body)
 
 
 def test_manual_timing_never_compacts_by_itself() -> None:
@@ -433,7 +429,7 @@ def test_manual_timing_never_compacts_by_itself() -> None:
         assert "run /compact" in (low_line(facts.size(view), facts.limits) or "")
         assert isinstance(await compact(desk.session, trigger="manual"), CompactionSuccess)
 
-    run(body)
+    anyio.run(body)
 
 
 # --- who is told ----------------------------------------------------------------------------------------------------
@@ -450,7 +446,7 @@ def test_those_who_loaded_something_are_told_of_a_boundary() -> None:
         assert isinstance(outcome, CompactionSuccess) and told == [desk.session.view.boundary]
         assert [event.reason for event in desk.of(BoundaryListenerFailed)] == ["ZeroDivisionError"]
 
-    run(body)
+    anyio.run(body)
 
 
 # --- errors within ---------------------------------------------------------------------------------------------------
@@ -484,7 +480,7 @@ def test_every_fault_inside_a_compaction_ends(first: Fault) -> None:
                 assert reopened.view == desk.session.view
         assert ended["answered"] > 20 and ended["compacted"] > 20, ended
 
-    run(body)
+    anyio.run(body)
 
 
 def test_with_nothing_to_compact_that_is_the_reason_and_not_that_there_are_no_notes() -> None:
@@ -507,4 +503,4 @@ def test_with_nothing_to_compact_that_is_the_reason_and_not_that_there_are_no_no
             ("supplied", "nothing_to_compact"),
         ]
 
-    run(body)
+    anyio.run(body)

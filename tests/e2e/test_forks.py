@@ -148,10 +148,6 @@ async def desk(
         await it.session.close()
 
 
-def run(body: Callable[[], Any]) -> None:
-    anyio.run(body)
-
-
 # --- the cached prefix ----------------------------------------------------------------------------------------------
 
 
@@ -181,7 +177,7 @@ def test_a_fork_reads_the_prefix_from_the_cache(tmp_path: Path, wire: Wire) -> N
             assert (ended.input_tokens, ended.cache_read_tokens) == (asked.input_tokens, asked.cache_read_tokens)
             assert not it.upstream.statistics.violations and not it.events(NotesFellBack)
 
-    run(body)
+    anyio.run(body)
 
 
 def without_marks(value: Any) -> Any:
@@ -216,7 +212,7 @@ def test_the_next_request_of_the_conversation_knows_nothing_of_it(tmp_path: Path
             assert spent.usage.cache_read_input_tokens > 1_000 and spent.usd
             assert not any(isinstance(p.record, Message) and p.record in fork.journal for p in loaded.records)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_fork_begins_at_the_last_closed_pair(tmp_path: Path) -> None:
@@ -237,7 +233,7 @@ def test_a_fork_begins_at_the_last_closed_pair(tmp_path: Path) -> None:
             body, before = (without_marks(msgspec.json.decode(one)["messages"]) for one in (fork, last))
             assert body[:-1] == before[:-1] and body[-1]["content"][:-1] == before[-1]["content"]
 
-    run(body)
+    anyio.run(body)
 
 
 # --- the permit -----------------------------------------------------------------------------------------------------
@@ -264,7 +260,7 @@ def test_what_a_fork_may_do(tmp_path: Path) -> None:
             assert results[2]["content"] == "old_string isn't in the file"
             assert not it.upstream.statistics.violations, "its own signed thinking went back as it came"
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai"])
@@ -284,7 +280,7 @@ def test_without_an_edit_tool_the_edits_are_text(tmp_path: Path, wire: Wire) -> 
             assert b"<edit>" in it.requests()[-2] and b"edit 1: old_string isn't" in it.requests()[-1]
             assert not it.upstream.statistics.violations
 
-    run(body)
+    anyio.run(body)
 
 
 # --- when it fails --------------------------------------------------------------------------------------------------
@@ -325,7 +321,7 @@ def test_code_makes_good_what_a_model_fails(
             after = it.path.read_text()
             assert STATE in after and "make step1" in after and MARK not in after
 
-    run(body)
+    anyio.run(body)
 
 
 def test_another_model_takes_over_before_anything_was_done(tmp_path: Path) -> None:
@@ -345,7 +341,7 @@ def test_another_model_takes_over_before_anything_was_done(tmp_path: Path) -> No
             await it.turn(helpers=JobModels(notes=(small,)))
             assert not small.requests and it.events(NotesFellBack)[-1].reason.startswith("too_long")
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize(
@@ -360,7 +356,7 @@ def test_offline_means_code_alone(tmp_path: Path, settings: Settings, helpers: J
             assert it.events(NotesUpdated)[-1].engine == "offline" and not it.events(ForkEnded)
             assert len(it.requests()) == 2
 
-    run(body)
+    anyio.run(body)
 
 
 def test_the_tokens_of_an_hour_leave_the_rest_to_code(tmp_path: Path) -> None:
@@ -380,7 +376,7 @@ def test_the_tokens_of_an_hour_leave_the_rest_to_code(tmp_path: Path) -> None:
             await it.turn()
             assert [one.engine for one in it.events(NotesUpdated)][2:] == ["offline"], "the hour isn't over"
 
-    run(body)
+    anyio.run(body)
 
 
 # --- the file -------------------------------------------------------------------------------------------------------
@@ -417,7 +413,7 @@ def test_what_a_user_saves_meanwhile_stays(tmp_path: Path, is_in_the_way: bool) 
             reasons = [one.reason.split(":")[0] for one in it.events(NotesFellBack)]
             assert reasons == (["edited_meanwhile"] if is_in_the_way else [])
 
-    run(body)
+    anyio.run(body)
 
 
 def test_the_users_own_prompt(tmp_path: Path) -> None:
@@ -440,7 +436,7 @@ def test_the_users_own_prompt(tmp_path: Path) -> None:
             assert len(it.requests()) == before + 2
             assert "{{transcript}}" in it.events(NotesFellBack)[-1].reason
 
-    run(body)
+    anyio.run(body)
 
 
 def test_notes_of_a_model_carry_a_compaction_and_are_offered_after_another(tmp_path: Path) -> None:
@@ -473,7 +469,7 @@ def test_notes_of_a_model_carry_a_compaction_and_are_offered_after_another(tmp_p
         session = await open_session(tmp_path, "s1", parts=parts, read_only=True, offers_notes=True)
         assert sum(item.message.note == OFFERED for item in session.view.items) == 1
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_whole_history_needs_no_notes(tmp_path: Path) -> None:
@@ -486,7 +482,7 @@ def test_a_whole_history_needs_no_notes(tmp_path: Path) -> None:
         assert not any(item.message.note == OFFERED for item in session.view.items)
         await session.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_crash_before_the_cursor(tmp_path: Path) -> None:
@@ -515,7 +511,7 @@ def test_a_crash_before_the_cursor(tmp_path: Path) -> None:
         assert "Lost in the crash." in notes_path_of(tmp_path).read_text()
         await session.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def notes_path_of(home: Path) -> Path:

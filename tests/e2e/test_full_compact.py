@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
@@ -40,10 +40,6 @@ SUMMARY = """<analysis>They want a parser. SECRET THOUGHT.</analysis>
 PIN = "Never touch  the tests.\n\tNot even\u00a0once."
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 TOOL = {"name": "Read", "description": "reads", "input_schema": {"type": "object"}}
-
-
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    anyio.run(body)
 
 
 class Desk:
@@ -113,7 +109,7 @@ def test_the_summary_is_asked_for_on_the_cached_prefix() -> None:
         assert not model.upstream.statistics.violations
         await run_turn(desk.session, "go on", model)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_users_words_and_the_ledger_are_put_in_by_code() -> None:
@@ -134,7 +130,7 @@ def test_users_words_and_the_ledger_are_put_in_by_code() -> None:
         assert outcome.boundary.summary_tokens <= budget + desk.session.settings.user_words_tokens
         assert not desk.events(CompactionAttemptFailed)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_another_model_gets_words_for_pictures_and_no_thinking() -> None:
@@ -154,7 +150,7 @@ def test_another_model_gets_words_for_pictures_and_no_thinking() -> None:
         assert b"[image]" in body and b'"type":"image"' not in body and b'"model":"other"' in body
         assert not check_anthropic(body) and desk.reasons == ["no_text"]
 
-    run(body)
+    anyio.run(body)
 
 
 LONG = (
@@ -177,7 +173,7 @@ def test_a_summary_without_tags_is_taken(answer: str) -> None:
         assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "full"
         assert answer.splitlines()[0] in desk.summary and not desk.reasons
 
-    run(body)
+    anyio.run(body)
 
 
 def test_nothing_is_paid_where_nothing_can_be_gained() -> None:
@@ -192,7 +188,7 @@ def test_nothing_is_paid_where_nothing_can_be_gained() -> None:
         assert not isinstance(outcome, CompactionSuccess) and outcome.reason.startswith("too_little")
         assert len(model.requests) == asked and set(desk.reasons) == {"too_little"}
 
-    run(body)
+    anyio.run(body)
 
 
 def test_the_models_of_a_turn_are_of_that_turn() -> None:
@@ -209,7 +205,7 @@ def test_the_models_of_a_turn_are_of_that_turn() -> None:
         outcome = await compact(desk.session, trigger="manual")
         assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "full" and not other.requests
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +234,7 @@ def test_what_is_no_summary_is_a_failure_with_its_reason(answer: Any, reason: st
         assert (failed.strategy, failed.reason) == ("full", reason)
         assert "Failed to generate conversation summary" in failed.reason
 
-    run(body)
+    anyio.run(body)
 
 
 # --- too long, and cut ----------------------------------------------------------------------------------------------
@@ -260,7 +256,7 @@ def test_a_prompt_that_is_too_long_loses_its_oldest_rounds() -> None:
         assert "4 exchanges, did not fit" in desk.summary and "src/f0.py" in desk.summary
         assert "Please read file number 0" in desk.summary
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize(("faults", "strategy"), [(3, "full"), (4, "ledger")])
@@ -278,7 +274,7 @@ def test_it_is_made_smaller_three_times_at_most(faults: int, strategy: str) -> N
         assert len(desk.events(SummaryInputDropped)) == 3
         assert desk.reasons == ([] if strategy == "full" else ["model_failed"])
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize(("cuts", "strategy"), [(2, "full"), (3, "ledger")])
@@ -294,7 +290,7 @@ def test_a_cut_stream_is_asked_again_twice(cuts: int, strategy: str) -> None:
         outcome = await compact(desk.session, trigger="manual")
         assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == strategy
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_smaller_model_gets_what_it_can_read() -> None:
@@ -309,7 +305,7 @@ def test_a_smaller_model_gets_what_it_can_read() -> None:
         assert isinstance(outcome, CompactionSuccess) and outcome.boundary.strategy == "full"
         assert len(small.requests) == 1 and desk.events(SummaryInputDropped)[0].gap_tokens > 0
 
-    run(body)
+    anyio.run(body)
 
 
 # --- the order, and models that are no use --------------------------------------------------------------------------
@@ -330,7 +326,7 @@ def test_a_turn_compacts_with_its_model_and_without_one_by_the_ledger() -> None:
                 await run_turn(desk.session, "and this " * (1_200 if is_due else 200), model, summarizer=summarizer)
             assert desk.events(CompactionDone)[0].strategy == strategy
 
-    run(body)
+    anyio.run(body)
 
 
 class Stub:
@@ -397,4 +393,4 @@ def test_many_compactions_with_a_useless_summarizer(kind: str) -> None:
         assert (await run_turn(session, "still there?", model)).text
         assert not model.upstream.statistics.violations and stub.calls >= ROUNDS
 
-    run(body)
+    anyio.run(body)

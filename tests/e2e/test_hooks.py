@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,6 @@ from perdure.transcript.records import Compacted, CompactionFailed
 from perdure.wiring import SessionOptions, memory_session
 
 pytestmark = pytest.mark.e2e
-
-
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    anyio.run(body)
 
 
 def hook(
@@ -97,7 +92,7 @@ def test_hooks_are_told_and_add_replace_and_supply() -> None:
         )
         assert "The hook wrote this." in shown(session)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_blocked_compaction_is_abandoned_and_told() -> None:
@@ -115,7 +110,7 @@ def test_a_blocked_compaction_is_abandoned_and_told() -> None:
         assert not [p for p in loaded.records if isinstance(p.record, CompactionFailed | Compacted)]
         assert session.view.state.breaker.failures == 0
 
-    run(body)
+    anyio.run(body)
 
 
 def shell(command: str, event: str = "PreCompact", **more: Any) -> Hook:
@@ -143,7 +138,7 @@ def test_a_failing_hook_breaks_nothing(broken: str) -> None:
         failed = events(sink, HookFailed)
         assert failed[0].event == "PreCompact" and failed[0].reason.startswith(why)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_shell_commands(tmp_path: Path) -> None:
@@ -176,4 +171,4 @@ def test_shell_commands(tmp_path: Path) -> None:
         assert b"words-to-add" in body and b"plain-words" not in body, "as with Claude Code, it prints for a person"
         assert "\n\tbranch is main" in shown(session)
 
-    run(body)
+    anyio.run(body)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,10 +51,6 @@ TABLE = {
 }
 
 
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    anyio.run(body)
-
-
 async def opened(table: Table, **more: Any) -> tuple[LiveSession, ListSink]:
     sink = ListSink()
     session = await memory_session(parts=SessionOptions(settings=Settings(**more), sink=sink))
@@ -100,7 +95,7 @@ def test_they_stand_in_the_first_user_message() -> None:
         assert len(reminders(session)) == 1
         assert [e for e in sink.events if isinstance(e, InstructionsLoaded)] == [InstructionsLoaded("start", 1, 15)]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_resumed_session_sends_the_same_bytes(tmp_path: Path) -> None:
@@ -124,7 +119,7 @@ def test_a_resumed_session_sends_the_same_bytes(tmp_path: Path) -> None:
         assert "Two." not in told(first) and "+Two." in told(change)
         await session.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_nested_files_load_once_at_the_end() -> None:
@@ -146,7 +141,7 @@ def test_nested_files_load_once_at_the_end() -> None:
         assert "Sources are typed." in told(reminders(session)[1]) and "Docs are short." in told(reminders(session)[2])
         assert not model.upstream.statistics.violations
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +167,7 @@ def test_any_tool_that_touches_a_path(call: tuple[str, dict[str, Any]]) -> None:
         await run_turn(session, results(session), model)
         assert [m.note for m in reminders(session)] == ["instructions", "nested_instructions"]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_failed_call_touches_nothing() -> None:
@@ -188,7 +183,7 @@ def test_a_failed_call_touches_nothing() -> None:
         await run_turn(session, [Message.of("user", [block])], model)
         assert len(reminders(session)) == 1
 
-    run(body)
+    anyio.run(body)
 
 
 def test_after_a_compaction_they_are_fresh_and_nested_ones_forgotten() -> None:
@@ -214,7 +209,7 @@ def test_after_a_compaction_they_are_fresh_and_nested_ones_forgotten() -> None:
         assert [m.note for m in reminders(session)] == ["instructions", "nested_instructions"]
         assert "Sources are typed." in told(reminders(session)[-1])
 
-    run(body)
+    anyio.run(body)
 
 
 def test_changes_are_told_as_a_diff() -> None:
@@ -246,7 +241,7 @@ def test_changes_are_told_as_a_diff() -> None:
         assert "Read the file" in await turn()
         assert [e.files for e in sink.events if isinstance(e, InstructionsChanged)] == [4, 1, 1]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_compact_instructions_reach_the_summariser() -> None:
@@ -268,7 +263,7 @@ def test_compact_instructions_reach_the_summariser() -> None:
         await proposal(session, CompactionRequest(trigger="manual", focus="the parser"))
         assert "Keep all ticket numbers." in seen[0] and "the parser" in seen[0]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_over_the_budget_the_model_is_told() -> None:
@@ -285,7 +280,7 @@ def test_over_the_budget_the_model_is_told() -> None:
         await run_turn(session, "again", ScriptedModel(["ok"]))
         assert len(reminders(session)) == 1
 
-    run(body)
+    anyio.run(body)
 
 
 def test_reminder_sources_have_an_order_and_never_end_a_turn() -> None:
@@ -330,7 +325,7 @@ def test_reminder_sources_have_an_order_and_never_end_a_turn() -> None:
         await remind(session, "before")
         assert len(session.view.items) == count, "nothing stands between a call and its result"
 
-    run(body)
+    anyio.run(body)
 
 
 # --- the disk ------------------------------------------------------------------------------------------------------

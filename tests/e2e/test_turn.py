@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from typing import Any, get_args
 
 import anyio
@@ -91,10 +91,6 @@ class Desk:
         return await self.records(Message)
 
 
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    anyio.run(body)
-
-
 def results(reply: Reply, content: Any = "done") -> list[Message]:
     uses = Message.of("assistant", reply.blocks).tool_uses
     return [Message.of("user", [{"type": "tool_result", "tool_use_id": use.id, "content": content} for use in uses])]
@@ -121,7 +117,7 @@ def test_an_answer_is_appended_with_its_usage_and_response() -> None:
         (called,) = desk.events(ModelCalled)
         assert called.prompt_tokens == reply.usage.prompt_tokens and called.job == "main"
 
-    run(body)
+    anyio.run(body)
 
 
 def test_tool_results_go_on_with_the_turn() -> None:
@@ -133,7 +129,7 @@ def test_tool_results_go_on_with_the_turn() -> None:
         reply = await run_turn(desk.session, results(reply, "hello"), model)
         assert reply.text == "it says hello" and not model.upstream.statistics.violations
 
-    run(body)
+    anyio.run(body)
 
 
 def test_the_offline_model_says_what_it_is() -> None:
@@ -143,7 +139,7 @@ def test_the_offline_model_says_what_it_is() -> None:
         assert "offline" in reply.text and reply.usage is None
         assert [m.role for m in await desk.messages()] == ["user", "assistant"]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_recording_answers_again() -> None:
@@ -165,7 +161,7 @@ def test_a_recording_answers_again() -> None:
         with pytest.raises(ModelGaveUp, match="no more answers"):
             await run_turn(desk.session, "more", model)
 
-    run(body)
+    anyio.run(body)
 
 
 # --- the ladder -----------------------------------------------------------------------------------------------------
@@ -186,7 +182,7 @@ def test_overloaded_and_rate_limits_wait_as_the_server_says() -> None:
         assert [e.reason for e in desk.events(ModelFailed)] == ["rate_limited", "overloaded", "down"]
         assert len(await desk.messages()) == 2
 
-    run(body)
+    anyio.run(body)
 
 
 def test_giving_up_says_what_was_tried_and_loses_nothing() -> None:
@@ -200,7 +196,7 @@ def test_giving_up_says_what_was_tried_and_loses_nothing() -> None:
         reply = await run_turn(desk.session, None, model)
         assert reply.text == "ok" and [m.role for m in await desk.messages()] == ["user", "assistant"]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_cut_streams_are_asked_again_twice() -> None:
@@ -214,7 +210,7 @@ def test_cut_streams_are_asked_again_twice() -> None:
         with pytest.raises(ModelGaveUp, match="stream_cut"):
             await run_turn(desk.session, "more", ChaosModel(ScriptedModel(), ["cut"] * 3))
 
-    run(body)
+    anyio.run(body)
 
 
 async def filled(desk: Desk, model: Model, *, reads: int = 12, words: int = 900) -> None:
@@ -254,7 +250,7 @@ def test_too_long_compacts_once_and_learns_the_window(has_numbers: bool) -> None
         assert desk.events(WindowLearned) and desk.events(CompactionDone)
         assert not has_numbers or limits.window == 32_000
 
-    run(body)
+    anyio.run(body)
 
 
 def test_an_answer_that_may_not_be_that_long_is_asked_for_shorter() -> None:
@@ -274,7 +270,7 @@ def test_an_answer_that_may_not_be_that_long_is_asked_for_shorter() -> None:
         await run_turn(desk.session, "more", model)
         assert msgspec.json.decode(model.requests[-1].body)["max_tokens"] == 8_192, "learned for good"
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_window_set_too_large_is_named_when_nothing_helps() -> None:
@@ -285,7 +281,7 @@ def test_a_window_set_too_large_is_named_when_nothing_helps() -> None:
         with pytest.raises(ModelGaveUp, match=r"the window is 150,000 by setting, the model's is 1,000: lower it"):
             await run_turn(desk.session, "hello " * 2_000, model)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_media_error_drops_the_named_block() -> None:
@@ -303,7 +299,7 @@ def test_a_media_error_drops_the_named_block() -> None:
         (stepped,) = desk.events(LadderStepped)
         assert (stepped.remedy, stepped.helped) == ("DropMedia", True)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_thinking_error_drops_thinking() -> None:
@@ -318,7 +314,7 @@ def test_a_thinking_error_drops_thinking() -> None:
         (edit,) = await desk.records(ThinkingDropped)
         assert len(edit.changes) == 1 and b'"thinking"' not in model.requests[-1].body
 
-    run(body)
+    anyio.run(body)
 
 
 def test_an_error_with_nothing_to_drop_ends_at_once() -> None:
@@ -329,7 +325,7 @@ def test_an_error_with_nothing_to_drop_ends_at_once() -> None:
         with pytest.raises(ModelGaveUp, match=r"left media out \(no use: there is nothing of the kind\)"):
             await run_turn(desk.session, "no image here", model)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_an_answer_that_meets_the_window_is_kept_and_goes_on_after_a_compaction() -> None:
@@ -344,7 +340,7 @@ def test_an_answer_that_meets_the_window_is_kept_and_goes_on_after_a_compaction(
         texts = [m.blocks[0].raw for m in await desk.messages() if m.role == "assistant"][-2:]
         assert b"The answer would" in texts[0] and b"be 42." in texts[1]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_an_empty_answer_is_asked_for_once_more() -> None:
@@ -357,7 +353,7 @@ def test_an_empty_answer_is_asked_for_once_more() -> None:
         reply = await run_turn(desk.session, "more", ScriptedModel(["fine"]))
         assert reply.text == "fine"
 
-    run(body)
+    anyio.run(body)
 
 
 def test_any_sequence_of_faults_ends_and_leaves_a_valid_session() -> None:
@@ -384,7 +380,7 @@ def test_any_sequence_of_faults_ends_and_leaves_a_valid_session() -> None:
             assert not check_anthropic(request.body), plan
             assert inner.upstream.statistics.violations.total() == 0, plan
 
-    run(body)
+    anyio.run(body)
 
 
 # --- full, interrupted ----------------------------------------------------------------------------------------------
@@ -402,7 +398,7 @@ def test_a_full_context_is_refused_before_the_call() -> None:
             await run_turn(desk.session, "and now?", model)
         assert not model.requests and len(await desk.messages()) == 5
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_context_that_refills_at_once_is_said_to() -> None:
@@ -420,7 +416,7 @@ def test_a_context_that_refills_at_once_is_said_to() -> None:
         ):
             await run_turn(desk.session, "and now?", ScriptedModel())
 
-    run(body)
+    anyio.run(body)
 
 
 class Stalling:
@@ -476,7 +472,7 @@ def test_an_interruption_keeps_whole_blocks_and_settles_calls() -> None:
         (settled,) = await desk.records(Settled)
         assert settled.tool_use_ids == ("t1",)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_an_interruption_without_a_whole_block_is_recorded() -> None:
@@ -489,7 +485,7 @@ def test_an_interruption_without_a_whole_block_is_recorded() -> None:
         reply = await run_turn(desk.session, "go on", ScriptedModel(["fine"]))
         assert reply.text == "fine"
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_reader_that_fails_ends_the_call_like_an_interruption() -> None:
@@ -504,7 +500,7 @@ def test_a_reader_that_fails_ends_the_call_like_an_interruption() -> None:
             await run_turn(desk.session, "hello", ScriptedModel(["words"]), on_delta=reader)
         assert [m.stop_reason for m in await desk.messages()] == [None, "interrupted"]
 
-    run(body)
+    anyio.run(body)
 
 
 # --- other models, other jobs ---------------------------------------------------------------------------------------
@@ -525,7 +521,7 @@ def test_another_model_is_recorded_and_brings_its_window() -> None:
         await run_turn(desk.session, "four", ScriptedModel(id="silent", window_tokens=None))
         assert desk.session.limits.window_source == "model"
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_job_falls_back_to_its_next_model() -> None:
@@ -555,7 +551,7 @@ def test_a_job_falls_back_to_its_next_model() -> None:
         await models.close()
         assert bad.is_closed and good.is_closed
 
-    run(body)
+    anyio.run(body)
 
 
 class Summarising(Stalling):
@@ -598,7 +594,7 @@ def test_what_the_provider_does_to_the_context_is_sized_and_not_learned_from() -
         assert [edit["type"] for edit in edits] == ["clear_tool_uses_20250919", "compact_20260112"]
         assert request.betas == ("context-management-2025-06-27", "compact-2026-01-12")
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_server_that_cuts_the_prompt_is_found_out() -> None:
@@ -617,7 +613,7 @@ def test_a_server_that_cuts_the_prompt_is_found_out() -> None:
         assert (desk.session.limits.window, desk.session.limits.window_source) == (4_096, "provider")
         assert len(await desk.records(Compacted)) == 1
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "openai"])
@@ -656,4 +652,4 @@ def test_sixty_calls_in_a_small_window(kind: str) -> None:
             for received in server.received[1:]:
                 assert msgspec.json.decode(received.body)["stream"] is True and not check_anthropic(received.body)
 
-    run(body)
+    anyio.run(body)

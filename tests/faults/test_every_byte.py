@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import get_args
@@ -93,10 +93,6 @@ def clean(path: Path) -> None:
         beside.unlink()
 
 
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    anyio.run(body)
-
-
 async def check(path: Path, journal: Journal, mutant: Mutant, mark: bytes, *, is_mended: bool) -> None:
     """One mutant: read, and now and then opened for writing, twice."""
     what, raw, touched = mutant
@@ -160,7 +156,7 @@ def test_every_byte(tmp_path: Path) -> None:
             if mutant[1] != journal.raw:
                 await check(path, journal, mutant, mark, is_mended=number % 97 == 0)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_damaged_header_without_a_mark(tmp_path: Path) -> None:
@@ -191,7 +187,7 @@ def test_a_damaged_header_without_a_mark(tmp_path: Path) -> None:
         assert first.repairs and (await load(path, read_only=False)).repairs == ()
         assert path.with_name("journal.jsonl.before-1").read_bytes() == raw
 
-    run(body)
+    anyio.run(body)
 
 
 def small() -> Journal:
@@ -247,7 +243,7 @@ def test_every_order_of_a_few_lines(tmp_path: Path, has_mark: bool) -> None:
                 mutant = (f"order {number}", raw, frozenset[int]())
                 await check(path, journal, mutant, mark if has_mark else b"", is_mended=number % 5 == 0)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_orders_and_repetitions_of_every_kind_of_record(tmp_path: Path) -> None:
@@ -262,7 +258,7 @@ def test_orders_and_repetitions_of_every_kind_of_record(tmp_path: Path) -> None:
             if mutant[1] != journal.raw:
                 await check(path, journal, mutant, mark, is_mended=True)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_one_repeated_line_hides_nothing(tmp_path: Path) -> None:
@@ -281,4 +277,4 @@ def test_one_repeated_line_hides_nothing(tmp_path: Path) -> None:
                     await check(path, journal, mutant, remembers, is_mended=True)
         project(p.record for p in (await load(tmp_path / "journal.jsonl")).records) if path.exists() else None
 
-    run(body)
+    anyio.run(body)

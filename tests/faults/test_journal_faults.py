@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +78,6 @@ async def written(path: Path, count: int, *, disk: Disk = DISK, text: str = "hel
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.jsonl"
-
-
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    anyio.run(body)
 
 
 # --- T1: kill -9 ---------------------------------------------------------------------------------------------------
@@ -166,16 +162,16 @@ def test_kill_9_loses_nothing_acknowledged(path: Path, durability: str) -> None:
             numbers = [int(n.rpartition(".")[2]) for n in found[::2] if n.rpartition(".")[0] == tasks]
             assert numbers == list(range(len(numbers))), tasks
 
-    run(begin)
+    anyio.run(begin)
     with subprocess.Popen([sys.executable, "-c", NURSERY], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as nursery:
         for round in range(max(1, KILLS // 2)):
             order, seconds = f"{path} {durability} r{round}", chance.uniform(0, 0.03)
             acknowledged += killed(nursery, order, seconds, after_ack=round % 2 == 1)  # a slow machine gets there too
             if round % 10 == 9:
-                run(check)
+                anyio.run(check)
         assert nursery.stdin is not None
         nursery.stdin.close()
-    run(check)
+    anyio.run(check)
     assert acknowledged
     assert all("torn tail" not in problem.what for problem in verify(path)[:-1])
 
@@ -359,7 +355,7 @@ def test_whichever_call_fails_nothing_acknowledged_is_lost(tmp_path: Path, kind:
     async def begin() -> None:
         await (await written(base / "journal.jsonl", 6)).close()
 
-    run(begin)
+    anyio.run(begin)
     damage_line(base / "journal.jsonl", 3)
     torn = b'{"seq":7,"records":[{"type":"mess'
     with open(base / "journal.jsonl", "ab") as file:
@@ -370,7 +366,7 @@ def test_whichever_call_fails_nothing_acknowledged_is_lost(tmp_path: Path, kind:
         home = tmp_path / f"run{nth}"
         shutil.copytree(base, home)
         story = Story(home, Failing(nth, kind))
-        run(story.tell)
+        anyio.run(story.tell)
         check_story(story, torn, f"{kind} at call {nth}")
         shutil.rmtree(home)
         if not story.disk.has_fired:
@@ -405,7 +401,7 @@ def check_story(story: Story, torn: bytes, where: str) -> None:
         if (story.home / "new.jsonl").exists():
             assert (await load(story.home / "new.jsonl")).header == HEADER, where
 
-    run(check)
+    anyio.run(check)
 
 
 class Once(Disk):
@@ -434,7 +430,7 @@ def test_what_was_refused_is_taken_back_at_once(path: Path) -> None:
         assert [(r.line, r.quarantine) for r in loaded.repairs] == [(4, "journal.jsonl.refused-1")]
         await journal.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_fault_of_any_other_kind_is_looked_into_as_well(path: Path) -> None:
@@ -449,7 +445,7 @@ def test_a_fault_of_any_other_kind_is_looked_into_as_well(path: Path) -> None:
         await journal.close()
         assert names(await load(path)) == ["m1", "m2", "m3"]
 
-    run(body)
+    anyio.run(body)
 
 
 # --- T3: torn and flipped ------------------------------------------------------------------------------------------
@@ -499,7 +495,7 @@ def test_cut_anywhere_every_earlier_record_is_there(path: Path) -> None:
             assert is_clean or aside.read_bytes() == raw[starts[whole_lines + 1] : length], length
             aside.unlink(missing_ok=True)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_every_flipped_bit_is_found_and_said_once(path: Path) -> None:
@@ -537,7 +533,7 @@ def test_every_flipped_bit_is_found_and_said_once(path: Path) -> None:
                 for beside in path.parent.glob("journal.jsonl.*"):
                     beside.unlink()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_damaged_boundary_falls_back_to_the_one_before(path: Path) -> None:
@@ -559,7 +555,7 @@ def test_a_damaged_boundary_falls_back_to_the_one_before(path: Path) -> None:
         assert names(loaded) == ["m1", "m2", "m3", "m5", "m7"] and loaded.whole
         assert [r.line for r in loaded.repairs] == [5]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_damage_before_the_boundary_is_left_to_verify(path: Path) -> None:
@@ -576,7 +572,7 @@ def test_damage_before_the_boundary_is_left_to_verify(path: Path) -> None:
         assert (await load(path, whole=True)).repairs == ()
         assert [(p.line, "aside" in p.what) for p in verify(path)] == [(3, True)]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_missing_and_repeated_lines_are_said(path: Path) -> None:
@@ -597,7 +593,7 @@ def test_missing_and_repeated_lines_are_said(path: Path) -> None:
         assert (await load(path, whole=True)).repairs == ()
         assert path.with_name("journal.jsonl.before-1").read_bytes() == cut
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_reader_changes_nothing(path: Path) -> None:
@@ -618,7 +614,7 @@ def test_a_reader_changes_nothing(path: Path) -> None:
         assert path.read_bytes() == before
         assert sorted(p.name for p in path.parent.iterdir()) == [path.name, "journal.mark"]
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("raw", [b"", b"\n", b"garbage", b"garbage\n", b"\0" * 70_000, b'{"format":"x"}\n'])
@@ -630,7 +626,7 @@ def test_without_a_header_there_is_no_journal(path: Path, raw: bytes) -> None:
         with pytest.raises(DamagedLine, match=r"journal\.jsonl"):
             await FileJournal.open(path)
 
-    run(body)
+    anyio.run(body)
     assert path.read_bytes() == raw and verify(path)
 
 
@@ -647,7 +643,7 @@ def test_a_newer_record_is_refused_and_left(path: Path) -> None:
             await FileJournal.open(path)
         assert path.read_bytes() == before
 
-    run(body)
+    anyio.run(body)
 
 
 # --- REL-9: tampering ----------------------------------------------------------------------------------------------
@@ -691,7 +687,7 @@ def test_what_was_acknowledged_and_is_gone_fails_loudly(path: Path, how: str, du
                 await journal.load(whole=True)
         await journal.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_after_a_fault_the_file_is_compared_with_what_was_acknowledged(path: Path) -> None:
@@ -707,7 +703,7 @@ def test_after_a_fault_the_file_is_compared_with_what_was_acknowledged(path: Pat
         with pytest.raises(JournalLost, match="changed near its end"):
             await journal.append((said("m4"),))
 
-    run(body)
+    anyio.run(body)
 
 
 # --- REL-10: no space ----------------------------------------------------------------------------------------------
@@ -744,7 +740,7 @@ def test_a_session_that_could_not_be_made_leaves_no_folder(tmp_path: Path, left:
             await store.create("s1", project="/p", created=5.0)
         assert [info.problem for info in store.list()] == [None]
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("left", [0, 1, 50, 200, 400])
@@ -766,7 +762,7 @@ def test_a_full_disk_loses_nothing_and_work_goes_on(path: Path, left: int) -> No
         loaded = await load(path, whole=True)
         assert names(loaded) == ["m1", "m2", "m3", "m4"] and not loaded.repairs and not verify(path)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_damaged_session_opens_on_a_full_disk(path: Path) -> None:
@@ -790,7 +786,7 @@ def test_a_damaged_session_opens_on_a_full_disk(path: Path) -> None:
         assert path.with_name("journal.jsonl.torn-1").read_bytes() == b"torn"
         assert (await load(path)).repairs == ()
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.fixture
@@ -815,7 +811,7 @@ def test_the_kernels_own_limit(path: Path, file_limit: Callable[[int], None]) ->
         await journal.close()
         assert names(await load(path, whole=True)) == ["m1", "m2", "m3", "m4"]
 
-    run(body)
+    anyio.run(body)
 
 
 # --- one writer, many readers --------------------------------------------------------------------------------------
@@ -867,7 +863,7 @@ def test_two_processes_never_write_one_session(tmp_path: Path) -> None:
                 other.kill()
         assert names(await load(files.directory / "journal.jsonl")) == ["m1", "release", "death"]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_stale_holder_is_taken_over(tmp_path: Path) -> None:
@@ -892,7 +888,7 @@ def test_a_writer_that_lost_its_lock_stops(tmp_path: Path) -> None:
             await journal.append((said("m1"),))
         await journal.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_readers_see_whole_transactions_while_another_writes(path: Path) -> None:
@@ -924,4 +920,4 @@ def test_readers_see_whole_transactions_while_another_writes(path: Path) -> None
         assert len(set(seen)) > 3
         assert path.parent.joinpath("journal.jsonl.torn-1").exists() is False
 
-    run(body)
+    anyio.run(body)

@@ -39,10 +39,6 @@ OBJECT = {"type": "object", "properties": {}}
 TOOL = {"name": "weather", "description": "The weather.", "input_schema": OBJECT}
 
 
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    anyio.run(body)
-
-
 def user(*content: Any) -> dict[str, Any]:
     return {"role": "user", "content": list(content)}
 
@@ -196,11 +192,11 @@ def test_what_cannot_be_said_is_refused_before_anything_is_written(name: str) ->
             await refused(session.run(["fine", given] if isinstance(given, list) else given, ScriptedModel()), "")
             assert await records(session) == before and session.messages() == view
 
-    run(body if given is not None else lambda: _without_run(given, words))
+    anyio.run(body if given is not None else lambda: _without_run(given, words))
 
 
 async def _without_run(given: Any, words: str) -> None:
-    """`run(None)` is no mistake: it asks with what is there."""
+    """`anyio.run(None)` is no mistake: it asks with what is there."""
     async with Session.in_memory() as session:
         await refused(session.append(given), words)
         assert not await records(session)
@@ -218,7 +214,7 @@ def test_a_prefix_that_no_request_could_have_is_refused(name: str) -> None:
             await refused(session.set_prefix(**given), words)
             assert await records(session) == before
 
-    run(body)
+    anyio.run(body)
 
 
 def test_wrong_order_is_refused() -> None:
@@ -233,7 +229,7 @@ def test_wrong_order_is_refused() -> None:
             await refused(session.append({"role": "system", "content": "x"}), "use set_prefix(system=…)")
             await refused(session.run({"role": "system", "content": "x"}, ScriptedModel()), "use set_prefix(system=…)")
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +258,7 @@ def test_other_mistakes_with_a_session(do: Callable[[Session], Awaitable[Any]], 
                 await session.append("Hello")
             await refused(do(session), words)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_request_waits_for_the_results_of_tools() -> None:
@@ -293,7 +289,7 @@ def test_a_request_waits_for_the_results_of_tools() -> None:
             for given in (late, Message.of("user", late["content"])):
                 await refused(session.append(given), "answers 't2', but the model was told that there is no result")
 
-    run(body)
+    anyio.run(body)
 
 
 def test_what_a_crash_came_between_is_there_again(tmp_path: Path) -> None:
@@ -312,7 +308,7 @@ def test_what_a_crash_came_between_is_there_again(tmp_path: Path) -> None:
                 sent = json.dumps(json.loads(model.requests[0].body)["messages"])
                 assert ("rain" in sent, "No result" in sent) == (identity == "answered", identity == "given-up")
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_server_may_count_its_calls_anew_in_each_answer(tmp_path: Path) -> None:
@@ -347,7 +343,7 @@ def test_a_server_may_count_its_calls_anew_in_each_answer(tmp_path: Path) -> Non
                 assert use.id.endswith("__again2") == (number == 1)
                 assert (await session.run(user({**RESULT, "tool_use_id": use.id}))).text == "It rains."
 
-    run(body)
+    anyio.run(body)
 
 
 def test_each_call_of_one_answer_has_an_id_of_its_own() -> None:
@@ -362,7 +358,7 @@ def test_each_call_of_one_answer_has_an_id_of_its_own() -> None:
             uses = (await session.run(None, twice)).tool_uses
             assert [use.id for use in uses] == ["t1", "t1__again2"]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_ids_that_a_compaction_replaced_are_not_given_again() -> None:
@@ -400,7 +396,7 @@ def test_an_undone_compaction_brings_no_id_twice() -> None:
             blocks = [block for message in request.data["messages"] for block in message["content"]]
             assert [one["content"] for one in blocks if one["type"] == "tool_result"] == ["rain", "snow"]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_fields_that_look_like_no_slip_are_kept() -> None:
@@ -415,7 +411,7 @@ def test_fields_that_look_like_no_slip_are_kept() -> None:
             await session.append("Weather?", {"id": "msg_1", **assistant(use)}, user(result))
             assert session.messages()[1:] == [assistant(use), user(result)]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_the_fields_that_are_known_are_those_that_the_fake_server_takes() -> None:
@@ -443,7 +439,7 @@ def test_what_a_provider_refuses_for_good_is_named_and_can_be_taken_back() -> No
             assert await session.rewind(prompt) == "Weather?" and answer not in session.view.positions
             assert (await session.run("Hello")).text == "Rain."
 
-    run(body)
+    anyio.run(body)
 
 
 def test_help_shows_what_programs_use() -> None:
@@ -458,7 +454,7 @@ def test_help_shows_what_programs_use() -> None:
         async with Session.in_memory() as session:
             assert dir(session) == dir(Session) and "view" in dir(session) and "ports" not in dir(session)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_strangers_of_a_provider_are_kept() -> None:
@@ -471,7 +467,7 @@ def test_strangers_of_a_provider_are_kept() -> None:
             await session.append(assistant(other))
             assert session.messages()[1] == assistant(stranger, other)
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize(
@@ -492,7 +488,7 @@ def test_the_prefix_takes_a_model_as_connect_does(given: str, sent: str) -> None
             await session.set_prefix(model=given)
             assert (await session.prepare()).data["model"] == sent
 
-    run(body)
+    anyio.run(body)
 
 
 def test_the_faces_are_not_mixed() -> None:
@@ -505,14 +501,14 @@ def test_the_faces_are_not_mixed() -> None:
         with pytest.raises(NotAwaited, match=r"write `async with Session.in_memory\(…\) as …`"), Session.in_memory():
             pass
 
-    run(body)
+    anyio.run(body)
     with perdure.sync.Session.in_memory() as session:
 
         async def other() -> None:
             for asked in (recall_tool.run(session, {}), memory_tool.run(session, {})):  # type: ignore[arg-type]
                 await refused(asked, "takes a session of perdure; for one of perdure.sync")
 
-        run(other)
+        anyio.run(other)
 
 
 def test_a_closed_session_says_so() -> None:
@@ -527,7 +523,7 @@ def test_a_closed_session_says_so() -> None:
             assert isinstance(told, SessionClosed)
         assert session.messages() and "closed" in repr(session)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_who_forgets_to_await_is_told() -> None:
@@ -555,7 +551,7 @@ def test_a_session_that_is_not_there_is_looked_for_where_it_should_be(tmp_path: 
         )
         await refused(Session.open("nope").__aenter__(), "mine/projects: `perdure sessions` lists them")
 
-    run(body)
+    anyio.run(body)
 
 
 class _Lines:
@@ -583,7 +579,7 @@ def test_a_model_whose_stream_is_no_generator_is_told(stream: Callable[[Any], An
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run(body)
+        anyio.run(body)
         gc.collect()
 
 
@@ -614,7 +610,7 @@ def test_two_writers(tmp_path: Path) -> None:
         assert isinstance(await refused(_open(tmp_path, "other"), "no session 'other'"), SessionNotFound)
         await refused(_open(tmp_path, "min"), "there is no session 'min': did you mean 'mine'?")
 
-    run(body)
+    anyio.run(body)
 
 
 async def _open(folder: Path, name: str) -> Session:
@@ -672,7 +668,7 @@ def test_mistakes_with_an_agent(more: dict[str, Any], words: str, tmp_path: Path
             await Agent.create(**given)
         assert words in str(told.value)
 
-    run(body)
+    anyio.run(body)
 
 
 # --- what is right ---------------------------------------------------------------------------------------------------
@@ -719,7 +715,7 @@ def test_both_protocols_in_and_out() -> None:
             assert other.data["model"] == "gpt-6" and other.data["tools"][0]["input_schema"] == OBJECT
             assert other.tokens > 0 and other.headers == {}
 
-    run(body)
+    anyio.run(body)
 
 
 class FromSdk:
@@ -746,7 +742,7 @@ def test_the_answer_of_an_sdk_is_taken_as_it_is() -> None:
             ]
             assert session.view.items[-1].message.usage is not None
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_loop_with_tools_and_a_resume(tmp_path: Path) -> None:
@@ -770,7 +766,7 @@ def test_a_loop_with_tools_and_a_resume(tmp_path: Path) -> None:
             assert session.messages() == said and session.id == "mine"
             assert (await session.run("And now?", model)).text == "Still raining."
 
-    run(body)
+    anyio.run(body)
 
 
 def test_the_context_is_shrunk_and_brought_back() -> None:
@@ -793,7 +789,7 @@ def test_the_context_is_shrunk_and_brought_back() -> None:
         async with Session.in_memory() as session:
             assert "nothing_to_compact" in (await session.compact()).reason
 
-    run(body)
+    anyio.run(body)
 
 
 def test_an_agent_with_a_tool_of_ones_own(tmp_path: Path) -> None:
@@ -829,7 +825,7 @@ def test_an_agent_with_a_tool_of_ones_own(tmp_path: Path) -> None:
             assert results[1] == "Invalid input for rain: city missing. Correct the input."
             assert asked == ["snow"]
 
-    run(body)
+    anyio.run(body)
 
 
 def test_bad_setting_and_refusals_are_perdures() -> None:
@@ -862,4 +858,4 @@ def test_scripted_tool_calls_in_either_protocol_and_again_when_resumed(tmp_path:
                     has_calls = b'"tool_calls"' in scripted.requests[-1].body
                     assert has_calls == (protocol == "openai")
 
-    run(body)
+    anyio.run(body)
