@@ -90,3 +90,18 @@ def test_bench_retrieval(tmp_path: Path) -> None:
     assert timing[0]["memories"] == 50
     bad = perdure(tmp_path, "bench", "retrieval", str(tmp_path / "none.json"))
     assert (bad.returncode, bad.stderr.count("\n")) == (2, 1)
+
+
+def test_facts_for_a_task_by_code(tmp_path: Path, folder: Path) -> None:
+    """CMP-17: without a key or a model; each with its source, and nothing is written."""
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    done = perdure(tmp_path, "memory", "facts", "who may deploy on Friday?", "--dir", str(folder))
+    assert done.returncode == 0, done.stderr
+    assert "- Deploys on Friday (project_deploy.md)" in done.stdout and "\x1b" not in done.stdout
+    told = json.loads(perdure(tmp_path, "memory", "facts", "deploy", "--dir", str(folder), "--json").stdout)
+    assert told["by"] == "code" and {one["source"] for one in told["facts"]} == {"project_deploy.md"}
+    none = perdure(tmp_path, "memory", "facts", "water the plants", "--dir", str(folder))
+    assert "bears on that" in none.stdout
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+    wrong = perdure(tmp_path, "memory", "facts", "deploy", "--dir", str(folder), "--model", "nobody")
+    assert wrong.returncode != 0 and "nobody" in wrong.stderr and "Traceback" not in wrong.stderr

@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perdure.cli.arguments import Json, configured, examples, family, matching, open_editor
+from perdure.cli.arguments import (
+    Json,
+    complete_models,
+    complete_sessions,
+    configured,
+    examples,
+    family,
+    matching,
+    open_editor,
+)
 from perdure.cli.output import (
     EXIT_FAILED,
     EXIT_NOT_FOUND,
@@ -39,6 +48,7 @@ from perdure.errors import BadSetting, FileRefused, FolderBusy, NameTaken, Perdu
 if TYPE_CHECKING:
     from perdure.adapters.config import Config
     from perdure.adapters.memory.directory import MemoryDirectory
+    from perdure.compaction.relevant import FactSource, RelevantFacts
     from perdure.engine.consolidate import ConsolidationResult
     from perdure.engine.remember import MemoryMount
     from perdure.memory.changes import MemoryProposal, Stamp, WriteResult
@@ -161,6 +171,91 @@ def search_memories(
         if one.card.description:
             out(f"   {cut(one.card.description, 160)}")
         out(f"   {clean(one.why)}")
+
+
+@app.command(
+    epilog=examples(
+        'perdure memory facts "deploy the site"',
+        'perdure memory facts "fix the parser" --session @last',
+        'perdure memory facts "fix the parser" --session @last --model anthropic:claude-haiku-4-5',
+    )
+)
+def facts(
+    task: Annotated[list[str], typer.Argument(metavar="TASK", help="What is to be done, in your own words.")],
+    *,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SESSION", help="Look in the record of this session, too.", autocompletion=complete_sessions
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="The model that picks the facts; without one, code does.",
+            autocompletion=complete_models,
+        ),
+    ] = None,
+    directory: Folder = None,
+    user: User = False,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Show at most N facts.")] = 12,
+    json: Json = False,
+) -> None:
+    """Show the facts that matter to a task.
+
+    Looks in the memories, and with --session in what happened there. Nothing is written.
+    """
+    import anyio
+
+    config = configured()
+    sources = [
+        *_memory_sources(config, directory, is_user=user, task=" ".join(task)),
+        *_session_sources(config, session),
+    ]
+    found = anyio.run(_facts, config, " ".join(task), sources, model, limit)
+    if json:
+        rows = [{"fact": one.text, "source": one.source} for one in found.facts]
+        out_json({"task": found.task, "by": found.by, "why": found.why, "facts": rows, "sources": len(sources)})
+        return
+    if found.why:
+        note(f"picked by code: {found.why}")
+    if not found.facts:
+        out(f"nothing in {plural(len(sources), 'source')} bears on that")
+    for one in found.facts:
+        out(f"- {clean(one.text)} ({clean(one.source)})")
+
+
+def _memory_sources(config: Config, directory: Path | None, *, is_user: bool, task: str) -> list[FactSource]:
+    """The memories that matter to a task, whole."""
+    from perdure.compaction.relevant import FactSource
+    from perdure.memory.retrieval import SEARCH_FLOOR, MemoryQuery
+
+    memories = opened_memories(config, directory, is_user=is_user)
+    wanted = MemoryQuery(query=task, limit=10, floor=SEARCH_FLOOR, now=time.time())
+    cards = [one.card for one in memories.ask(wanted)] if len(memories) else []
+    topics = [memories.read(card.file) for card in cards]
+    return [FactSource(one.file, "\n".join((one.name, one.description, one.body))) for one in topics]
+
+
+def _session_sources(config: Config, reference: str | None) -> list[FactSource]:
+    """What the ledger says of a session; none where none is named."""
+    if reference is None:
+        return []
+    from perdure.cli.opened import read_session
+    from perdure.engine.relevant import record_source
+
+    one = read_session(reference, config)
+    return [record_source(one.view, config.settings, one.session)]
+
+
+async def _facts(config: Config, task: str, sources: list[FactSource], model: str | None, limit: int) -> RelevantFacts:
+    from perdure.engine.relevant import relevant_facts
+    from perdure.wiring import SessionOptions, connected, memory_session
+
+    aside = await memory_session(parts=SessionOptions(settings=config.settings))
+    async with connected((model,) if model else (), os.environ) as models:
+        return await relevant_facts(aside, task, sources=sources, models=models, limit=limit)
 
 
 @app.command(
