@@ -10,6 +10,8 @@ from typing import Any
 import anyio
 import pytest
 from tests.agents import bench, calls
+from tests.commands import command
+from tests.terminals import environment
 
 from perdure import Session, Settings
 from perdure.context.replies import Delta, Reply
@@ -18,7 +20,7 @@ from perdure.engine.ask import JobModels
 from perdure.engine.session import Services
 from perdure.errors import SpendingCapReached
 from perdure.events import ModelCalled, ModelFailed
-from perdure.testing import FakeUpstream, ModelRules, ScriptedModel, say, text, tool_use
+from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedModel, say, text, tool_use
 from perdure.transcript.messages import Usage
 
 pytestmark = pytest.mark.e2e
@@ -143,3 +145,15 @@ def test_background_work_that_is_refused_is_told(tmp_path: Path) -> None:
         await made.agent.close()
 
     anyio.run(body)
+
+
+def test_a_command_says_the_stop_in_one_line(tmp_path: Path) -> None:
+    """OBS-2: `run` ends with what was spent and what to do; once the cap is raised, it answers."""
+    with FakeServer() as server:
+        words = ("run", "hello", "--trust", "--model", f"anthropic:claude-sonnet-4-6@{server.url}")
+        env = environment(tmp_path, ANTHROPIC_API_KEY="k")
+        stopped = command(*words, "--set", "session_cap_usd=0.00001", cwd=tmp_path, env=env)
+        assert stopped.returncode == 1 and stopped.stderr.count("\n") == 1 and not server.received
+        assert "the cap of $1e-05 is reached: this session has cost $0.00" in stopped.stderr
+        assert stopped.stderr.endswith("raise session_cap_usd to go on\n")
+        assert command(*words, "--set", "session_cap_usd=1", cwd=tmp_path, env=env).stdout == "ok\n"

@@ -158,8 +158,8 @@ class CappedSpending:
             (self._day_usd, day.usd(), "today", "day_cap_usd"),
         ):
             if cap is not None and round(so_far + expected, 9) > cap:
-                told = f"{what} has cost ${so_far:.2f}, and the next call is expected to cost ${expected:.2f}"
-                raise SpendingCapReached(f"the cap of ${cap:.2f} is reached: {told}; raise {name} to go on")
+                told = f"{what} has cost {_usd(so_far)}, and the next call is expected to cost {_usd(expected)}"
+                raise SpendingCapReached(f"the cap of {_usd(cap)} is reached: {told}; raise {name} to go on")
         return msgspec.structs.replace(line, usd=expected)
 
     def _day(self, name: str) -> _Day:
@@ -174,6 +174,11 @@ class CappedSpending:
         first = _date(self._created)
         kept = [path.stem for path in self._folder.glob("*.jsonl")] if self._folder is not None else list(self._days)
         return sorted(name for name in kept if first <= name < today)
+
+
+def _usd(amount: float) -> str:
+    """Dollars and cents, and of less than a cent what there is."""
+    return f"${amount:.2f}" if amount >= 0.01 or not amount else f"${amount:.2g}"
 
 
 def _date(at: float) -> str:

@@ -55,7 +55,7 @@ from perdure.events import (
 from perdure.ports import Model
 from perdure.settings import Settings
 from perdure.transcript.blocks import Block
-from perdure.transcript.messages import Message, with_call_ids
+from perdure.transcript.messages import Message, Usage, with_call_ids
 from perdure.transcript.records import Calibrated, Edit, Front, Noted
 
 # --- what can come out of a call ------------------------------------------------------------------------------------
@@ -302,9 +302,12 @@ async def call(
     about, clock = model.about, session.ports.clock
     began, partial = clock.now(), PartialReply()
     try:
-        async with _within_caps(session, about, asked, partial) as paid:
-            reply = await _streamed(model, asked.request, partial, on_delta)
-            paid.append(reply)
+        async with within_caps(session, about.id, asked.tokens) as cost:
+            try:
+                reply = await _streamed(model, asked.request, partial, on_delta)
+                cost.usage, cost.has_begun = reply.billed or reply.usage, True
+            finally:
+                cost.has_begun = cost.has_begun or bool(partial.begun)
     except ModelError as error:
         session.emit(ModelFailed(about.id, asked.job, error.reason, error.status, clock.now() - began))
         return error
@@ -336,34 +339,39 @@ async def call(
     return _cut_by_server(session, about, asked, reply) or reply
 
 
+@dataclass(slots=True)
+class CallCost:
+    """What is known so far of what a call cost: the usage, and whether an answer had begun."""
+
+    usage: Usage | None = None
+    has_begun: bool = False
+
+
 @asynccontextmanager
-async def _within_caps(
-    session: LiveSession, about: ModelInfo, asked: ModelCall, partial: PartialReply
-) -> AsyncIterator[list[Reply]]:
-    """A call within the caps on spending, if any is set (OBS-2); whoever makes it puts the reply into the list.
+async def within_caps(session: LiveSession, model: str, tokens: int) -> AsyncIterator[CallCost]:
+    """A call within the caps on spending, if any is set (OBS-2); whoever makes it enters what it cost.
 
     It is expected to cost what its prompt costs read from the cache. Behind it stands what it did cost: an answer that
-    broke off is taken for the whole prompt, and one that never began for nothing.
+    broke off is taken for the whole prompt, and one that never began for nothing. Raises `SpendingCapReached`.
     """
-    caps, paid = session.ports.caps, list[Reply]()
-    if caps is None or about.id == OFFLINE:
-        yield paid
+    caps, cost = session.ports.caps, CallCost()
+    if caps is None or model == OFFLINE:
+        yield cost
         return
-    spec = session.services.facts_of(about.id)
+    spec = session.services.facts_of(model)
     price = spec.input_price() if spec.input_usd is not None and spec.output_usd is not None else None
-    least = price * asked.tokens * spec.read_factor if price is not None else None
-    identity, is_open = await caps.admit(about.id, least), True
+    least = price * tokens * spec.read_factor if price is not None else None
+    identity, is_open = await caps.admit(model, least), True
     try:
-        yield paid
+        yield cost
     except GeneratorExit:  # nothing may be awaited any more: it counts as expected
         is_open = False
         raise
     finally:
-        usage = (paid[0].billed or paid[0].usage) if paid else None
-        whole = (price or 0.0) * asked.tokens if paid or partial.begun else 0.0
+        whole = (price or 0.0) * tokens if cost.has_begun else 0.0
         if is_open:
             with anyio.CancelScope(shield=True):
-                await caps.settle(identity, whole if usage is None else usage_usd(usage, spec))
+                await caps.settle(identity, whole if cost.usage is None else usage_usd(cost.usage, spec))
 
 
 async def _streamed(model: Model, request: ModelRequest, partial: PartialReply, on_delta: OnDelta | None) -> Reply:

@@ -103,7 +103,12 @@ class AnthropicProtocol:
         return StreamReader(look, is_end, builder.reply, most_bytes)
 
     def error_body(self, status: int, message: str) -> bytes:
-        kinds = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error"}
+        kinds = {
+            400: "invalid_request_error",
+            401: "authentication_error",
+            402: "billing_error",
+            403: "permission_error",
+        }
         kinds |= {404: "not_found_error", 413: "request_too_large", 503: "overloaded_error"}
         return msgspec.json.encode(
             {"type": "error", "error": {"type": kinds.get(status, "api_error"), "message": f"perdure: {message}"}}

@@ -10,13 +10,15 @@ import logging
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 import msgspec
 
-from perdure.errors import JournalError, ModelDown, ModelError
+from perdure.engine.ask import CallCost, within_caps
+from perdure.errors import JournalError, ModelDown, ModelError, SpendingCapReached
 from perdure.gateway.config import Tenant, UpstreamConfig
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.requests import AnswerReader, ClientProtocol, Unmanageable
@@ -58,6 +60,7 @@ class GatewayExchange:
         self._key = inquiry.tenant.keys.get(upstream_name)
         self._began = time.perf_counter()
         self._mode = "untouched"
+        self._cost = CallCost()
         self._instead: bytes | None = None  # what is sent when nothing can be recorded
         self._kept: bytes | None = None  # the body of an answer that was read as a whole
 
@@ -68,17 +71,27 @@ class GatewayExchange:
             body = await self._shadow_body() if kind == "count" else self._instead
             metrics.overhead.observe(time.perf_counter() - self._began)
             metrics.requests.labels(self._inquiry.route, kind, self._mode).inc()
-            answer = await self._asked(turn, body)
-            try:
-                await self._passed_back(turn, answer, send, is_count=kind == "count")
-            finally:
-                answer.close()
+            async with self._within_caps(turn) as self._cost:
+                answer = await self._asked(turn, body)
+                self._cost.has_begun = answer.status == 200
+                try:
+                    await self._passed_back(turn, answer, send, is_count=kind == "count")
+                finally:
+                    answer.close()
+        except SpendingCapReached as e:  # 402: clients try again by themselves after a 429, which would not help
+            await self._refused(send, 402, str(e))
         except ModelDown as e:
             metrics.upstream_errors.labels(e.detail).inc()
             await self._refused(send, 502, f"the upstream can't be reached ({e.detail})")
         finally:
             if turn is not None:
                 turn.end()
+
+    def _within_caps(self, turn: GatewayTurn | None) -> AbstractAsyncContextManager[CallCost]:
+        """The call within the caps of the client's session (OBS-2); what passes through unread is nobody's."""
+        if turn is None:
+            return nullcontext(CallCost())
+        return within_caps(turn.held.session, turn.incoming.model, turn.tokens)
 
     # --- what goes upstream -------------------------------------------------------------------------------------------
 
@@ -221,6 +234,7 @@ class GatewayExchange:
         metrics = self._gateway.metrics
         try:
             reply = reader.reply()
+            self._cost.usage = reply.billed or reply.usage
             why = await self._gateway.active.turns.answered(turn, reply)
         except ModelError as e:
             why = e.reason
