@@ -157,7 +157,10 @@ class BoundaryListenerFailed(Struct, frozen=True):
 
 
 class HookFailed(Struct, frozen=True):
-    """A hook raised, ended badly or took too long; `reason` is the type of the error. It went on without it."""
+    """A hook raised, ended badly or took too long, and the session went on without it.
+
+    `reason` is the exit code, the time or the type of the error, and nothing that the hook printed.
+    """
 
     hook: str
     event: str

@@ -16,6 +16,7 @@ from tests.agents import Bench, bench, calls, is_running, texts
 
 from perdure.agent.calls import NOT_RUN_BY_HOOK
 from perdure.agent.progress import Allow, HookMessage, PermissionRefused
+from perdure.context.provenance import origin_of
 from perdure.engine.compact import compact
 from perdure.engine.hooks import NOTE
 from perdure.events import HookFailed, PermissionDecided
@@ -144,6 +145,7 @@ def test_what_hooks_print_is_quoted_and_nobodys_word(tmp_path: Path) -> None:
                 assert item.message.origin == "reminder"
                 assert {trust(item.message, block) for block in item.message.blocks} == {TrustLevel.OUTSIDE}
         assert "On branch main" in one.model.requests[0].body.decode()
+        assert origin_of(one.agent.session.view, "The branch is main.") == "tool"
         await one.agent.close()
 
     anyio.run(body)
@@ -391,5 +393,23 @@ def test_a_session_that_goes_on_is_told_so(tmp_path: Path) -> None:
         await two.agent.say("hi")
         await two.agent.close()
         assert [line["source"] for line in told(log)] == ["startup", "resume"]
+
+    anyio.run(body)
+
+
+def test_variables_that_a_start_sets_are_there_for_commands(tmp_path: Path) -> None:
+    """CMP-10: CLAUDE_ENV_FILE, as a script writes it; what was set before is kept, and later lines are seen."""
+
+    async def body() -> None:
+        script = """echo 'export GREETING="hello you" PATH="$PATH:/their/bin"' >> "$CLAUDE_ENV_FILE" """
+        one = await worked(tmp_path / "p", hook("SessionStart", script), home=tmp_path / "home")
+        text, _ = await one.call("Bash", command='echo "$GREETING $PATH"')
+        assert text.startswith("hello you /") and "/their/bin" in text
+        (found,) = (tmp_path / "home").rglob("hooks.sh")
+        found.write_text("export GREETING=bye; exit 3\n")
+        assert (await one.call("Bash", command="echo x$GREETING"))[0].strip() == "x", "a script that exits sets nothing"
+        found.write_text("export GREETING=again\n")
+        assert (await one.call("Bash", command="echo $GREETING"))[0].startswith("again")
+        await one.agent.close()
 
     anyio.run(body)

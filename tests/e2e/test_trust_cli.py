@@ -158,3 +158,37 @@ def test_an_answer_that_cant_be_kept_names_its_file(
     assert main(["trust", str(tmp_path)]) == 1
     kept = tmp_path / "home" / "trusted.json"
     assert capsys.readouterr().err == f"perdure: {kept}: No space left on device: the answer can't be kept\n"
+
+
+def test_hooks_of_claude_code_run_by_choice_and_behind_trust(folder: Path, env: dict[str, str], tmp_path: Path) -> None:
+    """CMP-10, SEC-8: the user's with the setting alone; the project's once the folder is trusted and they were seen."""
+    hooks = {"SessionStart": [{"hooks": [{"type": "command", "command": "touch $CLAUDE_PROJECT_DIR/MARK"}]}]}
+    own = Path(env.get("CLAUDE_CONFIG_DIR") or f"{env['HOME']}/.claude") / "settings.json"
+    theirs = folder / ".claude" / "settings.json"
+    for path, mark in ((own, "own"), (theirs, "theirs")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"autoCompactEnabled": False, "hooks": hooks}).replace("MARK", mark))
+
+    def ran() -> list[str]:
+        done = command("run", "--model", "offline", "hello", cwd=folder, env=env)
+        assert done.returncode == 0, done.stderr
+        found = sorted(path.name for path in folder.iterdir() if path.is_file())
+        for name in found:
+            (folder / name).unlink()
+        return found
+
+    assert ran() == [], "nobody chose it"
+    Path(env["PERDURE_HOME"]).mkdir(exist_ok=True)
+    Path(env["PERDURE_HOME"], "config.toml").write_text("claude_code_settings = true\n")
+    assert ran() == ["own"], "the folder isn't trusted"
+    told = config(folder, env)
+    assert told["settings"]["auto_compact"] == {
+        "value": False,
+        "source": f"Claude Code's {own}",
+        "description": told["settings"]["auto_compact"]["description"],
+    }
+    assert "src/.claude/settings.json" in told["folder"]["held"]
+    assert "SessionStart: touch $CLAUDE_PROJECT_DIR/theirs" in command("trust", cwd=folder, env=env).stdout
+    assert ran() == ["own", "theirs"]
+    theirs.write_text(theirs.read_text().replace("theirs", "others"))
+    assert ran() == ["own"], "it changed since somebody saw it"

@@ -236,7 +236,7 @@ class ToolRunner:
         """What rules, the mode and hooks say together.
 
         A hook's yes answers only what the mode would ask about: not what a rule forbids or asks for, nor what touches
-        files that others obey, leaves the project or the sandbox, or isn't certain.
+        files that others obey, or leaves the project or the sandbox.
         """
         by = f"hook {hooked.by}"
         if hooked.block is not None:

@@ -39,9 +39,12 @@ async def run_hooks(session: LiveSession, told: HookEvent) -> HookOutcome:
     async def ask(number: int, hook: Hook) -> None:
         said[number] = await _decision(session, hook, told)
 
-    async with anyio.create_task_group() as tasks:
-        for number, hook in enumerate(wanted):
-            tasks.start_soon(ask, number, hook)
+    if len(wanted) == 1:  # nearly always: there is nobody to run beside
+        await ask(0, wanted[0])
+    else:
+        async with anyio.create_task_group() as tasks:
+            for number, hook in enumerate(wanted):
+                tasks.start_soon(ask, number, hook)
     for hook, one in zip(wanted, said, strict=True):
         for tell in session.services.on_hook if one.message else ():
             tell(hook.name, one.message)

@@ -163,6 +163,7 @@ def _machine(
 
     Skills and kinds of agents of a project give orders, so they wait until its folder is trusted (SEC-8).
     """
+    from perdure.adapters.machine.hooks import SCRIPT
     from perdure.adapters.machine.sandbox import Sandbox
     from perdure.adapters.machine.shell import LocalShell
     from perdure.adapters.machine.workspace import LocalFinder, LocalWorkspace, documents, surroundings
@@ -186,7 +187,7 @@ def _machine(
     return Machine(
         workspace=workspace,
         finder=LocalFinder(root=workspace.root),
-        shell=LocalShell(commands, workspace.root, sandbox),
+        shell=LocalShell(commands, workspace.root, sandbox, folder.resolve() / SCRIPT if settings.hooks else None),
         plan_file=str(folder.resolve() / "plan.md"),
         home=str(user.resolve()),
         surroundings={**surroundings(root), "Today": today},

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from subprocess import PIPE
 
 import anyio
 import anyio.abc
 
-from perdure.hooks import SESSION_END_SECONDS, Hook, HookDecision, HookEvent, SessionEnd, decision_of, wants
+from perdure.hooks import (
+    SESSION_END_SECONDS,
+    Hook,
+    HookDecision,
+    HookEvent,
+    SessionEnd,
+    SessionStart,
+    decision_of,
+    wants,
+)
 from perdure.settings import HookCommand, Settings
 
+SCRIPT = "hooks.sh"  # beside the journal: what hooks at a start set for later commands
 _MOST_BYTES = 1_000_000  # of what a hook prints; the rest is read and dropped, so that it isn't held up
 _SHELL = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
 _REST_SECONDS = 1.0  # for what stands in the pipes, when a child that it left behind still holds them
@@ -51,7 +62,10 @@ def shell_hook(
     async def run(told: HookEvent) -> HookDecision:
         cwd = _folder(told.cwd, root)
         given = told.as_json(cwd=cwd, transcript_path=transcript)
-        code, output, errors = await _run(command.command, given.encode(), cwd, root)
+        environ = {**os.environ, "CLAUDE_PROJECT_DIR": root}
+        if isinstance(told, SessionStart) and transcript:
+            environ["CLAUDE_ENV_FILE"] = os.path.join(os.path.dirname(transcript), SCRIPT)
+        code, output, errors = await _run(command.command, given.encode(), cwd, environ)
         return decision_of(told, code, output, errors)
 
     is_end = command.event == SessionEnd.__name__
@@ -63,7 +77,7 @@ def _folder(wanted: str | None, otherwise: str) -> str:
     return os.path.abspath(wanted) if wanted and os.path.isdir(wanted) else otherwise
 
 
-async def _run(command: str, given: bytes, cwd: str, root: str) -> tuple[int, str, str]:
+async def _run(command: str, given: bytes, cwd: str, environ: Mapping[str, str]) -> tuple[int, str, str]:
     with anyio.CancelScope(shield=True):  # a cancelled start must not leave a command that nobody knows of
         process = await anyio.open_process(
             [_SHELL, "-c", command],
@@ -71,7 +85,7 @@ async def _run(command: str, given: bytes, cwd: str, root: str) -> tuple[int, st
             stdout=PIPE,
             stderr=PIPE,
             cwd=cwd,
-            env={**os.environ, "CLAUDE_PROJECT_DIR": root},
+            env=environ,
             start_new_session=True,
         )
     output, errors = bytearray(), bytearray()

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from subprocess import DEVNULL, STDOUT
+from subprocess import DEVNULL, STDOUT, TimeoutExpired, run
 
 import anyio
 import anyio.abc
@@ -32,6 +32,8 @@ from perdure.ports import PermissionSource as Let
 # The end is written to an open file, since the folder that it is in can't be written in a sandbox.
 _SCRIPT = """trap '_hf=$?; { builtin echo "$_hf"; builtin pwd -P; } >&'"$2"' 2>/dev/null' EXIT\neval "$1\""""
 _ENVIRONMENT = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "TERM": "dumb", "GIT_EDITOR": "true"}
+_SHELLS_OWN = frozenset({"_", "SHLVL", "PWD", "OLDPWD"})  # what every bash sets for itself
+_SCRIPT_SECONDS = 5.0
 _GRACE_SECONDS = 2.0
 _GONE_SECONDS = 0.5  # an init that reaps nobody must not hold us up
 _POLL_SECONDS = 0.1
@@ -44,12 +46,14 @@ _ENDINGS = (".output", ".end", ".end.new", ".process")
 @dataclass(eq=False)
 class LocalShell:
     """Commands whose files stand in one private folder. `root` is the project's folder; `sandbox` is for commands that
-    nobody was asked about, None for none.
+    nobody was asked about, None for none. `hook_script` is where hooks set variables for commands, as bash reads it.
     """
 
     folder: Path
     root: str = "/"
     sandbox: Sandbox | None = None
+    hook_script: Path | None = None
+    _of_hooks: tuple[tuple[int, int], Mapping[str, str]] = field(default=((0, 0), {}), init=False)
     _life: tuple[int, int] | None = field(default=None, init=False)
 
     @property
@@ -67,7 +71,8 @@ class LocalShell:
         hidden: Sequence[str] = (),
         outlives: bool = False,
     ) -> _StartedCommand:
-        environ = {**os.environ, **_ENVIRONMENT}
+        more = await anyio.to_thread.run_sync(self._hook_variables) if self.hook_script is not None else {}
+        environ = {**os.environ, **more, **_ENVIRONMENT}
         if let != "approved":
             environ = git_safe_environment(environ, only_looks=let == "looks")
         if let == "looks":
@@ -86,6 +91,18 @@ class LocalShell:
             started = await _start(self._base(name), command, cwd, environ, line, life)
         started.shell = self  # while the command is known, what keeps it alive is open
         return started
+
+    def _hook_variables(self) -> Mapping[str, str]:
+        """What the script of hooks sets; it is run again when it changed."""
+        assert self.hook_script is not None
+        try:
+            found = os.stat(self.hook_script)
+        except OSError:
+            return {}
+        state = (found.st_mtime_ns, found.st_size)
+        if self._of_hooks[0] != state:
+            self._of_hooks = (state, _variables_set_by(self.hook_script, self.root))
+        return self._of_hooks[1]
 
     def _alive(self) -> int:
         """A pipe that closes with this process, however that ends."""
@@ -114,6 +131,18 @@ class LocalShell:
         if path.parent != self.folder or not path.name.endswith(".output"):
             raise OSError(errno.EPERM, "not the output of a command of this session", output)
         return path
+
+
+def _variables_set_by(script: Path, root: str) -> Mapping[str, str]:
+    """What an environment has otherwise once bash read a script; nothing when it doesn't end in time."""
+    words = ["/bin/bash", "-c", 'set -a; . "$1" >/dev/null 2>&1; exec env -0', "bash", str(script)]
+    cwd = root if os.path.isdir(root) else None
+    try:
+        done = run(words, cwd=cwd, stdin=DEVNULL, capture_output=True, timeout=_SCRIPT_SECONDS, check=False)
+    except (OSError, TimeoutExpired):
+        return {}
+    pairs = (entry.partition("=") for entry in os.fsdecode(done.stdout).split("\0"))
+    return {n: v for n, sign, v in pairs if sign and n not in _SHELLS_OWN and os.environ.get(n) != v}
 
 
 def _close(pipe: tuple[int, int]) -> None:

@@ -21,7 +21,7 @@ from perdure.agent.progress import (
 )
 from perdure.cli.chat.agents import Spending, close_session, work
 from perdure.cli.chat.screen import telling
-from perdure.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, note, out, out_json, plain
+from perdure.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, cut, note, out, out_json, plain
 from perdure.cli.words import permission_advice, shown_error
 from perdure.context.replies import TextDelta
 from perdure.errors import BadSetting, PerdureError
@@ -54,7 +54,7 @@ class RunOutput:
                 out_json(data)
                 sys.stdout.flush()
         elif isinstance(progress, HookMessage):
-            note(f"hook {progress.hook}: {progress.text}")
+            note(f"hook {cut(progress.hook, 60)}: {progress.text}")
         elif isinstance(progress, PermissionRefused):
             why, advice = progress.decision.why or progress.decision.by, permission_advice(progress)
             note(f"{progress.tool} was refused: {why}{'; ' if advice else ''}{advice}")
