@@ -11,7 +11,8 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from perdure.compaction.ledger.render import HEAD, RecordSurroundings, compact_messages, memory_of_messages, render
-from perdure.context.reminders import CONTROL_TAGS, fenced, indented, inline, name, quoted, unquoted
+from perdure.context.reminders import CONTROL_TAGS, indented, inline, name, quoted, unquoted
+from perdure.text.markdown import fenced
 from perdure.transcript.messages import Message, MessageId
 
 pytestmark = pytest.mark.laws

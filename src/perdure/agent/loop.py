@@ -38,7 +38,7 @@ from perdure.engine.hooks import hook_messages
 from perdure.engine.rewind import RewindResult, What, rewind, undo_rewind
 from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, RewindRefused
 from perdure.hooks import (
     EndReason,
     SessionEnd,
@@ -50,7 +50,7 @@ from perdure.hooks import (
 )
 from perdure.memory.changes import Origin
 from perdure.memory.places import MemoryRights
-from perdure.ports import FileRewinder, Jobs, Model
+from perdure.ports import FileDifference, FileRewinder, Jobs, Model
 from perdure.transcript.blocks import Block, encode, text_block
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.records import Front
@@ -236,8 +236,8 @@ class AgentLoop:
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
-    async def say(self, prompt: str | Message | None = None) -> RunResult:
-        """Work on a prompt until it is done; None goes on with what is there.
+    async def say(self, prompt: str | Message | None = None, *, attached: Sequence[Message] = ()) -> RunResult:
+        """Work on a prompt until it is done; None goes on with what is there. `attached` is said right behind it.
 
         Raises what `run_turn` raises (`ContextBlocked`, `ModelGaveUp`); the session stays valid then, too, so saying
         None tries again.
@@ -247,7 +247,7 @@ class AgentLoop:
         self._calls = self._turns = 0
         with anyio.CancelScope() as self._scope:
             try:
-                return await self._until_done(prompt)
+                return await self._until_done(prompt, attached)
             except anyio.get_cancelled_exc_class():
                 with anyio.CancelScope(shield=True):
                     await self._tidy()
@@ -256,10 +256,10 @@ class AgentLoop:
                 self._scope = None
         return self._said("", "interrupted")
 
-    async def _until_done(self, prompt: str | Message | None) -> RunResult:
+    async def _until_done(self, prompt: str | Message | None, attached: Sequence[Message]) -> RunResult:
         await self.open()
         await self.background.announce_ended()
-        said, is_refused = await self._submitted(self._prompted(prompt))
+        said, is_refused = await self._submitted((*self._prompted(prompt), *attached))
         if is_refused:
             return self._said("", "hook")
         held = 0
@@ -362,6 +362,15 @@ class AgentLoop:
         done = await undo_rewind(self.session, self._services.files, is_forced=is_forced, is_dry=is_dry)
         await self._stand()
         return done
+
+    async def changed_files(self) -> tuple[FileDifference, ...]:
+        """What the agent changed in files since the session began, as far as they aren't as they were.
+
+        Raises `RewindRefused` where no checkpoints are kept.
+        """
+        if self._services.files is None:
+            raise RewindRefused("this session has no checkpoints of files (the setting checkpoints is off)")
+        return await self._services.files.differences()
 
     def _check_rests(self) -> None:
         if self._scope is not None:

@@ -83,8 +83,9 @@ class MemoryFolder:
         return MemoryMount("", GuardedMemory(file_memories(self.path, self.config.settings), NullSink(), "auto"))
 
 
-def _folder(directory: Path | None, is_user: bool) -> MemoryFolder:
-    config = configured()
+def memory_folder(directory: Path | None, is_user: bool, config: Config | None = None) -> MemoryFolder:
+    """The directory that is meant, for changes by a person's own hand."""
+    config = config or configured()
     return MemoryFolder(config, directory_of(config, directory, is_user=is_user))
 
 
@@ -423,7 +424,7 @@ def add(
     from perdure.memory.remarks import kind_of
     from perdure.memory.save import file_names, memory_text, title_of
 
-    folder = _folder(directory, user)
+    folder = memory_folder(directory, user)
     text = _given(text)
     if not text.strip():
         raise BadSetting("TEXT: nothing to save")
@@ -471,7 +472,7 @@ def edit(
     from perdure.memory.files import INDEX, topic
     from perdure.memory.places import is_memory
 
-    folder = _folder(directory, user)
+    folder = memory_folder(directory, user)
     there = anyio.run(_named, file, folder)
     if there is None:
         raise typer.Exit(_no_such(file, folder))
@@ -539,7 +540,7 @@ def rm(
     from perdure.engine.remember import write_with_index
     from perdure.memory.changes import DeleteMemory
 
-    folder = _folder(directory, user)
+    folder = memory_folder(directory, user)
 
     async def removing() -> tuple[str, WriteResult | MemoryProposal] | None:
         there = await _named(file, folder)
@@ -572,7 +573,7 @@ def undo(
     """
     import anyio
 
-    folder = _folder(directory, user)
+    folder = memory_folder(directory, user)
     done = anyio.run(folder.mount().memory.store.undo, entry, _hand())
     if json:
         out_json({"directory": str(folder.path), "undone": [_data(one) for one in done]})
@@ -593,7 +594,7 @@ def log(
     """Show the last changes: when, what, and on whose word."""
     import anyio
 
-    folder = _folder(directory, user)
+    folder = memory_folder(directory, user)
 
     async def reading() -> Any:
         return await folder.mount().memory.store.entries(limit=limit, name=file)
@@ -681,7 +682,7 @@ def review(
 
     if approve_all and reject_all:
         raise BadSetting("--approve-all can't be combined with --reject-all")
-    folder = _folder(directory, user)
+    folder = memory_folder(directory, user)
     pending = anyio.run(folder.mount().memory.store.pending)
     wanted = {**dict.fromkeys(approve or (), "approve"), **dict.fromkeys(reject or (), "reject")}
     if twice := set(approve or ()) & set(reject or ()):
@@ -700,7 +701,7 @@ def review(
             note(f"{clean(identity)}: no change with this id waits in {folder.path}")
             code = EXIT_NOT_FOUND
             continue
-        row = _decide(known[identity], decision, folder)
+        row = decide_proposal(known[identity], decision, folder)
         code = EXIT_FAILED if row["outcome"] in ("conflict", "refused") else code
         results.append(row)
     if json:
@@ -711,7 +712,7 @@ def review(
     raise typer.Exit(code)
 
 
-def _decide(one: MemoryProposal, decision: str, folder: MemoryFolder) -> dict[str, Any]:
+def decide_proposal(one: MemoryProposal, decision: str, folder: MemoryFolder) -> dict[str, Any]:
     """Approve or reject a change; one that can't be made any more stays, and says why."""
     import anyio
 
@@ -737,7 +738,7 @@ def _interactive(pending: Sequence[MemoryProposal], folder: MemoryFolder) -> Non
         out("nothing is waiting")
     for number, one in enumerate(pending, 1):
         out(f"\n{number} of {len(pending)}")
-        _show(one, folder)
+        show_proposal(one, folder)
         answer = ""
         while answer not in ("a", "r", "s", "q"):
             try:
@@ -747,7 +748,7 @@ def _interactive(pending: Sequence[MemoryProposal], folder: MemoryFolder) -> Non
         if answer == "q":
             return
         if answer != "s":
-            out(_decide(one, "approve" if answer == "a" else "reject", folder)["said"])
+            out(decide_proposal(one, "approve" if answer == "a" else "reject", folder)["said"])
 
 
 def _show_pending(pending: Sequence[MemoryProposal], folder: MemoryFolder, *, is_json: bool) -> None:
@@ -769,12 +770,12 @@ def _show_pending(pending: Sequence[MemoryProposal], folder: MemoryFolder, *, is
         out_json({"directory": str(folder.path), "pending": rows})
         return
     for one in pending:
-        _show(one, folder)
+        show_proposal(one, folder)
         out()
     out(f"{plural(len(pending), 'change')} waiting" + ("; --approve ID, --reject ID" if pending else ""))
 
 
-def _show(one: MemoryProposal, folder: MemoryFolder) -> None:
+def show_proposal(one: MemoryProposal, folder: MemoryFolder) -> None:
     out(f"{one.id}  {clean(one.change.name)}, {moment(one.stamp.at)}: {clean(one.why)}")
     if one.stamp.session:
         out(f"from session {clean(one.stamp.session)}, message {clean(one.stamp.message)}")

@@ -226,7 +226,7 @@ def iso(at: float | None, *, timespec: str = "seconds") -> str | None:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def check_target(reference: str, target: Path, *, force: bool) -> None:
+def check_target(reference: str, target: Path, *, force: bool, advice: str = "--force overwrites it") -> None:
     """Refuse a target that can't be written, or that must not be replaced: never a device, whoever we are."""
     if target.is_dir():
         raise BadSetting(f"{target}: is a folder; name the file to write")
@@ -238,7 +238,7 @@ def check_target(reference: str, target: Path, *, force: bool) -> None:
     if source.exists() and target.exists() and source.samefile(target):
         raise BadSetting(f"{target}: is the file that is exported; name another one")
     if target.exists() and not force:
-        raise BadSetting(f"{target}: already exists; --force overwrites it")
+        raise BadSetting(f"{target}: already exists; {advice}")
 
 
 def write_whole(target: Path, data: bytes, *, force: bool) -> None:

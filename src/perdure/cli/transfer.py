@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 app = family()
-FORMATS = ("claude-code",)
+FORMATS = ("claude-code", "markdown")
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
 _SHOWN_SKIPPED = 3
 _OUTCOMES = ("imported", "updated", "imported before", "without a conversation", "failed")
@@ -314,31 +314,21 @@ def export(
     file: Reference,
     *,
     output: Output,
-    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="claude-code.")] = "claude-code",
+    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="claude-code or markdown.")] = "claude-code",
     force: Force = False,
     session: OneOfFile = None,
     json: Json = False,
 ) -> None:
-    """Write a session as a Claude Code log.
+    """Write a session as a Claude Code log, or as Markdown to read.
 
     A Claude Code log that nobody changed keeps its bytes.
     """
-    from perdure.adapters.journal.store import secret_key
-    from perdure.cli.opened import read_session
-    from perdure.memory.trust.secrets import redact_json
-
     if form not in FORMATS:
         raise BadSetting(f"--format {form}: the format can only be {', '.join(FORMATS)}")
     config = configured()
     if output != STDOUT:
         check_target(file, output, force=force)
-    unchanged = _unchanged(file, config) if session is None else None
-    if unchanged is not None:
-        data, how = unchanged, "copied unchanged"
-    else:
-        one = read_session(file, config, session=session)
-        lines = [redact_json(line, secret_key(config.home)) for line in claude_code_lines(one)]
-        data, how = b"".join(line.raw.rstrip(b"\n") + b"\n" for line in lines), _how(len(one.messages), lines)
+    data, how = exported(file, config, form, session=session)
     if not deliver(output, data, force=force):
         return
     if json:
@@ -347,7 +337,25 @@ def export(
         out(f"{output}: {len(data):,} bytes, {how}")
 
 
-def _how(messages: int, lines: list[RedactedJson]) -> str:
+def exported(reference: str, config: Config, form: str, *, session: str | None = None) -> tuple[bytes, str]:
+    """A session, or one of a log, in one of `FORMATS`, without secrets; and what was done, for people."""
+    from perdure.adapters.journal.store import secret_key
+    from perdure.cli.opened import read_session
+    from perdure.logs.export import to_markdown
+    from perdure.memory.trust.secrets import redact, redact_json
+
+    unchanged = _unchanged(reference, config) if session is None and form == "claude-code" else None
+    if unchanged is not None:
+        return unchanged, "copied unchanged"
+    one, key = read_session(reference, config, session=session), secret_key(config.home)
+    if form == "markdown":
+        text = redact("".join(to_markdown(one.messages, title=one.title or one.session)), key).text
+        return text.encode("utf-8", "replace"), _how(len(one.messages), ())
+    lines = [redact_json(line, key) for line in claude_code_lines(one)]
+    return b"".join(line.raw.rstrip(b"\n") + b"\n" for line in lines), _how(len(one.messages), lines)
+
+
+def _how(messages: int, lines: Sequence[RedactedJson]) -> str:
     """What was written, and that secrets were left out of it; a log that is copied unchanged keeps them (SEC-5)."""
     secrets_found = sum(len(line.families) for line in lines)
     return f"{plural(messages, 'message')} written" + (

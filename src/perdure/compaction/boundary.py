@@ -28,10 +28,11 @@ from perdure.compaction.restore.registry import (
 from perdure.context.accounting import least_trust
 from perdure.context.cuts import open_loop
 from perdure.context.policy import Facts, has_recall_tool
-from perdure.context.reminders import fenced, indented, inline, quoted, without_tags, without_tokens
+from perdure.context.reminders import indented, inline, quoted, without_tags, without_tokens
 from perdure.context.state import SessionState, to_checkpoint
 from perdure.context.view import THINKING, ContextView, ViewItem, size_tokens, view_behind
 from perdure.memory.trust.secrets import redact, redact_record
+from perdure.text.markdown import fenced
 from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import Message, MessageId, content_of, spoken
 from perdure.transcript.records import BlockChange, Compacted, RestoredItem, ResultMarks

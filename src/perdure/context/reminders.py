@@ -194,7 +194,6 @@ def _with_old_tags(text: str) -> str:
 INDENT = "\t"
 # All that Python, an editor or a model may take for the end of a line.
 _BREAK = re.compile("\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
-_TICKS = re.compile("`+")
 
 
 def inline(text: str) -> str:
@@ -232,10 +231,3 @@ def quoted(text: str) -> str:
 def unquoted(text: str) -> str:
     """What `quoted` was given; of line breaks only that there was one."""
     return restored("\n".join(line.removeprefix(INDENT) for line in text.split("\n")))
-
-
-def fenced(text: str) -> str:
-    """A text byte for byte, between fences longer than any in it: for pins, which nothing may change (REL-14)."""
-    longest = max((len(run) for run in _TICKS.findall(text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{text}\n{fence}"

@@ -1,4 +1,4 @@
-"""A session of ours as Claude Code JSONL, which a log viewer for Claude Code opens (ENG-6).
+"""A session of ours as Claude Code JSONL, which a log viewer for Claude Code opens, or as Markdown to read (ENG-6).
 
 Each line is an entry with a parent; an API response is one entry for each of its blocks, with the same message id and
 usage. Blocks keep their bytes, so reading an export back gives equal content. Ids are made from the session and the
@@ -15,8 +15,9 @@ from typing import Any
 
 import msgspec
 
-from perdure.transcript.blocks import encode, text_block
-from perdure.transcript.messages import Message, MessageId, content_of
+from perdure.text.markdown import fenced
+from perdure.transcript.blocks import Text, ToolResult, ToolUse, encode, text_block
+from perdure.transcript.messages import Message, MessageId, content_of, spoken
 
 ExportedLine = dict[str, Any]
 
@@ -51,6 +52,36 @@ def to_claude_code(
             yield from writer.boundary(boundaries[message.id])
     if title:
         yield encode({"type": "custom-title", "customTitle": title, "sessionId": session}) + b"\n"
+
+
+_RESULT_LINES = 20  # of one, in Markdown
+
+
+def to_markdown(messages: Iterable[Message], *, title: str) -> Iterator[str]:
+    """The conversation for people, a part for each message: what both said, calls, and how their results begin.
+
+    What nobody said, such as reminders, is left out; so is what sub-agents were told.
+    """
+    yield f"# {' '.join(title.split())}\n"
+    for message in messages:
+        if message.agent_id is not None:
+            continue
+        if said := spoken(message):
+            yield f"\n## You\n\n{said.strip()}\n"
+        for block in message.blocks:
+            value = block.value
+            if message.role == "assistant" and isinstance(value, Text) and value.text.strip():
+                yield f"\n## {message.model or 'The model'}\n\n{value.text.strip()}\n"
+            elif isinstance(value, ToolUse):
+                yield f"\n**{value.name}**\n\n{fenced(_arguments(value))}\n"
+            elif isinstance(value, ToolResult):
+                lines = value.text().splitlines()
+                more = f"\n… {len(lines) - _RESULT_LINES:,} more lines" if len(lines) > _RESULT_LINES else ""
+                yield "\n" + fenced("\n".join(lines[:_RESULT_LINES]) + more) + "\n"
+
+
+def _arguments(use: ToolUse) -> str:
+    return "\n".join(f"{name}: {value}" for name, value in use.input.items())
 
 
 class _Writer:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from perdure.ports.machine import Checkpoints as Checkpoints
     from perdure.ports.machine import CommandExit as CommandExit
     from perdure.ports.machine import FileCall as FileCall
+    from perdure.ports.machine import FileDifference as FileDifference
     from perdure.ports.machine import FileMatches as FileMatches
     from perdure.ports.machine import FileRewind as FileRewind
     from perdure.ports.machine import FileRewinder as FileRewinder
@@ -58,6 +59,7 @@ _PORTS = {
     "Clock": "session",
     "CommandExit": "machine",
     "FileCall": "machine",
+    "FileDifference": "machine",
     "FileMatches": "machine",
     "FileRewind": "machine",
     "FileRewinder": "machine",

@@ -218,6 +218,20 @@ class FileRewind:
         return tuple(step for step in self.steps if step.action != "keep")
 
 
+@dataclass(frozen=True, slots=True)
+class FileDifference:
+    """A path that isn't as it was when the session began, with its bytes then and now (None: there was no such file).
+
+    `note` says what the bytes don't: that they aren't kept or too large, that it is a folder or a link, that somebody
+    else changed it, too.
+    """
+
+    path: str
+    before: bytes | None
+    after: bytes | None
+    note: str = ""
+
+
 class Checkpoints(Protocol):
     """Sees every call that may change files, in the order begin, save, end; calls of sub-agents may overlap.
 
@@ -237,8 +251,10 @@ class FileRewinder(Protocol):
 
     `rewind` puts the files back to before the first of these prompts (a message and all after it); `undo` takes back
     the last rewind. Not `is_forced`, a conflict raises `RewindRefused` with the names, and nothing is done. `is_dry`
-    only says what would be.
+    only says what would be. `differences` are the paths that the agent changed since the session began.
     """
+
+    async def differences(self) -> tuple[FileDifference, ...]: ...
 
     async def rewind(
         self, prompts: AbstractSet[str], *, is_forced: bool = False, is_dry: bool = False

@@ -1,4 +1,4 @@
-"""Markdown, as far as instruction files need it: code, comments, imports and sections (INS-3, INS-5).
+"""Markdown, as far as instruction files and quotations need it: code, comments, imports, sections (INS-3, INS-5).
 
 Line by line and in linear time. A fence is a line of at least three backticks or tildes, also inside lists and quotes;
 a code span ends at a run of as many backticks as began it.
@@ -152,3 +152,13 @@ def cut_at_section(text: str, fits: int) -> str:
         head = text[:fits]
         kept = max(head.rfind("\n\n") + 1, 0) or head.rfind("\n") + 1
     return text[:kept].rstrip()
+
+
+_TICKS = re.compile("`+")
+
+
+def fenced(text: str) -> str:
+    """A text byte for byte, between fences longer than any in it: for pins, which nothing may change (REL-14)."""
+    longest = max((len(run) for run in _TICKS.findall(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"

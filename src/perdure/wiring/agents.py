@@ -24,7 +24,7 @@ from perdure.adapters.machine.trust import CLAUDE
 from perdure.engine.session import LiveSession
 from perdure.memory.changes import Origin
 from perdure.memory.places import MemoryRights
-from perdure.ports import FileCall, FileRewind, Journal, Model
+from perdure.ports import FileCall, FileDifference, FileRewind, Journal, Model
 from perdure.wiring.in_memory import SessionOptions, background, memory_session, sink_for
 from perdure.wiring.sessions import offered_session, session_of, subagent_session, trusts
 
@@ -137,6 +137,9 @@ class LateCheckpoints:
 
     async def end(self, call: FileCall) -> None:
         await to_thread.run_sync(lambda: self._opened().end(call))
+
+    async def differences(self) -> tuple[FileDifference, ...]:
+        return await to_thread.run_sync(lambda: self._opened().differences())
 
     async def rewind(self, prompts: AbstractSet[str], *, is_forced: bool = False, is_dry: bool = False) -> FileRewind:
         return await to_thread.run_sync(lambda: self._opened().rewind(prompts, is_forced=is_forced, is_dry=is_dry))

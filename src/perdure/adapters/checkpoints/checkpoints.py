@@ -36,7 +36,7 @@ from perdure.memory.checkpoints import (
     without_oldest,
 )
 from perdure.memory.places import OWN, name_for_people
-from perdure.ports import Clock, FileRewind, Sink
+from perdure.ports import Clock, FileDifference, FileRewind, Sink
 from perdure.ports import FileCall as Call
 from perdure.settings import Settings
 
@@ -281,6 +281,10 @@ class SessionCheckpoints:
             self.sink.emit(CheckpointSkipped(why))
 
     # --- back (CKP-3) -------------------------------------------------------------------------------------------------
+
+    def differences(self) -> tuple[FileDifference, ...]:
+        with self._lock:
+            return self.rewinds.differences()
 
     def rewind(self, prompts: AbstractSet[str], *, is_forced: bool, is_dry: bool) -> FileRewind:
         with self._lock:

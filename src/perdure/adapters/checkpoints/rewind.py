@@ -38,7 +38,7 @@ from perdure.memory.checkpoints import (
     same,
 )
 from perdure.memory.places import name_for_people
-from perdure.ports import FileRewind, FileStep
+from perdure.ports import FileDifference, FileRewind, FileStep
 
 STAGED = "plan.staged"
 _PLAN_BYTES = 500_000_000
@@ -287,6 +287,27 @@ class FileRewinds:
         with ExitStack() as stack:
             tree, name = RestoreRoots(self._tree, stack).of(path)
             return tree.state(name, limit_bytes=self._limit)
+
+    def differences(self) -> tuple[FileDifference, ...]:
+        """The paths that a call changed and that aren't as they were before the first of these changes."""
+        found = []
+        for history in path_histories(self._log.entries, 0):
+            now, after = self.state(history.path)
+            if not same(now, history.to):
+                found.append(self._difference(history, now, after))
+        return tuple(sorted(found, key=lambda one: one.path))
+
+    def _difference(self, history: PathHistory, now: PathState, after: bytes | None) -> FileDifference:
+        notes, was = [], history.to
+        before = self._objects.get(was.blob) if was.blob else None
+        if was.is_large or now.is_large:
+            notes.append("too large to be compared")
+        notes += [one.kind for one in (was, now) if one.kind in ("folder", "link", "other")][:1]
+        if was.blob == now.blob != "":
+            notes.append("only its permissions changed")
+        if not history.is_sure or not same(now, history.last):
+            notes.append("somebody else may have changed it, too")
+        return FileDifference(history.path, before, after, "; ".join(notes))
 
     def rewind(self, prompts: AbstractSet[str], *, is_forced: bool, is_dry: bool) -> FileRewind:
         """Back to before the first of these prompts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from perdure.adapters.providers.offline import DemonstrationModel
 from perdure.agent.loop import AgentLoop, AgentOptions
 from perdure.cli.arguments import configured, last_session, located
 from perdure.cli.words import shown_error
-from perdure.context.models import model_spec
+from perdure.context.models import ModelSpec, model_spec
 from perdure.engine.ask import JobModels
 from perdure.engine.session import Services
 from perdure.errors import ModelError, ModelGaveUp, SessionNotFound
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from perdure.adapters.config import Config
     from perdure.agent.progress import Ask, OnProgress, RunResult
     from perdure.hooks import EndReason, StartSource
+    from perdure.settings import Settings
+    from perdure.transcript.messages import Message
 
 
 _URLS = ("http://", "https://")
@@ -49,6 +51,7 @@ class AgentFactory:
     ask: Ask | None = None
     on_progress: OnProgress | None = None
     also: Sink | None = None
+    _left: list[JobModels] = field(default_factory=list, init=False)
 
     @property
     def is_demonstration(self) -> bool:
@@ -88,6 +91,22 @@ class AgentFactory:
             project, model=main, home=self.home, resume=resume, offers_notes=True, options=options, parts=parts
         )
 
+    async def take_model(self, name: str) -> Model:
+        """Ask this model from now on, also for jobs that have none of their own. Raises what connecting it raises."""
+        (name,) = await _by_url((name,)) if name.startswith(_URLS) else (name,)
+        settings = self.config.settings
+        names = (name, *(one for one in settings.main_models if one != name))
+        models = await _connected(replace(settings, main_models=names), self.config.models)
+        self._left.append(self.models)
+        self.config = replace(self.config, settings=replace(settings, main_models=names))
+        self.models = models
+        return models.main[0]
+
+    async def close(self) -> None:
+        """Close all models that were ever asked."""
+        for models in (*self._left, self.models):
+            await models.close()
+
     def resumed(self, reference: str | None, *, last: bool) -> Path | None:
         """The directory of the session to continue; None for a new one. Raises `SessionNotFound`."""
         if reference is not None:
@@ -103,17 +122,18 @@ async def agent_factory(flags: list[str], *, trusts: bool) -> AsyncIterator[Agen
         config = replace(config, settings=replace(config.settings, instructions=True))
     unboxed = await anyio.to_thread.run_sync(_unboxed, config.settings.sandbox)
     models, told = await _models(config)
+    factory = AgentFactory(
+        config=config,
+        project=Path.cwd(),
+        models=models,
+        told=(*unboxed, *told),
+        is_trusted=True if trusts else None,
+    )
     try:
-        yield AgentFactory(
-            config=config,
-            project=Path.cwd(),
-            models=models,
-            told=(*unboxed, *told),
-            is_trusted=True if trusts else None,
-        )
+        yield factory
     finally:
         with anyio.CancelScope(shield=True):
-            await models.close()
+            await factory.close()
 
 
 def _unboxed(setting: str) -> tuple[str, ...]:
@@ -139,19 +159,26 @@ async def _models(config: Config) -> tuple[JobModels, tuple[str, ...]]:
     if any(name.startswith(_URLS) for name in settings.main_models):
         settings = replace(settings, main_models=await _by_url(settings.main_models))
         told.append(f"using {settings.main_models[0]}")
-    models = connect_models(settings, os.environ, known=config.models)
-    if models.main[0].about.id == OFFLINE:
-        models = replace(models, main=(DemonstrationModel(),))
+    models = await _connected(settings, config.models)
+    if isinstance(models.main[0], DemonstrationModel):
         told.append(
             "a demonstration, without a language model"
             if OFFLINE in settings.main_models
             else "no language model is set up, and no model server answers on this machine: this is a demonstration. "
             "Set ANTHROPIC_API_KEY or OPENAI_API_KEY, or name one: --model ollama:qwen3"
         )
+    return models, tuple(told)
+
+
+async def _connected(settings: Settings, known: tuple[ModelSpec, ...]) -> JobModels:
+    """The models that settings name, with what their servers tell of them; the demonstration where there is none."""
+    models = connect_models(settings, os.environ, known=known)
+    if models.main[0].about.id == OFFLINE:
+        models = replace(models, main=(DemonstrationModel(),))
     async with anyio.create_task_group() as tasks:
         for model in dict.fromkeys(models.main):
             tasks.start_soon(_discover, model)
-    return models, tuple(told)
+    return models
 
 
 async def _by_url(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -182,20 +209,26 @@ def project_of(directory: Path) -> Path | None:
 # --- one prompt, and the end ------------------------------------------------------------------------------------------
 
 
-async def work(agent: AgentLoop, factory: AgentFactory, prompt: str | None, tell: Callable[[str], None]) -> RunResult:
+async def work(
+    agent: AgentLoop,
+    factory: AgentFactory,
+    prompt: str | None,
+    tell: Callable[[str], None],
+    attached: Sequence[Message] = (),
+) -> RunResult:
     """What the agent says to a prompt; None goes on with what is there. Raises what `AgentLoop.say` raises.
 
     When a model gives up, the next of the setting main_models takes over, for the rest of this process.
     """
     while True:
         try:
-            return await agent.say(prompt)
+            return await agent.say(prompt, attached=attached)
         except ModelGaveUp as e:
             models = factory.models.main
             at = models.index(agent.model) if agent.model in models else len(models)
             if at + 1 >= len(models):
                 raise
-            agent.model, prompt = models[at + 1], None
+            agent.model, prompt, attached = models[at + 1], None, ()
             tell(f"{shown_error(e)}; continuing with {agent.model.about.id}")
 
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from anyio import to_thread
 
 from perdure.adapters.config import UnusableValue, parse_setting
 from perdure.adapters.journal import SessionStore, short_ids
-from perdure.agent.permissions import Mode
+from perdure.agent.permissions import Mode, PermissionRule
 from perdure.cli.arguments import located
-from perdure.cli.output import Cell, cut, plural, table, tokens, usd
+from perdure.cli.chat.screen import difference_lines, room_line
+from perdure.cli.output import Cell, check_target, cut, deliver, moment, plural, table, tokens, usd
 from perdure.cli.words import compaction_failure
 from perdure.compaction.from_notes import CURSOR
+from perdure.engine.ask import record_model
 from perdure.engine.compact import CompactionSuccess, compact, uncompact
 from perdure.engine.notes import SessionNotes, read_notes_file
 from perdure.engine.rewind import RewindResult, What, prompts
 from perdure.engine.session import pin, unpin
 from perdure.errors import BadSetting, nearest
+from perdure.memory.places import name_for_people
 
 if TYPE_CHECKING:
     from perdure.cli.chat.talk import Chat
@@ -29,11 +33,14 @@ if TYPE_CHECKING:
 
 ChatCommand = Callable[["Chat", str], Awaitable[None]]
 _SHOWN = 15  # of sessions and prompts, in a list to choose from
+_DIFF_LINES = 60  # of one file
+RULE_KINDS = ("allow", "ask", "deny")
 
 
 async def help_command(chat: Chat, argument: str) -> None:
     """All commands."""
     table(("command", "what it does"), [(f"/{name}", what) for name, (_, what) in COMMANDS.items()])
+    chat.screen.line("!COMMAND runs a command of your own; @FILE in a prompt attaches a file; the model reads both")
     chat.screen.line("Alt-Enter or a backslash before Enter begins another line; Ctrl-C interrupts; Ctrl-D leaves")
 
 
@@ -46,11 +53,11 @@ async def clear_command(chat: Chat, argument: str) -> None:
     """A new session; the one so far stays as it is."""
     before = chat.agent.session.id
     await chat.change(None)
-    chat.screen.line(f"a new session: {chat.agent.session.id}; the one before is {before} (/resume goes back)")
+    chat.screen.line(f"a new session: {chat.agent.session.id}; the one before is {before} (/sessions goes back)")
 
 
-async def resume_command(chat: Chat, argument: str) -> None:
-    """Continue another session of this project, by its number in the list or by any name that a session has."""
+async def sessions_command(chat: Chat, argument: str) -> None:
+    """List the sessions of this project, or go on with one, by its number or by any name that a session has."""
     store = SessionStore(chat.factory.home)
     found = [info for info in store.list(chat.factory.project) if info.id != chat.agent.session.id][:_SHOWN]
     if not argument:
@@ -59,18 +66,56 @@ async def resume_command(chat: Chat, argument: str) -> None:
             return
         short = short_ids(directory.name for directory in store.newest())
         rows = [
-            (number, short[one.id], one.messages, cut(one.title or one.last_prompt or "", 60))
+            (number, short[one.id], moment(one.modified), one.messages, cut(one.title or one.last_prompt or "", 60))
             for number, one in enumerate(found, 1)
         ]
-        table(("", "session", "messages", "title or last prompt"), rows)
-        chat.screen.line("/resume NUMBER, or a part of the id, continues one")
+        table(("", "session", "last written", "messages", "title or last prompt"), rows)
+        chat.screen.line("/sessions NUMBER, or a part of the id, goes on with one")
         return
     is_number = argument.isdecimal() and 1 <= int(argument) <= len(found)
     directory = found[int(argument) - 1].directory if is_number else located(argument, chat.factory.home)
     if directory.name == chat.agent.session.id:
-        raise BadSetting(f"/resume {argument}: this is that session")
+        raise BadSetting(f"/sessions {argument}: this is that session")
     await chat.change(directory)
     chat.screen.line(f"continuing {chat.agent.session.id}")
+    chat.show_last_exchange()
+
+
+async def model_command(chat: Chat, argument: str) -> None:
+    """Show which model is asked, or take another one for this chat."""
+    session = chat.agent.session
+    if argument:
+        chat.agent.model = await chat.factory.take_model(argument)
+        models = chat.factory.models
+        session.services = replace(session.services, helpers=models, summarizer=models.of("summarizer"))
+        await chat.agent.open()
+        await record_model(session, chat.agent.model.about)
+    window = chat.agent.model.about.window_tokens or session.limits.window
+    chat.screen.line(f"model {chat.agent.model.about.id}, window {window:,} tokens")
+    if not argument:
+        chat.screen.line("/model NAME takes another one, as in /model ollama:qwen3; Tab lists the names", "dim")
+
+
+async def status_command(chat: Chat, argument: str) -> None:
+    """Where this chat is, with what it works, and what it may do."""
+    agent, session = chat.agent, chat.agent.session
+    rules, settings = agent.context.rules, session.settings
+    memory = f"on, agents may write: {settings.memory_mode}" if settings.memory else "off"
+    rows: list[tuple[str, str]] = [
+        ("session", " ".join(filter(None, (session.id, cut(session.view.state.title.title or "", 60))))),
+        ("folder", agent.context.machine.workspace.root),
+        ("model", agent.model.about.id),
+        ("window", room_line(session.facts().size(session.view), session.limits)),
+        ("mode", agent.mode),
+        ("rules", f"{len(rules.allow)} allow, {len(rules.ask)} ask, {len(rules.deny)} deny (/permissions)"),
+        ("memory", memory),
+        ("checkpoints", "on" if settings.checkpoints else "off"),
+        ("spent", usd(chat.spent.usd) if chat.spent.is_priced else "unknown, or nothing yet (/cost)"),
+    ]
+    if running := agent.background.running:
+        rows.append(("running", ", ".join(cut(one.what, 40) for one in running)))
+    for name, value in rows:
+        chat.screen.line(f"{name:<11}  {value}")
 
 
 async def rewind_command(chat: Chat, argument: str) -> None:
@@ -117,6 +162,75 @@ async def mode_command(chat: Chat, argument: str) -> None:
             raise BadSetting(f"/mode {argument}: give one of {', '.join(modes)}{nearest(argument, tuple(modes))}")
         chat.agent.mode = mode
     chat.screen.line(f"permission mode: {chat.agent.mode}")
+
+
+async def permissions_command(chat: Chat, argument: str) -> None:
+    """List the permission rules, add one, or remove one; for this chat (SEC-9)."""
+    context = chat.agent.context
+    listed = [(kind, rule) for kind in RULE_KINDS for rule in getattr(context.rules, kind)]
+    word, _, rest = argument.partition(" ")
+    rest = rest.strip()
+    if not argument:
+        if listed:
+            table(("", "decision", "rule"), [(n, kind, str(rule)) for n, (kind, rule) in enumerate(listed, 1)])
+        else:
+            chat.screen.line("there are no rules: the mode decides")
+        usage = "/permissions remove NUMBER removes a rule; /permissions allow|ask|deny RULE adds one, for this chat"
+        chat.screen.line(f"permission mode: {chat.agent.mode}; {usage}", "dim")
+        return
+    if word == "remove":
+        if not rest.isdecimal() or not 1 <= int(rest) <= len(listed):
+            raise BadSetting(f"/permissions remove {rest}: give a number from the list that /permissions shows")
+        kind, rule = listed[int(rest) - 1]
+        chat.change_rules(kind, lambda rules: tuple(one for one in rules if one != rule))
+        chat.screen.line(f"removed for this chat: {kind} {rule}")
+    elif word in RULE_KINDS and rest:
+        rule = PermissionRule.of(rest)
+        chat.change_rules(word, lambda rules: (*(one for one in rules if one != rule), rule))
+        chat.screen.line(f"added for this chat: {word} {rule}")
+    else:
+        raise BadSetting(f"/permissions {argument}: give remove NUMBER, or allow, ask or deny and a rule")
+
+
+async def diff_command(chat: Chat, argument: str) -> None:
+    """What the agent changed in files since the session began; with a name, of this file or folder only (CKP-1)."""
+    found = await chat.agent.changed_files()
+    if argument:
+        root = chat.agent.context.machine.workspace.root
+        path = (await chat.agent.context.resolve(argument)).path
+        name = path.removeprefix(root.rstrip("/") + "/")
+        found = tuple(one for one in found if path == root or one.path == name or one.path.startswith(f"{name}/"))
+    if not found:
+        chat.screen.line(f"{argument}: " * bool(argument) + "nothing is different from when the session began")
+        return
+    for one in found:
+        lines = difference_lines(one)
+        added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+        about = f" ({one.note})" if one.note else ""
+        state = "new, " if one.before is None else "deleted, " if one.after is None else ""
+        chat.screen.line(f"{name_for_people(one.path)}: {state}+{added:,} -{removed:,}{about}", "bold")
+        most = len(lines) if argument else _DIFF_LINES
+        chat.screen.diff(lines[:most])
+        if len(lines) > most:
+            chat.screen.line(f"  … {len(lines) - most:,} more lines: /diff {name_for_people(one.path)}", "dim")
+
+
+async def export_command(chat: Chat, argument: str) -> None:
+    """Write the session into a file: Markdown for .md, else a Claude Code log (ENG-6)."""
+    from perdure.cli.transfer import exported
+
+    session = chat.agent.session
+    target = Path((await chat.agent.context.resolve(argument or f"{session.id}.md")).path)
+    form = "markdown" if target.suffix.lower() in (".md", ".markdown") else "claude-code"
+    directory = str(SessionStore(chat.factory.home).locate(session.id))
+
+    def write() -> str:
+        check_target(directory, target, force=False, advice="name another file")
+        data, how = exported(directory, chat.factory.config, form)
+        deliver(target, data, force=False)
+        return f"{target}: {len(data):,} bytes, {how}"
+
+    chat.screen.line(await to_thread.run_sync(write))
 
 
 # --- the window, how room is made in it, and what it costs ------------------------------------------------------------
@@ -204,6 +318,9 @@ async def memory_command(chat: Chat, argument: str) -> None:
     """The memories of this project; with words, those that matter to them."""
     from perdure.cli.memory import list_memories, search_memories
 
+    if argument == "review":
+        await review_memories(chat)
+        return
     settings = chat.agent.session.settings
     state = f"on, agents may write: {settings.memory_mode}" if settings.memory else "off (the setting memory)"
     chat.screen.line(f"memory is {state}")
@@ -216,6 +333,44 @@ async def memory_command(chat: Chat, argument: str) -> None:
             list_memories(chat.factory.config, directory=None, is_user=False, is_json=False)
 
     await to_thread.run_sync(show)
+
+
+async def waiting_memories(chat: Chat) -> int:
+    """How many changes of the project's memories wait for a person."""
+    from perdure.cli.memory import memory_folder
+
+    if not chat.agent.session.settings.memory:
+        return 0
+    folder = await to_thread.run_sync(lambda: memory_folder(None, False, chat.factory.config))
+    return len(await folder.mount().memory.store.pending()) if await to_thread.run_sync(folder.path.is_dir) else 0
+
+
+async def review_memories(chat: Chat) -> None:
+    """Show each change that waits, and ask whether it is made (MEM-9)."""
+    from perdure.cli.memory import decide_proposal, memory_folder, show_proposal
+
+    folder = await to_thread.run_sync(lambda: memory_folder(None, False, chat.factory.config))
+    pending = await folder.mount().memory.store.pending()
+    if not pending:
+        chat.screen.line("no memory waits for your review")
+    for number, one in enumerate(pending, 1):
+        chat.screen.line(f"{number} of {len(pending)}", "bold")
+        await to_thread.run_sync(show_proposal, one, folder)
+        if not chat.reader.can_ask:
+            continue
+        chat.screen.line("  a: approve, r: reject, s: skip, q: leave the rest", "dim")
+        said = ""
+        while said not in ("a", "r", "s", "q"):
+            try:
+                said = (await chat.reader.answer("? ")).strip().lower()[:1]
+            except (EOFError, KeyboardInterrupt):
+                said = "q"
+        if said == "q":
+            return
+        if said != "s":
+            decision = "approve" if said == "a" else "reject"
+            done = await to_thread.run_sync(decide_proposal, one, decision, folder)
+            chat.screen.line(f"  {done['said']}")
 
 
 async def notes_command(chat: Chat, argument: str) -> None:
@@ -277,11 +432,20 @@ COMMANDS: dict[str, tuple[ChatCommand, str]] = {
     "compact": (compact_command, "replace older messages by a record of them; [FOCUS] says what matters"),
     "autocompact": (autocompact_command, "what auto-compaction does; [WINDOW|on|off|default] sets it"),
     "clear": (clear_command, "begin a new session; this one is kept"),
-    "memory": (memory_command, "the memories of this project; [WORDS] searches them"),
+    "memory": (
+        memory_command,
+        "the memories of this project; [WORDS] searches them, review decides on what waits",
+    ),
     "notes": (notes_command, "the notes kept of this session"),
     "pin": (pin_command, "pin [TEXT], so that it survives compactions; remove ID; or list"),
     "rewind": (rewind_command, "go back to before an earlier prompt; [NUMBER] [code|conversation|both], or undo"),
-    "resume": (resume_command, "continue another session; [NUMBER|ID]"),
+    "sessions": (sessions_command, "the other sessions of this project; [NUMBER|ID] goes on with one"),
+    "resume": (sessions_command, "the same"),
+    "diff": (diff_command, "what changed in files since the session began; [PATH]"),
+    "model": (model_command, "which model is asked; [NAME] takes another"),
+    "status": (status_command, "session, folder, model, window, mode, rules, price"),
+    "permissions": (permissions_command, "the permission rules; remove NUMBER, or allow|ask|deny RULE"),
+    "export": (export_command, "write the session into [FILE]: Markdown for .md, else a Claude Code log"),
     "undo": (undo_command, "take the last compaction back"),
     "retry": (retry_command, "ask the model again with what is there, as after an error"),
     "mode": (mode_command, "the permission mode; [default|accept_edits|plan|bypass] sets it"),
@@ -300,6 +464,7 @@ def is_command(text: str) -> bool:
 async def run_chat_command(chat: Chat, text: str) -> None:
     """Do what a command says. Raises `BadSetting` for one that there isn't."""
     name, _, argument = text[1:].partition(" ")
+    name = name.strip()
     if name not in COMMANDS:
         raise BadSetting(f"/{name}: there is no such command{nearest(name, tuple(COMMANDS))}; /help lists all")
     await COMMANDS[name][0](chat, argument.strip())

@@ -45,6 +45,8 @@ from perdure.ports import CHECKPOINTS
 
 if TYPE_CHECKING:
     from perdure.cli.chat.markdown import MarkdownStream
+    from perdure.context.policy import Thresholds
+    from perdure.ports import FileDifference
 
 _PIPE_WIDTH = 110
 _MOST_WIDTH = 110  # of a paragraph: longer lines are hard to read
@@ -269,6 +271,16 @@ class Screen:
             self.line(f"- {told[0]}", told[1])
 
 
+def room_line(size: int, limits: Thresholds) -> str:
+    """How full the window is, and how far it is to what comes next: a compaction, or the end of all calls."""
+    full = f"{size:,} of {limits.window:,} tokens"
+    if not limits.auto:
+        return f"{full}, {max(0, limits.block - size):,} until calls stop"
+    if size < limits.trigger:
+        return f"{full}, {limits.trigger - size:,} until it is compacted"
+    return f"{full}, over the {limits.trigger:,} at which it is compacted"
+
+
 def is_terminal() -> bool:
     """Whether lines can be drawn and edited where we write: on a terminal that isn't a dumb one."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
@@ -300,6 +312,14 @@ def edit_diff(tool: str, arguments: dict[str, Any], root: str, *, most: int = DI
         return _first(_diffed(before, after), most)
     texts = ((str(one.get("old_string", "")), str(one.get("new_string", ""))) for one in edits)
     return _first((line for old, new in texts for line in _diffed(old, new)), most)
+
+
+def difference_lines(one: FileDifference) -> list[str]:
+    """A file as it was and as it is, as lines of a diff; none where it is no text, or can't be compared."""
+    before, after = one.before or b"", one.after or b""
+    if b"\0" in before or b"\0" in after or (one.before is None and one.after is None):
+        return []
+    return list(_diffed(before.decode("utf-8", "replace"), after.decode("utf-8", "replace")))
 
 
 def _read(path: Path) -> str | None:

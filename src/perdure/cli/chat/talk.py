@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -13,10 +15,12 @@ from perdure.adapters.journal import SessionStore
 from perdure.adapters.journal.store import PROJECTS, slug_of
 from perdure.adapters.sinks import TeeSink
 from perdure.agent.loop import AgentLoop
+from perdure.agent.permissions import PermissionRule
 from perdure.agent.progress import Allow, Deny, PermissionQuestion
 from perdure.cli.arguments import short_name
 from perdure.cli.chat.agents import AgentFactory, Spending, close_session, work
-from perdure.cli.chat.commands import COMMANDS, is_command, run_chat_command
+from perdure.cli.chat.attachments import attached_files, run_own_command
+from perdure.cli.chat.commands import COMMANDS, is_command, run_chat_command, waiting_memories
 from perdure.cli.chat.reading import (
     CtrlCListener,
     PlainReader,
@@ -25,15 +29,16 @@ from perdure.cli.chat.reading import (
     interruptible,
     listen_for_ctrl_c,
 )
-from perdure.cli.chat.screen import Screen, call_summary, edit_diff, is_terminal
+from perdure.cli.chat.screen import Screen, call_summary, edit_diff, is_terminal, room_line
 from perdure.cli.output import EXIT_INTERRUPTED, EXIT_OK, note, plain, usd
 from perdure.cli.words import shown_error
-from perdure.context.policy import Thresholds, low_line
+from perdure.context.policy import low_line
 from perdure.errors import BadSetting, PerdureError
 from perdure.hooks import StartSource
 from perdure.transcript.blocks import Text
 from perdure.transcript.messages import spoken
 
+Rules = tuple[PermissionRule, ...]
 HISTORY = "history"  # beside the sessions of a project
 _ENDS = {
     "interrupted": "interrupted; the session is intact, continue when you like",
@@ -82,6 +87,9 @@ class Chat:
                 if is_command(text):
                     self.screen.begin(text.split(maxsplit=1)[0])
                     await interruptible(lambda: run_chat_command(self, text))
+                elif text.startswith("!") and text[1:].strip():
+                    self.screen.begin("running your command")
+                    await interruptible(lambda: run_own_command(self.agent, text[1:].strip(), self.screen))
                 else:
                     await interruptible(lambda: self.work(text))
         except UserInterrupt:
@@ -99,7 +107,8 @@ class Chat:
     async def work(self, text: str | None) -> None:
         """Have the agent work on a prompt; None goes on with what is there."""
         self.screen.begin("asking the model")
-        said = await work(self.agent, self.factory, text, lambda line: self.screen.line(line, "yellow"))
+        attached = await attached_files(self.agent, text, self.screen) if text else ()
+        said = await work(self.agent, self.factory, text, lambda line: self.screen.line(line, "yellow"), attached)
         self.screen.begin("")
         if said.stopped != "done":
             self.screen.line(_ENDS[said.stopped].format(turns=said.turns), "yellow")
@@ -126,15 +135,27 @@ class Chat:
         agent.mode, self.screen.root = before.mode, agent.context.machine.workspace.root
         await close_session(before, self.factory.home, "resume" if directory else "clear")
 
+    def change_rules(self, kind: str, change: Callable[[Rules], Rules]) -> None:
+        """Change the rules that allow, ask or deny, here and in the sessions that follow in this chat."""
+        context, config = self.agent.context, self.factory.config
+        context.rules = replace(context.rules, **{kind: change(getattr(context.rules, kind))})
+        name = f"permission_{kind}"
+        kept = change(tuple(map(PermissionRule.of, getattr(config.settings, name))))
+        settings = replace(config.settings, **{name: tuple(map(str, kept))})  # type: ignore[arg-type]
+        self.factory.config = replace(config, settings=settings)
 
-def room_line(size: int, limits: Thresholds) -> str:
-    """How full the window is, and how far it is to what comes next: a compaction, or the end of all calls."""
-    full = f"{size:,} of {limits.window:,} tokens"
-    if not limits.auto:
-        return f"{full}, {max(0, limits.block - size):,} until calls stop"
-    if size < limits.trigger:
-        return f"{full}, {limits.trigger - size:,} until it is compacted"
-    return f"{full}, over the {limits.trigger:,} at which it is compacted"
+    def show_last_exchange(self) -> None:
+        """What was said last in a session that is taken up again; nothing where the view holds no prompt."""
+        items = self.agent.session.view.items
+        at = next((n for n in reversed(range(len(items))) if spoken(items[n].message)), None)
+        if at is None:
+            return
+        texts = (
+            "\n".join(block.value.text for block in item.message.blocks if isinstance(block.value, Text))
+            for item in items[:at:-1]
+            if item.message.role == "assistant"
+        )
+        self.screen.past(spoken(items[at].message), next((text for text in texts if text.strip()), ""))
 
 
 async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: bool) -> int:
@@ -154,7 +175,10 @@ async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: b
         screen.root = one.agent.context.machine.workspace.root
         _greet(one, is_resumed=directory is not None)
         if directory is not None:
-            show_last_exchange(one)
+            one.show_last_exchange()
+        if waiting := await waiting_memories(one):
+            are = "memory waits" if waiting == 1 else "memories wait"
+            screen.line(f"- {waiting} {are} for your review: /memory review", "cyan")
         try:
             is_ended = await _until_ended(one)
         finally:
@@ -217,21 +241,6 @@ def _greet(one: Chat, *, is_resumed: bool) -> None:
     what = "continuing" if is_resumed else "session"
     one.screen.line(f"{what} {agent.session.id}, model {agent.model.about.id}, window {window:,} tokens", "bold")
     one.screen.line(f"{one.screen.root}; permission mode {agent.mode}; /help lists the commands", "dim")
-
-
-def show_last_exchange(one: Chat) -> None:
-    """What was said last in a session that is taken up again; nothing where the view holds no prompt."""
-    items = one.agent.session.view.items
-    prompt = next((item.message for item in reversed(items) if spoken(item.message)), None)
-    if prompt is None:
-        return
-    at = max(number for number, item in enumerate(items) if item.message is prompt)
-    texts = [
-        "\n".join(block.value.text for block in item.message.blocks if isinstance(block.value, Text))
-        for item in items[at + 1 :]
-        if item.message.role == "assistant"
-    ]
-    one.screen.past(spoken(prompt), next((text for text in reversed(texts) if text.strip()), ""))
 
 
 # --- the questions on the way -----------------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ from perdure.compaction.ledger.memory import (
     most_pieces,
 )
 from perdure.compaction.ledger.reader import SAID, THOUGHT, USER, LedgerExtractor
-from perdure.context.reminders import INDENT, fenced, indented, inline, name, quoted
+from perdure.context.reminders import INDENT, indented, inline, name, quoted
+from perdure.text.markdown import fenced
 from perdure.transcript.blocks import Text, ToolResult, ToolUse
 from perdure.transcript.messages import Message, spoken_blocks
 from perdure.transcript.tokens import UNITS_PER_TOKEN, base_tokens, utf16_units
