@@ -355,7 +355,7 @@ def test_room_is_made_shown_and_taken_back(folder: Path, env: dict[str, str]) ->
         assert "/autocompact nonsense: " in screen and "there is no such command" in screen
         assert re.search(r"main +claude-sonnet-4-5 +21 ", screen) and "in total since" in screen
         assert "memory is on" in screen and "permission mode: plan" in screen and "a new session: " in screen
-        assert re.search(r"1 +\w{6} +\d+ +Write files\.", screen)
+        assert re.search(r"1 +\w{6} +[-\d: ]+ +\d+ +Write files\.", screen)
     with served(["Yes."]) as server:
         screen = said(folder, env, server, "And now?", more=("--last", "--fork"))
         assert b"Write files." in server.bodies[0]

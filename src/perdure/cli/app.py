@@ -11,6 +11,7 @@ import io
 import os
 import signal
 import sys
+import textwrap
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
@@ -215,8 +216,12 @@ def _told(error: BaseException) -> tuple[int, str]:
 
 
 def _say(line: str) -> None:
+    line = f"perdure: {' '.join(line.split())}"
     with contextlib.suppress(OSError):
-        sys.stderr.write(f"perdure: {' '.join(line.split())}\n")
+        if sys.stderr.isatty():
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns
+            line = textwrap.fill(line, max(20, columns - 1), break_long_words=False, break_on_hyphens=False)
+        sys.stderr.write(f"{line}\n")
 
 
 def _close_pipe() -> None:

@@ -466,5 +466,5 @@ async def run_chat_command(chat: Chat, text: str) -> None:
     name, _, argument = text[1:].partition(" ")
     name = name.strip()
     if name not in COMMANDS:
-        raise BadSetting(f"/{name}: there is no such command{nearest(name, tuple(COMMANDS))}; /help lists all")
+        raise BadSetting(f"/{name}: there is no such command (/help lists all){nearest(name, tuple(COMMANDS))}")
     await COMMANDS[name][0](chat, argument.strip())

@@ -84,7 +84,7 @@ class Screen:
         self._answer: MarkdownStream | None = None
         self.doing = ""  # what goes on, in a word or two
         self.asked = ""  # the call that was asked for just now: it was shown with the question
-        self._refused = ""  # the call that was refused just now: its result says the same again
+        self.refused = ""  # the call that was refused just now: its result says the same again
         self._styles: dict[str, tuple[str, str]] = {}
 
     @property
@@ -212,7 +212,7 @@ class Screen:
                 self.doing = "working"
                 self._ended(progress)
             case PermissionRefused():
-                self._refused = progress.id
+                self.refused = progress.id
                 self.line(f"  {progress.tool} was refused: {progress.decision.why or progress.decision.by}", "yellow")
             case BackgroundEnded():
                 self.brief(f"* {progress.work.kind} {cut(progress.work.what, 60)}: {progress.work.state}", "cyan")
@@ -232,7 +232,7 @@ class Screen:
 
     def _ended(self, call: ToolEnded) -> None:
         lines = call.text.splitlines()
-        if call.id == self._refused:
+        if call.id == self.refused:
             return
         if call.is_error:
             self.brief(f"  {lines[0] if lines else 'failed'}", "red")

@@ -165,7 +165,10 @@ async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: b
         reader = _reader(factory, screen, ears)
 
         async def asked(question: PermissionQuestion) -> Allow | Deny:
-            return await ask(screen, reader, question)
+            answer = await ask(screen, reader, question)
+            if isinstance(answer, Deny):
+                screen.refused = question.id
+            return answer
 
         factory.ask = asked if reader.can_ask else None
         factory.on_progress = screen.progress
