@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 BENCHES := $(sort $(filter-out bench/_%,$(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser check bench house fuzz thorough crossing attack chaos lint format types imports golden golden-all clean
+.PHONY: help demo test browser check bench house fuzz thorough crossing attack chaos scenes lint format types imports golden golden-all clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ chaos: $(STAMP) ## kills, cuts of power and damage, TIMES as long as in CI (40);
 	PERDURE_CHAOS=$(TIMES) PERDURE_KILLS=$$((20 * $(TIMES))) PERDURE_FLIPS=$$((500 * $(TIMES))) \
 		$(BIN)/python -m pytest -rs \
 		tests/faults/test_chaos.py tests/faults/test_every_byte.py tests/faults/test_journal_faults.py $(ARGS)
+
+scenes: $(STAMP) ## a chat in a terminal that draws: 23 scenes, at 60 and 140 columns, with and without colours; read build/scenes
+	$(BIN)/python -m tests.scenes $(ARGS)
 
 lint: $(STAMP) ## style: ruff check and ruff format --check
 	$(BIN)/ruff check .

@@ -480,14 +480,15 @@ def hangup(stage: Stage) -> None:
         stage.keep("ended", one)
 
 
-SCENES: tuple[Callable[[Stage], None], ...] = (
+Scene = Callable[[Stage], None]
+SCENES: tuple[Scene, ...] = (
     latin, east_asian, joined, long_lines, ctrl_c_idle, ctrl_c_stream, ctrl_c_tool, ctrl_c_question, ctrl_c_compaction,
     two_chats, resized, narrow, pasted, resume, queue, commands, help_and_costs, sessions, own_commands, files,
     asked_again, compacts_by_itself, hangup,
 )  # fmt: skip
 
 
-def faults_of(scene: Callable[[Stage], None], stage: Stage) -> list[str]:
+def faults_of(scene: Scene, stage: Stage) -> list[str]:
     """What stands on the screens of a scene and never may, and lines that are longer than the terminal."""
     never = [one for one in NEVER if not (scene is asked_again and one == "asking again")]
     found = [f"{name}: {words!r}" for name, text in stage.screens for words in never if words in text]
@@ -496,7 +497,17 @@ def faults_of(scene: Callable[[Stage], None], stage: Stage) -> list[str]:
     return found
 
 
-def play(scene: Callable[[Stage], None], place: Path, columns: int, *, is_colored: bool) -> Stage:
+def sequences(raw: bytes) -> list[str]:
+    """What switches colours and types of letters, of what was written to a terminal."""
+    return [found.decode() for found in re.findall(rb"\x1b\[([0-9;]*)m", raw)]
+
+
+def is_color(sequence: str) -> bool:
+    """Whether one sets a colour: anything but bold and its like."""
+    return any(30 <= int(code) <= 49 or int(code) >= 90 for code in sequence.split(";") if code)
+
+
+def play(scene: Scene, place: Path, columns: int, *, is_colored: bool) -> Stage:
     """Play a scene. Raises `AssertionError` when something doesn't come, or stands there and never may."""
     stage = Stage(place, columns, is_colored)
     scene(stage)

@@ -24,12 +24,14 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
 from perdure.adapters.journal.disk import make_private
 from perdure.cli.chat.markdown import cut_columns
 from perdure.cli.chat.reading import PROMPT, CtrlCListener, UserInterrupt, interruptible
+from perdure.cli.output import is_fancy
 
 _CONTINUES = "\\"
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -73,7 +75,8 @@ class EditorReader:
             key_bindings=self._keys(),
             prompt_continuation="  ",
             reserve_space_for_menu=6,
-            style=_STYLE,
+            style=_STYLE if is_fancy() else None,
+            color_depth=None if is_fancy() else ColorDepth.DEPTH_1_BIT,
         )
         self._above = AboveTheLine(self._session.app, sys.stdout)
 
