@@ -251,11 +251,16 @@ class LiveSession:
         settings = self.settings
         return MessageLimits(settings.max_message_bytes, settings.max_message_blocks, settings.max_json_depth)
 
-    def configure(self, settings: Settings, *, summarizer: Sequence[Model] | None = None) -> None:
-        """Use other settings from the next decision on, and if they are given, other models that write records."""
+    def configure(
+        self, settings: Settings, *, summarizer: Sequence[Model] | None = None, helpers: JobModels | None = None
+    ) -> None:
+        """Use other settings from the next decision on, and if they are given, other models: those that write records,
+        and those of the jobs beside the conversation."""
         self.settings, self._limits = settings, None
         if summarizer is not None:
             self.services = replace(self.services, summarizer=tuple(summarizer))
+        if helpers is not None:
+            self.services = replace(self.services, helpers=helpers)
 
     def held_with(self, model: Model) -> None:
         """From now on the conversation is held with this model; where no other is named it does the jobs beside it."""

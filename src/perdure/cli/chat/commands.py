@@ -87,7 +87,7 @@ async def model_command(chat: Chat, argument: str) -> None:
     if argument:
         chat.agent.model = await chat.factory.take_model(argument)
         models = chat.factory.models
-        session.services = replace(session.services, helpers=models, summarizer=models.of("summarizer"))
+        session.configure(session.settings, summarizer=models.of("summarizer"), helpers=models)
         await chat.agent.open()
         await record_model(session, chat.agent.model.about)
     window = chat.agent.model.about.window_tokens or session.limits.window
