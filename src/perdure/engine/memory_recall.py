@@ -92,6 +92,7 @@ class MemoryRecall:
             shown=_shown_memories(session),
             tools=_tools(session, settings.memory_tool_turns),
             now=now,
+            has_pins=True,
         )
 
     async def _chosen(self, session: LiveSession, wanted: MemoryQuery) -> tuple[tuple[MemoryCard, ...], str, int]:
@@ -106,7 +107,9 @@ class MemoryRecall:
         files = await self._selected(session, models, wanted, cards)
         if files is None:
             return ranking, "ranking", found.scanned
-        return tuple(cards[file] for file in files), "model", found.scanned
+        pinned = tuple(card for card in ranking if card.is_pinned)
+        chosen = (card for file in files if (card := cards[file]) not in pinned)
+        return (*pinned, *chosen)[: wanted.limit], "model", found.scanned
 
     async def _selected(
         self, session: LiveSession, models: JobModels, wanted: MemoryQuery, cards: dict[str, MemoryCard]

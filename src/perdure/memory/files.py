@@ -37,6 +37,7 @@ class Topic:
     """What a memory says. `file` is its path within the directory; `body` is without front matter and comments.
 
     `problems` are for people, one line each, and none is fatal. `modified` is the text of the field, if there is one.
+    `supersedes` are the files, within the directory, of memories that don't hold any more since this one does.
     """
 
     file: str
@@ -48,6 +49,8 @@ class Topic:
     body: str = ""
     problems: tuple[str, ...] = ()
     has_front_matter: bool = False
+    supersedes: tuple[str, ...] = ()
+    is_pinned: bool = False
 
     @property
     def is_nested(self) -> bool:
@@ -84,7 +87,16 @@ def topic(file: str, text: str) -> Topic:
         body=body,
         problems=tuple(problems),
         has_front_matter=front.is_present,
+        supersedes=tuple(_in_folder_of(file, one) for one in _several(fields.get("supersedes"))),
+        is_pinned=_line(fields.get("pinned")).lower() in ("true", "yes", "on", "1"),
     )
+
+
+def _in_folder_of(file: str, named: str) -> str:
+    """A memory as another one names it: a file beside it, with or without its ending, or a path in the directory."""
+    folder = file.rpartition("/")[0]
+    named = named if named.endswith(".md") else f"{named}.md"
+    return named if "/" in named or not folder else f"{folder}/{named}"
 
 
 def _flattened(fields: _Fields) -> _Fields:

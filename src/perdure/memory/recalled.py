@@ -37,7 +37,11 @@ def recalled_text(one: RecalledMemory, *, now: float, budget_tokens: int, source
     kind = f"memory of the type {topic.type}" if topic.type else "memory"  # what it is about, not whose word it is
     where = f", {source}" if source else ""
     head = f"## {_one_line(topic.file)}\n({kind}{where}; saved {_iso(one.modified)}: {age(now - one.modified)})"
-    lead = "\n".join(text for text in (topic.name, topic.description if topic.has_front_matter else "") if text)
+    older = (
+        f"(supersedes {', '.join(map(_one_line, topic.supersedes))}, which holds no more)" if topic.supersedes else ""
+    )
+    about = (topic.name, topic.description if topic.has_front_matter else "", older)
+    lead = "\n".join(text for text in about if text)
     return f"{head}\n\n{lead}\n\n{cut_body(topic, budget_tokens)}".rstrip()
 
 

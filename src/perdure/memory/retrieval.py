@@ -57,6 +57,8 @@ class MemoryCard:
     modified: float = 0.0
     size: int = 0
     problems: tuple[str, ...] = ()
+    supersedes: tuple[str, ...] = ()
+    is_pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,7 @@ class MemoryQuery:
 
     `shown` holds what this session saw of a memory (`modified` of it then): it isn't shown again unless it changed.
     `tools` were used in the last turns: notes on how to use them are left out, warnings are not. `now` in seconds.
+    `has_pins`: pinned memories come first, whatever is asked.
     """
 
     query: str
@@ -74,6 +77,7 @@ class MemoryQuery:
     tools: Collection[str] = ()
     uses: Mapping[str, int] = field(default_factory=dict)
     now: float | None = None
+    has_pins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,27 +112,50 @@ def counts_of(topic: Topic, hook: str = "") -> Counts:
 
 
 def rank_memories(index: TextIndex, cards: Mapping[str, MemoryCard], wanted: MemoryQuery) -> tuple[RankedMemory, ...]:
-    """The memories for a question, best first, at most `limit`; none when nothing is above the floor."""
+    """The memories for a question, best first, at most `limit`; none when nothing is above the floor.
+
+    Where one that was superseded fits, the one that holds now stands in its place (MEM-14).
+    """
+    held = current_memories(cards)
+    pinned = [card for card in cards.values() if wanted.has_pins and card.is_pinned and card.file not in held]
+    first = [RankedMemory(card, 1.0, "pinned") for card in pinned if not is_left_out(card, wanted)][: wanted.limit]
     ask = asked_terms(wanted.query)
     if not ask:
-        return ()
+        return tuple(first)
     scores = index.scores(widen_terms(index, ask))
     possible = _possible(index, ask)
     least = max(wanted.floor * possible, 0.2 * max(scores, default=0.0))
-    found: list[tuple[float, str]] = []
+    found: dict[str, float] = dict.fromkeys((one.card.file for one in first), 0.0)
     for number, score in enumerate(scores):
         if score < least or score <= 0.0:
             continue
         key = index.keys[number]
-        card = cards.get(key) if key is not None else None
+        card = cards.get(held.get(key, key)) if key is not None else None
         if card is None or is_left_out(card, wanted):
             continue
-        found.append((-min(1.0, score / possible) * _prior(card, wanted), card.file))
-    found.sort()
-    return tuple(
-        RankedMemory(cards[file], round(-score, 4), _why(index, cards[file], wanted))
-        for score, file in found[: wanted.limit]
-    )
+        if card.file not in found or found[card.file]:  # what is pinned stands first already
+            rank = -min(1.0, score / possible) * _prior(card, wanted)
+            found[card.file] = min(rank, found.get(card.file, 0.0))
+    ranked = sorted((rank, file) for file, rank in found.items() if rank)
+    others = (RankedMemory(cards[file], round(-rank, 4), _why(index, cards[file], wanted)) for rank, file in ranked)
+    return (*first, *others)[: wanted.limit]
+
+
+def current_memories(cards: Mapping[str, MemoryCard]) -> dict[str, str]:
+    """Of each memory that was superseded the one that holds now, both by their files; where two claim it, the newer."""
+    after: dict[str, str] = {}
+    claiming = (card for card in cards.values() if card.supersedes)
+    for card in sorted(claiming, key=lambda card: card.modified):
+        after |= {old: card.file for old in card.supersedes if old in cards and old != card.file}
+    found: dict[str, str] = {}
+    for old in after:
+        now, seen = after[old], {old}
+        while now in after and now not in seen:
+            seen.add(now)
+            now = after[now]
+        if now not in seen:  # in a circle nothing is the current one
+            found[old] = now
+    return found
 
 
 def candidates(index: TextIndex, cards: Mapping[str, MemoryCard], wanted: MemoryQuery) -> tuple[MemoryCard, ...]:
@@ -137,6 +164,7 @@ def candidates(index: TextIndex, cards: Mapping[str, MemoryCard], wanted: Memory
     taken = {card.file for card in best}
     if len(best) < wanted.limit:
         newest = sorted(cards.values(), key=lambda card: (-card.modified, card.file))
+        taken |= current_memories(cards).keys()
         best += [card for card in newest if card.file not in taken and not is_left_out(card, wanted)]
     return tuple(best[: wanted.limit])
 

@@ -20,7 +20,13 @@ from perdure.adapters.journal.store import FileCalibrations, SessionFiles, Sessi
 from perdure.adapters.machine.repositories import memory_roots
 from perdure.adapters.machine.trust import folder_trust
 from perdure.adapters.machine.workspace import ProjectFiles
-from perdure.adapters.memory.directory import FileMemories, are_any_there, cache_of, file_memories
+from perdure.adapters.memory.directory import (
+    FileMemories,
+    JoinedMemories,
+    are_any_there,
+    cache_of,
+    file_memories,
+)
 from perdure.adapters.memory.instructions import DiskInstructions, places_of
 from perdure.adapters.memory.notes import FileNotes
 from perdure.engine.background import RetentionKeeper, VerificationKeeper
@@ -250,7 +256,11 @@ def _remembering(
     path = next((Path(one.path) for one in open_to if one.what == "project"), None)
     search = FileMemories(path, cache=cache_of(home, path)) if path is not None else None
     given = replace(given, memories=replace(mounted, inherited=origin))
-    return with_memory(session, given, search, partial(are_any_there, [one.path for one in open_to])), search
+    user = next((Path(one.path) for one in open_to if one.what == "user"), None)
+    both: FileMemories | JoinedMemories | None = search
+    if search is not None and user is not None:
+        both = JoinedMemories(search, {"user": FileMemories(user, cache=cache_of(home, user))})
+    return with_memory(session, given, both, partial(are_any_there, [one.path for one in open_to])), search
 
 
 def project_memories(home: Path, cwd: Path, settings: Settings) -> FileMemories:

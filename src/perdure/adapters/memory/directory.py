@@ -44,7 +44,7 @@ MOST_FILES = 200_000
 MOST_DEPTH = 8
 INDEX_BYTES = 4_000_000
 CACHES = "memory-index"
-_VERSION = 3
+_VERSION = 4
 
 
 class _IndexedFile(msgspec.Struct, frozen=True, array_like=True):
@@ -57,6 +57,8 @@ class _IndexedFile(msgspec.Struct, frozen=True, array_like=True):
     type: str | None
     keywords: tuple[str, ...]
     problems: tuple[str, ...]
+    supersedes: tuple[str, ...] = ()
+    is_pinned: bool = False
 
 
 class _CachedIndex(msgspec.Struct, frozen=True, array_like=True):
@@ -213,9 +215,8 @@ class MemoryDirectory:
                 self._forget(file)
                 continue
             now = files[file]
-            seen = _IndexedFile(
-                now.modified_ns, now.size, found.name, found.description, found.type, found.keywords, found.problems
-            )
+            about = (found.name, found.description, found.type, found.keywords, found.problems)
+            seen = _IndexedFile(now.modified_ns, now.size, *about, found.supersedes, found.is_pinned)
             self._files[file] = seen
             self._cards[file] = _card(file, seen)
             texts.append((file, counts_of(found, said.get(file, ""))))
@@ -289,6 +290,8 @@ def _card(file: str, seen: _IndexedFile) -> MemoryCard:
         modified=seen.modified_ns / 1e9,
         size=seen.size,
         problems=seen.problems,
+        supersedes=seen.supersedes,
+        is_pinned=seen.is_pinned,
     )
 
 
@@ -319,6 +322,58 @@ def _folders_of(root: Path, disk: Disk) -> Iterator[tuple[str, int, list[tuple[s
             continue
         found.sort(key=lambda one: one[0])
         yield folder, modified, found
+
+
+class JoinedMemories:
+    """The memories of several directories as one: those of the first by their files, of others below a prefix (MEM-14).
+
+    `MEMORY.md` is that of the first; the others' are shown by whoever shows indexes.
+    """
+
+    def __init__(self, first: FileMemories, others: Mapping[str, FileMemories]) -> None:
+        self.where = first.where
+        self._first = first
+        self._all = {"": first, **{f"{prefix}/": one for prefix, one in others.items()}}
+
+    async def is_empty(self) -> bool:
+        return all([await one.is_empty() for one in self._all.values()])
+
+    async def find(self, wanted: MemoryQuery, *, fill: bool = False) -> MemorySearchResult:
+        chosen: list[RankedMemory] = []
+        cards: list[MemoryCard] = []
+        scanned = 0
+        for prefix, one in self._all.items():
+            shown = {file.removeprefix(prefix): at for file, at in wanted.shown.items() if file.startswith(prefix)}
+            found = await one.find(replace(wanted, shown=shown), fill=fill)
+            chosen += [replace(r, card=replace(r.card, file=prefix + r.card.file)) for r in found.chosen]
+            cards += [replace(card, file=prefix + card.file) for card in found.cards]
+            scanned += found.scanned
+        chosen.sort(key=lambda r: -r.score)
+        return MemorySearchResult(tuple(chosen[: wanted.limit]), scanned, tuple(cards[: wanted.limit]))
+
+    async def read(self, files: tuple[str, ...]) -> tuple[Topic, ...]:
+        found: list[Topic] = []
+        for prefix, one in self._all.items():
+            topics = await one.read(self._of(prefix, files))
+            found += [replace(topic, file=prefix + topic.file) for topic in topics]
+        return tuple(found)
+
+    async def index(self) -> tuple[str | None, Mapping[str, float]]:
+        return await self._first.index()
+
+    async def used(self, files: tuple[str, ...] = ()) -> Mapping[str, int]:
+        counts: dict[str, int] = {}
+        for prefix, one in self._all.items():
+            if (some := self._of(prefix, files)) or not files:
+                counts |= {prefix + file: count for file, count in (await one.used(some)).items()}
+        return counts
+
+    def _of(self, prefix: str, files: tuple[str, ...]) -> tuple[str, ...]:
+        """The files of one directory, as it names them."""
+        others = tuple(one for one in self._all if one)
+        if not prefix:
+            return tuple(file for file in files if not file.startswith(others))
+        return tuple(file.removeprefix(prefix) for file in files if file.startswith(prefix))
 
 
 def file_memories(directory: Path, settings: Settings | None = None, *, calls: OsCalls = CALLS) -> StoredMemories:
