@@ -116,6 +116,20 @@ class PostToolUse(HookEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PostToolUseFailure(HookEvent):
+    """A tool ran, and failed."""
+
+    matched: ClassVar[str] = "tool_name"
+    blocks: ClassVar[bool] = True
+
+    tool_name: str
+    tool_input: Mapping[str, Any]
+    tool_use_id: str
+    error: str
+    is_interrupt: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notification(HookEvent):
     """A person is needed: the agent waits for their answer."""
 
@@ -175,8 +189,8 @@ class PostCompact(HookEvent):
 
 
 _MOMENTS: tuple[type[HookEvent], ...] = (
-    SessionStart, UserPromptSubmit, PreToolUse, PostToolUse, Notification, Stop, SubagentStop, PreCompact, PostCompact,
-    SessionEnd,
+    SessionStart, UserPromptSubmit, PreToolUse, PostToolUse, PostToolUseFailure, Notification, Stop, SubagentStop,
+    PreCompact, PostCompact, SessionEnd,
 )  # fmt: skip
 EVENTS = {moment.__name__: moment for moment in _MOMENTS}
 
@@ -427,7 +441,7 @@ def wants(command: HookCommand, told: HookEvent) -> bool:
     """
     if command.event != type(told).__name__ or not _is_matched(command.matcher, told.subject):
         return False
-    if not command.condition or not isinstance(told, PreToolUse | PostToolUse):
+    if not command.condition or not isinstance(told, PreToolUse | PostToolUse | PostToolUseFailure):
         return True
     return _holds(command.condition, told.tool_name, told.tool_input)
 

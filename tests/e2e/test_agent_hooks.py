@@ -214,15 +214,23 @@ def test_a_changed_call_is_what_permissions_see(tmp_path: Path) -> None:
 
 
 def test_what_a_hook_says_to_a_finished_call_goes_to_the_model(tmp_path: Path) -> None:
-    """CMP-10: exit 2 behind a tool doesn't undo it; a call that failed isn't told as done."""
+    """CMP-10: exit 2 behind a tool doesn't undo it; one that failed is another event, one that wasn't made none."""
 
     async def body() -> None:
-        one = await worked(tmp_path / "p", hook("PostToolUse", "echo 'not formatted' >&2; exit 2", "Write|Edit"))
+        log = tmp_path / "log.jsonl"
+        failed = hook("PostToolUseFailure", f"cat >> {log}; echo >> {log}")
+        done = hook("PostToolUse", "echo 'not formatted' >&2; exit 2", "Write|Edit")
+        one = await worked(tmp_path / "p", done, failed)
         assert not (await one.call("Write", file_path="a.py", content="x"))[1]
         assert (tmp_path / "p" / "a.py").exists()
         assert "\n\tnot formatted" in of_hooks(one)[0]
         await one.call("Edit", file_path="none.py", old_string="a", new_string="b")
         assert len(of_hooks(one)) == 1
+        await one.call("Bash", command="exit 7")
+        await one.call("Bash", nonsense=1)
+        edit, command = told(log)
+        assert (edit["tool_name"], edit["tool_input"]["file_path"], edit["is_interrupt"]) == ("Edit", "none.py", False)
+        assert edit["error"] and command["tool_input"] == {"command": "exit 7"} and "7" in command["error"]
         await one.agent.close()
 
     anyio.run(body)
@@ -410,6 +418,24 @@ def test_variables_that_a_start_sets_are_there_for_commands(tmp_path: Path) -> N
         assert (await one.call("Bash", command="echo x$GREETING"))[0].strip() == "x", "a script that exits sets nothing"
         found.write_text("export GREETING=again\n")
         assert (await one.call("Bash", command="echo $GREETING"))[0].startswith("again")
+        await one.agent.close()
+
+    anyio.run(body)
+
+
+def test_what_a_formatter_changes_is_part_of_the_call(tmp_path: Path) -> None:
+    """CMP-10, CKP-3: a rewind takes both back, and needs no force."""
+
+    async def body() -> None:
+        one = await worked(
+            tmp_path / "p", hook("PostToolUse", "echo formatted >> a.py", "Write"), home=tmp_path / "home"
+        )
+        one.write("a.py", "before\n")
+        await one.call("Read", file_path="a.py")
+        await one.call("Write", file_path="a.py", content="x = 1\n")
+        assert (tmp_path / "p" / "a.py").read_text() == "x = 1\nformatted\n"
+        await one.agent.rewind("-1", what="code")
+        assert (tmp_path / "p" / "a.py").read_text() == "before\n"
         await one.agent.close()
 
     anyio.run(body)

@@ -213,7 +213,7 @@ def test_settings_in_claude_codes_form() -> None:
     found, odd = hook_commands({"PostToolUse": [group, group], "Stop": [{"hooks": [{"command": "true", "if": ""}]}]})
     assert found == (HookCommand("PostToolUse", "fmt", "Write|Edit", 5.0), HookCommand("Stop", "true")) and not odd
     assert str(found[0]) == "PostToolUse(Write|Edit): fmt"
-    assert len(EVENTS) == 10
+    assert len(EVENTS) == 11
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ Whatever happens, each call has its result in the end: of the tool, of a refusal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -29,7 +29,7 @@ from perdure.agent.tools.tool import Tool, ToolInvocation, ToolOutcome, ToolRefu
 from perdure.engine.hooks import hook_messages
 from perdure.errors import PerdureError
 from perdure.events import PermissionDecided, ToolCalled
-from perdure.hooks import HookOutcome, Notification, PostToolUse, PreToolUse
+from perdure.hooks import HookEvent, HookOutcome, Notification, PostToolUse, PostToolUseFailure, PreToolUse
 from perdure.transcript.blocks import ToolUse
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.tool_calls.actions import DENIED
@@ -77,6 +77,16 @@ def result_block(identity: str, outcome: ToolOutcome) -> dict[str, Any]:
         content = content.encode("utf-8", "replace").decode() or "(no output)"
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": identity, "content": content}
     return {**block, "is_error": True} if outcome.is_error else block
+
+
+def _failure(tool: str, e: Exception) -> tuple[ToolOutcome, str]:
+    """What a failure is to the model, and in one word."""
+    if isinstance(e, OSError):
+        place = f"{e.filename}: " if e.filename is not None else ""
+        return ToolOutcome(f"{place}{e.strerror or e}", is_error=True), "error"
+    if isinstance(e, ToolRefused | PerdureError):
+        return ToolOutcome(str(e), is_error=True), "error"
+    return ToolOutcome(f"{tool} failed: {type(e).__name__}: {e}", is_error=True), "failed"
 
 
 @dataclass(slots=True)
@@ -148,20 +158,10 @@ class ToolRunner:
             batch.begun.add(use.id)
             if self.on_progress is not None:
                 self.on_progress(ToolStarted(use.id, use.name, use.arguments))
-            outcome = await self._watched(tool, use, given)
-            if not outcome.is_error:
-                behind += await self._after(batch, use, outcome)
-            outcome = replace(outcome, behind=(*outcome.behind, *behind))
-        except ToolRefused as e:
-            return ToolOutcome(str(e), is_error=True), "error"
-        except OSError as e:
-            place = f"{e.filename}: " if e.filename is not None else ""
-            return ToolOutcome(f"{place}{e.strerror or e}", is_error=True), "error"
-        except PerdureError as e:
-            return ToolOutcome(str(e), is_error=True), "error"
+            outcome, how = await self._watched(batch, use, lambda: tool.run(self.context, use, given), tool.is_watched)
         except Exception as e:  # the boundary to tools: a failure of one is its result, and the work goes on
-            return ToolOutcome(f"{use.name} failed: {type(e).__name__}: {e}", is_error=True), "failed"
-        return outcome, "error" if outcome.is_error else "ok"
+            return _failure(use.name, e)
+        return replace(outcome, behind=(*behind, *outcome.behind)), how
 
     async def _before(self, batch: ToolBatch, use: ToolInvocation) -> HookOutcome:
         """What hooks say to a call that is about to be made."""
@@ -173,17 +173,17 @@ class ToolRunner:
 
     async def _after(self, batch: ToolBatch, use: ToolInvocation, outcome: ToolOutcome) -> tuple[Message, ...]:
         """What hooks say to a call that was made, for the model."""
-        after = await tell_hooks(
-            self.context,
-            PostToolUse,
-            tool_name=use.name,
-            tool_input=use.arguments,
-            tool_response=response_of(use.name, use.arguments, outcome),
-            tool_use_id=use.id,
-        )
+        call = {"tool_name": use.name, "tool_input": use.arguments, "tool_use_id": use.id}
+        if outcome.is_error:
+            event: type[HookEvent] = PostToolUseFailure
+            after = await tell_hooks(self.context, PostToolUseFailure, **call, error=outcome.text)
+        else:
+            event = PostToolUse
+            done = response_of(use.name, use.arguments, outcome)
+            after = await tell_hooks(self.context, PostToolUse, **call, tool_response=done)
         self._stop_for(batch, after)
         blocked = {after.by: after.block} if after.block is not None else {}
-        return hook_messages(PostToolUse, {**after.context, **blocked})
+        return hook_messages(event, {**after.context, **blocked})
 
     def _stop_for(self, batch: ToolBatch, outcome: HookOutcome) -> None:
         if outcome.stop is not None:
@@ -191,20 +191,33 @@ class ToolRunner:
             for tell in self.context.session.services.on_hook:
                 tell(outcome.by, outcome.stop)
 
-    async def _watched(self, tool: Tool[Any], use: ToolInvocation, given: Any) -> ToolOutcome:
+    async def _watched(
+        self, batch: ToolBatch, use: ToolInvocation, run: Callable[[], Awaitable[ToolOutcome]], is_watched: bool
+    ) -> tuple[ToolOutcome, str]:
+        """Make a call between those who observe it; what hooks change behind it, such as its format, is part of it."""
         context = self.context
-        if not tool.is_watched or not context.observers:
-            outcome: ToolOutcome = await tool.run(context, use, given)
-            return outcome
+        if not is_watched or not context.observers:
+            return await self._made(batch, use, run)
         await notify_observers(context, use.name, lambda one: one.before_call(use.name, use.arguments, use.prompt))
         try:
-            outcome = await tool.run(context, use, given)
+            return await self._made(batch, use, run)
         finally:
             with anyio.CancelScope(shield=True):
                 await notify_observers(
                     context, use.name, lambda one: one.after_call(use.name, use.arguments, use.prompt)
                 )
-        return outcome
+
+    async def _made(
+        self, batch: ToolBatch, use: ToolInvocation, run: Callable[[], Awaitable[ToolOutcome]]
+    ) -> tuple[ToolOutcome, str]:
+        """The outcome of a call that may be made, with what hooks say to it."""
+        try:
+            outcome = await run()
+            how = "error" if outcome.is_error else "ok"
+        except Exception as e:  # the boundary to tools, again: hooks are told of this one
+            outcome, how = _failure(use.name, e)
+        batch.outcomes[use.id] = outcome  # it stands, also when its hooks are interrupted
+        return replace(outcome, behind=(*outcome.behind, *await self._after(batch, use, outcome))), how
 
     async def _refusal(
         self,
