@@ -81,6 +81,8 @@ def spread(place: Path) -> Path:
     with (directory / JOURNAL).open("ab") as journal:
         journal.write(json.dumps({"seq": 99, "torn": CANARY}).encode())
     command("doctor", "--repair", cwd=project, env=env)  # sets it aside beside the journal
+    objects = directory / "checkpoints" / "objects"
+    shutil.copytree(objects, objects.with_name("objects.old"))  # as a thinning that was killed leaves it
     return directory
 
 
@@ -89,7 +91,9 @@ def where(home: Path) -> set[str]:
     found = set()
     for path in files_with(home, WORD, WORD[2:]):
         parts = path.relative_to(home).parts
-        kind = next((p for p in parts if p in ("blobs", "objects", "session-memory", "memory")), path.name)
+        kind = next(
+            (p for p in parts if p in ("blobs", "objects", "objects.old", "session-memory", "memory")), path.name
+        )
         found.add("torn" if ".torn-" in kind else "before" if "before" in parts else kind)
     return found
 
@@ -98,6 +102,7 @@ def test_a_purged_canary_is_found_nowhere(place: Path) -> None:
     """SEC-12: planted in every place that there is, found there by a control, and after the purge in none."""
     directory, home, project = spread(place), place / ".perdure", place / "project"
     assert where(home) >= {
+        "objects.old",
         JOURNAL, "blobs", "objects", "session-memory", "memory", "before", "history", "torn", "index.db",
     }  # fmt: skip
     env = environment(place)
@@ -265,3 +270,17 @@ def test_an_unknown_message_is_said(tmp_path: Path) -> None:
     directory = spread(tmp_path)
     with pytest.raises(SessionNotFound, match="no message, call or result"):
         find_message(directory, "m-nobody")
+
+
+def test_a_file_that_is_no_journal_stops_nobody_else(place: Path) -> None:
+    """SEC-12: it is named as not searched where it doesn't hold the text, and refused where it does."""
+    directory, home, project, env = spread(place), place / ".perdure", place / "project", environment(place)
+    broken = directory.with_name("broken") / JOURNAL
+    broken.parent.mkdir()
+    broken.write_bytes(b"no journal\n")
+    done = command("purge", "--yes", cwd=project, env=env, given=CANARY)
+    assert done.returncode == 1 and "not searched" in done.stderr and "broken" in done.stderr
+    assert files_with(directory, CANARY[4:]) == []
+    broken.write_text(f"no journal, {CANARY}\n")
+    assert command("purge", "--yes", cwd=project, env=env, given=CANARY).returncode == 1
+    assert files_with(home, CANARY[4:]) == [broken]

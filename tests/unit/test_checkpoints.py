@@ -12,6 +12,7 @@ from tests.rewinds import call, shadow, shell
 from tests.trees import picture
 
 from perdure.adapters.checkpoints.ignores import IgnoreRules
+from perdure.adapters.checkpoints.objects import name_of
 from perdure.adapters.machine.repositories import is_no_project
 from perdure.errors import JournalError, RewindRefused
 from perdure.memory.checkpoints import (
@@ -296,3 +297,13 @@ def test_rules_of_git_are_read_through_no_link(tmp_path: Path) -> None:
     ignores = IgnoreRules(str(root))
     ignores.start()
     assert ignores.is_ignored("a.txt", is_folder=False, above=())
+
+
+def test_what_a_killed_thinning_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    """CKP-6: copies that were replaced already, and that it couldn't remove any more."""
+    one = shadow(tmp_path)
+    one.objects.put([b"kept", b"gone"])
+    left = one.objects.folder.with_name("objects.old")
+    (left / "ab").mkdir(parents=True)
+    assert one.objects.keep_only({name_of(b"kept")}) == 1
+    assert not left.exists() and one.objects.names() == (name_of(b"kept"),)

@@ -50,6 +50,7 @@ _USERS_OWN = ("config.toml", "config")  # what a person wrote by hand: it is nam
 _HASH = re.compile(r"[0-9a-f]{64}")
 _SEQ = re.compile(rb'\{"seq":\d+,')
 _BEFORE = "before"
+_OBJECTS = "objects"
 _LEAST_QUOTED = 24  # characters of a line of a message that others may have quoted
 _MOST_QUOTED = 200
 _BESIDE_INDEX = ("", "-journal", "-wal", "-shm")
@@ -194,9 +195,11 @@ class Purge:
 
     def look(self) -> PurgeReport:
         """Where it stands. Raises `PerdureError` where it can't be taken out without breaking what holds it."""
+        if self.message is not None and not self.message.session.is_relative_to(self.home.resolve()):
+            raise JournalError(f"{self.message.session}: not under {self.home}; purge it with that home")
         self._purge.names |= dict(self._new_names())
         for journal in self._journals():
-            if self._rewritten(journal) is not None:
+            if self._new_lines(journal) is not None:
                 self.report.places.append(PurgedPlace(journal, "journal"))
         for path in self._files():
             if (what := self._holds(path)) is not None:
@@ -213,13 +216,13 @@ class Purge:
             for directory in sorted({one for path in held if (one := _memory_of(path)) is not None}):
                 folder = locks.enter_context(RootedFolder.open(directory, rules=OWN))
                 locks.enter_context(folder.lock(MEMORY_LOCK, seconds=LOCK_SECONDS))
-            self._change([path for path in self._files() if self._holds(path) is not None])
             sessions = {one for path in held for one in self._sessions_of(path)}
+            mine = [path for path in self._files() if sessions.issuperset(self._sessions_of(path))]
+            self._change([path for path in mine if self._holds(path) is not None])
             last = self.message.session / JOURNAL if self.message else None
             for journal in sorted(self._journals(), key=lambda one: (one == last, one)):
-                if journal.parent in sessions and (lines := self._rewritten(journal)) is not None:
-                    mark = mark_path(journal)
-                    discard(self.disk, mark)  # it knows the lines of before
+                if journal.parent in sessions and (lines := self._new_lines(journal)) is not None:
+                    discard(self.disk, mark_path(journal))  # it knows the lines of before
                     self._replace(journal, b"".join(lines))
             for path in self._gone:
                 discard(self.disk, path)
@@ -267,8 +270,8 @@ class Purge:
             for at, folders, names in os.walk(root):
                 folder = Path(at)
                 folders.sort()
-                if folder.name == "objects" and folder.parent.name == CHECKPOINTS:
-                    folders.clear()
+                if folder.parent.name == CHECKPOINTS and folder.name.partition(".")[0] == _OBJECTS:
+                    folders.clear()  # with what a change of them that was cut short left
                     yield folder
                     continue
                 for name in sorted(names):
@@ -384,6 +387,9 @@ class Purge:
     def _change_checkpoints(self, objects: Path) -> None:
         from perdure.adapters.checkpoints.objects import GitObjects
 
+        if objects.name != _OBJECTS and objects.with_name(_OBJECTS).is_dir():
+            shutil.rmtree(objects, ignore_errors=True)
+            return
         if (objects.parent / PLAN).exists():
             raise PerdureError(f"{objects.parent}: a rewind was interrupted: resume that session first, then purge")
         gone = self._copies_of(objects)
@@ -423,6 +429,16 @@ class Purge:
             discard(self.disk, draft)
             raise
         self.disk.sync_directory(path.parent)
+
+    def _new_lines(self, journal: Path) -> list[bytes] | None:
+        """The lines of a journal without it; None where it isn't there, or in a file that nobody can read as one."""
+        try:
+            return self._rewritten(journal)
+        except JournalError as e:
+            if self._purge.is_in(journal.read_bytes()):
+                raise
+            self.report.unread.append(str(e))
+            return None
 
     def _rewritten(self, journal: Path) -> list[bytes] | None:
         """The lines of a journal without it, and a record that says so; None when it isn't there."""
@@ -526,9 +542,9 @@ class Purge:
     def _check(self) -> None:
         """Look once more, and at names and at what belongs to the user as well."""
         self.report.unread.clear()
-        for path in self._files():
-            if self._holds(path) is not None:
-                self.report.left.append(f"{path}: still holds it; purge it once more")
+        found = [journal for journal in self._journals() if self._new_lines(journal) is not None]
+        for path in (*found, *(path for path in self._files() if self._holds(path) is not None)):
+            self.report.left.append(f"{path}: still holds it; purge it once more")
         if self.message is not None:
             return
         for path in (self.home / name for name in _USERS_OWN):

@@ -107,6 +107,7 @@ class GitObjects:
         fresh.close()
         self.close()
         old = self.folder.with_name(f"{self.folder.name}.old")
+        shutil.rmtree(old, ignore_errors=True)  # of one that was killed before it could
         os.rename(self.folder, old)
         os.rename(fresh.folder, self.folder)
         DISK.sync_directory(self.folder.parent)
