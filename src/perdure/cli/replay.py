@@ -101,11 +101,11 @@ def replay(
             report(result)
         results.append(_kept(result))
     progress.clear()
-    if len(results) > 1:
+    if len(results) > 1 or (found and any(path.is_dir() for path in files)):
         found_price = verdict(results)
         if not json:
             summary(results)
-            _show_verdict(found_price)
+            _show_verdict(found_price, facts_of_all(results))
         elif found_price is not None:
             out_json({"verdict": found_price})
     if others:
@@ -137,6 +137,7 @@ def _kept(result: dict[str, Any]) -> dict[str, Any]:
         "invalid_requests",
         "unexplained_prefix_moves",
         "forks",
+        "facts",
     )
     short = {name: result[name] for name in names if name in result}
     for name in ("compactions", "microcompactions", "offloads", "prefix_moves", "problems"):
@@ -355,7 +356,14 @@ def verdict(results: Sequence[Result]) -> Result | None:
         "logged_compactions": sum(one["logged"]["compactions"] for one in both),
         "cache_write_tokens": sum(one["cache_write"] for one in ours),
         "logged_cache_write_tokens": sum(one["cache_write"] for one in logged),
+        "facts": facts_of_all(results),
     }
+
+
+def facts_of_all(results: Sequence[Result]) -> Result | None:
+    """What was needed behind the logs' own compactions, and who kept how much of it; None where nobody can tell."""
+    known = [one["facts"] for one in results if "facts" in one]
+    return {name: sum(one[name] for one in known) for name in known[0]} if known else None
 
 
 def _has_usage(result: Result) -> bool:
@@ -364,9 +372,10 @@ def _has_usage(result: Result) -> bool:
     return any(cost[name] for name in ("input", "cache_write", "cache_read"))
 
 
-def _show_verdict(found: Result | None) -> None:
+def _show_verdict(found: Result | None, facts: Result | None) -> None:
     if found is None:
         out("\nno verdict on the price: none of these logs says what its calls took, of a model with a known price")
+        _show_facts(facts)
         return
     paid, ours = found["paid_usd"], found["ours_usd"]
     change = f"{usd(abs(paid - ours))} ({100 * abs(paid - ours) / paid:.0f}%) {'less' if ours <= paid else 'more'}"
@@ -382,6 +391,18 @@ def _show_verdict(found: Result | None) -> None:
         bought.append(f"{tokens(before - written)} tokens fewer written to the cache")
     bought.append("whatever left the window can be recalled word for word")
     out(f"what that buys: {', and '.join(bought) if len(bought) < 3 else ', '.join(bought)}")
+    _show_facts(facts)
+
+
+def _show_facts(facts: Result | None) -> None:
+    if facts is None:
+        out("facts kept: unknown, since none of these logs shows a compaction with what it kept")
+        return
+    needed, behind = facts["needed"], plural(facts["places"], "compaction")
+    out(
+        f"facts kept: of {plural(needed, 'fact')} that the work needed after {behind} of the "
+        f"logs, our record keeps {100 * facts['kept'] / needed:.0f}%, theirs {100 * facts['logged_kept'] / needed:.0f}%"
+    )
 
 
 def _end(file: str, session: str | None) -> str:

@@ -134,6 +134,7 @@ class ReplayDrive:
     _tried: list[dict[str, str]] = field(default_factory=list)  # strategies that gave nothing, since the last call
     _is_answering: bool = False  # the last message was the model's, and more of the same answer may come
     forks: ReplayForks | None = None
+    kept_facts: dict[str, int] | None = None  # behind the log's own compactions, once it has run
     watch: Callable[[ReplayDrive, RecordedMessage], None] | None = None  # told of each call, once its view is prepared
     _request: ModelRequest | None = None  # what the last call sent; None when the context was full
     _announced: bool = False

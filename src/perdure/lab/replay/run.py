@@ -10,13 +10,18 @@ from typing import Any
 
 import anyio
 
+from perdure.compaction.ledger import compact_messages
 from perdure.errors import PerdureError
+from perdure.lab.bench.places import cuts_of_recording
+from perdure.lab.bench.probe import gold_of, shown, utterances_of
+from perdure.lab.bench.scores import score
 from perdure.lab.replay.checks import JudgedModel, summarizer_result
 from perdure.lab.replay.cost import TokenCost, logged_cost
 from perdure.lab.replay.drive import ReplayDrive, ReplayOptions
 from perdure.logs.detect import read_recordings
 from perdure.logs.recording import Recording
 from perdure.ports import Model
+from perdure.settings import Settings
 from perdure.transcript.records import Record
 from perdure.wiring import connected
 
@@ -89,6 +94,7 @@ async def replay_recording(
     `summarizers` are asked for records in this order, before the ledger.
     """
     drive, _ = await drive_recording(recording, options, summarizers)
+    drive.kept_facts = kept_facts(recording, drive.session.settings)
     return result_of(drive, name)
 
 
@@ -100,6 +106,28 @@ async def drive_recording(
     await drive.run()
     loaded = await drive.session.ports.journal.load(whole=True)
     return drive, tuple(placed.record for placed in loaded.records)
+
+
+_LEAST_TOKENS = 20_000  # before a compaction of the log; less teaches nothing
+
+
+def kept_facts(recording: Recording, settings: Settings) -> dict[str, int] | None:
+    """Of the facts that were needed behind the log's compactions: how many our record has, and how many its own.
+
+    The probe and the places are those of `perdure bench fidelity`. None where no compaction shows what it kept.
+    """
+    found = {"places": 0, "needed": 0, "kept": 0, "logged_kept": 0}
+    for place in cuts_of_recording(recording, recording.session, shares=(), least_tokens=_LEAST_TOKENS):
+        gold = gold_of(utterances_of(place.before, place.lines), utterances_of(place.after, place.lines))
+        if place.summary is None or not gold.facts:
+            continue
+        ours = compact_messages(place.before, settings.summary_budget_tokens, settings.keep_min_tokens).text
+        kept, logged = (score(gold, text).tallies["facts"] for text in (ours, shown(place.summary)))
+        found["places"] += 1
+        found["needed"] += kept.of
+        found["kept"] += kept.kept
+        found["logged_kept"] += logged.kept
+    return found if found["places"] else None
 
 
 def result_of(drive: ReplayDrive, name: str) -> dict[str, Any]:
@@ -146,4 +174,5 @@ def result_of(drive: ReplayDrive, name: str) -> dict[str, Any]:
         "invalid_requests": drive.check.invalid,
         "cpu_ms_per_turn": round(drive.cpu_seconds * 1000 / max(1, drive.turns), 3),
         **({"forks": forks.as_dict()} if forks is not None else {}),
+        **({"facts": drive.kept_facts} if drive.kept_facts is not None else {}),
     }
