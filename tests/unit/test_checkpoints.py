@@ -307,3 +307,19 @@ def test_what_a_killed_thinning_left_is_in_nobodys_way(tmp_path: Path) -> None:
     (left / "ab").mkdir(parents=True)
     assert one.objects.keep_only({name_of(b"kept")}) == 1
     assert not left.exists() and one.objects.names() == (name_of(b"kept"),)
+
+
+def test_what_is_different_since_the_beginning_is_told_with_both_texts(tmp_path: Path) -> None:
+    """CKP-1, CLI-6: of several changes the first and the last state; what is as it was isn't told."""
+    one = shadow(tmp_path)
+    put(tmp_path, a_py="1", b_py="same", c_py="gone")
+    for text, prompt in (("2", "m1"), ("3", "m2")):
+        shell(one, prompt, f"printf {text} > a.py; printf other > b.py")
+    shell(one, "m3", "printf same > b.py; printf new > new.py; rm c.py")
+    found = {change.path: (change.before, change.after) for change in one.differences()}
+    assert found == {"a.py": (b"1", b"3"), "c.py": (b"gone", None), "new.py": (None, b"new")}
+    assert not any(change.note for change in one.differences())
+    put(tmp_path, a_py="mine")
+    assert "somebody else" in one.differences()[0].note
+    back(one, "m1", is_forced=True)
+    assert one.differences() == ()

@@ -17,21 +17,24 @@ from prompt_toolkit.document import Document
 from perdure.adapters.providers.connect import local_models
 from perdure.adapters.providers.offline import DemonstrationModel
 from perdure.agent.permissions import PermissionRule
-from perdure.agent.progress import Allow, Deny, PermissionQuestion
+from perdure.agent.progress import Allow, Deny, MemoryUpdated, PermissionQuestion
 from perdure.agent.tools import STANDARD
 from perdure.cli.chat.commands import COMMANDS, is_command
 from perdure.cli.chat.commands import autocompact_lines as told
 from perdure.cli.chat.completing import Completions
-from perdure.cli.chat.screen import Screen, edit_diff, telling
+from perdure.cli.chat.screen import Screen, edit_diff, room_line, telling
 from perdure.cli.chat.talk import ask
 from perdure.cli.config import template
 from perdure.cli.output import clean, plain, table
 from perdure.context.models import UNKNOWN
 from perdure.context.policy import thresholds
+from perdure.context.replies import ReplyStarted, TextDelta
 from perdure.engine.turn import run_turn
-from perdure.events import PromptCutByServer
+from perdure.events import MemoryProposed, PromptCutByServer
+from perdure.logs.export import to_markdown
 from perdure.settings import Settings
 from perdure.testing import FakeServer, RawAnswer
+from perdure.transcript.messages import Message, ResponseId
 from perdure.transcript.records import Front
 from perdure.wiring import memory_session
 
@@ -263,3 +266,71 @@ def test_a_table_stands_straight_beside_joined_characters(capsys: pytest.Capture
     table(("name", "n"), [("a\N{ZERO WIDTH JOINER}b", 1), ("全角", 2)])
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "a\N{ZERO WIDTH JOINER}b    1" and lines[2] == "全角  2"
+
+
+# --- what happens -----------------------------------------------------------------------------------------------------
+
+
+def test_only_an_answer_that_begins_twice_was_cut_off(capsys: pytest.CaptureFixture[str]) -> None:
+    """CLI-6: after an interruption the next answer is a new one."""
+    screen = Screen("/")
+    screen.begin("asking")
+    screen.progress(ReplyStarted(ResponseId("r1")))
+    screen.progress(TextDelta(0, "Half"))
+    screen.begin("asking")  # the person interrupted it, and said something else
+    screen.progress(ReplyStarted(ResponseId("r2")))
+    assert "asking again" not in capsys.readouterr().out
+    screen.progress(ReplyStarted(ResponseId("r3")))
+    assert capsys.readouterr().out.count("asking again") == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "changes", "words"),
+    [
+        (10_000, {}, "10,000 of 200,000 tokens, 157,000 until it is compacted"),
+        (168_000, {}, "168,000 of 200,000 tokens, over the 167,000 at which it is compacted"),
+        (10_000, {"auto_compact": False}, "10,000 of 200,000 tokens, 167,000 until calls stop"),
+    ],
+)
+def test_what_is_left_is_told_in_tokens(size: int, changes: dict[str, Any], words: str) -> None:
+    """CLI-6, PRS-7: never a percentage of something else than the numbers beside it."""
+    assert room_line(size, thresholds(Settings(**changes), UNKNOWN, 200_000, "default")) == words
+
+
+def test_what_was_remembered_and_what_waits_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """MEM-16."""
+    screen = Screen("/")
+    screen.progress(MemoryUpdated("Remembered as /memories/port.md: the port is 4711"))
+    screen.emit(MemoryProposed("save", "tool", "outside"))
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == [
+        "- Remembered as /memories/port.md: the port is 4711",
+        "- a memory waits for your review: /memory review",
+    ]
+
+
+def test_arguments_of_commands_and_attached_files_are_completed(tmp_path: Path) -> None:
+    """CLI-6."""
+    (tmp_path / "a.py").touch()
+    found = Completions({"model": ""}, tmp_path, {"model": lambda begun: [n for n in ("x:1", "y:2") if begun in n]})
+    for text, wanted in (("/model y", ["y:2"]), ("look at @a", ["@a.py"]), ("@", ["@a.py"])):
+        event = CompleteEvent(text_inserted=True)
+        assert [one.text for one in found.get_completions(Document(text), event)] == wanted
+
+
+CALL = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "seq 30"}}
+
+
+def test_a_session_reads_as_markdown() -> None:
+    """ENG-6: what both said, calls and how their results begin; what nobody said is left out."""
+    messages = [
+        Message.of("user", "Count ```them```."),
+        Message.of("user", "nobody said this", origin="reminder"),
+        Message.of("assistant", [{"type": "text", "text": "I will."}, CALL], model="m"),
+        Message.of("user", [{"type": "tool_result", "tool_use_id": "t", "content": "\n".join(map(str, range(1, 31)))}]),
+    ]  # fmt: skip
+    text = "".join(to_markdown(messages, title="A talk"))
+    assert text.startswith(
+        "# A talk\n\n## You\n\nCount ```them```.\n\n## m\n\nI will.\n\n**Bash**\n\n```\ncommand: seq"
+    )
+    assert "nobody said" not in text and "\n20\n… 10 more lines\n```" in text
