@@ -445,6 +445,27 @@ def files(stage: Stage) -> None:
         stage.leave(one)
 
 
+def review(stage: Stage) -> None:
+    """What waits for a person's review is one line, also when they come back; /memory review decides."""
+    more = ("--set", "memory_mode=ask", "--set", "memory_extract=false")
+    with served(["Noted.", "Yes."]) as server:
+        with stage.chat(server, *more) as one:
+            one.type("Remember that the port is 4711.")
+            one.shows(COMPACTS)
+            assert stage.keep("waits", one).count("/memory review") == 1
+            stage.leave(one)
+        with stage.chat(server, *more, command="resume --last") as one:
+            one.shows("- 1 memory waits for your review: /memory review")
+            one.type("/memory review")
+            one.shows("a: approve, r: reject")
+            one.type("a")
+            one.shows("approved, and written")
+            one.type("/memory")
+            one.shows("project_the_port_is_4711.md")
+            stage.keep("decided", one)
+            stage.leave(one)
+
+
 def asked_again(stage: Stage) -> None:
     """An answer that broke off is asked for again, and that is said, once."""
     with served(["Half of this is lost at first, and then it comes whole."] * 2) as server:
@@ -483,7 +504,7 @@ def hangup(stage: Stage) -> None:
 Scene = Callable[[Stage], None]
 SCENES: tuple[Scene, ...] = (
     latin, east_asian, joined, long_lines, ctrl_c_idle, ctrl_c_stream, ctrl_c_tool, ctrl_c_question, ctrl_c_compaction,
-    two_chats, resized, narrow, pasted, resume, queue, commands, help_and_costs, sessions, own_commands, files,
+    two_chats, resized, narrow, pasted, resume, queue, commands, help_and_costs, sessions, own_commands, files, review,
     asked_again, compacts_by_itself, hangup,
 )  # fmt: skip
 

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.e2e
         (scenes.commands, 140, True),
         (scenes.own_commands, 60, True),
         (scenes.files, 60, True),
+        (scenes.review, 60, True),
     ],
     ids=lambda one: getattr(one, "__name__", None),
 )

@@ -239,6 +239,14 @@ def test_other_commands_load_nothing_of_it() -> None:
     assert "Talk with the agent" in done.stdout and not [name for name in loaded if name.startswith(heavy)]
 
 
+def test_run_loads_neither_the_line_editor_nor_what_draws_markdown() -> None:
+    """SPD-5, CLI-6: a script pays for nothing that only a person sees."""
+    code = "import sys, perdure.cli.agent, perdure.cli.chat.agents, perdure.cli.chat.headless; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = ("prompt_toolkit", "markdown_it", "rich.console", "rich.markdown", "pygments")
+    assert not [name for name in done.stdout.split() if name.startswith(heavy)]
+
+
 # --- what a terminal may be shown -------------------------------------------------------------------------------------
 
 
@@ -302,10 +310,13 @@ def test_what_was_remembered_and_what_waits_is_a_line(capsys: pytest.CaptureFixt
     screen = Screen("/")
     screen.progress(MemoryUpdated("Remembered as /memories/port.md: the port is 4711"))
     screen.emit(MemoryProposed("save", "tool", "outside"))
+    screen.emit(MemoryProposed("save", "user", "mode"))  # what the person asked for is told with its text
+    screen.progress(MemoryUpdated("Waits for approval: the port is 4711"))
     shown = capsys.readouterr().out.splitlines()
     assert shown == [
         "- Remembered as /memories/port.md: the port is 4711",
         "- a memory waits for your review: /memory review",
+        "- Waits for approval: the port is 4711; /memory review decides",
     ]
 
 

@@ -27,9 +27,10 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
+from rich.cells import cell_len
 
 from perdure.adapters.journal.disk import make_private
-from perdure.cli.chat.markdown import cut_columns
+from perdure.cli.chat.markdown import cut_columns, wrapped
 from perdure.cli.chat.reading import PROMPT, CtrlCListener, UserInterrupt, interruptible
 from perdure.cli.output import is_fancy
 
@@ -298,6 +299,7 @@ class AboveTheLine:
         with self._lock:
             whole, newline, self._begun = (self._begun + text).rpartition("\n")
         if newline:
+            whole = "\n".join(_fitting(whole))
             if threading.get_ident() == self._thread or self._app.loop is None:
                 self._show(whole + newline)
             else:
@@ -322,6 +324,16 @@ class AboveTheLine:
 
     def fileno(self) -> int:
         return self._stream.fileno()
+
+
+def _fitting(text: str) -> Iterator[str]:
+    """Lines that the terminal needn't break; those that were drawn for it are as they should be."""
+    columns = _size().columns - 1
+    for line in text.split("\n"):
+        if "\x1b" in line or cell_len(line) <= columns:
+            yield line
+        else:
+            yield from wrapped(line, columns)
 
 
 def _size() -> Size:

@@ -81,6 +81,7 @@ class Screen:
         self._is_at_start = True
         self._has_begun = False
         self._has_thought = False
+        self._is_proposed = False  # what the person asked to remember waits for them; the line that says so comes next
         self._answer: MarkdownStream | None = None
         self.doing = ""  # what goes on, in a word or two
         self.asked = ""  # the call that was asked for just now: it was shown with the question
@@ -217,7 +218,9 @@ class Screen:
             case BackgroundEnded():
                 self.brief(f"* {progress.work.kind} {cut(progress.work.what, 60)}: {progress.work.state}", "cyan")
             case MemoryUpdated():
-                self.line(f"- {progress.text}", "cyan")
+                decides = "; /memory review decides" if self._is_proposed else ""
+                self._is_proposed = False
+                self.line(f"- {progress.text}{decides}", "cyan")
             case HookMessage():
                 self.line(f"hook {cut(progress.hook, 60)}: {progress.text}", "yellow")
             case SubagentProgress():
@@ -266,8 +269,9 @@ class Screen:
 
     def emit(self, event: Event) -> None:
         """`ports.Sink`: what the engine did, where a person should know."""
-        told = telling(event)
-        if told is not None:
+        if isinstance(event, MemoryProposed) and event.origin == "user":
+            self._is_proposed = True
+        elif (told := telling(event)) is not None:
             self.line(f"- {told[0]}", told[1])
 
 
