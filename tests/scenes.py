@@ -208,7 +208,7 @@ def ctrl_c_question(stage: Stage) -> None:
 
 
 def ctrl_c_compaction(stage: Stage) -> None:
-    """Ctrl-C while a record is written: nothing was compacted, and a second try does it."""
+    """Ctrl-C while a record is written: nothing was compacted."""
     long = ["word " * 3_000, "word " * 3_000, "Short."]
     more = ("--set", "window_tokens=40000", "--set", "summarizer_models=", "--set", "notes=false")
     with served(long) as server, stage.chat(server, *more) as one:

@@ -163,7 +163,9 @@ class Screen:
             return []
         from perdure.cli.chat.markdown import wrapped
 
-        return list(wrapped(self._answer.open.strip("\n")[-columns * rows :], min(columns, _MOST_WIDTH)))[-rows:]
+        text, most = self._answer.open.strip("\n"), columns * rows
+        text = text if len(text) <= most else text[-most:].lstrip()
+        return list(wrapped(text, min(columns, _MOST_WIDTH)))[-rows:]
 
     def echo(self, text: str) -> None:
         """What a person sent, where it was sent."""
@@ -395,7 +397,7 @@ def telling(event: Event) -> tuple[str, str] | None:
 def _of_rarer(event: Event) -> tuple[str, str] | None:
     match event:
         case AnswerInterrupted(dropped_blocks=dropped) if dropped:
-            return "the answer was interrupted; its complete parts are kept", "dim"
+            return "the answer was interrupted; what wasn't complete of it isn't kept", "dim"
         case MemoryProposed():
             return "a memory waits for your review: /memory review", _LOOK
         case HookFailed():
