@@ -37,7 +37,6 @@ from .test_journal_faults import (
     damage_line,
     load,
     names,
-    run,
     said,
     written,
 )
@@ -77,7 +76,7 @@ def test_an_append_is_one_sync(path: Path) -> None:
         await journal.close()
         assert disk.syncs == before + 2  # the mark, once, when it is closed
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("ending", ["closed", "killed"])
@@ -107,7 +106,7 @@ def test_a_journal_cut_by_whole_lines_is_noticed(path: Path, has_boundary: bool,
         assert (await journal.append((said("after"),))).seq == last + 4  # a number isn't given twice
         await journal.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_journal_of_which_nothing_is_left(path: Path) -> None:
@@ -122,7 +121,7 @@ def test_a_journal_of_which_nothing_is_left(path: Path) -> None:
         assert any("3 lines that were acknowledged" in r.what for r in loaded.repairs)
         assert (await load(path)).repairs == ()
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("durability", ["commit", "process"])
@@ -144,7 +143,7 @@ def test_an_older_mark_is_no_damage(path: Path, durability: Any) -> None:
         mark_path(path).unlink()
         assert not (await load(path)).repairs and not verify(path)
 
-    run(body)
+    anyio.run(body)
 
 
 def test_what_was_not_synced_may_be_lost_and_is_said_so(path: Path) -> None:
@@ -160,7 +159,7 @@ def test_what_was_not_synced_may_be_lost_and_is_said_so(path: Path) -> None:
         (repaired,) = (await load(path)).repairs
         assert "doesn't survive a loss of power" in repaired.what
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_replaced_journal_is_noticed(path: Path) -> None:
@@ -174,7 +173,7 @@ def test_a_replaced_journal_is_noticed(path: Path) -> None:
         assert any("replaced or rewritten" in r.what for r in (await load(path)).repairs)
         assert not (await load(path)).repairs
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_damaged_mark_is_said(path: Path) -> None:
@@ -189,7 +188,7 @@ def test_a_damaged_mark_is_said(path: Path) -> None:
         assert [r.line for r in (await load(path)).repairs] == [0]
         assert not (await load(path)).repairs and all("recorded" in p.what for p in verify(path))
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_full_disk_forgets_no_loss(path: Path) -> None:
@@ -205,7 +204,7 @@ def test_a_full_disk_forgets_no_loss(path: Path) -> None:
         disk.free_bytes = 10**6
         assert (await load(path, disk=disk)).repairs and not (await load(path, disk=disk)).repairs
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_full_disk_opens_a_disordered_journal(path: Path) -> None:
@@ -225,7 +224,7 @@ def test_a_full_disk_opens_a_disordered_journal(path: Path) -> None:
         await journal.close()
         assert not (await load(path)).repairs
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("kind", ["EIO", "ENOSPC", "part, then ENOSPC", "part, then death", "death after it", "power"])
@@ -237,7 +236,7 @@ def test_whichever_call_fails_while_it_is_written_anew(tmp_path: Path, kind: str
     async def begin() -> None:
         await (await written(base / "journal.jsonl", 6)).close()
 
-    run(begin)
+    anyio.run(begin)
     lines = (base / "journal.jsonl").read_bytes().splitlines(keepends=True)
     damaged = b"".join([lines[0].replace(b"s1", b"sl"), lines[1], lines[4], lines[2], lines[3]])
     (base / "journal.jsonl").write_bytes(damaged)
@@ -278,7 +277,7 @@ def test_whichever_call_fails_while_it_is_written_anew(tmp_path: Path, kind: str
             assert damaged in [p.read_bytes() for p in path.parent.glob("journal.jsonl.before-*")], where
             assert not (await load(path, whole=True)).repairs, where
 
-        run(check)
+        anyio.run(check)
         shutil.rmtree(home)
         has_fired = disk.has_fired
     assert nth > 8, "it touches the disk more often than that"
@@ -313,7 +312,7 @@ def test_looking_back_sets_aside_what_the_opening_did_not_read(path: Path) -> No
         reader = await FileJournal.open(path, read_only=True)
         assert not reader.has_past
 
-    run(body)
+    anyio.run(body)
 
 
 def test_looking_back_names_lines_out_of_order(path: Path) -> None:
@@ -332,7 +331,7 @@ def test_looking_back_names_lines_out_of_order(path: Path) -> None:
         await journal.close()
         assert all("recorded" in problem.what for problem in verify(path))
 
-    run(body)
+    anyio.run(body)
 
 
 def test_a_resumed_session_looks_back_after_its_first_answer(tmp_path: Path) -> None:
@@ -357,7 +356,7 @@ def test_a_resumed_session_looks_back_after_its_first_answer(tmp_path: Path) -> 
         await keepers.close(session)
         await session.close()
 
-    run(body)
+    anyio.run(body)
 
 
 # --- what earlier repairs put aside comes back -----------------------------------------------------------------------
@@ -382,7 +381,7 @@ def test_mending_brings_back_what_was_put_aside(path: Path) -> None:
         assert names(await load(path, whole=True)) == [f"m{n}" for n in range(1, 9)]
         assert all("recorded" in problem.what for problem in verify(path))
 
-    run(body)
+    anyio.run(body)
 
 
 @pytest.mark.parametrize("name", ["refused-1", "torn-1"])
@@ -404,7 +403,7 @@ def test_what_was_refused_is_not_brought_back(path: Path, name: str) -> None:
             assert "refused" not in names(await journal.load(whole=True))
             await journal.close()
 
-    run(body)
+    anyio.run(body)
 
 
 def test_two_different_lines_of_one_number_are_both_kept(path: Path) -> None:
@@ -418,4 +417,4 @@ def test_two_different_lines_of_one_number_are_both_kept(path: Path) -> None:
         assert [r.what.partition(":")[0] for r in loaded.repairs] == ["two different lines have the sequence number 3"]
         assert not (await load(path)).repairs and names(await load(path, whole=True)) == names(loaded)
 
-    run(body)
+    anyio.run(body)
