@@ -315,8 +315,9 @@ class AgentLoop:
 
     async def _submitted(self, said: tuple[Message, ...]) -> tuple[tuple[Message, ...], bool]:
         """A prompt with what hooks add to it, and whether they refuse it: then the model never sees it."""
-        if self.session.services.agent is not None or not any(message.origin == "user" for message in said):
-            return said, False  # a sub-agent's task is its parent's word
+        services = self.session.services  # of a sub-agent: its task is its parent's word
+        if not services.hooks or services.agent is not None or not any(one.origin == "user" for one in said):
+            return said, False
         text = "\n".join(getattr(block.value, "text", "") for block in said[0].blocks if block.type == "text")
         outcome = await tell_hooks(self.context, UserPromptSubmit, prompt=text)
         refused = outcome.block if outcome.stop is None else outcome.stop
@@ -326,6 +327,8 @@ class AgentLoop:
 
     async def _held_back(self, text: str, held: int) -> tuple[Message, ...]:
         """What hooks want done before the agent stops; nothing once they wanted something too often."""
+        if not self.session.services.hooks:
+            return ()
         event = Stop if self.session.services.agent is None else SubagentStop
         outcome = await tell_hooks(self.context, event, stop_hook_active=held > 0, last_assistant_message=text)
         if outcome.stop is not None:
@@ -414,7 +417,7 @@ class AgentLoop:
         )
         await self.background.resume()
         self._is_open = True
-        if self.session.services.agent is None:
+        if self.session.services.hooks and self.session.services.agent is None:
             view = self.session.view
             is_new = not view.items and view.boundary is None
             source = self.options.source or ("startup" if is_new else "resume")
@@ -451,7 +454,7 @@ class AgentLoop:
         `reason` is what hooks are told.
         """
         try:
-            if self._is_open and self.session.services.agent is None:
+            if self._is_open and self.session.services.hooks and self.session.services.agent is None:
                 await tell_hooks(self.context, SessionEnd, reason=reason)
             await self.background.close()
             if self._keepers is not None:

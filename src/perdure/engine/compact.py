@@ -67,6 +67,8 @@ from perdure.transcript.tokens import base_tokens
 
 async def run_pre_hooks(session: LiveSession, trigger: str, instructions: str) -> HookOutcome:
     """Ask the hooks whether and how to compact; `instructions` of the outcome are those that hold then."""
+    if not session.services.hooks:
+        return HookOutcome(instructions=instructions)
     told = PreCompact(
         **hook_fields(session),
         trigger="manual" if trigger == "manual" else "auto",
@@ -82,6 +84,8 @@ async def run_pre_hooks(session: LiveSession, trigger: str, instructions: str) -
 
 async def run_post_hooks(session: LiveSession, boundary: Compacted) -> None:
     """Tell the hooks what was done, and that the conversation starts again; what they add joins it (RST-7)."""
+    if not session.services.hooks:
+        return
     text = "".join(getattr(block.value, "text", "") for block in boundary.summary[0].blocks)
     compacted = PostCompact(
         **hook_fields(session),
