@@ -253,6 +253,17 @@ def test_ask_puts_all_into_the_inbox_once(tmp_path: Path) -> None:
     run(tmp_path, do, memory_mode="ask")
 
 
+def test_what_a_person_asked_to_remember_waits_once(tmp_path: Path) -> None:
+    """MEM-16: one detector of "remember": what the request proposed isn't proposed again after the turn."""
+
+    async def do(it: Desk) -> None:
+        await it.turn("Please remember that we never push to main directly.", helpers=JobModels())
+        [waits] = await it.store.pending()
+        assert any("push to main" in getattr(edit, "text", "") for edit in waits.edits)
+
+    run(tmp_path, do, memory_mode="ask")
+
+
 def test_a_crash_between_the_writes_and_the_cursor(tmp_path: Path) -> None:
     """MEM-6: the words are looked at again, which changes nothing, and the cursor agrees with the files."""
 

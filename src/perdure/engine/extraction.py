@@ -335,6 +335,8 @@ class ExtractionKeeper(PacedKeeper):
         own = await self.memory.store.read(next(file_names(remark.type, title_of(remark.text))))
         if own is not None:  # the search may not have seen yet what was saved a moment ago
             near = (*near, topic(own.name, own.text))
+        for proposal in await self.memory.store.pending():  # what waits for a person isn't proposed again
+            near = (*near, *(topic(one.name, one.text) for one in proposal.edits if isinstance(one, SaveMemory)))
         if any(is_known(remark.text, one) for one in near):
             tally.known += 1
             return

@@ -233,8 +233,7 @@ async def write_with_index(memory: GuardedMemory, stamp: Stamp, *changes: FileEd
         MemoryChanged: Somebody else keeps changing the same files.
     """
     for proposal in await memory.store.pending():
-        parts = proposal.change.changes if isinstance(proposal.change, MemoryBatch) else (proposal.change,)
-        if all(change in parts for change in changes):
+        if all(change in proposal.edits for change in changes):
             return proposal
     for left in reversed(range(_TRIES)):
         lines = await _index_changes(memory, changes)

@@ -114,6 +114,11 @@ class MemoryProposal(msgspec.Struct, frozen=True, kw_only=True):
     stamp: Stamp
     why: str
 
+    @property
+    def edits(self) -> tuple[SaveMemory | DeleteMemory | RenameMemory, ...]:
+        """The changes of single files that it is made of."""
+        return self.change.changes if isinstance(self.change, MemoryBatch) else (self.change,)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResult:
