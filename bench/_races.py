@@ -20,7 +20,7 @@ from random import Random
 import anyio
 
 from perdure.memory.changes import SaveMemory, Stamp
-from perdure.ports import MemoryStore
+from perdure.ports.memory import MemoryStore
 
 Open = Callable[[Path], MemoryStore]
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from perdure.adapters.checkpoints.checkpoints import SessionCheckpoints
 from perdure.adapters.machine.clock import SystemClock
 from perdure.adapters.sinks import ListSink
-from perdure.ports import FileCall
+from perdure.ports.machine import FileCall
 from perdure.settings import Settings
 from perdure.transcript.messages import MessageId
 

@@ -32,7 +32,7 @@ from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn
 from perdure.errors import ModelError
 from perdure.events import CompactionDone, ResultsCleared
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.testing import FakeUpstream, ModelRules, ScriptedModel, UpstreamError, say, text, thinking, tool_use
 from perdure.testing.openai_rules import as_messages, check_openai
 from perdure.testing.upstream import Block, Scripted, prompt_too_long

@@ -23,7 +23,7 @@ from perdure.errors import PerdureError
 from perdure.lab.replay.drive import ReplayOptions
 from perdure.lab.replay.run import replay_recording
 from perdure.logs.detect import read_recordings
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.settings import Settings
 from perdure.testing import FakeUpstream, ModelRules, ScriptedModel
 

@@ -14,7 +14,7 @@ from perdure.adapters.sinks import ListSink
 from perdure.agent.loop import AgentLoop, AgentOptions
 from perdure.agent.permissions import PermissionRules
 from perdure.agent.progress import AgentProgress, Allow, Deny, PermissionQuestion
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.testing import ScriptedModel, say, tool_use
 from perdure.testing.upstream import Scripted, ScriptedAnswer
 from perdure.transcript.blocks import ToolResult

@@ -16,7 +16,7 @@ from tests.trees import Picture, Worker, differing, picture
 from perdure.adapters.checkpoints.checkpoints import SessionCheckpoints
 from perdure.adapters.machine.clock import SystemClock
 from perdure.adapters.sinks import ListSink
-from perdure.ports import FileCall
+from perdure.ports.machine import FileCall
 from perdure.settings import Settings
 from perdure.transcript.messages import MessageId
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from perdure.face.agent import Permissions
     from perdure.face.connecting import connect
     from perdure.face.session import CompactionResult, Said
-    from perdure.ports import Model, SearchResults
+    from perdure.ports.session import Model, SearchResults
     from perdure.settings import Settings
     from perdure.transcript.blocks import ToolUse
     from perdure.transcript.messages import Message, Usage

@@ -14,7 +14,7 @@ import pytest
 from perdure.adapters.journal import FileBlobs
 from perdure.adapters.journal.in_memory import MemoryBlobs
 from perdure.errors import JournalError
-from perdure.ports import Blobs
+from perdure.ports.session import Blobs
 from perdure.transcript.messages import BlobId
 
 pytestmark = pytest.mark.contract

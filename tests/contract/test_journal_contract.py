@@ -14,7 +14,7 @@ import pytest
 from perdure.adapters.journal import FileJournal
 from perdure.adapters.journal.in_memory import MemoryJournal
 from perdure.errors import JournalError
-from perdure.ports import Journal, LoadedJournal, Receipt
+from perdure.ports.session import Journal, LoadedJournal, Receipt
 from perdure.transcript.blocks import text_block
 from perdure.transcript.codec import FORMAT, VERSION
 from perdure.transcript.messages import Message, MessageId, content_of

@@ -13,7 +13,7 @@ import pytest
 
 from perdure.adapters.machine.shell import LocalShell
 from perdure.adapters.machine.workspace import LocalFinder, LocalWorkspace, documents, surroundings
-from perdure.ports import MatchedLine, TextSearch
+from perdure.ports.machine import MatchedLine, TextSearch
 
 pytestmark = pytest.mark.contract
 

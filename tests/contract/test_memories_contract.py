@@ -24,7 +24,7 @@ from perdure.memory.changes import (
     diff,
     digest_of,
 )
-from perdure.ports import MemoryStore
+from perdure.ports.memory import MemoryStore
 
 pytestmark = pytest.mark.contract
 

@@ -30,7 +30,7 @@ from perdure.errors import (
     RateLimited,
     StreamCut,
 )
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.settings import Settings
 from perdure.testing import (
     CutStream,

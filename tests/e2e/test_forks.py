@@ -30,7 +30,7 @@ from perdure.engine.turn import run_turn
 from perdure.events import ForkEnded, ModelFellBack, NotesFellBack, NotesUpdated
 from perdure.memory.changes import digest_of
 from perdure.memory.notes import MARK, template
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.testing import (
     FakeServer,
     FakeUpstream,

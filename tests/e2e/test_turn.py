@@ -38,7 +38,7 @@ from perdure.events import (
     WindowLearned,
 )
 from perdure.logs.recording import RecordedMessage, Recording
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.testing import (
     ChaosModel,
     FakeServer,

@@ -27,7 +27,7 @@ import pytest
 from perdure.adapters.journal import FileJournal, SessionStore
 from perdure.adapters.memory.notes import notes_path
 from perdure.cli import main
-from perdure.ports import LoadedJournal
+from perdure.ports.session import LoadedJournal
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Compacted, Cursor, Repaired
 

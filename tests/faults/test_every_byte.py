@@ -21,7 +21,7 @@ import pytest
 from perdure.adapters.journal import FileJournal, verify
 from perdure.adapters.journal.reading import open_journal_reader
 from perdure.context.view import project
-from perdure.ports import LoadedJournal, PlacedRecord
+from perdure.ports.session import LoadedJournal, PlacedRecord
 from perdure.transcript.blocks import text_block
 from perdure.transcript.codec import FORMAT, VERSION, decode_header, decode_line, encode_header, encode_line
 from perdure.transcript.messages import Message, MessageId, content_of

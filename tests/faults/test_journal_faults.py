@@ -23,7 +23,7 @@ import pytest
 
 from perdure.adapters.journal import DISK, Disk, FileBlobs, FileJournal, SessionLock, SessionStore, verify
 from perdure.errors import DamagedLine, JournalError, JournalLost, NewerFormat, SessionBusy
-from perdure.ports import LoadedJournal
+from perdure.ports.session import LoadedJournal
 from perdure.transcript.blocks import text_block
 from perdure.transcript.codec import FORMAT, VERSION, encode_line
 from perdure.transcript.messages import BlobId, Message, MessageId, content_of

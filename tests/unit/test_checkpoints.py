@@ -26,7 +26,7 @@ from perdure.memory.checkpoints import (
     snapshots,
     thin_snapshots,
 )
-from perdure.ports import FileRewind
+from perdure.ports.machine import FileRewind
 
 pytestmark = pytest.mark.unit
 

@@ -19,7 +19,7 @@ from tests.rewinds import shadow as opened
 
 from perdure.adapters.checkpoints.log import escaped_name, unescaped_name
 from perdure.memory.checkpoints import MissedChange
-from perdure.ports import FileRewind
+from perdure.ports.machine import FileRewind
 
 pytestmark = pytest.mark.unit
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where a sync costs nothing

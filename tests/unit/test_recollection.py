@@ -27,7 +27,7 @@ from perdure.engine.reminders import remind
 from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn
 from perdure.events import MemoriesRecalled, MemoryIndexShown, MemorySelectionFailed
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.testing import ScriptedModel
 from perdure.transcript.blocks import Text
 from perdure.transcript.records import Rewound

@@ -16,7 +16,7 @@ from perdure.adapters.journal import search as searching
 from perdure.adapters.journal.search import INDEX, StoreArchive
 from perdure.engine.tools import original, recall_tool
 from perdure.errors import SessionNotFound
-from perdure.ports import SearchResults
+from perdure.ports.session import SearchResults
 from perdure.transcript.messages import Message, MessageId
 from perdure.wiring import create_session, memory_session, open_session
 

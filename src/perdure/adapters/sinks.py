@@ -16,7 +16,7 @@ import msgspec
 from perdure.adapters.extras import install
 from perdure.errors import BadSetting
 from perdure.events import Event
-from perdure.ports import Sink
+from perdure.ports.session import Sink
 
 _LOG = logging.getLogger("perdure")
 _ENCODER = msgspec.json.Encoder()

@@ -20,7 +20,7 @@ import msgspec
 
 from perdure.adapters.journal.disk import make_private
 from perdure.errors import SpendingCapReached
-from perdure.ports import Clock, Ids
+from perdure.ports.session import Clock, Ids
 
 FOLDER = "spending"
 

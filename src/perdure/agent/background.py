@@ -15,10 +15,11 @@ from perdure.agent.tools.tool import ToolRefused, output_text
 from perdure.context.reminders import neutralised
 from perdure.engine.session import LiveSession
 from perdure.events import BackgroundChanged
-from perdure.ports import CommandExit as Ended
-from perdure.ports import Jobs, Shell
-from perdure.ports import PermissionSource as Let
-from perdure.ports import RunningCommand as Command
+from perdure.ports.machine import CommandExit as Ended
+from perdure.ports.machine import PermissionSource as Let
+from perdure.ports.machine import RunningCommand as Command
+from perdure.ports.machine import Shell
+from perdure.ports.session import Jobs
 from perdure.transcript.messages import Message
 from perdure.transcript.records import InFlight
 

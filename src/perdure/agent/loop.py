@@ -50,7 +50,8 @@ from perdure.hooks import (
 )
 from perdure.memory.changes import Origin
 from perdure.memory.places import MemoryRights
-from perdure.ports import FileDifference, FileRewinder, Jobs, Model
+from perdure.ports.machine import FileDifference, FileRewinder
+from perdure.ports.session import Jobs, Model
 from perdure.transcript.blocks import Block, encode, text_block
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.records import Front

@@ -13,9 +13,9 @@ from perdure.compaction.restore.registry import RestoreScene, TrackerStates
 from perdure.engine.session import LiveSession
 from perdure.errors import JournalError, PerdureError
 from perdure.events import ObserverFailed
-from perdure.ports import CHECKPOINTS, Checkpoints, Finder, Shell, Workspace
-from perdure.ports import FileCall as Call
-from perdure.ports import ResolvedPath as Spot
+from perdure.ports.machine import CHECKPOINTS, Checkpoints, Finder, Shell, Workspace
+from perdure.ports.machine import FileCall as Call
+from perdure.ports.machine import ResolvedPath as Spot
 from perdure.transcript.messages import MessageId, ToolUseId
 from perdure.transcript.records import OBSERVER_FAILED, Noted
 from perdure.transcript.tool_calls.actions import HistoryReader

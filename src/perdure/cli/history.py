@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from perdure.adapters.journal.search import StoreArchive
     from perdure.engine.rewind import RewindResult, What
     from perdure.memory.checkpoints import MissedChange
-    from perdure.ports import FileRewind, FileStep
-    from perdure.ports import SearchHit as Hit
+    from perdure.ports.machine import FileRewind, FileStep
+    from perdure.ports.session import SearchHit as Hit
     from perdure.recall.queries import RecalledText
 
 app = family()
@@ -217,7 +217,7 @@ def _archive(
 
 
 def _hit_data(rank: int, hit: Hit) -> dict[str, Any]:
-    from perdure.ports import SearchHit as Hit
+    from perdure.ports.session import SearchHit as Hit
 
     data = {name: getattr(hit, name) for name in Hit.__dataclass_fields__}
     data["at"] = iso(hit.at)

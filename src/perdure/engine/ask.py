@@ -52,7 +52,7 @@ from perdure.events import (
     RetryWaited,
     WindowLearned,
 )
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.settings import Settings
 from perdure.transcript.blocks import Block
 from perdure.transcript.messages import Message, Usage, with_call_ids

@@ -37,7 +37,7 @@ from perdure.memory.pace import (
 )
 from perdure.memory.pace import Event as PaceEvent
 from perdure.memory.pace import step as next_pace
-from perdure.ports import Jobs, Model, Sink
+from perdure.ports.session import Jobs, Model, Sink
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Record, Repaired
 

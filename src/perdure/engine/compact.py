@@ -60,7 +60,7 @@ from perdure.events import (
 )
 from perdure.hooks import HookOutcome, PostCompact, PreCompact, SessionStart
 from perdure.memory.notes import NotesState
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.transcript.records import Compacted, CompactionFailed, Noted, Rewound, Undone
 from perdure.transcript.tokens import base_tokens
 

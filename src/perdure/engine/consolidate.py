@@ -36,7 +36,7 @@ from perdure.memory.consolidation import (
 from perdure.memory.index_file import IndexLimits
 from perdure.memory.pace import HOUR_SECONDS
 from perdure.memory.trust.gate import new_violation
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.text.frontmatter import front_matter
 from perdure.transcript.records import Record
 

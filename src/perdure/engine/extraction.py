@@ -32,7 +32,8 @@ from perdure.memory.remarks import Remark, kind_of, remarks
 from perdure.memory.retrieval import TURN_FLOOR, MemoryCard, MemoryQuery
 from perdure.memory.save import file_names, is_known, memory_text, title_of
 from perdure.memory.trust.labels import TrustLevel
-from perdure.ports import MemorySearch, MemoryStore, Model
+from perdure.ports.memory import MemorySearch, MemoryStore
+from perdure.ports.session import Model
 from perdure.text.frontmatter import front_matter
 from perdure.transcript.messages import MessageId, Usage, spoken
 from perdure.transcript.records import Cursor, Record

@@ -25,7 +25,7 @@ from perdure.engine.ask import Job, JobModels, ask_job
 from perdure.engine.session import LiveSession
 from perdure.errors import ModelError
 from perdure.events import ForkEnded, ModelFellBack
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.transcript.blocks import Block, ToolUse
 from perdure.transcript.messages import Message, MessageId, ToolUseId, Usage
 

@@ -15,7 +15,7 @@ from perdure.errors import JournalError, PerdureError
 from perdure.logs.detect import read_recordings
 from perdure.logs.recording import RecordedMessage, Recording
 from perdure.memory.trust.secrets import redact_log
-from perdure.ports import Journal
+from perdure.ports.session import Journal
 from perdure.settings import Settings
 from perdure.transcript.codec import decode_line, encode_header, encode_line
 from perdure.transcript.messages import BlobId, Message, MessageId

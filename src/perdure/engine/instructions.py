@@ -23,7 +23,7 @@ from perdure.engine.reminders import Moment
 from perdure.engine.session import LiveSession, Services
 from perdure.events import InstructionsChanged, InstructionsLoaded
 from perdure.memory.instructions import FittedFile, Instruction, LoadedInstructions, fit_files
-from perdure.ports import InstructionFiles
+from perdure.ports.memory import InstructionFiles
 from perdure.transcript.messages import Message
 from perdure.transcript.tokens import base_tokens
 from perdure.transcript.tool_calls.actions import ToolTable

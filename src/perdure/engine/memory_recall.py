@@ -34,7 +34,7 @@ from perdure.memory.recalled import (
     selection_prompt,
 )
 from perdure.memory.retrieval import MemoryCard, MemoryQuery
-from perdure.ports import MemorySearch
+from perdure.ports.memory import MemorySearch
 from perdure.text.words import asked_terms
 from perdure.transcript.blocks import Text
 from perdure.transcript.messages import Message, MessageId, spoken

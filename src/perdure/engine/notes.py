@@ -45,7 +45,7 @@ from perdure.memory.notes import (
 from perdure.memory.pace import UpdatePace, UpdateTriggers
 from perdure.memory.permits import EDIT, NotesEditPermit, apply_notes_edit, edits_in, lexical
 from perdure.memory.trust.secrets import redact
-from perdure.ports import Model, NotesFile
+from perdure.ports.session import Model, NotesFile
 from perdure.transcript.blocks import ToolUse
 from perdure.transcript.messages import Message, MessageId, Usage
 from perdure.transcript.records import Cursor, Record

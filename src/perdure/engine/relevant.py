@@ -12,7 +12,7 @@ from perdure.context.request import ModelRequest
 from perdure.context.view import ContextView
 from perdure.engine.ask import JobModels, ask_job
 from perdure.engine.session import LiveSession
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.settings import Settings
 from perdure.transcript.tool_calls.actions import ToolTable
 

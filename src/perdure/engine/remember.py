@@ -36,7 +36,8 @@ from perdure.memory.remarks import MemoryRequest, forget_matches, kind_of, memor
 from perdure.memory.save import file_names, index_of, memory_text, title_of, with_line, without_line
 from perdure.memory.tool_texts import MemoryToolError
 from perdure.memory.trust.gate import decide_change
-from perdure.ports import MemoryStore, Sink
+from perdure.ports.memory import MemoryStore
+from perdure.ports.session import Sink
 from perdure.settings import Settings
 from perdure.transcript.messages import Message, MessageId, spoken
 

@@ -13,7 +13,7 @@ from perdure.errors import CompactionRefused, PerdureError, RewindRefused
 from perdure.logs.reading import Problems, mended_record
 from perdure.memory.checkpoints import MissedChange
 from perdure.memory.places import name_for_people
-from perdure.ports import CHECKPOINTS, FileRewind, FileRewinder
+from perdure.ports.machine import CHECKPOINTS, FileRewind, FileRewinder
 from perdure.transcript.blocks import Text, ToolResult
 from perdure.transcript.messages import FILES_REWOUND, Message, MessageId
 from perdure.transcript.records import OBSERVER_FAILED, Compacted, Noted, Record, Rewound

@@ -34,8 +34,8 @@ from perdure.events import (
     ResultsCleared,
     SecretsRedacted,
 )
-from perdure.ports import Archive, Blobs, Calibrations, Clock, Files, Ids, Journal, Model, Sink, SpendingCaps
-from perdure.ports import LoadedJournal as Loaded
+from perdure.ports.session import Archive, Blobs, Calibrations, Clock, Files, Ids, Journal, Model, Sink, SpendingCaps
+from perdure.ports.session import LoadedJournal as Loaded
 from perdure.settings import Settings
 from perdure.transcript.checks import MessageLimits, check_limits, check_record, check_shape, readable
 from perdure.transcript.messages import CallIds, Message, MessageId, Role, content_of, spoken, with_call_ids

@@ -36,10 +36,10 @@ from perdure.memory.tool_texts import (
     replace_passage,
 )
 from perdure.memory.trust.labels import TrustLevel
-from perdure.ports import Blobs
-from perdure.ports import LoadedJournal as Loaded
-from perdure.ports import SearchHit as Hit
-from perdure.ports import SearchResults as Found
+from perdure.ports.session import Blobs
+from perdure.ports.session import LoadedJournal as Loaded
+from perdure.ports.session import SearchHit as Hit
+from perdure.ports.session import SearchResults as Found
 from perdure.recall.originals import Original, Originals, blob_original
 from perdure.recall.queries import RECALL_TOOL, BadRecall, RecalledText, RecallRequest, range_of, recalled_part
 from perdure.transcript.blocks import encode

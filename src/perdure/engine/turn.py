@@ -50,7 +50,7 @@ from perdure.engine.ask import (
 from perdure.engine.session import LARGE_BYTES, LiveSession, run_aside, run_aside_of
 from perdure.errors import BadRequest, ContextBlocked, ModelError, ModelGaveUp, PromptTooLong, SpendingCapReached
 from perdure.events import CompactionChecked, LadderGaveUp
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Edit, Noted
 from perdure.transcript.tokens import NOTHING, base_tokens

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from perdure.agent.tools.tool import Tool
     from perdure.engine.rewind import RewindResult, What
     from perdure.engine.session import Services
-    from perdure.ports import Model
+    from perdure.ports.session import Model
     from perdure.settings import Settings
 
 

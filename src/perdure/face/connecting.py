@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from perdure.errors import BadSetting
 
 if TYPE_CHECKING:
-    from perdure.ports import Model
+    from perdure.ports.session import Model
 
 
 def connect(name: str, *, environ: Mapping[str, str] | None = None) -> Model:

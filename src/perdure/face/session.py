@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from perdure.engine.background import Keepers
     from perdure.engine.compact import CompactionOutcome
     from perdure.engine.turn import PreparedRequest
-    from perdure.ports import Model, SearchResults
+    from perdure.ports.session import Model, SearchResults
 
 Said = str | Message | Mapping[str, Any]
 _NAMED = 3  # calls in a message

@@ -36,7 +36,8 @@ from perdure.gateway.sessions import CachedSession, TenantSessions
 from perdure.gateway.turns import TurnMaker
 from perdure.gateway.upstream import UpstreamClient
 from perdure.memory.instructions import InstructionPlaces
-from perdure.ports import MemorySearch, Model, Sink
+from perdure.ports.memory import MemorySearch
+from perdure.ports.session import Model, Sink
 from perdure.settings import Settings
 from perdure.wiring import SessionOptions as Parts
 from perdure.wiring import connect_models, project_memories

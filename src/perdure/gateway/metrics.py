@@ -13,7 +13,7 @@ from perdure.adapters.sinks import event_data
 from perdure.context.cost import usage_usd
 from perdure.context.models import CACHE_SECONDS, CacheTtl, ModelSpec
 from perdure.events import CompactionAttemptFailed, CompactionDone, Event, PrefixMoved, ResultOffloaded, ResultsCleared
-from perdure.ports import Clock, Sink
+from perdure.ports.session import Clock, Sink
 from perdure.transcript.messages import Usage
 
 

@@ -18,7 +18,7 @@ from perdure.errors import BadSetting
 from perdure.gateway.app import GatewayApp
 from perdure.gateway.config import GatewayConfig
 from perdure.gateway.gateway import Gateway
-from perdure.ports import Sink
+from perdure.ports.session import Sink
 
 _LOG = logging.getLogger("perdure.gateway")
 BACKLOG = 1024

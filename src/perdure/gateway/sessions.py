@@ -27,9 +27,9 @@ from perdure.engine.background import Keepers
 from perdure.engine.session import LiveSession
 from perdure.errors import JournalError, PerdureError, SessionNotFound
 from perdure.gateway.metrics import SessionSink, SessionSpending
-from perdure.ports import Journal, Receipt
-from perdure.ports import LoadedJournal as Loaded
-from perdure.ports import PlacedRecord as Placed
+from perdure.ports.session import Journal, Receipt
+from perdure.ports.session import LoadedJournal as Loaded
+from perdure.ports.session import PlacedRecord as Placed
 from perdure.transcript.blocks import ToolUse
 from perdure.transcript.messages import Message, MessageId, call_id_as_said
 from perdure.transcript.records import (

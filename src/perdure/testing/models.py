@@ -24,7 +24,7 @@ from perdure.context.replies import Reply as ModelReply
 from perdure.context.request import ModelRequest
 from perdure.errors import BadRequest, BodyTooLarge, MediaRefused, ModelDown, ModelError, StreamCut, ThinkingRefused
 from perdure.logs.recording import Recording
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.testing.block_rules import ModelRules
 from perdure.testing.openai_rules import respond_to_chat
 from perdure.testing.upstream import (

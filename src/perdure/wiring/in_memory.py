@@ -15,7 +15,18 @@ from perdure.adapters.machine.clock import RandomIds, SystemClock
 from perdure.adapters.sinks import TeeSink, sinks_of
 from perdure.context.models import ModelSpec
 from perdure.engine.session import LiveSession, ModelWindow, Services, SessionPorts
-from perdure.ports import Archive, Blobs, Clock, Files, Ids, Journal, LoadedJournal, SearchResults, Sink, SpendingCaps
+from perdure.ports.session import (
+    Archive,
+    Blobs,
+    Clock,
+    Files,
+    Ids,
+    Journal,
+    LoadedJournal,
+    SearchResults,
+    Sink,
+    SpendingCaps,
+)
 from perdure.settings import Settings
 from perdure.transcript.codec import FORMAT, VERSION
 from perdure.transcript.records import Header
@@ -25,7 +36,8 @@ if TYPE_CHECKING:  # what only some sessions have is imported where it is needed
 
     from perdure.engine.background import Keepers
     from perdure.memory.instructions import InstructionPlaces
-    from perdure.ports import MemorySearch, NotesFile
+    from perdure.ports.memory import MemorySearch
+    from perdure.ports.session import NotesFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from itertools import takewhile
 from perdure.adapters.providers.connect import OFFLINE, connect, default_names
 from perdure.context.models import ModelSpec
 from perdure.engine.ask import JOBS, Job, JobModels
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.settings import Settings
 
 UNASKED: frozenset[Job] = frozenset({"selector"})  # jobs that are done without a model until one is named

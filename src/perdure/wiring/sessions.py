@@ -42,7 +42,7 @@ from perdure.engine.session import LiveSession, Services, SessionPorts
 from perdure.events import JournalRepaired
 from perdure.memory.changes import Origin
 from perdure.memory.places import MAIN_RIGHTS, MemoryRights, allowed_directories, project_directory
-from perdure.ports import Archive, NotesFile
+from perdure.ports.session import Archive, NotesFile
 from perdure.settings import Settings
 from perdure.transcript.records import Repaired
 from perdure.wiring.in_memory import LateArchive, SessionOptions, caps_of, sink_for, with_hooks

@@ -36,8 +36,9 @@ from perdure.memory.checkpoints import (
     without_oldest,
 )
 from perdure.memory.places import OWN, name_for_people
-from perdure.ports import Clock, FileDifference, FileRewind, Sink
-from perdure.ports import FileCall as Call
+from perdure.ports.machine import FileCall as Call
+from perdure.ports.machine import FileDifference, FileRewind
+from perdure.ports.session import Clock, Sink
 from perdure.settings import Settings
 
 

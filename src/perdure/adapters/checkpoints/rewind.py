@@ -38,7 +38,7 @@ from perdure.memory.checkpoints import (
     same,
 )
 from perdure.memory.places import name_for_people
-from perdure.ports import FileDifference, FileRewind, FileStep
+from perdure.ports.machine import FileDifference, FileRewind, FileStep
 
 STAGED = "plan.staged"
 _PLAN_BYTES = 500_000_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 
 from perdure.errors import DamagedLine, JournalError
-from perdure.ports import LoadedJournal as Loaded
-from perdure.ports import PlacedRecord as Placed
-from perdure.ports import Receipt
+from perdure.ports.session import LoadedJournal as Loaded
+from perdure.ports.session import PlacedRecord as Placed
+from perdure.ports.session import Receipt
 from perdure.transcript.codec import decode_line, encode_header, encode_line
 from perdure.transcript.messages import BlobId
 from perdure.transcript.records import Header, Record

@@ -32,9 +32,9 @@ from perdure.adapters.journal.disk import DISK, Disk, discard, write_all, write_
 from perdure.adapters.journal.reading import JournalDamage, JournalScan, open_journal_reader, pointing_wrong
 from perdure.adapters.journal.repair import rebuild, set_aside
 from perdure.errors import DamagedLine, JournalError, JournalLost, SessionBusy
-from perdure.ports import LoadedJournal as Loaded
-from perdure.ports import PlacedRecord as Placed
-from perdure.ports import Receipt
+from perdure.ports.session import LoadedJournal as Loaded
+from perdure.ports.session import PlacedRecord as Placed
+from perdure.ports.session import Receipt
 from perdure.transcript.blocks import one_line
 from perdure.transcript.codec import decode_line, encode_header, encode_line
 from perdure.transcript.messages import Message

@@ -24,7 +24,7 @@ from perdure.adapters.journal.append_file import (
 from perdure.adapters.journal.disk import DISK, Disk
 from perdure.errors import DamagedLine, JournalError, NewerFormat
 from perdure.logs.recording import Problem
-from perdure.ports import PlacedRecord as Placed
+from perdure.ports.session import PlacedRecord as Placed
 from perdure.transcript.codec import FORMAT, VERSION, decode_header, decode_line, encode_header, seal, unseal
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Compacted, Header, Record, Repaired, Rewound, Undone

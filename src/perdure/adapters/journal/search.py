@@ -22,11 +22,11 @@ from perdure.adapters.journal.journal import FileJournal
 from perdure.adapters.journal.reading import JournalReader, open_journal_reader
 from perdure.adapters.journal.store import BLOBS, SessionStore
 from perdure.errors import JournalError, SessionNotFound
-from perdure.ports import Blobs, Journal
-from perdure.ports import LoadedJournal as Loaded
-from perdure.ports import PlacedRecord as Placed
-from perdure.ports import SearchHit as Hit
-from perdure.ports import SearchResults as Found
+from perdure.ports.session import Blobs, Journal
+from perdure.ports.session import LoadedJournal as Loaded
+from perdure.ports.session import PlacedRecord as Placed
+from perdure.ports.session import SearchHit as Hit
+from perdure.ports.session import SearchResults as Found
 from perdure.recall.queries import (
     QueryTerm,
     best_spot,

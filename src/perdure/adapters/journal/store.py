@@ -37,7 +37,7 @@ from perdure.errors import (
     SessionNotFound,
 )
 from perdure.memory.places import MEMORY, name_for_people
-from perdure.ports import PlacedRecord as Placed
+from perdure.ports.session import PlacedRecord as Placed
 from perdure.text.cleaning import is_utf8
 from perdure.transcript.codec import FORMAT, VERSION, decode_header, decode_line
 from perdure.transcript.messages import Message, spoken

@@ -26,8 +26,8 @@ import anyio.to_thread
 from perdure.adapters.journal.disk import make_private
 from perdure.adapters.machine.repositories import git_safe_environment, path_outside_project
 from perdure.adapters.machine.sandbox import Sandbox, confined_command
-from perdure.ports import CommandExit as Ended
-from perdure.ports import PermissionSource as Let
+from perdure.ports.machine import CommandExit as Ended
+from perdure.ports.machine import PermissionSource as Let
 
 # The end is written to an open file, since the folder that it is in can't be written in a sandbox.
 _SCRIPT = """trap '_hf=$?; { builtin echo "$_hf"; builtin pwd -P; } >&'"$2"' 2>/dev/null' EXIT\neval "$1\""""

@@ -26,10 +26,10 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from perdure.adapters.machine.repositories import branch_of, git_safe_environment, path_outside_project, repository_risk
 from perdure.compaction.restore.registry import CurrentFile
 from perdure.memory.instructions import is_below
-from perdure.ports import FileMatches as Listed
-from perdure.ports import MatchedLine, TextSearch
-from perdure.ports import ResolvedPath as Spot
-from perdure.ports import TextMatches as Matches
+from perdure.ports.machine import FileMatches as Listed
+from perdure.ports.machine import MatchedLine, TextSearch
+from perdure.ports.machine import ResolvedPath as Spot
+from perdure.ports.machine import TextMatches as Matches
 from perdure.text.cleaning import is_utf8
 from perdure.text.globs import matches_glob
 from perdure.text.patterns import compile_pattern

@@ -35,7 +35,7 @@ from perdure.memory.retrieval import (
     empty_index,
     rank_memories,
 )
-from perdure.ports import MemorySearchResult
+from perdure.ports.memory import MemorySearchResult
 from perdure.settings import Settings
 from perdure.text.scoring import Counts, PackedIndex, TextIndex
 

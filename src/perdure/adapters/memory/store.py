@@ -36,7 +36,7 @@ from perdure.memory.changes import (
     to_undo,
 )
 from perdure.memory.places import MEMORY_NAMES, OWN, name_for_people, parts_of
-from perdure.ports import MemoryFile, MemoryListing, MemoryStat
+from perdure.ports.memory import MemoryFile, MemoryListing, MemoryStat
 
 
 class OpenedFolder(Protocol):

@@ -11,7 +11,7 @@ import msgspec
 from perdure.adapters.providers.offline import OfflineModel
 from perdure.context.models import ModelSpec, model_spec
 from perdure.errors import BadSetting, nearest
-from perdure.ports import Model
+from perdure.ports.session import Model
 
 
 @dataclass(frozen=True, slots=True)

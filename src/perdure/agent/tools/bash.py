@@ -13,9 +13,9 @@ from perdure.agent.permissions import OF_FILES, PermissionRule, ToolEffects, fol
 from perdure.agent.tool_context import ToolContext
 from perdure.agent.tools.tool import Tool, ToolInput, ToolInvocation, ToolOutcome, ToolRefused, output_text
 from perdure.memory.places import name_for_people as one_line
-from perdure.ports import CommandExit as Ended
-from perdure.ports import PermissionSource as Let
-from perdure.ports import RunningCommand as Command
+from perdure.ports.machine import CommandExit as Ended
+from perdure.ports.machine import PermissionSource as Let
+from perdure.ports.machine import RunningCommand as Command
 
 _LOOKS_EVERY_SECONDS = 0.2
 _RULE_WORDS = 2

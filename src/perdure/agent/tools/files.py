@@ -14,8 +14,8 @@ from perdure.agent.permissions import CallPath, PermissionRule, ToolEffects, dec
 from perdure.agent.tool_context import ToolContext, notify_observers
 from perdure.agent.tools.tool import Tool, ToolInput, ToolInvocation, ToolOutcome, ToolRefused
 from perdure.context.view import UNCHANGED
-from perdure.ports import MatchedLine, TextSearch
-from perdure.ports import ResolvedPath as Spot
+from perdure.ports.machine import MatchedLine, TextSearch
+from perdure.ports.machine import ResolvedPath as Spot
 
 _SNIFF_BYTES = 8_192
 _IMAGES = (

@@ -15,7 +15,7 @@ from anyio import to_thread
 from perdure import prompts
 from perdure.agent.permissions import PermissionRule, ToolEffects
 from perdure.errors import RecordRefused
-from perdure.ports import PermissionSource as Let
+from perdure.ports.machine import PermissionSource as Let
 from perdure.transcript.blocks import encode, raw_of, tool_problem
 from perdure.transcript.messages import Message, MessageId
 

@@ -24,7 +24,7 @@ from perdure.engine.ask import JobModels
 from perdure.engine.session import Services
 from perdure.errors import ModelError, ModelGaveUp, SessionNotFound
 from perdure.events import Event, ModelCalled
-from perdure.ports import Model, Sink
+from perdure.ports.session import Model, Sink
 from perdure.wiring import SessionOptions, agent, connect_models, fork_session
 
 if TYPE_CHECKING:

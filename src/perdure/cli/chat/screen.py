@@ -41,12 +41,12 @@ from perdure.events import (
     RetryWaited,
     WindowLearned,
 )
-from perdure.ports import CHECKPOINTS
+from perdure.ports.machine import CHECKPOINTS
 
 if TYPE_CHECKING:
     from perdure.cli.chat.markdown import MarkdownStream
     from perdure.context.policy import Thresholds
-    from perdure.ports import FileDifference
+    from perdure.ports.machine import FileDifference
 
 _PIPE_WIDTH = 110
 _MOST_WIDTH = 110  # of a paragraph: longer lines are hard to read

@@ -20,7 +20,7 @@ from perdure.errors import PerdureError
 from perdure.lab.bench.places import BenchCut
 from perdure.lab.bench.probe import FactName, Gold, NeededName, Utterance, names_in, places_of, utterances_of
 from perdure.lab.bench.scores import flat
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.settings import Settings
 from perdure.wiring import SessionOptions as Parts
 from perdure.wiring import memory_session

@@ -21,7 +21,7 @@ from perdure.engine.session import LiveSession
 from perdure.errors import BadRequest
 from perdure.lab.replay.cost import TokenCost
 from perdure.memory.notes import form_of
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.testing import FakeUpstream, UpstreamError, check_anthropic, check_openai, say, text, tool_use
 from perdure.testing.block_rules import ModelRules
 from perdure.testing.models import deltas_of

@@ -20,7 +20,7 @@ from perdure.lab.replay.cost import TokenCost, logged_cost
 from perdure.lab.replay.drive import ReplayDrive, ReplayOptions
 from perdure.logs.detect import read_recordings
 from perdure.logs.recording import Recording
-from perdure.ports import Model
+from perdure.ports.session import Model
 from perdure.settings import Settings
 from perdure.transcript.records import Record
 from perdure.wiring import connected
