@@ -229,7 +229,7 @@ def test_context_warns_when_it_is_low(run: Any, log: Path) -> None:
     assert "Context almost full (0% left): run /compact to compact and continue" in ran.out
     (data,) = run("context", log, "--json", "--set", "window_tokens=13k").json
     assert data["percent_left"] == 0 and data["pressure"] == "blocked"
-    off = run("context", log, "--set", "window_tokens=13k", "--set", "auto_compact=false")
+    off = run("context", log, "--set", "window_tokens=13k", "--set", "compact=false")
     assert "compaction is off; use /clear" in off.out
 
 

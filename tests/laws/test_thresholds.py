@@ -136,7 +136,8 @@ def test_what_is_left_is_said() -> None:
     assert low_line(146_999, known) is None
     assert low_line(150_300, known) == "Context low (10% left): run /compact to compact and continue"
     assert low_line(160_000, known) == "Context almost full (4% left): run /compact to compact and continue"
-    assert "/clear" in (low_line(160_000, limits(auto_compact=False)) or "")
+    assert "/clear" in (low_line(160_000, limits(compact=False)) or "")
+    assert "/compact" in (low_line(160_000, limits(auto_compact=False)) or ""), "it is still there, by hand"
 
 
 @given(st.integers(2_000, 3_000_000), st.integers(1, 200_000))

@@ -86,7 +86,7 @@ def thresholds(settings: Settings, model: ModelSpec, window: int, source: Window
         error=high - min(settings.error_offset_tokens, high * 8 // 100),
         limit=trigger if auto else block,
         auto=auto,
-        by_hand=settings.compact and is_manual,
+        by_hand=settings.compact and not auto,
     )
 
 
