@@ -14,6 +14,7 @@ from perdure.adapters.machine.repositories import memory_roots, project_root
 from perdure.adapters.machine.rooted import OsCalls
 from perdure.adapters.memory.directory import FileMemories, MemoryDirectory, cache_of
 from perdure.memory.retrieval import MemoryQuery
+from perdure.ports.memory import MemoryIndex
 
 pytestmark = pytest.mark.unit
 
@@ -165,14 +166,14 @@ def test_the_port_answers_for_a_directory_that_is_not_there_and_sees_it_come(tmp
     async def go() -> None:
         memories = FileMemories(tmp_path / "memory")
         assert (await memories.find(MemoryQuery(query="deploys"))).scanned == 0
-        assert await memories.index() == (None, {})
+        assert await memories.index() == MemoryIndex()
         write(tmp_path / "memory", "project_deploy.md", "Deploys on Friday")
         (tmp_path / "memory" / "MEMORY.md").write_text("# M\n")
         result = await memories.find(MemoryQuery(query="when are deploys?"), fill=False)
         assert [one.card.file for one in result.chosen] == ["project_deploy.md"]
-        text, modified = await memories.index()
-        assert text == "# M\n"
-        assert set(modified) == {"project_deploy.md"}
+        index = await memories.index()
+        assert index.text == "# M\n"
+        assert set(index.modified) == {"project_deploy.md"}
         topics = await memories.read(("gone.md", "project_deploy.md"))
         assert [topic.file for topic in topics] == ["project_deploy.md"]
         memories.wait_for_rescan()

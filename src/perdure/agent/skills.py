@@ -43,12 +43,17 @@ class SubagentType:
 SCOPES = {
     scope.name: scope
     for scope in (
-        SubagentType("general-purpose", "for any task of several steps; it has all tools"),
+        SubagentType(
+            "general-purpose",
+            "for any task of several steps; it has all tools",
+            rights=MemoryRights(agent="general-purpose"),
+        ),
         SubagentType(
             "explore",
             "for finding out where and how something is done; it only looks",
             ("Read", "Grep", "Glob", "Bash", "TodoWrite"),
             only_looks=True,
+            rights=MemoryRights(agent="explore"),
         ),
     )
 }

@@ -6,7 +6,7 @@ what a compaction took away may be shown again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import anyio
@@ -34,11 +34,14 @@ from perdure.memory.recalled import (
     selection_prompt,
 )
 from perdure.memory.retrieval import MemoryCard, MemoryQuery
+from perdure.memory.scope import Work, named_paths
 from perdure.ports.memory import MemorySearch
 from perdure.text.words import asked_terms
 from perdure.transcript.blocks import Text
 from perdure.transcript.messages import Message, MessageId, spoken
 from perdure.transcript.tokens import base_tokens
+from perdure.transcript.tool_calls.actions import ToolTable
+from perdure.transcript.tool_calls.files import touched_paths
 
 NAME = "memory"
 INDEX_NAME = "memory_index"
@@ -53,22 +56,51 @@ class MemoryRecall:
 
     name = NAME
 
-    def __init__(self, memories: MemorySearch) -> None:
+    def __init__(self, memories: MemorySearch, work: Work | None = None) -> None:
         self._memories = memories
+        self._work = work or Work()
         self._asked: MessageId | None = None
+        self._touched: set[str] = set()  # since the last prompt
 
     async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]:
         if moment != "behind" or not session.settings.memory:
             return ()
         said = last_said(session)
-        if said is None or said.message.id == self._asked:
+        if said is None:
+            return await self._for_files(session)
+        if said.message.id == self._asked:
             return ()
         self._asked = said.message.id
+        self._touched.clear()
         if await self._memories.is_empty():
             return ()
         began = session.ports.clock.now()
         wanted = self._wanted(session, began)
         chosen, engine, scanned = await self._chosen(session, wanted)
+        return await self._shown(session, chosen, engine, scanned, began)
+
+    async def _for_files(self, session: LiveSession) -> Sequence[Message]:
+        """The memories scoped to files that calls touched for the first time since the prompt (MEM-14).
+
+        In a turn of many calls nobody may say anything for hours: whoever waits for a prompt is told too late.
+        """
+        view = session.view
+        tools = ToolTable.of(session.settings.ledger_tools)
+        paths = touched_paths((item.message for item in view.items[view.sent :] if not item.is_hidden), tools)
+        new = [path for path in paths if path not in self._touched]
+        if not new or not any(map(user_text, view.items)) or await self._memories.is_empty():
+            return ()
+        self._touched.update(new)
+        began = session.ports.clock.now()
+        wanted = replace(self._wanted(session, began), work=self._work.about(new), needs_paths=True)
+        found = await self._memories.find(wanted)
+        if not found.chosen:
+            return ()
+        return await self._shown(session, [one.card for one in found.chosen], "ranking", found.scanned, began)
+
+    async def _shown(
+        self, session: LiveSession, chosen: Sequence[MemoryCard], engine: str, scanned: int, began: float
+    ) -> Sequence[Message]:
         texts = await self._texts(session, chosen, began)
         if texts:
             await self._memories.used(tuple(card.file for card in chosen))
@@ -93,6 +125,7 @@ class MemoryRecall:
             tools=_tools(session, settings.memory_tool_turns),
             now=now,
             has_pins=True,
+            work=self._work.about((*named_paths(query), *_touched(session, settings.memory_tool_turns))),
         )
 
     async def _chosen(self, session: LiveSession, wanted: MemoryQuery) -> tuple[tuple[MemoryCard, ...], str, int]:
@@ -220,13 +253,21 @@ class MemoryIndexReminder:
         settings = self._session.settings
         limits = IndexLimits.of(settings)
         main = ""
+        marks: Mapping[str, str] = {}
         if self._memories is not None:
-            text, modified = await self._memories.index()
-            if text and self._uses is None:
+            index = await self._memories.index()
+            marks = index.marks
+            if index.text and self._uses is None:
                 self._uses = await self._memories.used()
-            main = index_excerpt(text, limits, modified=modified, uses=self._uses or {}).text if text else ""
-        excerpts = [(at, index_excerpt(text, limits, modified={}, uses={}).text) for at, text in await self._others()]
-        others = [f"# {at}\n{kept}" for at, kept in excerpts if kept]
+            if index.text:
+                uses = self._uses or {}
+                main = index_excerpt(index.text, limits, modified=index.modified, uses=uses, marks=marks).text
+        others = []
+        for at, text in await self._others():
+            folder = at.removeprefix(f"{MEMORY_ROOT}/").removesuffix(INDEX)
+            own = {file.removeprefix(folder): mark for file, mark in marks.items() if file.startswith(folder)}
+            kept = index_excerpt(text, limits, modified={}, uses={}, marks=own).text
+            others += [f"# {at}\n{kept}"] if kept else []
         return "\n\n".join(part for part in (main, *others) if part) or None
 
     async def _others(self) -> list[tuple[str, str]]:
@@ -249,6 +290,7 @@ def with_memory(
     services: Services,
     memories: MemorySearch | None,
     are_any_there: Callable[[], Awaitable[bool]] | None = None,
+    work: Work | None = None,
 ) -> Services:
     """The services with these memories: the index as a reminder and back after a compaction, and what matters.
 
@@ -258,9 +300,10 @@ def with_memory(
         memories: The project's; None: nothing of the project is shown, only the indexes of other directories that
             `services.memories` opens.
         are_any_there: Whether any directory is there at all, where that is cheaper to ask than for its index.
+        work: Whose session it is, and in which folder; None: the main agent's, in a folder that isn't known.
     """
     index = MemoryIndexReminder(session, memories, are_any_there)
-    recall = (MemoryRecall(memories),) if memories is not None else ()
+    recall = (MemoryRecall(memories, work),) if memories is not None else ()
     return replace(
         services,
         reminders=(*services.reminders, index, *recall),
@@ -301,6 +344,26 @@ def _shown_memories(session: LiveSession) -> dict[str, float]:
         if item.message.note == NAME and item.message.origin == "reminder" and not item.is_hidden:
             found |= memories_told(_texts_of(item))
     return found
+
+
+def _last_turns(session: LiveSession, turns: int) -> Iterator[list[ViewItem]]:
+    """The last turns of the user, newest first: what was said since, without what is hidden."""
+    turn: list[ViewItem] = []
+    for item in reversed(session.view.items):
+        turn += [] if item.is_hidden else [item]
+        if user_text(item):
+            yield turn[::-1]
+            turn, turns = [], turns - 1
+            if turns <= 0:
+                return
+    yield turn[::-1]
+
+
+def _touched(session: LiveSession, turns: int) -> Iterator[str]:
+    """The files that calls touched in the last turns, those of the newest first."""
+    tools = ToolTable.of(session.settings.ledger_tools)
+    for turn in _last_turns(session, turns + 1):  # the first holds nothing yet but what was just said
+        yield from touched_paths((item.message for item in turn), tools)
 
 
 def _tools(session: LiveSession, turns: int) -> tuple[str, ...]:

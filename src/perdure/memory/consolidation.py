@@ -18,6 +18,7 @@ from perdure.memory.files import INDEX, TYPES, Topic, topic
 from perdure.memory.index_file import IndexLimits, fits_limits, index_entries, normalised_index
 from perdure.memory.places import is_memory
 from perdure.memory.save import index_line, memory_text
+from perdure.memory.scope import MemoryScope
 from perdure.text.frontmatter import front_matter
 from perdure.text.words import terms
 
@@ -47,9 +48,9 @@ class DatedMemory:
         return topic(self.name, self.text)
 
     @property
-    def place(self) -> tuple[str, str | None]:
-        """Its folder and its type; memories of two places never become one."""
-        return self.name.rpartition("/")[0], self.topic.type
+    def place(self) -> tuple[str, str | None, MemoryScope]:
+        """Its folder, its type and its scope; memories of two places never become one."""
+        return self.name.rpartition("/")[0], self.topic.type, self.topic.scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +393,8 @@ FRAMING = frozenset(
 def overlapping_groups(files: Mapping[str, DatedMemory]) -> list[list[DatedMemory]]:
     """Groups of memories that may be about one subject: of one folder and type, alike in their words."""
     memories = [one for name, one in sorted(files.items()) if is_memory(name) and name.rpartition("/")[2] != OLDER]
+    # The front matter of a text made of several would have no room for what each of these says there.
+    memories = [one for one in memories if not (one.topic.supersedes or one.topic.is_pinned or one.topic.scope)]
     said = {
         one.name: set(terms(f"{one.topic.name} {one.topic.description} {one.topic.body}")) - FRAMING for one in memories
     }

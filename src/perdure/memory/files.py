@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
+from perdure.memory.scope import EVERYWHERE, MemoryScope, read_scope
 from perdure.text.cleaning import controls_removed
 from perdure.text.frontmatter import FrontMatter, Value, front_matter
 from perdure.text.markdown import without_comments
@@ -37,7 +38,8 @@ class Topic:
     """What a memory says. `file` is its path within the directory; `body` is without front matter and comments.
 
     `problems` are for people, one line each, and none is fatal. `modified` is the text of the field, if there is one.
-    `supersedes` are the files, within the directory, of memories that don't hold any more since this one does.
+    `supersedes` are the files, within the directory, of memories that don't hold any more since this one does. `scope`
+    says for which files and agents it holds.
     """
 
     file: str
@@ -51,6 +53,7 @@ class Topic:
     has_front_matter: bool = False
     supersedes: tuple[str, ...] = ()
     is_pinned: bool = False
+    scope: MemoryScope = EVERYWHERE
 
     @property
     def is_nested(self) -> bool:
@@ -75,6 +78,11 @@ def topic(file: str, text: str) -> Topic:
     kind, problem = _type(fields.get("type"), file)
     if problem and front.is_present:
         problems.append(problem)
+    scope, problem = read_scope(fields.get("scope"))
+    if problem and front.problems:  # one follows from the other
+        problems[0] = f"{problems[0]}; {problem}"
+    elif problem:
+        problems.append(problem)
     if not body.strip():
         problems.append("nothing below the front matter" if front.is_present else "empty")
     return Topic(
@@ -89,6 +97,7 @@ def topic(file: str, text: str) -> Topic:
         has_front_matter=front.is_present,
         supersedes=tuple(_in_folder_of(file, one) for one in _several(fields.get("supersedes"))),
         is_pinned=_line(fields.get("pinned")).lower() in ("true", "yes", "on", "1"),
+        scope=scope,
     )
 
 

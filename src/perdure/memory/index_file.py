@@ -100,14 +100,20 @@ def index_hooks(text: str) -> dict[str, str]:
 
 
 def index_excerpt(
-    text: str, limits: IndexLimits, *, modified: Mapping[str, float], uses: Mapping[str, int]
+    text: str,
+    limits: IndexLimits,
+    *,
+    modified: Mapping[str, float],
+    uses: Mapping[str, int],
+    marks: Mapping[str, str] | None = None,
 ) -> IndexExcerpt:
     """The index for the context, within the limits (MEM-2).
 
     When it is too long, headings stay, and of the entries those of the newest and most used files (`modified` in
-    seconds, `uses` a count); nothing is known of them: the first. A last line says so, and how to mend it.
+    seconds, `uses` a count); nothing is known of them: the first. A last line says so, and how to mend it. `marks` are
+    said of files at the ends of their lines (MEM-14).
     """
-    text = normalised_index(text)
+    text = _marked(normalised_index(text), marks or {})
     lines = text.split("\n") if text else []
     if fits_limits(text, limits):
         return IndexExcerpt(text, len(lines), _size(text))
@@ -117,6 +123,20 @@ def index_excerpt(
     body = "\n".join(lines[n] for n in kept)
     whole = f"{body}\n\n{warning}" if body else warning
     return IndexExcerpt(whole, whole.count("\n") + 1, _size(whole), len(lines) - len(kept))
+
+
+def _marked(text: str, marks: Mapping[str, str]) -> str:
+    """The index with marks at its lines; where a line leads to several files, each mark says of which it is."""
+    if not marks:
+        return text
+    lines = text.split("\n")
+    files: dict[int, list[str]] = {}
+    for entry in index_entries(text):
+        files.setdefault(entry.line - 1, []).append(entry.file)
+    for at, named in files.items():
+        said = [f"{file}: {marks[file]}" if len(named) > 1 else marks[file] for file in named if file in marks]
+        lines[at] += f" [{'; '.join(said)}]" if said else ""
+    return "\n".join(lines)
 
 
 def fits_limits(text: str, limits: IndexLimits) -> bool:

@@ -299,7 +299,7 @@ class _InstructionSearch:
         globs, problems = front.several("paths"), front.problems
         trigger = asked.trigger
         if globs and not asked.is_wanted:
-            hit = next((path for path in self.touched if _applies(path, globs, asked.base)), None)
+            hit = next((path for path in self.touched if glob_applies(path, globs, asked.base)), None)
             if hit is None:
                 self._skip(asked, "waits", ", ".join(globs))
                 return
@@ -364,8 +364,8 @@ class _InstructionSearch:
         self.skipped.append(SkippedFile(asked.path, asked.scope, code, detail, parent))  # type: ignore[arg-type]
 
 
-def _applies(path: str, globs: tuple[str, ...], base: str) -> bool:
-    """Whether a touched path is one that a rule is for; globs are relative to the folder that has the rules."""
+def glob_applies(path: str, globs: tuple[str, ...], base: str) -> bool:
+    """Whether a path is one that these globs are for; they are relative to `base`, unless they begin with a slash."""
     absolute = tuple(glob for glob in globs if glob.startswith("/"))
     if absolute and matches(path, absolute):
         return True

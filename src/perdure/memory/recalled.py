@@ -40,7 +40,8 @@ def recalled_text(one: RecalledMemory, *, now: float, budget_tokens: int, source
     older = (
         f"(supersedes {', '.join(map(_one_line, topic.supersedes))}, which holds no more)" if topic.supersedes else ""
     )
-    about = (topic.name, topic.description if topic.has_front_matter else "", older)
+    holds = f"(holds {topic.scope})" if topic.scope else ""
+    about = (topic.name, topic.description if topic.has_front_matter else "", older, holds)
     lead = "\n".join(text for text in about if text)
     return f"{head}\n\n{lead}\n\n{cut_body(topic, budget_tokens)}".rstrip()
 

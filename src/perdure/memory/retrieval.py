@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from perdure.memory.files import Topic
+from perdure.memory.scope import EVERYWHERE, MemoryScope, Work
 from perdure.text.scoring import Counts, IndexField, TextIndex, widen_terms
 from perdure.text.synonyms import similar_terms
 from perdure.text.words import SELF, STOP_WORDS, asked_terms, plain_words, terms
@@ -59,6 +60,7 @@ class MemoryCard:
     problems: tuple[str, ...] = ()
     supersedes: tuple[str, ...] = ()
     is_pinned: bool = False
+    scope: MemoryScope = EVERYWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,8 @@ class MemoryQuery:
 
     `shown` holds what this session saw of a memory (`modified` of it then): it isn't shown again unless it changed.
     `tools` were used in the last turns: notes on how to use them are left out, warnings are not. `now` in seconds.
-    `has_pins`: pinned memories come first, whatever is asked.
+    `has_pins`: pinned memories come first, whatever is asked. `work`: only memories that hold for it; None, as where a
+    person searches: all. `needs_paths`: only memories that are for some files.
     """
 
     query: str
@@ -78,6 +81,8 @@ class MemoryQuery:
     uses: Mapping[str, int] = field(default_factory=dict)
     now: float | None = None
     has_pins: bool = False
+    work: Work | None = None
+    needs_paths: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,9 @@ def rank_memories(index: TextIndex, cards: Mapping[str, MemoryCard], wanted: Mem
 
     Where one that was superseded fits, the one that holds now stands in its place (MEM-14).
     """
-    held = current_memories(cards)
+    if wanted.needs_paths and not any(card.scope.paths for card in cards.values()):
+        return ()
+    held = current_memories(cards, wanted.work)
     pinned = [card for card in cards.values() if wanted.has_pins and card.is_pinned and card.file not in held]
     first = [RankedMemory(card, 1.0, "pinned") for card in pinned if not is_left_out(card, wanted)][: wanted.limit]
     ask = asked_terms(wanted.query)
@@ -141,10 +148,13 @@ def rank_memories(index: TextIndex, cards: Mapping[str, MemoryCard], wanted: Mem
     return (*first, *others)[: wanted.limit]
 
 
-def current_memories(cards: Mapping[str, MemoryCard]) -> dict[str, str]:
-    """Of each memory that was superseded the one that holds now, both by their files; where two claim it, the newer."""
+def current_memories(cards: Mapping[str, MemoryCard], work: Work | None = None) -> dict[str, str]:
+    """Of each memory that was superseded the one that holds now, both by their files; where two claim it, the newer.
+
+    One that doesn't hold for this work supersedes nothing there.
+    """
     after: dict[str, str] = {}
-    claiming = (card for card in cards.values() if card.supersedes)
+    claiming = (card for card in cards.values() if card.supersedes and (work is None or card.scope.covers(work)))
     for card in sorted(claiming, key=lambda card: card.modified):
         after |= {old: card.file for old in card.supersedes if old in cards and old != card.file}
     found: dict[str, str] = {}
@@ -158,13 +168,22 @@ def current_memories(cards: Mapping[str, MemoryCard]) -> dict[str, str]:
     return found
 
 
+def index_marks(cards: Mapping[str, MemoryCard]) -> dict[str, str]:
+    """What an index has to say of files beside their lines: what superseded one, what one holds only for (MEM-14)."""
+    marks = {card.file: str(card.scope) for card in cards.values() if card.scope}
+    for old, now in current_memories(cards).items():
+        within = f", {marks[now]}" if now in marks else ""
+        marks[old] = f"superseded by {now}{within}"
+    return marks
+
+
 def candidates(index: TextIndex, cards: Mapping[str, MemoryCard], wanted: MemoryQuery) -> tuple[MemoryCard, ...]:
     """What a model may choose from: the best by the ranking, then the newest, at most `limit` together."""
     best = [one.card for one in rank_memories(index, cards, wanted)]
     taken = {card.file for card in best}
     if len(best) < wanted.limit:
         newest = sorted(cards.values(), key=lambda card: (-card.modified, card.file))
-        taken |= current_memories(cards).keys()
+        taken |= current_memories(cards, wanted.work).keys()
         best += [card for card in newest if card.file not in taken and not is_left_out(card, wanted)]
     return tuple(best[: wanted.limit])
 
@@ -173,6 +192,9 @@ def is_left_out(card: MemoryCard, wanted: MemoryQuery) -> bool:
     """Whether a memory isn't to be shown now, however well it fits."""
     seen = wanted.shown.get(card.file)
     if seen is not None and int(card.modified) <= seen:
+        return True
+    is_elsewhere = wanted.work is not None and not card.scope.covers(wanted.work)
+    if is_elsewhere or (wanted.needs_paths and not card.scope.paths):
         return True
     return card.type in ("reference", None) and any(_is_usage(card, tool) for tool in wanted.tools)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -37,12 +37,25 @@ class MemorySearchResult:
     cards: tuple[MemoryCard, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryIndex:
+    """`MEMORY.md` of the project's directory, None without one, and what is known of the files that indexes name.
+
+    `modified` says when each file changed (seconds), `marks` what is to be said at the lines of those that were
+    superseded or are scoped (MEM-14).
+    """
+
+    text: str | None = None
+    modified: Mapping[str, float] = field(default_factory=dict)
+    marks: Mapping[str, str] = field(default_factory=dict)
+
+
 class MemorySearch(Protocol):
     """The persistent memories that a session may read (MEM-4, MEM-12). None of the methods raises for a bad file.
 
     `find` ranks at once, on an index that stays in the process; with `fill`, `cards` are the best, and after them the
-    newest, up to the limit. `read` gives the memories that can be read, whole. `index` is the text of `MEMORY.md`,
-    None without one, and when each file changed (seconds). `used` counts these memories as shown once more, beside the
+    newest, up to the limit. `read` gives the memories that can be read, whole. `index` is `MEMORY.md` with
+    what is known of the files. `used` counts these memories as shown once more, beside the
     directory and never in it, and gives the counts of all. `where` names the directory, for people and models.
     `is_empty` says that there is no memory to find, so that nobody has to make a question of what was said.
     """
@@ -55,7 +68,7 @@ class MemorySearch(Protocol):
 
     async def read(self, files: tuple[str, ...]) -> tuple[Topic, ...]: ...
 
-    async def index(self) -> tuple[str | None, Mapping[str, float]]: ...
+    async def index(self) -> MemoryIndex: ...
 
     async def used(self, files: tuple[str, ...] = ()) -> Mapping[str, int]: ...
 

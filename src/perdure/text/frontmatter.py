@@ -169,21 +169,28 @@ def _lenient(text: str) -> dict[str, Value]:
     """`name: text`; `- item` lines and indented fields belong to the name above them that has no text."""
     fields: dict[str, Value] = {}
     above: str | None = None
+    inner: str | None = None  # the name without a text below `above`
     for line in text.splitlines()[:MAX_VALUES]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         under = fields[above] if above is not None else ""
         if above is not None and line.lstrip().startswith("- "):
-            fields[above] = [*(under if isinstance(under, list) else []), _unquoted(line.lstrip()[2:])]
+            item = _unquoted(line.lstrip()[2:])
+            if inner is not None and isinstance(under, dict):
+                items = under[inner]
+                under[inner] = [*(items if isinstance(items, list) else []), item]
+            else:
+                fields[above] = [*(under if isinstance(under, list) else []), item]
             continue
         name, colon, value = (part.strip() for part in line.partition(":"))
         if not colon or not _NAME.fullmatch(name):
             continue
         if not line[0].isspace():
             fields[name] = _listed(value)
-            above = None if value else name
+            above, inner = None if value else name, None
         elif above is not None:
-            fields[above] = {**(under if isinstance(under, dict) else {}), name: _unquoted(value)}
+            fields[above] = {**(under if isinstance(under, dict) else {}), name: _listed(value)}
+            inner = None if value else name
     return fields
 
 

@@ -17,7 +17,7 @@ import anyio.to_thread
 from perdure.adapters.config import home_of
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.store import FileCalibrations, SessionFiles, SessionStore, fork, open_subagent, secret_key
-from perdure.adapters.machine.repositories import memory_roots
+from perdure.adapters.machine.repositories import git_root, memory_roots
 from perdure.adapters.machine.trust import folder_trust
 from perdure.adapters.machine.workspace import ProjectFiles
 from perdure.adapters.memory.directory import (
@@ -42,6 +42,7 @@ from perdure.engine.session import LiveSession, Services, SessionPorts
 from perdure.events import JournalRepaired
 from perdure.memory.changes import Origin
 from perdure.memory.places import MAIN_RIGHTS, MemoryRights, allowed_directories, project_directory
+from perdure.memory.scope import MAIN_AGENT, Work
 from perdure.ports.session import Archive, NotesFile
 from perdure.settings import Settings
 from perdure.transcript.records import Repaired
@@ -127,7 +128,7 @@ async def session_of(
         if read_only:
             return with_notes(session, given, FileNotes(files.directory, home))
         if parts.settings.memory and parts.memories is not None:
-            given = with_memory(session, given, parts.memories)
+            given = with_memory(session, given, parts.memories, work=_work(files.journal.header.project))
         elif parts.settings.memory:
             project = files.journal.header.project
             given, search = _remembering(session, given, parts, home or home_of(os.environ), project)
@@ -260,7 +261,15 @@ def _remembering(
     both: FileMemories | JoinedMemories | None = search
     if search is not None and user is not None:
         both = JoinedMemories(search, {"user": FileMemories(user, cache=cache_of(home, user))})
-    return with_memory(session, given, both, partial(are_any_there, [one.path for one in open_to])), search
+    any_there = partial(are_any_there, [one.path for one in open_to])
+    return with_memory(session, given, both, any_there, _work(project, rights.agent or MAIN_AGENT)), search
+
+
+def _work(project: str | None, agent: str = MAIN_AGENT) -> Work:
+    """Whose work a session is, and where: the globs of scopes are relative to the work tree around its folder."""
+    cwd = Path(os.path.abspath(project or "."))
+    root = str(git_root(cwd) or cwd)
+    return Work(agent, str(cwd), tuple(dict.fromkeys((root, os.path.realpath(root)))))
 
 
 def project_memories(home: Path, cwd: Path, settings: Settings) -> FileMemories:

@@ -33,9 +33,11 @@ from perdure.memory.retrieval import (
     candidates,
     counts_of,
     empty_index,
+    index_marks,
     rank_memories,
 )
-from perdure.ports.memory import MemorySearchResult
+from perdure.memory.scope import EVERYWHERE, MemoryScope
+from perdure.ports.memory import MemoryIndex, MemorySearchResult
 from perdure.settings import Settings
 from perdure.text.scoring import Counts, PackedIndex, TextIndex
 
@@ -44,7 +46,7 @@ MOST_FILES = 200_000
 MOST_DEPTH = 8
 INDEX_BYTES = 4_000_000
 CACHES = "memory-index"
-_VERSION = 4
+_VERSION = 5
 
 
 class _IndexedFile(msgspec.Struct, frozen=True, array_like=True):
@@ -59,6 +61,7 @@ class _IndexedFile(msgspec.Struct, frozen=True, array_like=True):
     problems: tuple[str, ...]
     supersedes: tuple[str, ...] = ()
     is_pinned: bool = False
+    scope: MemoryScope = EVERYWHERE
 
 
 class _CachedIndex(msgspec.Struct, frozen=True, array_like=True):
@@ -216,7 +219,7 @@ class MemoryDirectory:
                 continue
             now = files[file]
             about = (found.name, found.description, found.type, found.keywords, found.problems)
-            seen = _IndexedFile(now.modified_ns, now.size, *about, found.supersedes, found.is_pinned)
+            seen = _IndexedFile(now.modified_ns, now.size, *about, found.supersedes, found.is_pinned, found.scope)
             self._files[file] = seen
             self._cards[file] = _card(file, seen)
             texts.append((file, counts_of(found, said.get(file, ""))))
@@ -292,6 +295,7 @@ def _card(file: str, seen: _IndexedFile) -> MemoryCard:
         problems=seen.problems,
         supersedes=seen.supersedes,
         is_pinned=seen.is_pinned,
+        scope=seen.scope,
     )
 
 
@@ -358,8 +362,12 @@ class JoinedMemories:
             found += [replace(topic, file=prefix + topic.file) for topic in topics]
         return tuple(found)
 
-    async def index(self) -> tuple[str | None, Mapping[str, float]]:
-        return await self._first.index()
+    async def index(self) -> MemoryIndex:
+        first = await self._first.index()
+        marks = dict(first.marks)
+        for prefix, one in self._all.items():
+            marks |= {prefix + file: mark for file, mark in (await one.index()).marks.items()} if prefix else {}
+        return replace(first, marks=marks)
 
     async def used(self, files: tuple[str, ...] = ()) -> Mapping[str, int]:
         counts: dict[str, int] = {}
@@ -419,7 +427,7 @@ class FileMemories:
     async def read(self, files: tuple[str, ...]) -> tuple[Topic, ...]:
         return await anyio.to_thread.run_sync(self._read, files)
 
-    async def index(self) -> tuple[str | None, Mapping[str, float]]:
+    async def index(self) -> MemoryIndex:
         return await anyio.to_thread.run_sync(self._index)
 
     async def used(self, files: tuple[str, ...] = ()) -> Mapping[str, int]:
@@ -487,12 +495,13 @@ class FileMemories:
                 continue  # it went since it was found
         return tuple(found)
 
-    def _index(self) -> tuple[str | None, Mapping[str, float]]:
+    def _index(self) -> MemoryIndex:
         with self._lock:
             directory = self._directory()
             if directory is None:
-                return None, {}
-            return directory.index_text(), {file: card.modified for file, card in directory.cards.items()}
+                return MemoryIndex()
+            modified = {file: card.modified for file, card in directory.cards.items()}
+            return MemoryIndex(directory.index_text(), modified, index_marks(directory.cards))
 
     # --- how often memories were shown: kept with the index, a hint that may be lost
 
