@@ -80,6 +80,22 @@ def test_calls_under_way_count(home: Home) -> None:
     anyio.run(body)
 
 
+def test_first_calls_that_begin_together_are_taken_for_what_is_likely(home: Home) -> None:
+    """OBS-2: nobody knows yet what calls cost; one alone may try, whatever it is likely to cost."""
+
+    async def body() -> None:
+        caps, admitted = home.caps(of_session=1.0), []
+        for _ in range(100):
+            try:
+                admitted.append(await caps.admit("claude-x", 0.005, likely_usd=0.3))
+            except SpendingCapReached:
+                continue
+        assert len(admitted) == 3
+        await home.caps("two", of_session=0.1).admit("claude-x", 0.005, likely_usd=0.3)
+
+    anyio.run(body)
+
+
 def test_a_call_that_failed_gives_its_room_back(home: Home) -> None:
     async def body() -> None:
         caps = home.caps(of_session=1.0)

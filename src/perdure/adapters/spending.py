@@ -95,23 +95,23 @@ class CappedSpending:
         self._calls: dict[str, str] = {}  # the day of each call under way
         self._guard = threading.Lock()
 
-    async def admit(self, model: str, usd: float | None) -> str:
+    async def admit(self, model: str, usd: float | None, *, likely_usd: float = 0.0) -> str:
         """The id of a call that may begin. Raises `SpendingCapReached`."""
         if usd is None:
             told = f'prices of {model} aren\'t known: give input_usd and output_usd in [models."{model}"] of the config'
             raise SpendingCapReached(f"a cap on spending is set, and the {told} file (0 for a server of your own)")
         name = _date(self._clock.now())
-        return await anyio.to_thread.run_sync(self._admitted, name, usd)
+        return await anyio.to_thread.run_sync(self._admitted, name, usd, likely_usd)
 
     async def settle(self, call: str, usd: float) -> None:
         """The call has ended, and cost this."""
         await anyio.to_thread.run_sync(self._settled, call, usd)
 
-    def _admitted(self, name: str, usd: float) -> str:
+    def _admitted(self, name: str, usd: float, likely_usd: float) -> str:
         with self._guard:
             spent = sum(self._day(other).usd(self._session) for other in self._days_before(name))
             line = SpentLine(call=self._ids.new("call"), session=self._session, usd=usd)
-            self._write(self._day(name), line, spent=spent)
+            self._write(self._day(name), line, spent=spent, likely_usd=likely_usd)
             self._calls[line.call] = name
             return line.call
 
@@ -121,10 +121,10 @@ class CappedSpending:
                 self._day(self._calls.pop(call)), SpentLine(call=call, session=self._session, usd=usd, ended=True)
             )
 
-    def _write(self, day: _Day, line: SpentLine, *, spent: float | None = None) -> None:
+    def _write(self, day: _Day, line: SpentLine, *, spent: float | None = None, likely_usd: float = 0.0) -> None:
         """Write a line; with `spent`, what the session cost on earlier days, only if the caps allow it."""
         if day.path is None:
-            day.costs[line.call] = self._checked(day, line, spent)
+            day.costs[line.call] = self._checked(day, line, spent, likely_usd)
             return
         try:
             make_private(day.path.parent)
@@ -132,7 +132,7 @@ class CappedSpending:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
                 day.catch_up(fd)
-                line = self._checked(day, line, spent)
+                line = self._checked(day, line, spent, likely_usd)
                 # A line that a crash cut off has no end: ours begins on a line of its own.
                 size = os.fstat(fd).st_size
                 start = b"\n" if size and os.pread(fd, 1, size - 1) != b"\n" else b""
@@ -147,12 +147,19 @@ class CappedSpending:
             told = f"{day.path} can't be written: {e.strerror or e}"
             raise SpendingCapReached(f"a cap on spending is set, and {told}; no call is made") from e
 
-    def _checked(self, day: _Day, line: SpentLine, spent: float | None) -> SpentLine:
-        """The line to write of a call that may begin. One that ended is written in any case."""
+    def _checked(self, day: _Day, line: SpentLine, spent: float | None, likely_usd: float) -> SpentLine:
+        """The line to write of a call that may begin. One that ended is written in any case.
+
+        Before any call has ended, nobody knows what calls cost: those that begin together are taken for what is likely,
+        and one alone may always try.
+        """
         if spent is None:
             return line
-        costs = [one.usd for one in day.costs.values() if one.ended and one.usd and one.session == self._session]
-        expected = max(line.usd, math.fsum(costs) / len(costs) if costs else 0.0)
+        own = [one for one in day.costs.values() if one.session == self._session]
+        costs = [one.usd for one in own if one.ended and one.usd]
+        kept = max(line.usd, math.fsum(costs) / len(costs) if costs else likely_usd)
+        beside = own if self._day_usd is None else day.costs.values()
+        expected = kept if costs or not all(one.ended for one in beside) else line.usd
         for cap, so_far, what, name in (
             (self._session_usd, spent + day.usd(self._session), "this session", "session_cap_usd"),
             (self._day_usd, day.usd(), "today", "day_cap_usd"),
@@ -160,7 +167,7 @@ class CappedSpending:
             if cap is not None and round(so_far + expected, 9) > cap:
                 told = f"{what} has cost {_usd(so_far)}, and the next call is expected to cost {_usd(expected)}"
                 raise SpendingCapReached(f"the cap of {_usd(cap)} is reached: {told}; raise {name} to go on")
-        return msgspec.structs.replace(line, usd=expected)
+        return msgspec.structs.replace(line, usd=kept)
 
     def _day(self, name: str) -> _Day:
         if name not in self._days:
@@ -170,10 +177,10 @@ class CappedSpending:
         return self._days[name]
 
     def _days_before(self, today: str) -> list[str]:
-        """The days since the session began, but for today."""
-        first = _date(self._created)
+        """The days since the session began, but for this one."""
+        first = _date(self._created - 86_400)  # the machine's calendar may have moved to another zone since
         kept = [path.stem for path in self._folder.glob("*.jsonl")] if self._folder is not None else list(self._days)
-        return sorted(name for name in kept if first <= name < today)
+        return sorted(name for name in kept if first <= name != today)
 
 
 def _usd(amount: float) -> str:

@@ -347,6 +347,9 @@ class CallCost:
     has_begun: bool = False
 
 
+_LIKELY_OUTPUT_TOKENS = 8_000  # of an answer, as long as none has told what answers cost
+
+
 @asynccontextmanager
 async def within_caps(session: LiveSession, model: str, tokens: int) -> AsyncIterator[CallCost]:
     """A call within the caps on spending, if any is set (OBS-2); whoever makes it enters what it cost.
@@ -361,7 +364,8 @@ async def within_caps(session: LiveSession, model: str, tokens: int) -> AsyncIte
     spec = session.services.facts_of(model)
     price = spec.input_price() if spec.input_usd is not None and spec.output_usd is not None else None
     least = price * tokens * spec.read_factor if price is not None else None
-    identity, is_open = await caps.admit(model, least), True
+    first = Usage(cache_creation_input_tokens=tokens, output_tokens=min(spec.max_output_tokens, _LIKELY_OUTPUT_TOKENS))
+    identity, is_open = await caps.admit(model, least, likely_usd=usage_usd(first, spec)), True
     try:
         yield cost
     except GeneratorExit:  # nothing may be awaited any more: it counts as expected

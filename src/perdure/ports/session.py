@@ -203,12 +203,13 @@ class Calibrations(Protocol):
 class SpendingCaps(Protocol):
     """Caps on what calls of models cost (OBS-2), asked before each call and told behind it.
 
-    `admit` takes what a call costs at least in US dollars, None when no price is known, and gives the call an id; it
-    raises `SpendingCapReached` when it may not be made. `settle` says what an admitted call cost; it never raises.
-    Between the two the call counts with what it was expected to cost. Both may be called from several tasks at a time.
+    `admit` takes what a call costs at least in US dollars (None: no price is known), and what is likely while no call
+    has ended yet. It gives the call an id, and raises `SpendingCapReached` when it may not be made. `settle` says what
+    an admitted call cost; it never raises. Between the two the call counts with what it was expected to cost. Both may
+    be called from several tasks at a time.
     """
 
-    async def admit(self, model: str, usd: float | None) -> str: ...
+    async def admit(self, model: str, usd: float | None, *, likely_usd: float = 0.0) -> str: ...
 
     async def settle(self, call: str, usd: float) -> None: ...
 
