@@ -64,6 +64,21 @@ def test_ls_show_and_doctor(tmp_path: Path, folder: Path) -> None:
     assert "plain.md: no front matter" in checked.stdout
 
 
+def test_show_says_what_a_memory_holds_for(tmp_path: Path, folder: Path) -> None:
+    """MEM-14: and the doctor what can't be read of it; a person's search finds it all the same."""
+    front = (
+        "---\nname: Lock\ndescription: Lock\ntype: project\nscope: {paths: src/db/**, agent: main, when: now}\n---\nx\n"
+    )
+    (folder / "project_lock.md").write_text(front)
+    where = ("--dir", str(folder))
+    shown = perdure(tmp_path, "memory", "show", "project_lock", *where).stdout
+    assert "holds only for src/db/**, agent main\n" in shown
+    row = json.loads(perdure(tmp_path, "memory", "show", "project_lock", *where, "--json").stdout)
+    assert row["scope"] == {"paths": ["src/db/**"], "agent": ["main"]}
+    assert "project_lock.md: scope: when isn't read" in perdure(tmp_path, "memory", "doctor", *where).stdout
+    assert "project_lock.md" in perdure(tmp_path, "memory", "search", "lock", *where).stdout
+
+
 def test_a_directory_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     done = perdure(tmp_path, "memory", "search", "x", "--dir", str(tmp_path / "no"))
     assert done.returncode == 2

@@ -339,6 +339,7 @@ def show(
                 "type": found.type,
                 "keywords": list(found.keywords),
                 "modified": iso(card.modified),
+                "scope": {"paths": list(found.scope.paths), "agent": list(found.scope.agents)},
                 "body": found.body,
                 "problems": list(found.problems),
             }
@@ -348,6 +349,8 @@ def show(
     out(f"{clean(found.file)}, changed {_day(card.modified)}")
     if found.description:
         out(clean(found.description))
+    if found.scope:
+        out(f"holds {clean(str(found.scope))}")
     out()
     out("\n".join(clean(line) if not line.isprintable() else line for line in found.body.split("\n")))
 

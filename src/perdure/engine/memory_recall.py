@@ -60,6 +60,7 @@ class MemoryRecall:
         self._memories = memories
         self._work = work or Work()
         self._asked: MessageId | None = None
+        self._wanted_last: MemoryQuery | None = None  # for what was said last: calls ask it again for their files
         self._touched: set[str] = set()  # since the last prompt
 
     async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]:
@@ -75,7 +76,7 @@ class MemoryRecall:
         if await self._memories.is_empty():
             return ()
         began = session.ports.clock.now()
-        wanted = self._wanted(session, began)
+        wanted = self._wanted_last = self._wanted(session, began)
         chosen, engine, scanned = await self._chosen(session, wanted)
         return await self._shown(session, chosen, engine, scanned, began)
 
@@ -92,8 +93,11 @@ class MemoryRecall:
             return ()
         self._touched.update(new)
         began = session.ports.clock.now()
-        wanted = replace(self._wanted(session, began), work=self._work.about(new), needs_paths=True)
+        self._wanted_last = self._wanted_last or self._wanted(session, began)  # the view isn't read for each call
+        wanted = replace(self._wanted_last, work=self._work.about(new), needs_paths=True)
         found = await self._memories.find(wanted)
+        if found.chosen:
+            found = await self._memories.find(replace(wanted, shown=_shown_memories(session)))
         if not found.chosen:
             return ()
         return await self._shown(session, [one.card for one in found.chosen], "ranking", found.scanned, began)
