@@ -87,3 +87,31 @@ def test_a_key_in_several_lines_is_found_by_its_lines() -> None:
     key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nBAQEFAASCBKcwggSjAgEAAoI\n-----END KEY-----"
     shown = "\n".join(f"{n:6}\t{line}" for n, line in enumerate(key.splitlines(), 1))
     assert "MIIE" not in TextPurge((key,)).purged(shown.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("secret", "innocent"),
+    [
+        ("correct-horse-battery", b"That is correct"),
+        ("correct-horse-battery", b'{"text":"That is correct","more":"battery is low"}'),
+        ("correct-horse-battery", b"correct-... and so on"),
+        ("correct-horse-battery", b"correct-horse\nis another one"),
+        ("content-bus-password", b'{"role":"user","content":"nothing of it"}'),
+    ],
+)
+def test_the_beginning_of_a_text_counts_only_at_an_ellipsis(secret: str, innocent: bytes) -> None:
+    """SEC-12: words that only begin or end like the text stay, and so do the format's own names."""
+    purge, fixed = TextPurge((secret,)), FixedPlaces()
+    assert not purge.is_in(innocent) and purge.purged(innocent) == innocent
+    assert purge.purged_json(innocent, fixed) == innocent and not fixed.names
+
+
+@pytest.mark.parametrize(
+    "mark", ["…", "...", " […] ", "\n[…]\n", "\n… (cut here)", "… [9 characters truncated]", "\\u2026"]
+)
+def test_each_mark_of_a_cut_counts(mark: str) -> None:
+    """SEC-12: the beginning before it and the end behind it are purged, in JSON as well."""
+    purge = TextPurge(("correct-horse-battery",))
+    for cut in (f"it is correct-horse{mark}", f"{mark.partition('(')[0].partition(' [9')[0]}horse-battery was it"):
+        assert b"horse" not in purge.purged(cut.encode())
+        assert b"horse" not in purge.purged(json.dumps({"text": cut}).encode())

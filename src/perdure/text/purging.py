@@ -21,7 +21,11 @@ _LEAST_ENCODED = 8  # characters of base64 that are sure to come from the text
 _LINE_CHARS = 16  # of a key in several lines, each line counts that is so long and has no space
 _PACKED_CHARS = 38
 _CUT_CHARS = (12, 200)  # of a text whose beginning and end count as well, where somebody cut it off
-_ELLIPSIS = b"(?:\xe2\x80\xa6|\\.\\.\\."
+_LEAST_CUT = 8  # bytes of it that must be left there, and half of it: fewer stand before an ellipsis by chance
+_BLANK = rb"(?: |\\n|\n)?"
+_ELLIPSIS = (
+    _BLANK + rb"\[?(?:\xe2\x80\xa6|\\u2026|\.\.\.)\]?" + _BLANK
+)  # as previews, excerpts and summaries mark a cut
 _MEMORY_BYTES = 64 << 20
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
 _HASH = re.compile(rb"[0-9a-f]{40,64}")
@@ -194,13 +198,13 @@ _PACKINGS: tuple[tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]], ...]
 
 
 def _cut_forms(form: bytes, escape: Callable[[bytes], bytes]) -> tuple[bytes, bytes]:
-    """What stands where somebody cut it off: its beginning before an ellipsis or the end, or its end behind one."""
-    least = max(LEAST_CHARS, len(form) // 3)
+    """What stands where somebody cut it off: its beginning right before an ellipsis, or its end right behind one."""
+    least = max(_LEAST_CUT, (len(form) + 1) // 2)
     beginning = b"".join(b"(?:" + escape(form[at : at + 1]) for at in range(least, len(form)))
     end = b"".join(escape(form[at : at + 1]) + b")?" for at in range(len(form) - least))
     return (
-        escape(form[:least]) + beginning + b")?" * (len(form) - least) + _ELLIPSIS + rb"|\z)",
-        _ELLIPSIS + rb"|\A)" + b"(?:" * (len(form) - least) + end + escape(form[len(form) - least :]),
+        escape(form[:least]) + beginning + b")?" * (len(form) - least) + _ELLIPSIS,
+        _ELLIPSIS + b"(?:" * (len(form) - least) + end + escape(form[len(form) - least :]),
     )
 
 
