@@ -13,10 +13,11 @@ import pytest
 from tests.agents import bench, calls
 
 from perdure import Message
+from perdure.adapters.care.collect import Collected, HomeCollection
 from perdure.adapters.journal import JOURNAL, SessionLock, SessionStore
 from perdure.events import SessionsExpired
 from perdure.transcript.records import Titled
-from perdure.wiring import create_session
+from perdure.wiring import create_session, open_session
 
 pytestmark = pytest.mark.e2e
 
@@ -148,3 +149,109 @@ def test_a_session_deletes_old_ones_in_the_background(place: Path) -> None:
 
     [event] = anyio.run(both)
     assert event.sessions == 1 and event.bytes > 0 and not old.exists()
+
+
+def test_a_tag_anywhere_in_a_journal_keeps_its_session(place: Path, run: Callable[..., Any]) -> None:
+    """SEC-12: also one that a crash left far from both ends; taken back later, it keeps nothing."""
+
+    async def body(name: str, *tags: tuple[str, ...]) -> None:
+        session = await create_session(place / "home", project=place, session=name)
+        for said in tags:
+            await session.append(Message.of("user", "before " * 15_000))
+            await session.record(Titled(tags=said))
+        await session.append(Message.of("user", "after " * 15_000))
+        await session.ports.journal.close()  # a crash: nothing is said at the end
+
+    anyio.run(body, "kept", ("keep",))
+    anyio.run(body, "taken-back", ("keep",), ())
+    kept, other = (next(iter((place / "home").glob(f"projects/*/{name}"))) for name in ("kept", "taken-back"))
+    for one in (kept, other):
+        assert not next(i for i in SessionStore(place / "home").list() if i.directory == one).tags, "it is out of sight"
+        aged(one, 50)
+    assert run("gc", "--set", "retention_days=30").code == 0
+    assert kept.exists() and not other.exists()
+
+
+@pytest.mark.parametrize("change", ["tag", "write"])
+def test_what_happens_to_a_session_after_it_was_listed_counts(
+    place: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SEC-12: one that is tagged, or goes on and is closed, between the listing and the deletion stays."""
+    old = made(place, "old", days=50)
+    listed = SessionStore.list
+
+    async def body() -> None:
+        session = await open_session(place / "home", "old")
+        await (session.record(Titled(tags=("keep",))) if change == "tag" else session.append(Message.of("user", "on")))
+        await session.close()
+
+    def then_changed(store: SessionStore, project: Any = None) -> Any:
+        found = listed(store, project)
+        if any(info.directory == old for info in found):
+            anyio.run(body)
+            if change == "tag":
+                aged(old, 50)
+        return found
+
+    monkeypatch.setattr(SessionStore, "list", then_changed)
+    done = HomeCollection(place / "home", time.time(), retention_days=30).expire()
+    assert old.exists() and not done.gone and not done.left
+
+
+@pytest.mark.parametrize("damage", ["middle", "journal.jsonl.damaged-1", "journal.jsonl.torn-1", "blobs/aa.damaged-1"])
+def test_damaged_sessions_stay_and_are_named(place: Path, damage: str, run: Callable[..., Any]) -> None:
+    """SEC-12, ENG-9: damage far from both ends of a journal, or set aside beside it."""
+
+    async def body() -> Path:
+        session = await create_session(place / "home", project=place, session="hurt")
+        for _ in range(3):
+            await session.append(Message.of("user", "word " * 20_000))
+        await session.close()
+        return next(SessionStore(place / "home").directories())
+
+    hurt = anyio.run(body)
+    if damage == "middle":
+        raw = bytearray((hurt / JOURNAL).read_bytes())
+        raw[len(raw) // 2] ^= 1
+        (hurt / JOURNAL).write_bytes(raw)
+    else:
+        (hurt / damage).parent.mkdir(exist_ok=True)
+        (hurt / damage).write_bytes(b"damaged")
+    aged(hurt, 50)
+    assert SessionStore(place / "home").list()[0].problem is None
+    for setting in ("retention_days=30", "max_home_bytes=1"):
+        for flags in (("--dry-run",), ()):
+            [told] = run("gc", "--json", *flags, "--set", setting).json
+            assert hurt.exists() and not told["gone"] and len(told["kept"]) == 1 and str(hurt) in told["kept"][0]
+
+
+def test_what_sessions_share_counts_once(place: Path) -> None:
+    """SEC-12: stored results of forks are links to one file, which goes with the last of them."""
+    big = 1_000_000
+    first, second = made(place, "first", days=50), made(place, "second", days=40)
+    blob = first / "blobs" / ("a" * 64)
+    blob.parent.mkdir(exist_ok=True)
+    blob.write_bytes(b"=" * big)
+    (second / "blobs").mkdir(exist_ok=True)
+    os.link(blob, second / "blobs" / blob.name)
+    aged(first, 50)
+    aged(second, 40)
+
+    def collected(most: int, *, dry_run: bool) -> tuple[list[str], int]:
+        done = Collected()
+        HomeCollection(place / "home", time.time(), max_bytes=most)._expire(done, dry_run=dry_run)
+        return [one.path.name for one in done.gone], done.bytes
+
+    assert collected(big + 500_000, dry_run=True) == ([], 0), "it is counted once"
+    names, freed = collected(1, dry_run=True)
+    assert names == ["first", "second"] and big < freed < big + 500_000
+    assert collected(1, dry_run=False) == (names, freed)
+
+
+def test_a_quota_deletes_nothing_that_would_free_nothing(place: Path, run: Callable[..., Any]) -> None:
+    """SEC-12: all of whose files have another name elsewhere, as in a backup made of links."""
+    old = made(place, "old", days=50)
+    for one in [p for p in old.rglob("*") if p.is_file()]:
+        os.link(one, place / f"backup-{one.name}")
+    assert run("gc", "--set", "max_home_bytes=1").code == 0 and old.exists()
+    assert run("gc", "--set", "retention_days=30").code == 0 and not old.exists()

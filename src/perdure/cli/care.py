@@ -152,12 +152,12 @@ def gc(
     done = wanted.collect(dry_run=dry_run)
     if json:
         gone = [{"path": str(one.path), "bytes": one.bytes, "why": one.why} for one in done.gone]
-        out_json({"gone": gone, "bytes": done.bytes, "left": done.left, "removed": not dry_run})
+        out_json({"gone": gone, "bytes": done.bytes, "left": done.left, "kept": done.kept, "removed": not dry_run})
     else:
         for one in done.gone:
             out(f"{size(one.bytes):>8}  {clean(str(one.path))}: {one.why}")
         verb = "would be freed" if dry_run else "freed"
         out(f"{size(done.bytes)} {verb}" if done.gone else "there is nothing that nobody needs")
-        for line in done.left:
+        for line in (*done.kept, *done.left):
             note(line)
     raise typer.Exit(EXIT_FAILED if done.left else EXIT_OK)

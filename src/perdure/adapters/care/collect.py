@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from perdure.adapters.checkpoints.log import FOLDER as CHECKPOINTS
-from perdure.adapters.checkpoints.log import size_of
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.append_file import LOCK, SessionLock, mark_path
 from perdure.adapters.journal.blobs import named_blobs
@@ -19,24 +21,28 @@ from perdure.adapters.journal.disk import DISK
 from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.journal.search import INDEX, IndexUnusable, open_search_index
 from perdure.adapters.journal.store import (
+    AGENTS,
     BLOBS,
     DRAFT,
     GATEWAY,
     PROJECTS,
     TENANTS,
-    SessionInfo,
     SessionStore,
     every_journal,
 )
 from perdure.adapters.memory.directory import CACHES
-from perdure.errors import PerdureError, SessionBusy
+from perdure.errors import JournalError, PerdureError, SessionBusy
+from perdure.transcript.records import Titled
 
 GRACE_SECONDS = 3_600.0  # what is younger may be at work
 KEEP_TAG = "keep"  # of sessions that no retention and no quota deletes
 _DAY_SECONDS = 86_400.0
 _CACHE_DAYS = 30  # an index of memories that nobody asked for so long
 _BLOB = re.compile(r"[0-9a-f]{64}")
-_DRAFT_PARTS = (".new-", ".new")
+_DAMAGE = (f"{JOURNAL}.*", "*.damaged-*")  # names of what was set aside, beside journals and stored results
+_DRAFT = f"{JOURNAL}.new-"
+_Inode = tuple[int, int]
+_NONE_GONE: Mapping[_Inode, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +56,11 @@ class Unneeded:
 
 @dataclass(slots=True)
 class Collected:
-    """What went, or would go, and what couldn't and why."""
+    """What went, or would go, what couldn't and why, and the sessions that were `kept` since they are damaged."""
 
     gone: list[Unneeded] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
@@ -116,11 +123,11 @@ class HomeCollection:
             for why, pattern in (("a deleted session", ".deleted-*"), ("a fork that was never finished", f"{DRAFT}*")):
                 for path in sorted((home / PROJECTS).glob(f"*/{pattern}")):
                     if self._is_old(path):
-                        yield Unneeded(path, size_of(path), f"what is left of {why}")
+                        yield Unneeded(path, _freed_by(path), f"what is left of {why}")
             for path in sorted((home / PROJECTS).glob("*/*")):
                 names = {one.name for one in path.iterdir()} if path.is_dir() and not path.is_symlink() else {JOURNAL}
                 if names and names <= {LOCK, mark_path(path / JOURNAL).name} and self._is_old(path):
-                    yield Unneeded(path, size_of(path), "beside a journal that isn't there")
+                    yield Unneeded(path, _freed_by(path), "beside a journal that isn't there")
         for journal in every_journal(self.home):
             yield from self._drafts(journal.parent)
         for path in sorted((self.home / CACHES).glob("*.msgpack")):
@@ -136,7 +143,7 @@ class HomeCollection:
         objects = session / CHECKPOINTS / "objects"
         for beside in (objects.with_name("objects.new"), objects.with_name("objects.old")):
             if beside.is_dir() and objects.is_dir() and self._is_old(beside):
-                yield Unneeded(beside, size_of(beside), "checkpoints that were replaced")
+                yield Unneeded(beside, _freed_by(beside), "checkpoints that were replaced")
 
     def _remove(self, one: Unneeded, done: Collected, *, dry_run: bool) -> None:
         try:
@@ -175,7 +182,7 @@ class HomeCollection:
             named = named_blobs(scan)
             for path in there:
                 if path.name not in named:
-                    unneeded = Unneeded(path, path.lstat().st_size, "a stored result that no record names")
+                    unneeded = Unneeded(path, _freed_by(path), "a stored result that no record names")
                     if not dry_run:
                         path.unlink()
                     done.gone.append(unneeded)
@@ -187,38 +194,60 @@ class HomeCollection:
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     def _expire(self, done: Collected, *, dry_run: bool) -> None:
-        """Delete sessions by age, then the oldest ones until the home is small enough; those with the tag stay."""
+        """Delete sessions by age, then the oldest ones until the home is small enough.
+
+        What is listed is only a first choice: whether one goes is decided from its whole journal, under its lock.
+        """
         if self.retention_days is None and self.max_bytes is None:
             return
         sessions = [(SessionStore(home), info) for home in self._homes() for info in SessionStore(home).list()]
         sessions.sort(key=lambda pair: pair[1].modified)
-        total = size_of(self.home) - (done.bytes if dry_run else 0)
+        gone: Counter[_Inode] = Counter()  # links that a dry run counts as removed
+        if dry_run:
+            for one in done.gone:
+                gone.update(_links_below(one.path))
+        total = _size_once(self.home) - (done.bytes if dry_run else 0)
         for store, info in sessions:
-            if KEEP_TAG in info.tags or info.problem is not None:
+            if KEEP_TAG in info.tags or self._is_expired(info.modified, total) is None:
                 continue
-            if (why := self._is_expired(info, total)) is None:
-                continue
-            unneeded = Unneeded(info.directory, size_of(info.directory), why)
             try:
-                if dry_run:
-                    SessionLock.acquire(info.directory).release()
-                else:
-                    store.delete(info.directory)
+                lock = SessionLock.acquire(info.directory)
             except SessionBusy:
                 continue
             except PerdureError as e:
                 done.left.append(str(e))
                 continue
-            done.gone.append(unneeded)
-            total -= unneeded.bytes
+            try:
+                freed = _freed_by(info.directory, gone)
+                why = self._is_expired(_written(info.directory), total, freed)
+                if why is None:
+                    continue
+                try:
+                    if _must_stay(info.directory):
+                        continue
+                except (OSError, PerdureError) as e:
+                    done.kept.append(f"{info.directory}: kept, though it may go by its age or size: {e}")
+                    continue
+                if dry_run:
+                    gone.update(_links_below(info.directory))
+                else:
+                    store.delete(info.directory, lock=lock)
+            except (OSError, PerdureError) as e:
+                done.left.append(f"{info.directory}: {e}")
+                continue
+            finally:
+                lock.release()
+            done.gone.append(Unneeded(info.directory, freed, why))
+            total -= freed
 
-    def _is_expired(self, info: SessionInfo, total: int) -> str | None:
-        age = self.now - info.modified
+    def _is_expired(self, written: float, total: int, freed: int | None = None) -> str | None:
+        """Why a session goes that was written last then; `freed`, once it is known, is what its end would free."""
+        age = self.now - written
         if age < self.grace_seconds:
             return None
         if self.retention_days is not None and age >= self.retention_days * _DAY_SECONDS:
             return f"a session written last {age / _DAY_SECONDS:,.0f} days ago (retention_days)"
-        if self.max_bytes is not None and total > self.max_bytes:
+        if self.max_bytes is not None and total > self.max_bytes and freed != 0:
             return "the oldest session of a home that is too large (max_home_bytes)"
         return None
 
@@ -236,3 +265,69 @@ class HomeCollection:
                 done.gone.append(Unneeded(path, spared, "what the index had of deleted sessions"))
         except (IndexUnusable, sqlite3.Error, OSError) as e:
             done.left.append(f"{path}: {e}")
+
+
+def _journals(session: Path) -> list[Path]:
+    """The journal of a session, and those of its sub-agents."""
+    return [session / JOURNAL, *sorted((session / AGENTS).glob(f"*/{JOURNAL}"))]
+
+
+def _written(session: Path) -> float:
+    """When anything was last added to a session."""
+    return max(journal.stat().st_mtime for journal in _journals(session))
+
+
+def _must_stay(session: Path) -> bool:
+    """Whether a session, whose lock is held, has the tag that keeps it.
+
+    Raises:
+        JournalError: something of it is damaged, so that nobody knows what it was, or whether it had the tag.
+    """
+    beside = [path.name for pattern in _DAMAGE for path in session.rglob(pattern) if not path.name.startswith(_DRAFT)]
+    if beside:
+        raise JournalError(f"damage was set aside in {min(beside)}")
+    tags: tuple[str, ...] = ()
+    for journal in _journals(session):
+        with open_journal_reader(DISK, journal) as reader:
+            scan = reader.scan(reader.body)
+        if scan.damage:
+            raise JournalError(f"{journal.relative_to(session)} is damaged (`perdure doctor` says where)")
+        if journal.parent == session:
+            said = [one.record.tags for one in scan.placed if isinstance(one.record, Titled)]
+            tags = next((one for one in reversed(said) if one is not None), ())
+    return KEEP_TAG in tags
+
+
+def _links_below(path: Path) -> Counter[_Inode]:
+    """How many names each file has at a path or below it."""
+    return Counter((about.st_dev, about.st_ino) for about in _files_below(path))
+
+
+def _size_once(path: Path) -> int:
+    """Bytes of all files below a path: one that stands there under several names, as in forks, counts once."""
+    return sum({(about.st_dev, about.st_ino): about.st_size for about in _files_below(path)}.values())
+
+
+def _freed_by(path: Path, gone: Mapping[_Inode, int] = _NONE_GONE) -> int:
+    """How much the disk has more once a path is removed: files that have another name elsewhere stay.
+
+    Args:
+        path: A file or folder.
+        gone: Names that count as removed, though they are still there.
+    """
+    names = _links_below(path)
+    freed = {}
+    for about in _files_below(path):
+        inode = (about.st_dev, about.st_ino)
+        if names[inode] + gone.get(inode, 0) >= about.st_nlink:
+            freed[inode] = about.st_size
+    return sum(freed.values())
+
+
+def _files_below(path: Path) -> Iterator[os.stat_result]:
+    """What the disk says of a file, or of all files below a folder; a lock is nobody's data."""
+    below = ((at, name) for at, _, names in os.walk(path) for name in names) if path.is_dir() else [("", path)]
+    for at, name in below:
+        if name != LOCK:
+            with contextlib.suppress(FileNotFoundError):
+                yield os.lstat(os.path.join(at, name))

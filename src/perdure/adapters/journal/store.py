@@ -382,12 +382,17 @@ class SessionStore:
         for tenant in _folders(self._projects.parent / GATEWAY / TENANTS):
             yield from SessionStore(tenant).directories()
 
-    def delete(self, reference: str | Path) -> None:
-        """Remove a session with its blobs for good. `SessionBusy` while someone writes it."""
+    def delete(self, reference: str | Path, *, lock: SessionLock | None = None) -> None:
+        """Remove a session with its blobs for good. `SessionBusy` while someone writes it.
+
+        Args:
+            reference: as for `locate`.
+            lock: the session's, of a caller that holds it already and lets go of it afterwards.
+        """
         directory = self.locate(reference)
         if self._projects.resolve() not in directory.resolve().parents:
             raise JournalError(f"{directory}: not under {self._projects}; remove it by hand")
-        lock = SessionLock.acquire(directory)
+        held = SessionLock.acquire(directory) if lock is None else lock
         try:
             # The new name is no session id, so a half removed session is never listed or opened.
             doomed = directory.with_name(f".deleted-{secrets.token_hex(8)}")
@@ -397,7 +402,8 @@ class SessionStore:
         except OSError as e:
             raise JournalError(f"{directory}: {e.strerror or e}: the session can't be removed") from e
         finally:
-            lock.release()
+            if lock is None:
+                held.release()
 
     def directories(self, project: str | Path | None = None, *, slug: str | None = None) -> Iterator[Path]:
         """The directories of all sessions, or those of a project, by its path or the name of its folder here."""
