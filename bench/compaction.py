@@ -24,12 +24,11 @@ import anyio
 from ledger import made, recorded, up_to
 from perdure import Settings
 from perdure.adapters.memory.notes import FileNotes
+from perdure.compaction import boundary, summary
 from perdure.compaction import from_notes as noted
 from perdure.compaction import plan as deciding
-from perdure.compaction import summary
 from perdure.compaction.ledger.reader import index_of
 from perdure.engine import compact as engine
-from perdure.engine import compact as restoring
 from perdure.engine.compact import CompactionSuccess, compact, from_notes
 from perdure.engine.notes import SessionNotes
 from perdure.engine.session import LiveSession
@@ -43,10 +42,10 @@ PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
     "read": ((deciding, "index_of"),),
     "render": ((deciding, "render"), (noted, "render"), (summary, "render")),
     "pack": ((deciding, "pack_ledger"), (noted, "pack_ledger")),
-    "boundary": ((engine, "make_boundary"), (restoring, "make_boundary")),
-    "test": ((engine, "refusal"), (restoring, "refusal")),
-    "look": ((restoring, "track_scene"),),
-    "put back": ((restoring, "put_back"),),
+    "boundary": ((boundary, "make_boundary"),),
+    "test": ((boundary, "refusal"),),
+    "look": ((engine, "track_scene"),),
+    "put back": ((boundary, "put_back"),),
 }
 
 
