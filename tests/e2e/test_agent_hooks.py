@@ -423,6 +423,27 @@ def test_variables_that_a_start_sets_are_there_for_commands(tmp_path: Path) -> N
     anyio.run(body)
 
 
+def test_variables_of_hooks_that_are_gone_are_not_set(tmp_path: Path) -> None:
+    """CMP-10, SEC-8: a session that goes on has those that its hooks set now, and none of a project trusted no more."""
+
+    async def body() -> None:
+        home = tmp_path / "home"
+        theirs = hook("SessionStart", """echo 'export THEIRS=1; touch ran' >> "$CLAUDE_ENV_FILE" """)
+        own = hook("SessionStart", """echo 'export OWN=1' >> "$CLAUDE_ENV_FILE" """)
+        one = await worked(tmp_path / "p", theirs, own, home=home)
+        assert (await one.call("Bash", command="echo $THEIRS-$OWN"))[0].startswith("1-1")
+        await one.agent.close()
+        assert (tmp_path / "p" / "ran").exists()
+        (tmp_path / "p" / "ran").unlink()
+        for hooks, expected in (((own,), "-1"), ((hook("Stop", "true"),), "-"), ((theirs, own), "1-1")):
+            again = await worked(tmp_path / "p", *hooks, home=home, resume=one.agent.session.id)
+            assert (await again.call("Bash", command="echo $THEIRS-$OWN"))[0].splitlines()[0] == expected
+            await again.agent.close()
+            assert (tmp_path / "p" / "ran").exists() == (theirs in hooks)
+
+    anyio.run(body)
+
+
 def test_what_a_formatter_changes_is_part_of_the_call(tmp_path: Path) -> None:
     """CMP-10, CKP-3: a rewind takes both back, and needs no force."""
 

@@ -188,10 +188,12 @@ def _machine(
         theirs = documents(root / CLAUDE / name, pattern, within=root) if is_trusted else {}
         return {**documents(user / CLAUDE / name, pattern), **theirs}
 
+    script = folder.resolve() / SCRIPT
+    script.unlink(missing_ok=True)  # written by hooks of an earlier opening, which may not be allowed any more
     return Machine(
         workspace=workspace,
         finder=LocalFinder(root=workspace.root),
-        shell=LocalShell(commands, workspace.root, sandbox, folder.resolve() / SCRIPT if settings.hooks else None),
+        shell=LocalShell(commands, workspace.root, sandbox, script if settings.hooks else None),
         plan_file=str(folder.resolve() / "plan.md"),
         home=str(user.resolve()),
         surroundings={**surroundings(root), "Today": today},

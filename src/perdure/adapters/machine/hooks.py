@@ -26,7 +26,7 @@ from perdure.hooks import (
 )
 from perdure.settings import HookCommand, Settings
 
-SCRIPT = "hooks.sh"  # beside the journal: what hooks at a start set for later commands
+SCRIPT = "hooks.sh"  # beside the journal: what hooks at a start set for later commands, made anew at each opening
 _MOST_BYTES = 1_000_000  # of what a hook prints; the rest is read and dropped, so that it isn't held up
 _SHELL = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
 _REST_SECONDS = 1.0  # for what stands in the pipes, when a child that it left behind still holds them
