@@ -255,3 +255,24 @@ def test_a_quota_deletes_nothing_that_would_free_nothing(place: Path, run: Calla
         os.link(one, place / f"backup-{one.name}")
     assert run("gc", "--set", "max_home_bytes=1").code == 0 and old.exists()
     assert run("gc", "--set", "retention_days=30").code == 0 and not old.exists()
+
+
+@pytest.mark.parametrize("name", ["blobs", "checkpoints", "agents", "."])
+def test_no_link_is_followed(place: Path, run: Callable[..., Any], name: str) -> None:
+    """SEC-12: what stands behind one isn't the home's, however much it looks so; the link is named."""
+    session = made(place, "s", days=3)
+    elsewhere = place / "elsewhere"
+    for one in ("objects", "objects.old", "a/blobs", "s/blobs", ".deleted-1"):
+        (elsewhere / one).mkdir(parents=True)
+    blob = "0" * 64
+    for one in (blob, ".new-1", "objects.old/x", ".deleted-1/x", f"a/blobs/{blob}", f"s/blobs/{blob}"):
+        (elsewhere / one).write_bytes(b"=mine")
+    for one in ("a", "s"):
+        (elsewhere / one / JOURNAL).write_bytes((session / JOURNAL).read_bytes())
+    aged(elsewhere, 3)
+    link = session / name if name != "." else session.parent.with_name("-linked")
+    link.symlink_to(elsewhere)
+    before = sorted(elsewhere.rglob("*"))
+    done = run("gc")
+    assert sorted(elsewhere.rglob("*")) == before and done.code == 1, done.out
+    assert f"{link}: a link, which gc doesn't follow" in done.err and done.err.count("a link") == 1

@@ -284,3 +284,50 @@ def test_a_file_that_is_no_journal_stops_nobody_else(place: Path) -> None:
     broken.write_text(f"no journal, {CANARY}\n")
     assert command("purge", "--yes", cwd=project, env=env, given=CANARY).returncode == 1
     assert files_with(home, CANARY[4:]) == [broken]
+
+
+def test_a_link_in_a_project_isnt_followed(place: Path) -> None:
+    """SEC-12, SEC-2: whoever wrote the project chose where it leads; the user's file stays, the link is said."""
+    spread(place)
+    project, vault = place / "project", place / "me" / "vault"
+    vault.mkdir(parents=True)
+    (vault / "passwords.md").write_text(f"mine: {CANARY}\n")
+    (project / ".perdure").mkdir(exist_ok=True)
+    (project / ".perdure" / "agent-memory").symlink_to("../../me/vault")
+    behind = project / ".perdure" / "agent-memory-local"
+    behind.mkdir()
+    (behind / "a.md").symlink_to(vault / "passwords.md")
+    (behind / "b.md").write_text(f"ours: {CANARY}\n")
+    done = command("purge", "--yes", cwd=project, env=environment(place), given=CANARY)
+    assert (vault / "passwords.md").read_text() == f"mine: {CANARY}\n" and CANARY not in (behind / "b.md").read_text()
+    assert done.returncode == 1 and str(project / ".perdure" / "agent-memory") in done.stderr
+    assert "a.md: a link to elsewhere" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["projects", ""], ids=["projects", "home"])
+def test_a_home_behind_a_link_is_searched(place: Path, name: str) -> None:
+    """SEC-12: the user's own choice in their own home; a link below that leads elsewhere is said, and not followed."""
+    directory, home, project = spread(place), place / ".perdure", place / "project"
+    (home / name).rename(place / "disk")
+    (home / name).symlink_to(place / "disk")
+    other = place / "other"
+    other.mkdir()
+    (other / "note.md").write_text(f"{CANARY}\n")
+    (directory / "more").symlink_to(other)
+    for text in (CANARY, WORD):
+        done = command("purge", "--yes", cwd=project, env=environment(place), given=text)
+        assert done.stdout.startswith("purged from"), done.stderr
+        assert "more: a link to elsewhere" in done.stderr and done.returncode == 1
+    assert files_with(place / "disk", WORD, WORD[2:]) == [] and (other / "note.md").read_text() == f"{CANARY}\n"
+
+
+def test_memories_behind_a_link_in_the_home_stay(place: Path) -> None:
+    """SEC-12: no setting says that they are there; the link is named."""
+    directory, project = spread(place), place / "project"
+    memory, elsewhere = directory.parent / "memory", place / "memories"
+    memory.rename(elsewhere)
+    memory.symlink_to(elsewhere)
+    before = {one: one.read_bytes() for one in elsewhere.rglob("*") if one.is_file()}
+    done = command("purge", "--yes", cwd=project, env=environment(place), given=CANARY)
+    assert done.returncode == 1 and f"{memory}: a link to elsewhere" in done.stderr
+    assert before and {one: one.read_bytes() for one in before} == before

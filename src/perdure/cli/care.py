@@ -60,12 +60,14 @@ def purge(
         raise BadSetting("give a session and the id of a message, or neither to purge a text")
     message = find_message(located(session), identity) if session is not None and identity is not None else None
     texts = () if message is not None else (_text_to_purge(),)
-    job = Purge(config.home, getpass.getuser(), time.time(), texts, message, _memories_elsewhere(config))
+    memories, links = _memories_elsewhere(config)
+    job = Purge(config.home, getpass.getuser(), time.time(), texts, message, memories)
     found = job.look()
     if not (dry_run or yes or _is_agreed(found)):
         note("nothing was changed")
         raise typer.Exit(EXIT_FAILED)
     report = found if dry_run else Purge(job.home, job.by, job.at, texts, message, job.also).carry_out()
+    report.unread += [f"{one}: a link in a project, which a purge doesn't follow" for one in links]
     if json:
         out_json(
             {
@@ -118,19 +120,33 @@ def _tell(report: PurgeReport, *, is_done: bool) -> None:
         note("your own files, logs of other agents, and what a model said of it in other words aren't searched")
 
 
-def _memories_elsewhere(config: Config) -> tuple[Path, ...]:
-    """Folders of memories outside the home: the one that the settings name, and those in the projects."""
+def _memories_elsewhere(config: Config) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Folders of memories outside the home: the one that the settings name, and those in the projects.
+
+    And links that stand in the way of one in a project: whoever wrote the project chose where they lead.
+    """
     from perdure.adapters.journal import SessionStore
+    from perdure.adapters.journal.disk import first_link
+    from perdure.adapters.journal.store import PROJECTS
     from perdure.adapters.machine.repositories import memory_roots
     from perdure.memory.places import AGENTS, AGENTS_LOCAL, project_directory
 
     found: dict[Path, None] = {}
+    links: dict[Path, None] = {}
+    home = config.home.resolve()
     for name in {str(Path.cwd()), *(info.project for info in SessionStore(config.home).list())}:
         roots = memory_roots(config.home, Path(name), directory=config.settings.memory_directory)
-        kept = [Path(project_directory(roots))]
-        kept += [Path(roots.root) / roots.folder / folder for folder in (AGENTS, AGENTS_LOCAL)]
-        found |= {one: None for one in kept if one.is_dir() and not one.is_relative_to(config.home)}
-    return tuple(found)
+        # Where the user's own settings say, link or not; without them in the home, where no link is followed.
+        kept = [Path(project_directory(roots)).resolve()] if config.settings.memory_directory else []
+        for folder in (AGENTS, AGENTS_LOCAL):
+            there = Path(roots.root) / roots.folder / folder
+            if (link := first_link(there, Path(roots.root))) is not None:
+                links[link] = None
+            else:
+                kept.append(there.resolve())
+        mine = (home, (home / PROJECTS).resolve())
+        found |= {one: None for one in kept if one.is_dir() and not any(map(one.is_relative_to, mine))}
+    return tuple(found), tuple(links)
 
 
 @app.command(epilog=examples("perdure gc --dry-run", "perdure gc", "perdure gc --set retention_days=90 --dry-run"))

@@ -17,7 +17,7 @@ from perdure.adapters.checkpoints.log import FOLDER as CHECKPOINTS
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.append_file import LOCK, SessionLock, mark_path
 from perdure.adapters.journal.blobs import named_blobs
-from perdure.adapters.journal.disk import DISK
+from perdure.adapters.journal.disk import DISK, first_link
 from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.journal.search import INDEX, IndexUnusable, open_search_index
 from perdure.adapters.journal.store import (
@@ -89,9 +89,10 @@ class HomeCollection:
     def collect(self, *, dry_run: bool = False) -> Collected:
         """Remove leftovers, and sessions as far as retention and quota say so."""
         done = Collected()
-        for one in self._leftovers():
+        journals = [one for one in every_journal(self.home) if not self._is_behind_link(one, done)]
+        for one in self._leftovers(journals):
             self._remove(one, done, dry_run=dry_run)
-        for journal in every_journal(self.home):
+        for journal in journals:
             self._collect_blobs(journal, done, dry_run=dry_run)
         self._expire(done, dry_run=dry_run)
         if not dry_run:
@@ -112,13 +113,21 @@ class HomeCollection:
         yield self.home
         yield from sorted(one for one in (self.home / GATEWAY / TENANTS).glob("*") if one.is_dir())
 
+    def _is_behind_link(self, path: Path, done: Collected) -> bool:
+        """Whether a link stands in the way, and say so. The home and its folder of projects may be links themselves."""
+        projects = self.home / PROJECTS
+        link = first_link(path, projects if path.is_relative_to(projects) else self.home)
+        if link is not None and (told := f"{link}: a link, which gc doesn't follow") not in done.left:
+            done.left.append(told)
+        return link is not None
+
     def _is_old(self, path: Path, seconds: float | None = None) -> bool:
         try:
             return self.now - path.lstat().st_mtime >= (self.grace_seconds if seconds is None else seconds)
         except OSError:
             return False
 
-    def _leftovers(self) -> Iterator[Unneeded]:
+    def _leftovers(self, journals: list[Path]) -> Iterator[Unneeded]:
         for home in self._homes():
             for why, pattern in (("a deleted session", ".deleted-*"), ("a fork that was never finished", f"{DRAFT}*")):
                 for path in sorted((home / PROJECTS).glob(f"*/{pattern}")):
@@ -128,7 +137,7 @@ class HomeCollection:
                 names = {one.name for one in path.iterdir()} if path.is_dir() and not path.is_symlink() else {JOURNAL}
                 if names and names <= {LOCK, mark_path(path / JOURNAL).name} and self._is_old(path):
                     yield Unneeded(path, _freed_by(path), "beside a journal that isn't there")
-        for journal in every_journal(self.home):
+        for journal in journals:
             yield from self._drafts(journal.parent)
         for path in sorted((self.home / CACHES).glob("*.msgpack")):
             if self._is_old(path, _CACHE_DAYS * _DAY_SECONDS):
@@ -146,6 +155,8 @@ class HomeCollection:
                 yield Unneeded(beside, _freed_by(beside), "checkpoints that were replaced")
 
     def _remove(self, one: Unneeded, done: Collected, *, dry_run: bool) -> None:
+        if self._is_behind_link(one.path, done):
+            return
         try:
             with contextlib.ExitStack() as held:
                 session = next((at for at in one.path.parents if (at / JOURNAL).is_file()), None)
@@ -164,6 +175,8 @@ class HomeCollection:
     def _collect_blobs(self, journal: Path, done: Collected, *, dry_run: bool) -> None:
         """The blobs that no record names, of a session that is whole and that nobody writes."""
         folder = journal.parent / BLOBS
+        if self._is_behind_link(folder, done):
+            return
         there = [one for one in sorted(folder.glob("*")) if _BLOB.fullmatch(one.name) and self._is_old(one)]
         if not there or any(journal.parent.glob(f"{JOURNAL}.*")):
             return  # what was set aside may name some that the journal doesn't

@@ -30,7 +30,7 @@ from perdure.adapters.journal.blobs import packed, unpacked
 from perdure.adapters.journal.disk import DISK, Disk, discard, write_new
 from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.journal.search import INDEX, discard_index
-from perdure.adapters.journal.store import BLOBS
+from perdure.adapters.journal.store import BLOBS, PROJECTS
 from perdure.adapters.machine.rooted import RootedFolder
 from perdure.adapters.memory.directory import CACHES
 from perdure.adapters.memory.store import AUDIT, LOCK_SECONDS
@@ -170,7 +170,7 @@ class Purge:
     """One purge of a home. Call `look`, which changes nothing, or `carry_out`.
 
     Args:
-        home: Where the sessions are.
+        home: Where the sessions are. It and its folder of projects may be links; no other link is followed.
         texts: What to take out; none for a message.
         message: The message to take out instead.
         also: Folders of memories that stand elsewhere.
@@ -188,14 +188,19 @@ class Purge:
     disk: Disk = DISK
     report: PurgeReport = field(default_factory=PurgeReport, init=False)
     _purge: TextPurge = field(init=False)
+    _mine: tuple[Path, ...] = field(init=False)  # the home, and its projects where they are a link to elsewhere
     _gone: list[Path] = field(default_factory=list, init=False)  # what to remove once no journal names it
 
     def __post_init__(self) -> None:
+        self.home = self.home.resolve()
+        projects = (self.home / PROJECTS).resolve()
+        mine = (self.home,) if projects.is_relative_to(self.home) else (self.home, projects)
+        self._mine = tuple(one for one in mine if one.is_dir())
         self._purge = TextPurge(self.message.quotes if self.message else self.texts)
 
     def look(self) -> PurgeReport:
         """Where it stands. Raises `PerdureError` where it can't be taken out without breaking what holds it."""
-        if self.message is not None and not self.message.session.is_relative_to(self.home.resolve()):
+        if self.message is not None and not any(map(self.message.session.resolve().is_relative_to, self._mine)):
             raise JournalError(f"{self.message.session}: not under {self.home}; purge it with that home")
         self._purge.names |= dict(self._new_names())
         for journal in self._journals():
@@ -204,6 +209,7 @@ class Purge:
         for path in self._files():
             if (what := self._holds(path)) is not None:
                 self.report.places.append(PurgedPlace(path, what))
+        self._name_links()
         return self.report
 
     def carry_out(self) -> PurgeReport:
@@ -219,7 +225,7 @@ class Purge:
             sessions = {one for path in held for one in self._sessions_of(path)}
             mine = [path for path in self._files() if sessions.issuperset(self._sessions_of(path))]
             self._change([path for path in mine if self._holds(path) is not None])
-            last = self.message.session / JOURNAL if self.message else None
+            last = self.message.session.resolve() / JOURNAL if self.message else None
             for journal in sorted(self._journals(), key=lambda one: (one == last, one)):
                 if journal.parent in sessions and (lines := self._new_lines(journal)) is not None:
                     discard(self.disk, mark_path(journal))  # it knows the lines of before
@@ -234,7 +240,7 @@ class Purge:
     # --- where it is ------------------------------------------------------------------------------------------------
 
     def _journals(self) -> Iterator[Path]:
-        for journal in sorted(self.home.rglob(JOURNAL)):
+        for journal in sorted(one for root in self._mine for one in root.rglob(JOURNAL)):
             if journal.is_file() and not journal.is_symlink() and (self.message is None or self._has_message(journal)):
                 yield journal
 
@@ -266,7 +272,7 @@ class Purge:
     def _files(self) -> Iterator[Path]:
         """All other files that may hold it; of checkpoints the log of each session stands for all."""
         wanted = {journal.parent for journal in self._journals()} if self.message is not None else None
-        for root in (self.home, *self.also):
+        for root in (*self._mine, *self.also):
             for at, folders, names in os.walk(root):
                 folder = Path(at)
                 folders.sort()
@@ -285,6 +291,14 @@ class Purge:
                     if wanted is not None and not _is_memory(path) and wanted.isdisjoint(path.parents):
                         continue  # what quotes a message stands with it, or in a memory
                     yield path
+
+    def _name_links(self) -> None:
+        """Links that lead out of what is searched: whoever made them, what they lead to isn't ours to change."""
+        roots = (*self._mine, *self.also)
+        for root in roots:
+            for path in sorted(root.rglob("*")):
+                if path.is_symlink() and not any(map(Path(os.path.realpath(path)).is_relative_to, roots)):
+                    self.report.unread.append(f"{path}: a link to elsewhere, which a purge doesn't follow")
 
     def _is_index(self, path: Path) -> bool:
         within = path.relative_to(self.home).parts if path.is_relative_to(self.home) else ()
@@ -405,6 +419,8 @@ class Purge:
             shutil.rmtree(objects.with_name(objects.name + beside), ignore_errors=True)
 
     def _rewrite(self, path: Path) -> None:
+        if path.is_symlink():
+            return
         try:
             data = path.read_bytes()
         except FileNotFoundError:
@@ -542,6 +558,7 @@ class Purge:
     def _check(self) -> None:
         """Look once more, and at names and at what belongs to the user as well."""
         self.report.unread.clear()
+        self._name_links()
         found = [journal for journal in self._journals() if self._new_lines(journal) is not None]
         for path in (*found, *(path for path in self._files() if self._holds(path) is not None)):
             self.report.left.append(f"{path}: still holds it; purge it once more")
@@ -550,7 +567,7 @@ class Purge:
         for path in (self.home / name for name in _USERS_OWN):
             if path.is_file() and self._purge.is_in(path.read_bytes()):
                 self.report.left.append(f"{path}: is yours to edit")
-        for root in (self.home, *self.also):
+        for root in (*self._mine, *self.also):
             for path in root.rglob("*"):
                 if self._purge.is_in(os.fsencode(path.name)):
                     self.report.left.append(f"{path}: has it in its name; rename it")

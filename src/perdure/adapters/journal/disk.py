@@ -100,6 +100,16 @@ def write_new(disk: Disk, path: Path, data: bytes) -> None:
         raise
 
 
+def first_link(path: Path, below: Path) -> Path | None:
+    """The first symbolic link on the way from a folder to a path in it, the path included; None without one."""
+    at = below
+    for part in path.relative_to(below).parts:
+        at /= part
+        if at.is_symlink():
+            return at
+    return None
+
+
 def discard(disk: Disk, path: Path) -> None:
     """Remove a file of ours that holds nothing of value, if that can be done."""
     try:
