@@ -28,6 +28,8 @@ FORMS = {
     "form": quote_plus(TEXT + " x"),
     "html": html.escape(TEXT),
     "hex": TEXT.encode().hex(),
+    "lower-case url": quote(TEXT, safe="").lower(),
+    "upper-case escapes": "v = " + json.dumps(TEXT).replace("\\u00f6", "\\u00F6"),
     "utf-16": TEXT.encode("utf-16-le"),
     "cut": f"it begins with {TEXT[:9]}…",
     "cut in front": f"...{TEXT[-9:]} is how it ends",
@@ -115,3 +117,13 @@ def test_each_mark_of_a_cut_counts(mark: str) -> None:
     for cut in (f"it is correct-horse{mark}", f"{mark.partition('(')[0].partition(' [9')[0]}horse-battery was it"):
         assert b"horse" not in purge.purged(cut.encode())
         assert b"horse" not in purge.purged(json.dumps({"text": cut}).encode())
+
+
+@pytest.mark.parametrize(
+    "found",
+    ["it's%20a%20(key)%26more%C3%B6", "it%27s%20a%20%28key%29%26more%c3%b6",
+     "it&#39;s a (key)&amp;moreö", "x = it\\u0027s a (key)\\u0026more\\u00F6", "it\\u0027s a (key)\\u0026moreö"],
+)  # fmt: skip
+def test_escapes_of_other_writers_are_found(found: str) -> None:
+    """SEC-12: encodeURIComponent, percent signs in lower case, &#39;, and JSON that escapes what HTML means."""
+    assert MARK.encode() == TextPurge(("it's a (key)&moreö",)).purged(found.removeprefix("x = ").encode())

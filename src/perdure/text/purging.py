@@ -37,6 +37,8 @@ _FIXED = frozenset(
 )
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
 _WORD = re.compile(rb"[a-z_]+")
+_ESCAPE = re.compile(r"(?<=\\u)[0-9a-f]{4}|%[0-9A-F]{2}")
+_FOR_HTML = {ord(char): f"\\u{ord(char):04x}" for char in "&<>'"}  # as JSON is written to stand in a page
 
 
 def forms_of(text: str) -> tuple[bytes, ...]:
@@ -50,15 +52,14 @@ def forms_of(text: str) -> tuple[bytes, ...]:
             escaped = form
             for _ in range(3):
                 escaped = json.dumps(escaped, ensure_ascii=is_ascii)[1:-1]
-                forms |= {escaped, escaped.replace("/", "\\/")}
+                for_html = escaped.translate(_FOR_HTML)
+                forms |= {escaped, escaped.replace("/", "\\/"), for_html}
+                forms |= {_ESCAPE.sub(lambda found: found.group().upper(), one) for one in (escaped, for_html)}
         raw = form.encode("utf-8", "surrogatepass")
-        forms |= {
-            _in_url(raw, b""),
-            _in_url(raw, b"/"),
-            _in_url(raw, b" ").replace(" ", "+"),
-            html.escape(form),
-            html.escape(form, quote=False),
-        }
+        in_urls = {_in_url(raw, b""), _in_url(raw, b"/"), _in_url(raw, b"!'()*"), _in_url(raw, b" ").replace(" ", "+")}
+        forms |= in_urls | {_ESCAPE.sub(lambda found: found.group().lower(), one) for one in in_urls}
+        forms |= {html.escape(form), html.escape(form, quote=False)}
+        forms.add(html.escape(form).replace("&#x27;", "&#39;").replace("&quot;", "&#34;"))
         forms |= {raw.hex(), raw.hex().upper()}
     found = {form.encode("utf-8", "surrogatepass") for form in forms}
     found |= {form.encode(kind, "surrogatepass") for form in wide for kind in ("utf-16-le", "utf-16-be")}
