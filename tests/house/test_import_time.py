@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from bench.first_use import PROGRAMS
 
 pytestmark = pytest.mark.house
 
@@ -48,25 +49,7 @@ UNUSED = (
     "adapters.journal.journal adapters.journal.search adapters.memory adapters.machine.shell ports.machine "
     "ports.memory recall testing transcript.tool_calls.todos wiring.agents wiring.sessions"
 ).split()
-FIRST_USE = """
-import asyncio
-from perdure import Session
-
-async def main():
-    async with Session.in_memory() as session:
-        await session.set_prefix(model="claude-sonnet-5-5", system="Be brief.", tools=[])
-        await session.append("Hello")
-        assert (await session.prepare()).data["messages"]
-
-asyncio.run(main())
-"""
-SYNC_USE = """
-from perdure.sync import Session
-
-with Session.in_memory() as session:
-    session.append("Hello")
-    assert session.prepare().data["messages"]
-"""
+FIRST_USE, SYNC_USE = PROGRAMS["first use of a session"], PROGRAMS["the same without an event loop"]
 
 
 @pytest.mark.parametrize("program", [FIRST_USE, SYNC_USE], ids=["await", "sync"])

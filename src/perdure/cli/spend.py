@@ -138,14 +138,9 @@ def _spent(config: Config, chosen: Path | None, earliest: float | None) -> tuple
 
 def _journals(config: Config, chosen: Path | None, earliest: float | None) -> Iterator[tuple[Path, str, str]]:
     """The journals to read, with the session that pays, and what their conversation is for."""
-    from perdure.adapters.journal import JOURNAL
-    from perdure.adapters.journal.store import AGENTS, every_journal
+    from perdure.adapters.journal.store import AGENTS, every_journal, session_journals
 
-    if chosen is not None:
-        journals = [chosen / JOURNAL, *sorted((chosen / AGENTS).glob(f"*/{JOURNAL}"))]
-    else:
-        journals = list(every_journal(config.home))
-    for journal in journals:
+    for journal in session_journals(chosen) if chosen is not None else every_journal(config.home):
         if earliest is not None and journal.stat().st_mtime < earliest:
             continue
         is_helper = journal.parent.parent.name == AGENTS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import sqlite3
 from collections import Counter
@@ -16,19 +15,18 @@ from types import MappingProxyType
 from perdure.adapters.checkpoints.log import FOLDER as CHECKPOINTS
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.append_file import LOCK, SessionLock, mark_path
-from perdure.adapters.journal.blobs import named_blobs
+from perdure.adapters.journal.blobs import HASH_NAME, named_blobs
 from perdure.adapters.journal.disk import DISK, first_link
 from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.journal.search import INDEX, IndexUnusable, open_search_index
 from perdure.adapters.journal.store import (
-    AGENTS,
     BLOBS,
     DRAFT,
-    GATEWAY,
     PROJECTS,
-    TENANTS,
     SessionStore,
     every_journal,
+    homes_of,
+    session_journals,
 )
 from perdure.adapters.memory.directory import CACHES
 from perdure.errors import JournalError, PerdureError, SessionBusy
@@ -38,7 +36,6 @@ GRACE_SECONDS = 3_600.0  # what is younger may be at work
 KEEP_TAG = "keep"  # of sessions that no retention and no quota deletes
 _DAY_SECONDS = 86_400.0
 _CACHE_DAYS = 30  # an index of memories that nobody asked for so long
-_BLOB = re.compile(r"[0-9a-f]{64}")
 _DAMAGE = (f"{JOURNAL}.*", "*.damaged-*")  # names of what was set aside, beside journals and stored results
 _DRAFT = f"{JOURNAL}.new-"
 _Inode = tuple[int, int]
@@ -109,10 +106,6 @@ class HomeCollection:
 
     # --- leftovers --------------------------------------------------------------------------------------------------
 
-    def _homes(self) -> Iterator[Path]:
-        yield self.home
-        yield from sorted(one for one in (self.home / GATEWAY / TENANTS).glob("*") if one.is_dir())
-
     def _is_behind_link(self, path: Path, done: Collected) -> bool:
         """Whether a link stands in the way, and say so. The home and its folder of projects may be links themselves."""
         projects = self.home / PROJECTS
@@ -128,7 +121,7 @@ class HomeCollection:
             return False
 
     def _leftovers(self, journals: list[Path]) -> Iterator[Unneeded]:
-        for home in self._homes():
+        for home in homes_of(self.home):
             for why, pattern in (("a deleted session", ".deleted-*"), ("a fork that was never finished", f"{DRAFT}*")):
                 for path in sorted((home / PROJECTS).glob(f"*/{pattern}")):
                     if self._is_old(path):
@@ -145,7 +138,7 @@ class HomeCollection:
 
     def _drafts(self, session: Path) -> Iterator[Unneeded]:
         """What writers that were killed left: files that never got their name."""
-        drafts = [*session.glob(f"{JOURNAL}.new-*"), *(session / BLOBS).glob(".new-*")]
+        drafts = [*session.glob(f"{_DRAFT}*"), *(session / BLOBS).glob(".new-*")]
         for path in sorted(drafts):
             if path.is_file() and self._is_old(path):
                 yield Unneeded(path, path.lstat().st_size, "a draft that was never finished")
@@ -177,15 +170,11 @@ class HomeCollection:
         folder = journal.parent / BLOBS
         if self._is_behind_link(folder, done):
             return
-        there = [one for one in sorted(folder.glob("*")) if _BLOB.fullmatch(one.name) and self._is_old(one)]
+        there = [one for one in sorted(folder.glob("*")) if HASH_NAME.fullmatch(one.name) and self._is_old(one)]
         if not there or any(journal.parent.glob(f"{JOURNAL}.*")):
             return  # what was set aside may name some that the journal doesn't
-        try:
-            lock = SessionLock.acquire(journal.parent)
-        except SessionBusy:
-            return
-        except PerdureError as e:
-            done.left.append(str(e))
+        lock = _lock_of(journal.parent, done)
+        if lock is None:
             return
         try:
             with open_journal_reader(DISK, journal) as reader:
@@ -213,7 +202,7 @@ class HomeCollection:
         """
         if self.retention_days is None and self.max_bytes is None:
             return
-        sessions = [(SessionStore(home), info) for home in self._homes() for info in SessionStore(home).list()]
+        sessions = [(SessionStore(home), info) for home in homes_of(self.home) for info in SessionStore(home).list()]
         sessions.sort(key=lambda pair: pair[1].modified)
         gone: Counter[_Inode] = Counter()  # links that a dry run counts as removed
         if dry_run:
@@ -223,12 +212,8 @@ class HomeCollection:
         for store, info in sessions:
             if KEEP_TAG in info.tags or self._is_expired(info.modified, total) is None:
                 continue
-            try:
-                lock = SessionLock.acquire(info.directory)
-            except SessionBusy:
-                continue
-            except PerdureError as e:
-                done.left.append(str(e))
+            lock = _lock_of(info.directory, done)
+            if lock is None:
                 continue
             try:
                 freed = _freed_by(info.directory, gone)
@@ -280,14 +265,20 @@ class HomeCollection:
             done.left.append(f"{path}: {e}")
 
 
-def _journals(session: Path) -> list[Path]:
-    """The journal of a session, and those of its sub-agents."""
-    return [session / JOURNAL, *sorted((session / AGENTS).glob(f"*/{JOURNAL}"))]
+def _lock_of(session: Path, done: Collected) -> SessionLock | None:
+    """The lock of a session; None where somebody is at work on it, or where it can't be had, which is said."""
+    try:
+        return SessionLock.acquire(session)
+    except SessionBusy:
+        return None
+    except PerdureError as e:
+        done.left.append(str(e))
+        return None
 
 
 def _written(session: Path) -> float:
     """When anything was last added to a session."""
-    return max(journal.stat().st_mtime for journal in _journals(session))
+    return max(journal.stat().st_mtime for journal in session_journals(session))
 
 
 def _must_stay(session: Path) -> bool:
@@ -300,7 +291,7 @@ def _must_stay(session: Path) -> bool:
     if beside:
         raise JournalError(f"damage was set aside in {min(beside)}")
     tags: tuple[str, ...] = ()
-    for journal in _journals(session):
+    for journal in session_journals(session):
         with open_journal_reader(DISK, journal) as reader:
             scan = reader.scan(reader.body)
         if scan.damage:
@@ -328,13 +319,13 @@ def _freed_by(path: Path, gone: Mapping[_Inode, int] = _NONE_GONE) -> int:
         path: A file or folder.
         gone: Names that count as removed, though they are still there.
     """
-    names = _links_below(path)
-    freed = {}
+    names: Counter[_Inode] = Counter()
+    found: dict[_Inode, os.stat_result] = {}
     for about in _files_below(path):
         inode = (about.st_dev, about.st_ino)
-        if names[inode] + gone.get(inode, 0) >= about.st_nlink:
-            freed[inode] = about.st_size
-    return sum(freed.values())
+        names[inode] += 1
+        found[inode] = about
+    return sum(one.st_size for inode, one in found.items() if names[inode] + gone.get(inode, 0) >= one.st_nlink)
 
 
 def _files_below(path: Path) -> Iterator[os.stat_result]:

@@ -26,7 +26,7 @@ from perdure.adapters.checkpoints.log import FOLDER as CHECKPOINTS
 from perdure.adapters.checkpoints.log import LOG, PLAN
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.append_file import LOCK, SessionLock, mark_path
-from perdure.adapters.journal.blobs import packed, unpacked
+from perdure.adapters.journal.blobs import HASH_NAME, packed, unpacked
 from perdure.adapters.journal.disk import DISK, Disk, discard, write_new
 from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.journal.search import INDEX, discard_index
@@ -47,7 +47,6 @@ from perdure.transcript.records import BlockChange, Compacted, Edit, Noted, Reco
 
 PURGED = "purged"  # the kind of the note that a purge leaves in a journal
 _USERS_OWN = ("config.toml", "config")  # what a person wrote by hand: it is named, and left to them
-_HASH = re.compile(r"[0-9a-f]{64}")
 _SEQ = re.compile(rb'\{"seq":\d+,')
 _BEFORE = "before"
 _OBJECTS = "objects"
@@ -378,7 +377,7 @@ class Purge:
     def _change_blob(self, path: Path) -> None:
         new = self._blob(path)
         self._gone.append(path)
-        if not new or not _HASH.fullmatch(path.name):
+        if not new or not HASH_NAME.fullmatch(path.name):
             return
         name = hashlib.sha256(new).hexdigest()
         self._purge.addresses[path.name.encode()] = name.encode()
@@ -389,7 +388,7 @@ class Purge:
         """A memory, notes, or what a memory said before: its hash is written down elsewhere, or is its name."""
         old = path.read_bytes()
         new = self._purge.purged(old)
-        if path.parent.name == _BEFORE and _HASH.fullmatch(path.name):
+        if path.parent.name == _BEFORE and HASH_NAME.fullmatch(path.name):
             target = path.with_name(hashlib.sha256(new).hexdigest())
             self._purge.addresses[path.name.encode()] = target.name.encode()
             self._replace(target, new)

@@ -30,7 +30,7 @@ from perdure.transcript.records import Edit, Noted, Record
 _PACKED, _PLAIN = b"z", b"="
 _LEVEL = 6
 _READ_BYTES = 1024 * 1024
-_NAME = re.compile(r"[0-9a-f]{64}")
+HASH_NAME = re.compile(r"[0-9a-f]{64}")  # of a file that is called by the SHA-256 of its contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class FileBlobs:
     def damaged(self) -> tuple[BlobId, ...]:
         """The blobs that are there and whose bytes aren't those that were stored. Reads all of them; blocks."""
         try:
-            names = sorted(entry.name for entry in os.scandir(self.directory) if _NAME.fullmatch(entry.name))
+            names = sorted(entry.name for entry in os.scandir(self.directory) if HASH_NAME.fullmatch(entry.name))
         except FileNotFoundError:
             return ()
         except OSError as e:
@@ -101,7 +101,7 @@ class FileBlobs:
         Where there are no links, as copies. Raises `OSError`. Blocks.
         """
         names = [entry.name for entry in os.scandir(self.directory)] if self.directory.is_dir() else []
-        if blobs := [name for name in names if _NAME.fullmatch(name)]:
+        if blobs := [name for name in names if HASH_NAME.fullmatch(name)]:
             make_private(directory)
             for name in blobs:
                 try:
@@ -152,7 +152,7 @@ class FileBlobs:
         return b"".join(parts)
 
     def _path(self, blob: BlobId) -> Path:
-        if not _NAME.fullmatch(blob):
+        if not HASH_NAME.fullmatch(blob):
             raise JournalError(f"not the id of a blob (64 hex digits): {blob[:80]!r}")
         return self.directory / blob
 
@@ -228,7 +228,7 @@ def named_blobs(scan: JournalScan) -> dict[BlobId, str]:
                     named.setdefault(stored.blob, f"result {stored.tool_use_id}, {where}")
             elif isinstance(record, Noted):
                 blob = record.data.get(_IMPORTED)
-                if isinstance(blob, str) and _NAME.fullmatch(blob):
+                if isinstance(blob, str) and HASH_NAME.fullmatch(blob):
                     named.setdefault(BlobId(blob), where)
     return named
 

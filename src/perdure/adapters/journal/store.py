@@ -413,12 +413,21 @@ class SessionStore:
             yield from (d for d in _folders(folder) if _is_session(d.name))
 
 
+def homes_of(home: Path) -> list[Path]:
+    """A home, and those that the gateway keeps in it for its tenants."""
+    return [home, *_folders(home / GATEWAY / TENANTS)]
+
+
+def session_journals(directory: Path) -> list[Path]:
+    """The journal of a session, and those of its sub-agents."""
+    return [directory / JOURNAL, *sorted((directory / AGENTS).glob(f"*/{JOURNAL}"))]
+
+
 def every_journal(home: Path) -> Iterator[Path]:
     """Every journal at a home: the sessions, those of their sub-agents, and those that the gateway keeps."""
-    for one in (home, *_folders(home / GATEWAY / TENANTS)):
+    for one in homes_of(home):
         for directory in SessionStore(one).newest():
-            yield directory / JOURNAL
-            yield from sorted((directory / AGENTS).glob(f"*/{JOURNAL}"))
+            yield from session_journals(directory)
 
 
 def _matching(text: str, directories: Iterable[Path]) -> list[Path]:
