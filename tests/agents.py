@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+import anyio
 
 from perdure import Message, Settings, wiring
 from perdure.adapters.sinks import ListSink
@@ -19,6 +22,9 @@ from perdure.testing import ScriptedModel, say, tool_use
 from perdure.testing.upstream import Scripted, ScriptedAnswer
 from perdure.transcript.blocks import ToolResult
 from perdure.wiring import SessionOptions
+
+# It ends when it is stopped. No other process of tests has its number: those that run at once see each other's.
+LONG_SLEEP = f"sleep {1_000_000_000 + os.getpid()}"
 
 
 class Bench:
@@ -101,6 +107,13 @@ def texts(messages: Iterable[Message]) -> str:
     return "\n".join(str(getattr(b.value, "text", "")) for m in messages for b in m.blocks if b.type == "text")
 
 
-def is_running(words: str) -> bool:
-    """Whether a process has these words on its command line."""
-    return subprocess.run(["pgrep", "-f", words], check=False, capture_output=True).returncode == 0
+def is_running(command: str) -> bool:
+    """Whether a process has this command on its command line."""
+    return subprocess.run(["pgrep", "-f", command], check=False, capture_output=True).returncode == 0
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds that nobody announces: a file, a counter, another process."""
+    with anyio.fail_after(20):
+        while not holds():  # noqa: ASYNC110
+            await anyio.sleep(0.01)

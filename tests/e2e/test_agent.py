@@ -8,13 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from tests.agents import Bench, bench, calls, is_running, texts
+from tests.agents import LONG_SLEEP, Bench, bench, calls, is_running, texts, until
 
 from perdure.adapters.providers.anthropic import AnthropicModel
 from perdure.agent.calls import INTERRUPTED_CALL, NOT_RUN
@@ -31,12 +30,6 @@ from perdure.transcript.messages import MessageId
 from perdure.transcript.records import InFlight
 
 pytestmark = pytest.mark.e2e
-
-
-async def until(true: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
-        while not true():  # noqa: ASYNC110 - what is waited for is a file or another process
-            await anyio.sleep(0.01)
 
 
 # --- long work -------------------------------------------------------------------------------------------------------
@@ -258,13 +251,13 @@ def test_an_interruption_among_parallel_tools_leaves_a_valid_session_also_after_
 
 def test_an_interruption_keeps_the_output_of_a_command_and_ends_it(tmp_path: Path) -> None:
     async def body() -> None:
-        one = await bench(tmp_path, [calls(("Bash", {"command": "echo half; touch begun; sleep 987641"})), "ok"])
+        one = await bench(tmp_path, [calls(("Bash", {"command": f"echo half; touch begun; {LONG_SLEEP}"})), "ok"])
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(one.agent.say, "go")
             await until((tmp_path / "begun").exists)
             tasks.cancel_scope.cancel()  # from outside, as Ctrl-C does
         assert one.results()[-1].text() == f"{INTERRUPTED_CALL}\nIts output until then:\nhalf"
-        assert not is_running("sleep 987641")
+        assert not is_running(LONG_SLEEP)
         assert (await one.agent.say("go on")).stopped == "done"
         await one.agent.close()
 
@@ -274,12 +267,12 @@ def test_an_interruption_keeps_the_output_of_a_command_and_ends_it(tmp_path: Pat
 @pytest.mark.parametrize("milliseconds", [0, 2, 5, 10, 20, 40])
 def test_an_interruption_at_any_moment_leaves_no_process_and_no_open_call(tmp_path: Path, milliseconds: int) -> None:
     async def body() -> None:
-        script = [calls(("Bash", {"command": "sleep 987640"}), ("Bash", {"command": "sleep 987640"}))] * 2
+        script = [calls(("Bash", {"command": LONG_SLEEP}), ("Bash", {"command": LONG_SLEEP}))] * 2
         one = await bench(tmp_path, script)
         for _ in range(2):
             with anyio.move_on_after(milliseconds / 1_000):
                 await one.agent.say("go")
-        assert not one.agent.session.view.open_calls and not is_running("sleep 987640")
+        assert not one.agent.session.view.open_calls and not is_running(LONG_SLEEP)
         one.model.upstream.script.clear()
         assert (await one.agent.say("and now?")).text == "ok" and not one.model.upstream.statistics.violations
         await one.agent.close()
@@ -487,7 +480,7 @@ def test_background_commands_are_told_of_looked_at_and_killed(tmp_path: Path) ->
         text, _ = await one.call("Bash", command="echo one; sleep 0.2; echo two; exit 4", run_in_background=True)
         quick = one.agent.background.running[0].id
         assert text.startswith(f"Command running in background with ID: {quick}. Output is being written to: /")
-        await one.call("Bash", command="sleep 987653", run_in_background=True)
+        await one.call("Bash", command=LONG_SLEEP, run_in_background=True)
         slow = one.agent.background.running[-1].id
         text, _ = await one.call("BashOutput", bash_id=slow)
         assert text == "<status>running</status>\n<output>\n(no new output)\n</output>"
@@ -500,7 +493,7 @@ def test_background_commands_are_told_of_looked_at_and_killed(tmp_path: Path) ->
         assert text == "<status>failed</status>\n<exit_code>4</exit_code>\n<output>\none\ntwo\n</output>"
         assert "(no new output)" in (await one.call("BashOutput", bash_id=quick))[0]
         assert (await one.call("KillShell", shell_id=slow))[0] == f"{slow} is stopped."
-        assert not is_running("sleep 987653")
+        assert not is_running(LONG_SLEEP)
         assert "no background work" in (await one.call("BashOutput", bash_id="nothing"))[0]
         assert "is not running" in (await one.call("KillShell", shell_id=slow))[0]
         records = await one.records(InFlight)
@@ -519,10 +512,10 @@ def test_waiting_for_a_background_command_and_closing_while_one_runs(tmp_path: P
         text, _ = await one.call("BashOutput", bash_id=identity, wait=10)
         assert text == "<status>completed</status>\n<exit_code>0</exit_code>\n<output>\nend\n</output>"
         for _ in range(2):
-            await one.call("Bash", command="sleep 987652", run_in_background=True)
+            await one.call("Bash", command=LONG_SLEEP, run_in_background=True)
         assert "run in the background already" in (await one.call("Bash", command="ls", run_in_background=True))[0]
         await one.agent.close()
-        assert not is_running("sleep 987652")
+        assert not is_running(LONG_SLEEP)
         two = await bench(tmp_path / "p", home=home, resume=one.agent.session.id, model=one.model)
         assert not two.agent.background.running
         await two.agent.say("hello")
@@ -542,7 +535,7 @@ from tests.agents import bench
 async def main():
     one = await bench(Path(sys.argv[2]), home=Path(sys.argv[3]))
     await one.call("Bash", command=SLOW, run_in_background=True)
-    await one.call("Bash", command="sleep 987651", run_in_background=True)
+    await one.call("Bash", command=sys.argv[4], run_in_background=True)
     print(one.agent.session.id, flush=True)
     os.kill(os.getpid(), 9)
 anyio.run(main)
@@ -554,7 +547,10 @@ def test_background_commands_are_found_again_after_a_crash(tmp_path: Path) -> No
     root = Path(__file__).resolve().parents[2]
     folder, home = tmp_path / "p", tmp_path / "home"
     died = subprocess.run(
-        [sys.executable, "-c", CRASH, str(root), str(folder), str(home)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", CRASH, str(root), str(folder), str(home), LONG_SLEEP],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert died.returncode == -signal.SIGKILL, died.stderr
     name = died.stdout.strip()
@@ -570,7 +566,7 @@ def test_background_commands_are_found_again_after_a_crash(tmp_path: Path) -> No
         text = await one.agent.background.new_output(first.id)
         assert text == "<status>failed</status>\n<exit_code>5</exit_code>\n<output>\nbegun\nended\n</output>"
         await one.agent.background.stop(second.id)
-        assert not is_running("sleep 987651")
+        assert not is_running(LONG_SLEEP)
         await one.agent.close()
 
     anyio.run(body)
@@ -582,7 +578,7 @@ def test_what_runs_is_named_behind_a_compaction(tmp_path: Path) -> None:
     async def body() -> None:
         home = tmp_path / "home"
         one = await bench(tmp_path / "p", home=home)
-        await one.call("Bash", command="sleep 987650", run_in_background=True, description="a long sleep")
+        await one.call("Bash", command=LONG_SLEEP, run_in_background=True, description="a long sleep")
         work = one.agent.background.running[0]
         for _ in range(5):
             await one.call("Bash", command="seq 1 4000")
@@ -673,7 +669,7 @@ def test_a_background_agent_can_be_ended_and_kinds_come_from_files(tmp_path: Pat
         (kinds / "explore.md").write_text("---\nname: explore\n---\nDo anything.\n")
         one = await bench(tmp_path / "p", home=tmp_path / "home")
         task = {"description": "wait", "prompt": "wait", "subagent_type": "runner", "run_in_background": True}
-        command = calls(("Bash", {"command": "sleep 987630"}), ("Read", {"file_path": "x"}))
+        command = calls(("Bash", {"command": LONG_SLEEP}), ("Read", {"file_path": "x"}))
         one.model.upstream.script.extend([calls(("Task", task)), command, command])
         with anyio.move_on_after(1):  # the answer that wasn't for the sub-agent runs here
             await one.agent.say("go")
@@ -681,7 +677,7 @@ def test_a_background_agent_can_be_ended_and_kinds_come_from_files(tmp_path: Pat
         request = next(r for r in one.model.requests if b"You only run." in r.body)
         assert b'"name":"Bash"' in request.body and b'"name":"Read"' not in request.body
         stopped = await one.agent.background.stop(work.id)
-        assert stopped.state == "stopped" and not is_running("sleep 987630")
+        assert stopped.state == "stopped" and not is_running(LONG_SLEEP)
         assert "no tool 'Read'" in Path(work.where).read_text() or "Not run" in Path(work.where).read_text()
         front = b"".join(bytes(tool) for tool in one.agent.session.view.front.tools)  # type: ignore[union-attr]
         assert b"runner: runs" in front and b"explore: for finding out" in front
@@ -693,14 +689,14 @@ def test_a_background_agent_can_be_ended_and_kinds_come_from_files(tmp_path: Pat
 def test_an_interruption_ends_sub_agents_too(tmp_path: Path) -> None:
     async def body() -> None:
         task = {"description": "wait", "prompt": "wait"}
-        script = [calls(("Task", task)), calls(("Bash", {"command": "sleep 987642"})), "back"]
+        script = [calls(("Task", task)), calls(("Bash", {"command": LONG_SLEEP})), "back"]
         one = await bench(tmp_path / "p", script, home=tmp_path / "home")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(one.agent.say, "go")
-            await until(lambda: is_running("sleep 987642"))
+            await until(lambda: is_running(LONG_SLEEP))
             one.agent.interrupt()
         assert [r.state for r in await one.records(InFlight)] == ["running", "stopped"]
-        assert not is_running("sleep 987642")
+        assert not is_running(LONG_SLEEP)
         assert (await one.agent.say("go on")).text == "back"
         await one.agent.close()
 

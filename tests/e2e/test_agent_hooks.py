@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.agents import Bench, bench, calls, is_running, texts
+from tests.agents import LONG_SLEEP, Bench, bench, calls, is_running, texts
 
 from perdure.agent.calls import NOT_RUN_BY_HOOK
 from perdure.agent.progress import Allow, HookMessage, PermissionRefused
@@ -330,7 +330,7 @@ HOSTILE = {
     "prints for ever": ("yes", "it took longer"),
     "hangs": ("sleep 60", "it took longer"),
     "ignores the end": ("trap '' TERM INT HUP; while :; do sleep 1; done", "it took longer"),
-    "leaves a child": ("sleep 987654 & echo said", None),
+    "leaves a child": (f"{LONG_SLEEP} & echo said", None),
     "is no UTF-8": ("printf '\\xff\\xfe\\x00 words'", None),
     "breaks its JSON": ("""printf '{"hookSpecificOutput": {"permissionDecision": "al'""", "its answer can't be used"),
     "isn't there": ("/no/such/hook", "it ended with exit code 127"),
@@ -354,7 +354,7 @@ def test_hostile_hooks(how: str, tmp_path: Path) -> None:
         assert (reasons and reasons[0].startswith(why)) if why else not reasons
         assert len(shown(one)) < 250_000 and all(len(text) < 12_000 for text in of_hooks(one))
         await one.agent.close()
-        assert how != "leaves a child" or not is_running("sleep 987654")
+        assert how != "leaves a child" or not is_running(LONG_SLEEP)
 
     anyio.run(body)
 

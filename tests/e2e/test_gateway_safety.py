@@ -8,7 +8,6 @@ import itertools
 import logging
 import os
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import aiohttp
 import anthropic
 import msgspec
 import pytest
+from tests.agents import until
 from tests.gateways import KEY, WINDOW, config_of, fake, in_loop, serving
 
 from perdure.adapters.journal.disk import Disk
@@ -32,13 +32,6 @@ def body_of(said: str, **more: Any) -> bytes:
     return msgspec.json.encode(
         {"model": "fake-model", "max_tokens": 50, "messages": [{"role": "user", "content": said}], **more}
     )
-
-
-async def until(check: Callable[[], bool]) -> None:
-    """Wait until something holds; what is looked at are counters, which nobody announces."""
-    async with asyncio.timeout(5):
-        while not check():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 def ssrf_strings(evil: str) -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.agents import bench
+from tests.agents import LONG_SLEEP, bench, is_running
 
 from perdure.adapters.machine import confine, sandbox
 from perdure.adapters.machine.sandbox import Kind, Sandbox, SandboxSupport, choose_sandbox, find_sandbox
@@ -357,10 +357,10 @@ def test_a_command_ends_with_an_agent_that_is_killed(setting: str, tmp_path: Pat
         f"""
         import anyio, sys
         from pathlib import Path
-        from tests.agents import bench
+        from tests.agents import LONG_SLEEP, bench, is_running
         async def main():
             b = await bench(Path({str(tmp_path)!r}), settings={{"checkpoints": False, "sandbox": {setting!r}}})
-            await b.call("Bash", command="sleep 98765.4321 & echo begun > mark; sleep 98765.4321")
+            await b.call("Bash", command="{LONG_SLEEP} & echo begun > mark; {LONG_SLEEP}")
         anyio.run(main)
         """
     )
@@ -371,26 +371,14 @@ def test_a_command_ends_with_an_agent_that_is_killed(setting: str, tmp_path: Pat
         until = time.monotonic() + 30
         while not (tmp_path / "mark").exists() and time.monotonic() < until:
             time.sleep(0.05)
-        assert len(_sleepers()) >= 2
+        assert is_running(LONG_SLEEP)
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     until = time.monotonic() + 10
-    while _sleepers() and time.monotonic() < until:
+    while is_running(LONG_SLEEP) and time.monotonic() < until:
         time.sleep(0.05)
-    assert not _sleepers()
-
-
-def _sleepers() -> list[int]:
-    found = []
-    for entry in os.listdir("/proc"):
-        try:
-            line = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
-        except (OSError, ValueError):
-            continue
-        if line[:2] == [b"sleep", b"98765.4321"]:
-            found.append(int(entry))
-    return found
+    assert not is_running(LONG_SLEEP)
 
 
 def test_a_project_has_no_say_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

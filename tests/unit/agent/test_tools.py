@@ -5,13 +5,12 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
 import pytest
-from tests.agents import Bench, bench, texts
+from tests.agents import LONG_SLEEP, Bench, bench, is_running, texts, until
 
 from perdure.agent.tools import STANDARD
 from perdure.context.view import UNCHANGED
@@ -246,28 +245,12 @@ def test_commands_keep_their_folder_and_say_how_they_ended(tmp_path: Path) -> No
     run(tmp_path, body)
 
 
-def gone(mark: str) -> bool:
-    """Whether no process has this word on its command line."""
-    for _ in range(100):
-        found = False
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    found = found or mark.encode() in (entry / "cmdline").read_bytes()
-                except OSError:
-                    pass
-        if not found:
-            return True
-        time.sleep(0.05)
-    return False
-
-
 def test_a_command_that_takes_too_long_ends_with_all_it_started(tmp_path: Path) -> None:
     async def body(one: Bench) -> None:
-        text, failed = await one.call("Bash", command="echo begun; sleep 987654 & sleep 987654", timeout=300)
+        text, failed = await one.call("Bash", command=f"echo begun; {LONG_SLEEP} & {LONG_SLEEP}", timeout=300)
         assert failed and text == "Command timed out after 0.3 s and was ended. Its output until then:\nbegun"
-        await one.call("Bash", command="sleep 987654 & echo left")
-        assert gone("987654")
+        await one.call("Bash", command=f"{LONG_SLEEP} & echo left")
+        await until(lambda: not is_running(LONG_SLEEP))
         children = [p for p in Path("/proc").iterdir() if p.name.isdigit()]
         for child in children:  # no zombie of ours
             try:
