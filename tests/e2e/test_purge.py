@@ -6,7 +6,6 @@ import base64
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -28,7 +27,6 @@ pytestmark = pytest.mark.e2e
 
 WORD = "zqcanary4711"
 CANARY = f'Zqcanary4711-"Größe"/{WORD[2:]}\\end'
-SETTINGS: dict[str, Any] = {"offload_chars": 2_000, "checkpoint_commands": True}
 
 
 def spread(place: Path) -> Path:
@@ -36,7 +34,8 @@ def spread(place: Path) -> Path:
     home, project = place / ".perdure", place / "project"
 
     async def work() -> Path:
-        made = await bench(project, home=home)
+        # Behind a turn the extractor would ask the same model, and take one of the answers that are meant for the next.
+        made = await bench(project, home=home, settings={"memory_extract": False})
         made.model.upstream.script.extend(
             [
                 calls(("Write", {"file_path": str(project / "a.py"), "content": f"KEY = {CANARY!r}\n"})),

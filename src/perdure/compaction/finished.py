@@ -118,7 +118,7 @@ def _agent_runs(
         rounds.setdefault(call.position, []).append(call)
     first, titles, running, last = 0, list[str](), set[str](), -1
     for start, end in pairwise(cuts):
-        heard = _agents_heard(view, tools, kinds, (start, end, rounds), running)
+        heard = _agents_heard(view, tools, kinds, rounds, range(start, end), running)
         if heard is None or end > view.sent:
             if titles and not running:
                 yield FinishedRange(first, last, ", ".join(titles), "agents")
@@ -137,13 +137,13 @@ def _agents_heard(
     view: ContextView,
     tools: ToolTable,
     kinds: dict[str, ActionKind],
-    between: tuple[int, int, dict[int, list[CallInView]]],
+    rounds: dict[int, list[CallInView]],
+    between: range,
     running: set[str],
 ) -> list[str] | None:
     """The runs that begin between two cuts; None when something else happens there. `running` is brought up to date."""
-    start, end, rounds = between
     titles: list[str] = []
-    for position in range(start, end):
+    for position in between:
         item = view.items[position]
         message = item.message
         is_said = any(isinstance(block.value, Text) for block in message.blocks)

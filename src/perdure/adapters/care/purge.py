@@ -214,14 +214,14 @@ class Purge:
     def carry_out(self) -> PurgeReport:
         """Take it out. `SessionBusy` while somebody else writes a session that holds it; nothing is changed then."""
         held = [place.path for place in self.look().places]
+        sessions = {one for path in held for one in self._sessions_of(path)}
         self.report.unread.clear()
         with ExitStack() as locks:
-            for directory in sorted({one for path in held for one in self._sessions_of(path)}):
+            for directory in sorted(sessions):
                 locks.callback(SessionLock.acquire(directory).release)
             for directory in sorted({one for path in held if (one := _memory_of(path)) is not None}):
                 folder = locks.enter_context(RootedFolder.open(directory, rules=OWN))
                 locks.enter_context(folder.lock(MEMORY_LOCK, seconds=LOCK_SECONDS))
-            sessions = {one for path in held for one in self._sessions_of(path)}
             mine = [path for path in self._files() if sessions.issuperset(self._sessions_of(path))]
             self._change([path for path in mine if self._holds(path) is not None])
             last = self.message.session.resolve() / JOURNAL if self.message else None
