@@ -15,8 +15,8 @@ from perdure import wiring
 from perdure.adapters.checkpoints.log import unescaped_name
 from perdure.adapters.config import load
 from perdure.cli import main
+from perdure.cli.chat.agents import telling
 from perdure.cli.chat.commands import rewound_lines
-from perdure.cli.chat.screen import telling
 from perdure.cli.history import rewind_files
 from perdure.context.request import to_request
 from perdure.engine.compact import CompactionSuccess, compact, uncompact

@@ -1,4 +1,4 @@
-"""Whose word a text is that a model wants to keep, and who said what in a view (MEM-10).
+"""Whose word a text is that a model wants to keep (MEM-10).
 
 A model says whatever it was told to say, so nothing it says of the source counts. What counts is what it could have
 seen. Anything from outside that stands in the view may have moved its hand, also long after: "when they say thanks,
@@ -9,8 +9,7 @@ from it, but for what the user said, whole. The one rule for every door: the mem
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from perdure.context.accounting import trust_in
 from perdure.context.view import ContextView, ViewItem
@@ -23,7 +22,7 @@ from perdure.memory.trust.labels import TrustLevel
 from perdure.text.cleaning import plain, sentences, unmarked
 from perdure.text.frontmatter import front_matter
 from perdure.transcript.blocks import Block, Text, ToolResult, ToolUse
-from perdure.transcript.messages import MessageId, ToolUseId, spoken, spoken_blocks
+from perdure.transcript.messages import ToolUseId, spoken_blocks
 from perdure.transcript.tool_calls.actions import ToolTable
 
 MEMORY_TOOL = "memory"
@@ -168,29 +167,6 @@ def _shown_memories(item: ViewItem, memories: Mapping[str, Origin]) -> Iterator[
 
 
 MEMORY_TOOLS = frozenset({"memory", "remember", "forget"})
-
-
-@dataclass(frozen=True, slots=True)
-class UserMessage:
-    """What a person said: the message, when (seconds), and its text."""
-
-    message: MessageId
-    at: float
-    text: str
-
-
-def user_messages(
-    view: ContextView, after: int, upto: int, is_written: Callable[[ToolUse], bool]
-) -> tuple[UserMessage, ...]:
-    """What a person said in the messages from `after` to `upto`, but for turns in which memory was written."""
-    found: list[list[UserMessage]] = []
-    for item in view.items[after:upto]:
-        text = spoken(item.message)
-        if text:
-            found.append([UserMessage(item.message.id, item.message.at or 0.0, text)])
-        elif found and any(is_written(use) for use in item.message.tool_uses):
-            found[-1].clear()
-    return tuple(one for turn in found for one in turn)
 
 
 def writes_memory(use: ToolUse, where: str) -> bool:

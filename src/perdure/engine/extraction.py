@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ import anyio.to_thread
 from perdure import prompts
 from perdure.context.cuts import legal_cuts
 from perdure.context.policy import Facts
-from perdure.context.provenance import UserMessage, origin_of, user_messages, writes_memory
+from perdure.context.provenance import origin_of, writes_memory
 from perdure.context.view import ContextView
 from perdure.engine.ask import OFFLINE
 from perdure.engine.background import PacedKeeper
@@ -178,6 +177,15 @@ def memory_list(cards: Sequence[MemoryCard]) -> str:
     return "\n".join(lines) or "none yet"
 
 
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """What a person said: the message, when (seconds), and its text."""
+
+    message: MessageId
+    at: float
+    text: str
+
+
 NAME = "memory"  # of the keeper, its cursor, and the source of its requests (PRS-5)
 
 
@@ -242,7 +250,15 @@ class ExtractionKeeper(PacedKeeper):
         return 1 + max(view.positions.get(one, -1) if one is not None else -1 for one in seen)
 
     def _heard(self, view: ContextView, upto: int) -> tuple[UserMessage, ...]:
-        return user_messages(view, self._after(view), upto, partial(writes_memory, where=self.search.where))
+        """What a person said since, up to a position, but for turns in which memory was written."""
+        found: list[list[UserMessage]] = []
+        for item in view.items[self._after(view) : upto]:
+            text = spoken(item.message)
+            if text:
+                found.append([UserMessage(item.message.id, item.message.at or 0.0, text)])
+            elif found and any(writes_memory(use, self.search.where) for use in item.message.tool_uses):
+                found[-1].clear()
+        return tuple(one for turn in found for one in turn)
 
     # --- how --------------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from perdure.transcript.checks import check_shape
 from perdure.transcript.messages import Message, ToolUseId, spoken
 from perdure.transcript.plain import openai_message
 from perdure.transcript.records import Front
-from perdure.wiring.in_memory import SessionOptions, background, memory_session
+from perdure.wiring.parts import SessionOptions, background, memory_session
 
 if TYPE_CHECKING:
     from perdure.context.accounting import Accounting

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from perdure.wiring.agents import agent as agent
     from perdure.wiring.agents import file_checkpoints as file_checkpoints
-    from perdure.wiring.in_memory import SessionOptions as SessionOptions
-    from perdure.wiring.in_memory import background as background
-    from perdure.wiring.in_memory import memory_session as memory_session
-    from perdure.wiring.models import connect_models as connect_models
-    from perdure.wiring.models import connected as connected
+    from perdure.wiring.parts import SessionOptions as SessionOptions
+    from perdure.wiring.parts import background as background
+    from perdure.wiring.parts import connect_models as connect_models
+    from perdure.wiring.parts import connected as connected
+    from perdure.wiring.parts import memory_session as memory_session
     from perdure.wiring.sessions import create_session as create_session
     from perdure.wiring.sessions import fork_session as fork_session
     from perdure.wiring.sessions import open_session as open_session
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 # name -> where it is defined; a program that keeps a conversation in memory loads nothing for disks (LIB-6)
 _WIRED = {
-    "SessionOptions": "in_memory",
+    "SessionOptions": "parts",
     "agent": "agents",
-    "background": "in_memory",
-    "connect_models": "models",
-    "connected": "models",
+    "background": "parts",
+    "connect_models": "parts",
+    "connected": "parts",
     "create_session": "sessions",
     "file_checkpoints": "agents",
     "fork_session": "sessions",
-    "memory_session": "in_memory",
+    "memory_session": "parts",
     "open_session": "sessions",
     "project_memories": "sessions",
     "with_notes": "sessions",

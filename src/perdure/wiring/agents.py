@@ -26,7 +26,7 @@ from perdure.memory.changes import Origin
 from perdure.memory.places import MemoryRights
 from perdure.ports.machine import FileCall, FileDifference, FileRewind
 from perdure.ports.session import Journal, Model
-from perdure.wiring.in_memory import SessionOptions, background, memory_session, sink_for
+from perdure.wiring.parts import SessionOptions, background, memory_session, sink_for
 from perdure.wiring.sessions import offered_session, session_of, subagent_session, trusts
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ from perdure.memory.scope import MAIN_AGENT, Work
 from perdure.ports.session import Archive, NotesFile
 from perdure.settings import Settings
 from perdure.transcript.records import Repaired
-from perdure.wiring.in_memory import LateArchive, SessionOptions, caps_of, sink_for, with_hooks
+from perdure.wiring.parts import LateArchive, SessionOptions, caps_of, sink_for, with_hooks
 
 
 async def create_session(

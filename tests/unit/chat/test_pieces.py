@@ -19,10 +19,11 @@ from perdure.adapters.providers.offline import DemonstrationModel
 from perdure.agent.permissions import PermissionRule
 from perdure.agent.progress import Allow, Deny, MemoryUpdated, PermissionQuestion
 from perdure.agent.tools import STANDARD
+from perdure.cli.chat.agents import telling
 from perdure.cli.chat.commands import COMMANDS, is_command
 from perdure.cli.chat.commands import autocompact_lines as told
 from perdure.cli.chat.completing import Completions
-from perdure.cli.chat.screen import Screen, edit_diff, room_line, telling
+from perdure.cli.chat.screen import Screen, edit_diff, room_line
 from perdure.cli.chat.talk import ask
 from perdure.cli.config import template
 from perdure.cli.output import clean, plain, table

@@ -19,8 +19,7 @@ from perdure.agent.progress import (
     ToolEnded,
     ToolStarted,
 )
-from perdure.cli.chat.agents import Spending, close_session, work
-from perdure.cli.chat.screen import telling
+from perdure.cli.chat.agents import Spending, close_session, telling, work
 from perdure.cli.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, cut, note, out, out_json, plain
 from perdure.cli.words import permission_advice, shown_error
 from perdure.context.replies import TextDelta
