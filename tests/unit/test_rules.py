@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import perdure.testing
-from perdure.testing import ModelRules, check_anthropic, check_openai
+from perdure.testing import ModelRules, check_anthropic, check_openai, check_responses
 
 pytestmark = pytest.mark.unit
 
@@ -334,16 +334,85 @@ def test_openai_rule_keeps_and_breaks(rule: str) -> None:
     assert found[0].path == path
 
 
+def asks(*items: Any, **more: Any) -> Json:
+    return {"model": "m", "input": list(items), **more}
+
+
+def called(id: str = "c", **more: Any) -> Json:
+    return {"type": "function_call", "call_id": id, "name": "Read", "arguments": "{}", **more}
+
+
+def answered(id: str = "c", **more: Any) -> Json:
+    return {"type": "function_call_output", "call_id": id, "output": "done", **more}
+
+
+def reasoned(**more: Any) -> Json:
+    return {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x", **more}
+
+
+FUNCTION = {"type": "function", "name": "Read", "parameters": {"type": "object"}}
+TRIGGER = {"type": "compaction_trigger"}
+RESPONSES_RULES: dict[str, tuple[Any, Any, str]] = {
+    "json": (asks(ASK), b"[1]", ""),
+    "required_field": (asks(ASK), asks(), "input"),
+    "request_field": (asks(ASK, prompt_cache_key="k"), asks(ASK, max_tokens=1), "max_tokens"),
+    "field_type": (asks(ASK, store=False), asks(ASK, max_output_tokens=True), "max_output_tokens"),
+    "field_value": (asks(ASK, tools=[FUNCTION]), asks(ASK, tools=[{**FUNCTION, "name": "a b"}]), "tools[0].name"),
+    "exclusive": (
+        asks(ASK, previous_response_id="resp_1"),
+        asks(ASK, previous_response_id="resp_1", conversation="conv_1"),
+        "previous_response_id",
+    ),
+    "least": (asks(ASK, max_output_tokens=16), asks(ASK, max_output_tokens=15), "max_output_tokens"),
+    "tool_choice": (
+        asks(ASK, tools=[FUNCTION], tool_choice={"type": "function", "name": "Read"}),
+        asks(ASK, tool_choice={"type": "function", "name": "Read"}),
+        "tool_choice",
+    ),
+    "item_field": (asks(ASK, called(status="completed"), answered()), asks({**ASK, "name": "x"}), "input[0].name"),
+    "item_kind": (asks({**ASK, "type": "message"}), asks({"type": "hologram"}), "input[0]"),
+    "item_id": (asks(called() | {"id": "fc_1"}, answered()), asks(called() | {"id": "x"}), "input[0].id"),
+    "id_length": (asks(called(), answered()), asks(called("c" * 65), answered("c" * 65)), "input[0].call_id"),
+    "role": (asks({"role": "developer", "content": "x"}), asks({"role": "tool", "content": "x"}), "input[0].role"),
+    "content_part": (
+        asks({"role": "assistant", "content": [{"type": "output_text", "text": "x"}]}),
+        asks({"role": "assistant", "content": [{"type": "input_text", "text": "x"}]}),
+        "input[0].content[0]",
+    ),
+    "duplicate_item": (asks({**ASK, "id": "msg_1"}), asks({**ASK, "id": "msg_1"}, {**ASK, "id": "msg_1"}), "input"),
+    "duplicate_call": (asks(called(), answered()), asks(called(), answered(), called()), "input[2]"),
+    "duplicate_output": (asks(called(), answered()), asks(called(), answered(), answered()), "input[2]"),
+    "orphan_output": (asks(called(), answered()), asks(answered(), called()), "input[0]"),
+    "unanswered_call": (asks(called(), called("d"), answered("d"), answered()), asks(ASK, called()), "input"),
+    "reasoning_alone": (asks(ASK, reasoned(), called(), answered()), asks(reasoned(), ASK), "input[0]"),
+    "trigger_last": (asks(ASK, TRIGGER), asks(TRIGGER, ASK), "input[0]"),
+}
+
+
+@pytest.mark.parametrize("rule", RESPONSES_RULES)
+def test_responses_rule_keeps_and_breaks(rule: str) -> None:
+    """GW-6: the rules of the Responses API, each kept by one request and broken by another."""
+    good, bad, path = RESPONSES_RULES[rule]
+    assert check_responses(good) == []
+    found = [violation for violation in check_responses(bad) if violation.rule == rule]
+    assert found, f"{rule} was not found"
+    assert found[0].path == path
+
+
 def test_every_rule_in_the_sources_is_in_a_table() -> None:
     """A rule that no request here breaks is a rule nobody has seen fail."""
     folder = Path(perdure.testing.__file__).parent
-    named: dict[bool, set[str]] = {True: set(), False: set()}
+    named: dict[str, set[str]] = {"openai": set(), "responses": set(), "anthropic": set()}
     for source in folder.glob("*.py"):
-        names = re.findall(r"(?:Violation|Found|_unanswered)\(\s*\"(\w+)\"", source.read_text())
-        named[source.name == "openai_rules.py"].update(names)
+        names = re.findall(r"(?:Violation|Found|_unanswered|_unknown|_wrong_value)\(\s*\"(\w+)\"", source.read_text())
+        protocol = source.stem.partition("_")[0]
+        named[protocol if protocol in named else "anthropic"].update(names)
     upstream_only = {"window", "thinking_binding", "open_loop_thinking"}  # test_upstream.py
-    assert named[False] - upstream_only == set(RULES)
-    assert named[True] == set(OPENAI_RULES)
+    assert named["anthropic"] - upstream_only == set(RULES)
+    assert named["openai"] == set(OPENAI_RULES)
+    # tests/contract/test_responses_upstream.py
+    of_the_server = {"previous_response", "encrypted_content", "reasoning_missing"}
+    assert named["responses"] - of_the_server == set(RESPONSES_RULES)
 
 
 def text_of(request: Any, rule: str, **more: Any) -> str:

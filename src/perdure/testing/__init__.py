@@ -1,7 +1,8 @@
 """Doubles for programs that talk to language models: a fake model server and validators, without a network.
 
-`check_anthropic` and `check_openai` say what is wrong with a request. `FakeUpstream` answers requests as the real
-server would, with its window, its prompt cache and its signed thinking. docs/use/testing.md shows them at work.
+`check_anthropic`, `check_openai` and `check_responses` say what is wrong with a request. `FakeUpstream`
+answers requests as the real server would, with its window, its prompt cache and its signed thinking.
+docs/use/testing.md shows them at work.
 """
 
 from perdure.testing.block_rules import ModelRules, Violation
@@ -9,6 +10,8 @@ from perdure.testing.models import ChaosModel, Fault, ReplayingModel, ScriptedMo
 from perdure.testing.openai_rules import check_openai
 from perdure.testing.request import count_tokens
 from perdure.testing.request_rules import check_anthropic
+from perdure.testing.responses_events import ResponseEvents
+from perdure.testing.responses_rules import check_responses
 from perdure.testing.server import (
     CutStream,
     ErrorInStream,
@@ -49,6 +52,7 @@ __all__ = [
     "PrefixMove",
     "RawAnswer",
     "ReplayingModel",
+    "ResponseEvents",
     "Scripted",
     "ScriptedAnswer",
     "ScriptedModel",
@@ -59,6 +63,7 @@ __all__ = [
     "Violation",
     "check_anthropic",
     "check_openai",
+    "check_responses",
     "count_tokens",
     "error_event",
     "openai_completion",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from perdure.testing.block_rules import THINKING
-from perdure.testing.request import DecodedBlock, DecodedMessage, DecodedRequest
+from perdure.testing.request import MESSAGES, DecodedBlock, DecodedMessage, DecodedRequest, ProtocolWays
 
 
 def link(before: bytes, block: DecodedBlock) -> bytes:
@@ -30,6 +30,7 @@ class PromptBlocks:
     chain: list[bytes] = field(default_factory=list)
     bound: list[bytes] = field(default_factory=list)
     totals: list[int] = field(default_factory=list)
+    ways: ProtocolWays = MESSAGES
 
     @property
     def tokens(self) -> int:
@@ -48,7 +49,7 @@ class PromptBlocks:
         if position >= len(self.blocks):
             return "end"
         message, block = self.place(position)
-        return f"messages.{message}.content.{block}" if message >= 0 else self.head_paths[block]
+        return self.ways.path.format(message=message, block=block) if message >= 0 else self.head_paths[block]
 
     def add(self, blocks: Sequence[DecodedBlock]) -> None:
         chain = self.chain[-1] if self.chain else b""
@@ -82,14 +83,14 @@ class PromptBlocks:
 
     def without(self, gone: Callable[[int], bool]) -> "PromptBlocks":
         """The prompt that is left when the server drops blocks."""
-        left = PromptBlocks(self.head, self.head_paths)
+        left = PromptBlocks(self.head, self.head_paths, ways=self.ways)
         left.add([block for at, block in enumerate(self.blocks) if not gone(at)])
         return left
 
 
 def prompt_of(request: DecodedRequest, previous: PromptBlocks | None) -> PromptBlocks:
     """The prompt of a request; what it shares with the previous one of its session is copied, not hashed again."""
-    prompt = PromptBlocks(request.head, request.head_paths)
+    prompt = PromptBlocks(request.head, request.head_paths, ways=request.ways)
     kept = 0
     if previous is not None and previous.head == request.head:
         pairs = zip(previous.messages, request.messages, strict=False)
@@ -108,8 +109,7 @@ def prompt_of(request: DecodedRequest, previous: PromptBlocks | None) -> PromptB
     return prompt
 
 
-LOOKBACK_BLOCKS = 20
-TTL_SECONDS = {"5m": 300.0, "1h": 3600.0}
+TTL_SECONDS = {"5m": 300.0, "30m": 1800.0, "1h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,8 @@ class PromptCache:
         return CacheUse(read, last - read, prompt.tokens - last, max(0, hour - read))
 
     def _longest(self, keys: "_Keys", position: int, now: float) -> int:
-        """The nearest live entry, looking back at most 20 positions, the breakpoint itself being the first."""
-        for at in range(position, max(-1, position - LOOKBACK_BLOCKS), -1):
+        """The nearest live entry, looking back as far as the server does, the breakpoint itself being the first."""
+        for at in range(position, keys.first_looked_at(position) - 1, -1):
             if self._live(keys.at(at), now):
                 return at
         return -1
@@ -183,6 +183,10 @@ class _Keys:
     def __init__(self, prompt: PromptBlocks, root: tuple[str, bytes]) -> None:
         self._prompt = prompt
         self._model, self._settings = root
+
+    def first_looked_at(self, position: int) -> int:
+        lookback = self._prompt.ways.lookback_blocks
+        return 0 if lookback is None else max(0, position - lookback + 1)
 
     def at(self, position: int) -> tuple[str, bytes, bytes]:
         settings = self._settings if position >= len(self._prompt.head) else b""
@@ -238,6 +242,12 @@ class ThinkingBinding:
         head = f"{_OWN}{place.prefix.hex()}.{place.previous.hex()}"
         return f"{head}.{self._mac(head, words)}"
 
+    def is_own(self, seal: str, words: str) -> bool:
+        """Whether this is a signature of ours for this thinking, wherever it stands."""
+        head, _, mac = seal.rpartition(".")
+        is_formed = seal.startswith(_OWN) and seal.count(".") == 3
+        return is_formed and hmac.compare_digest(mac.encode(), self._mac(head, words).encode())
+
     def mismatches(self, prompt: PromptBlocks) -> Iterator[Mismatch]:
         """Thinking blocks that may not stand where they stand, first to last."""
         previous, compacted = b"", b""
@@ -269,9 +279,7 @@ class ThinkingBinding:
     def _is_genuine(self, block: DecodedBlock) -> bool:
         known = self._genuine.get(block.digest)
         if known is None:
-            head, _, mac = block.seal.rpartition(".")
-            known = block.seal.count(".") == 3 and hmac.compare_digest(mac, self._mac(head, block.body))
-            self._genuine[block.digest] = known
+            known = self._genuine[block.digest] = self.is_own(block.seal, block.body)
         return known
 
     def _mac(self, head: str, words: str) -> str:

@@ -69,6 +69,18 @@ class DecodedMessage:
         return ((at, block.link) for at, block in enumerate(self.blocks) if block.kind in kinds)
 
 
+@dataclass(frozen=True, slots=True)
+class ProtocolWays:
+    """What the server does in one way in one protocol, and in another way in others."""
+
+    path: str  # of a block, in errors
+    call_prefix: str  # of the ids that it gives to calls
+    lookback_blocks: int | None  # how far before a breakpoint the cache is read; None: to the beginning
+
+
+MESSAGES = ProtocolWays("messages.{message}.content.{block}", "toolu", lookback_blocks=20)
+
+
 @dataclass(slots=True)
 class DecodedRequest:
     """A body, read. Messages are shared with earlier requests that sent the same bytes."""
@@ -79,6 +91,7 @@ class DecodedRequest:
     tools: list[Any] = field(default_factory=list)
     messages: list[DecodedMessage] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
+    ways: ProtocolWays = MESSAGES
 
     @property
     def thinking(self) -> Mapping[str, Any]:

@@ -1,7 +1,8 @@
 """A model server without a model on a local port, for anybody's tests: `python -m perdure.testing.serve`.
 
-It speaks Anthropic Messages (streaming, count_tokens, models) and Chat Completions, enforces the rules of both, keeps a
-prompt cache and a window, and fails when it is told to.
+It speaks Anthropic Messages (with count_tokens and models), Chat Completions and Responses (with stored responses and
+compaction), streaming or not. It enforces the rules of each, keeps a prompt cache and a window, and fails when it is
+told to.
 """
 
 from __future__ import annotations

@@ -7,15 +7,20 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import islice
 from types import TracebackType
 from typing import Any, Literal
+from urllib.parse import parse_qsl
 
 import msgspec
 from anyio.from_thread import start_blocking_portal
 
 from perdure.testing.openai_rules import openai_error, respond_to_chat
+from perdure.testing.responses import FakeResponses, responses_error
+from perdure.testing.responses_events import ResponseEvents, failure_events
 from perdure.testing.upstream import Block, FakeUpstream, UpstreamError, UpstreamReply
 
+_STORED = "/v1/responses/"
 _FINISH = {
     "end_turn": "stop", "stop_sequence": "stop", "pause_turn": "stop", "tool_use": "tool_calls",
     "max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter",
@@ -196,6 +201,7 @@ class ReceivedRequest:
     path: str
     headers: Mapping[str, str]
     body: bytes
+    query: str = ""
 
 
 @dataclass(slots=True)
@@ -219,9 +225,14 @@ class FakeServer:
     delay_seconds: float = 0.0  # between two events
     port: int = 0  # 0: a free one
     keeps_requests: bool = True  # in `received`
+    overflow_in_stream: bool = False  # Responses: an input that is too long fails behind a status of 200
     _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _blocking: ExitStack = field(default_factory=ExitStack)  # its own loop, in programs without one
+    _responses: FakeResponses = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._responses = FakeResponses(self.upstream)
 
     @property
     def url(self) -> str:
@@ -284,7 +295,7 @@ class FakeServer:
                 if isinstance(fault, CutStream):
                     await writer.drain()
                     return False
-                event = _error_event(request, fault.error)
+                event = _error_event(request, fault.error, number)
             writer.write(b"%x\r\n%b\r\n" % (len(event), event))
             await writer.drain()
             if isinstance(fault, ErrorInStream) and number == fault.after_events:
@@ -309,13 +320,20 @@ class FakeServer:
                     return _json(self.upstream.count_tokens(request.body))
                 case "POST", "/v1/chat/completions":
                     return self._chat(request.body)
+                case "POST", "/v1/responses":
+                    return self._response(request.body)
+                case "POST", "/v1/responses/input_tokens":
+                    return _json(self._responses.count(request.body))
+                case "POST", "/v1/responses/compact":
+                    return _json(self._responses.compact(request.body))
+                case method, path if path.startswith(_STORED) and method in ("GET", "DELETE"):
+                    return self._stored(request)
                 case "GET", path if path.startswith("/v1/models"):
                     return self._models(path)
                 case _:
                     raise UpstreamError(404, "not_found_error", f"no such path: {request.path}")
         except UpstreamError as e:
-            is_chat = request.path == "/v1/chat/completions"
-            return _json(openai_error(e) if is_chat else e.payload, e.status, e.headers)
+            return _json(_error_payload(request, e), e.status, e.headers)
 
     def _messages(self, body: bytes) -> RawAnswer | tuple[Iterator[bytes], StreamFault]:
         reply = self.upstream.respond(body)
@@ -346,6 +364,39 @@ class FakeServer:
                 event = b"data: " + msgspec.json.encode(chunk) + b"\n\n"
             yield event
 
+    def _response(self, body: bytes) -> RawAnswer | tuple[Iterator[bytes], StreamFault]:
+        try:
+            answer = self._responses.create(body)
+        except UpstreamError as e:
+            told = responses_error(e)
+            is_late = self.overflow_in_stream and told["error"]["code"] == "context_length_exceeded"
+            if is_late and msgspec.json.decode(body).get("stream"):
+                return iter([failure_events(told, 0)]), None
+            raise
+        fault = self.faults.popleft() if self.faults else None
+        if isinstance(fault, RawAnswer):
+            return fault
+        if not answer.streams:
+            return _json(answer.response)
+        return iter(ResponseEvents(answer.response, obfuscates=answer.obfuscates)), fault
+
+    def _stored(self, request: ReceivedRequest) -> RawAnswer | tuple[Iterator[bytes], StreamFault]:
+        identity, _, rest = request.path.removeprefix(_STORED).partition("/")
+        asked = dict(parse_qsl(request.query))
+        if request.method == "DELETE" and not rest:
+            return _json(self._responses.delete(identity))
+        if request.method == "GET" and rest == "input_items":
+            limit, newest_first = int(asked.get("limit") or 20), asked.get("order") != "asc"
+            after = asked.get("after", "")
+            return _json(self._responses.input_items(identity, after=after, limit=limit, newest_first=newest_first))
+        if request.method == "GET" and not rest:
+            response = self._responses.stored(identity)
+            if asked.get("stream") == "true":
+                seen = int(asked.get("starting_after") or -1)
+                return islice(iter(ResponseEvents(response)), seen + 1, None), None
+            return _json(response)
+        raise UpstreamError(404, "invalid_request_error", f"Invalid URL ({request.method} {request.path})")
+
     def _models(self, path: str) -> RawAnswer:
         name = path.removeprefix("/v1/models").strip("/")
         entry = {"id": name or "fake", "type": "model", "object": "model", "display_name": name, "created": 0}
@@ -365,7 +416,8 @@ async def _read(reader: asyncio.StreamReader) -> ReceivedRequest | None:
         name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines) if name
     }
     body = await reader.readexactly(int(headers.get("content-length") or 0))
-    return ReceivedRequest(method, target.partition("?")[0], headers, body)
+    path, _, query = target.partition("?")
+    return ReceivedRequest(method, path, headers, body, query)
 
 
 def _head(status: int, content_type: str) -> bytes:
@@ -383,7 +435,16 @@ def _json(data: object, status: int = 200, headers: Mapping[str, str] | None = N
     return RawAnswer(msgspec.json.encode(data), status, f"application/json{extra}")
 
 
-def _error_event(request: ReceivedRequest, error: UpstreamError) -> bytes:
+def _error_payload(request: ReceivedRequest, error: UpstreamError) -> dict[str, Any]:
+    """An error as the protocol of this request words it."""
+    if request.path == "/v1/chat/completions":
+        return openai_error(error)
+    return responses_error(error) if request.path.startswith("/v1/responses") else error.payload
+
+
+def _error_event(request: ReceivedRequest, error: UpstreamError, number: int) -> bytes:
     if request.path == "/v1/chat/completions":
         return b"data: " + msgspec.json.encode(openai_error(error)) + b"\n\n"
+    if request.path == "/v1/responses":
+        return failure_events(responses_error(error), number)
     return error_event(error)

@@ -3,9 +3,10 @@ has seen.
 """
 
 import time
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal, NoReturn
 
@@ -297,21 +298,42 @@ class FakeUpstream:
 
         Prefix moves are told within a `session`; without one it is the request's `metadata.user_id`.
         """
-        now = self._clock()
         self.statistics.requests += 1
         rules, request = self._read(body)
         name = session if session is not None else _session_of(request)
-        memory = self._sessions.setdefault(name, _Conversation())
+        self._check_open_loop(request, self._conversation(name))
+        return self.answer(request, rules, session=name, reply=reply)
+
+    def answer(
+        self,
+        request: DecodedRequest,
+        rules: ModelRules,
+        *,
+        session: str,
+        reply: Scripted | None = None,
+        first: Sequence[Block] = (),
+        trims: bool = False,
+    ) -> UpstreamReply:
+        """Answer a request of any protocol that was read and broke no rule of its own.
+
+        `first` are blocks that come before those of the script. With `trims`, what doesn't fit is dropped from the
+        beginning of the conversation instead of being refused.
+        """
+        now = self._clock()
+        memory = self._conversation(session)
         sent = prompt_of(request, memory.prompt)
-        self._check_open_loop(request, memory)
         dropped = self._check_binding(request, sent)
         prompt = self._effective(sent, dropped)
+        if trims:
+            prompt = _trimmed(prompt, rules.window_tokens)
         self._check_window(request, prompt, rules)
         script = self._next(reply)
-        self._remember(name, memory, sent)
+        if first:
+            script = replace(script, content=(*first, *script.content))
+        self._remember(session, memory, sent)
         _keep_shown_thoughts(memory, request)
         use = self._cache(rules).use(prompt, _markers(prompt, request), _root(request), now)
-        content, facts = self._content(script, request, sent, self._reader(rules))
+        content, facts = self._content(script, request, sent, self.reader(rules))
         _keep_thoughts(memory, facts)
         output = sum(block.tokens for block in facts) if script.output_tokens is None else script.output_tokens
         self.statistics.count(use, output)
@@ -326,6 +348,10 @@ class FakeUpstream:
             input_transformations=tuple({"type": "thinking_dropped", "path": sent.path(at)} for at in sorted(dropped)),
         )
 
+    def signed(self, seal: str, words: str) -> bool:
+        """Whether this upstream signed this thinking; anything is taken where signatures aren't checked."""
+        return self._enforce == "off" or self._binding.is_own(seal, words)
+
     def forget_cache(self) -> None:
         """Lose every prompt cache, as a provider may at any time."""
         self._caches.clear()
@@ -333,25 +359,28 @@ class FakeUpstream:
     def count_tokens(self, body: bytes) -> dict[str, int]:
         """What `/v1/messages/count_tokens` answers: the counting of `respond`; of the rules, only that it is JSON."""
         try:
-            return {"input_tokens": prompt_of(self._reader(self._rules_of(body)).read(body), None).tokens}
+            return {"input_tokens": prompt_of(self.reader(self.rules_of(model_of(body))).read(body), None).tokens}
         except UnreadableBody as error:
             raise UpstreamError(400, "invalid_request_error", str(error)) from error
 
     # --- reading and refusing -----------------------------------------------------------------------------------
 
     def _read(self, body: bytes) -> tuple[ModelRules, DecodedRequest]:
-        rules = self._rules_of(body)
-        reader = self._reader(rules)
+        rules = self.rules_of(model_of(body))
+        reader = self.reader(rules)
         request, found = violations_of(body, reader, strict=self._strict)
         if found or request is None:
-            self._refuse(found)
+            self.refuse(found)
         return rules, request
 
-    def _refuse(self, found: list[Violation]) -> NoReturn:
+    def refuse(self, found: Sequence[Violation], status: int = 400) -> NoReturn:
+        """Count a request that breaks rules, and raise the error that it is answered with."""
         self.statistics.refused += 1
         self.statistics.violations.update(violation.rule for violation in found)
         first = found[0]
-        status, kind = (413, "request_too_large") if first.rule == "body_bytes" else (400, "invalid_request_error")
+        kind = "invalid_request_error"
+        if first.rule == "body_bytes":
+            status, kind = 413, "request_too_large"
         raise UpstreamError(status, kind, first.text, violations=found)
 
     def _check_open_loop(self, request: DecodedRequest, memory: _Conversation) -> None:
@@ -370,7 +399,7 @@ class FakeUpstream:
                 continue
             path = f"messages.{index}.content.{there[0][0] if there else 0}"
             said = f"{path}: {_MODIFIED}" if there else expected_thinking(path, blocks[0].kind)
-            self._refuse([Violation("open_loop_thinking", path, said)])
+            self.refuse([Violation("open_loop_thinking", path, said)])
 
     def _check_binding(self, request: DecodedRequest, sent: PromptBlocks) -> set[int]:
         """Positions of the thinking blocks that are dropped; raises when the request did not ask to drop them."""
@@ -381,7 +410,7 @@ class FakeUpstream:
         found = list(self._binding.mismatches(sent))
         if found and behaviour != "drop_block":
             path = sent.path(found[0].position)
-            self._refuse([Violation("thinking_binding", path, f"{path}: {found[0].said}")])
+            self.refuse([Violation("thinking_binding", path, f"{path}: {found[0].said}")])
         self.statistics.thinking_dropped += len(found)
         return {mismatch.position for mismatch in found}
 
@@ -403,9 +432,12 @@ class FakeUpstream:
             said = f"input length and `max_tokens` exceed context limit: {sum_}, decrease input length or `max_tokens` "
             said += "and try again"
         if said:
-            self._refuse([Violation("window", "", said)])
+            self.refuse([Violation("window", "", said)])
 
     # --- remembering and answering ------------------------------------------------------------------------------
+
+    def _conversation(self, name: str) -> _Conversation:
+        return self._sessions.setdefault(name, _Conversation())
 
     def _next(self, reply: Scripted | None) -> ScriptedAnswer:
         if reply is None:
@@ -439,7 +471,7 @@ class FakeUpstream:
         place = position_after(sent)
         for number, block in enumerate(script.content if request.fields["max_tokens"] else ()):
             if block["type"] == "tool_use" and "id" not in block:
-                block = {"type": "tool_use", "id": self._new_id("toolu", sent, number), **block}
+                block = {"type": "tool_use", "id": self._new_id(request.ways.call_prefix, sent, number), **block}
             elif block["type"] == "thinking" and "signature" not in block:
                 block = {**block, "signature": self._binding.sign(place, block["thinking"])}
             content.append(block)
@@ -455,10 +487,12 @@ class FakeUpstream:
         place = f"{self.statistics.answered} {number} ".encode() + sent.chain[-1]
         return f"{kind}_{sha256(place).hexdigest()[:9]}"
 
-    def _rules_of(self, body: bytes) -> ModelRules:
-        return self._rules if isinstance(self._rules, ModelRules) else self._rules(model_of(body))
+    def rules_of(self, model: str) -> ModelRules:
+        """The limits of a model."""
+        return self._rules if isinstance(self._rules, ModelRules) else self._rules(model)
 
-    def _reader(self, rules: ModelRules) -> RequestReader:
+    def reader(self, rules: ModelRules) -> RequestReader:
+        """What reads blocks under these rules; always the same one."""
         if rules not in self._readers:
             self._readers[rules] = RequestReader(rules, self._count)
         return self._readers[rules]
@@ -466,6 +500,14 @@ class FakeUpstream:
     def _cache(self, rules: ModelRules) -> PromptCache:
         least = rules.min_cacheable_tokens
         return self._caches.setdefault(least, PromptCache(least))
+
+
+def _trimmed(prompt: PromptBlocks, window: int) -> PromptBlocks:
+    """What is left of a prompt when blocks are dropped from the beginning of the conversation until it fits."""
+    head = len(prompt.head)
+    over = prompt.tokens - window
+    first = bisect_left(prompt.totals, over + (prompt.totals[head - 1] if head else 0)) + 1 if over > 0 else head
+    return prompt.without(lambda at: head <= at < first) if over > 0 else prompt
 
 
 def _keep_thoughts(memory: _Conversation, facts: list[DecodedBlock]) -> None:
