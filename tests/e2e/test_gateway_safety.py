@@ -138,18 +138,24 @@ async def test_other_hosts_and_other_sites_are_refused(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_only_listed_headers_pass_in_either_direction(tmp_path: Path) -> None:
-    """SEC-7."""
-    odd = {f"x-odd-{n}": "secret" for n in range(50)}
-    odd |= {"cookie": "a=b", "proxy-authorization": "x", "x-forwarded-for": "1.2.3.4", "x-perdure-session": "mine"}
+async def test_headers_of_the_connection_and_ours_stay_here(tmp_path: Path) -> None:
+    """SEC-7, GW-7: what belongs to one hop, or to the gateway, isn't passed on; nor is what a browser added."""
+    ours = {
+        "proxy-authorization": "x",
+        "x-forwarded-for": "1.2.3.4",
+        "x-perdure-session": "mine",
+        "x-real-ip": "1.2.3.4",
+    }
+    ours |= {"connection": "keep-alive, x-of-this-hop", "x-of-this-hop": "1", "te": "trailers", "via": "1.1 proxy"}
+    browsers = {"cookie": "a=b", "origin": "http://localhost:3000"}
     async with fake() as server, serving(tmp_path, server) as at:
         async with aiohttp.ClientSession() as http:
-            headers = {**HEADERS, **odd, "anthropic-beta": "one,two"}
+            headers = {**HEADERS, **ours, **browsers, "anthropic-beta": "one,two"}
             async with http.post(f"{at.url}/v1/messages", data=body_of("x"), headers=headers) as answer:
                 assert answer.status == 200 and "set-cookie" not in answer.headers
         sent = server.received[-1].headers
-        assert not set(sent) & set(odd)
-        assert sent["anthropic-beta"] == "one,two" and sent["x-api-key"] == KEY
+        assert not set(sent) & (set(ours) - {"connection"}) and "x-of-this-hop" not in str(sent)
+        assert "cookie" not in sent and sent["anthropic-beta"] == "one,two" and sent["x-api-key"] == KEY
 
 
 @in_loop

@@ -26,8 +26,12 @@ _LOG = logging.getLogger("perdure.gateway")
 _LOOPBACK_NAMES = ("localhost",)
 _HOST = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]+))(?::\d{1,5})?\Z")
 _READING = ("GET", "HEAD")
-_MANAGED = {"/v1/messages": ("anthropic", "turn"), "/v1/chat/completions": ("openai", "turn")}
-_MANAGED |= {"/v1/messages/count_tokens": ("anthropic", "count")}
+# What is managed, by how its path ends: providers put it below paths of their own (`/openai/deployments/NAME/…`).
+_MANAGED = {
+    "/chat/completions": ("openai", "turn"),
+    "/v1/messages": ("anthropic", "turn"),
+    "/v1/messages/count_tokens": ("anthropic", "count"),
+}
 
 
 class ClientGone(Exception):
@@ -62,7 +66,7 @@ class GatewayApp:
     async def _http(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         gateway = self.gateway
         path = scope["path"]
-        who = gateway.active.tenants.of(scope["headers"])
+        who = gateway.active.tenants.of(scope["headers"], scope.get("query_string", b""))
         refusal = self._refusal(scope, who)
         if refusal is not None:
             reason, status, text = refusal
@@ -100,7 +104,8 @@ class GatewayApp:
         side, config = _side_of(scope["path"], scope), self.gateway.active.gateway
         name, path = self._route_of(scope)
         route = config.route(name)
-        protocol, kind = _MANAGED.get(path, (side.protocol, "other"))
+        ends = (told for end, told in _MANAGED.items() if path.endswith(end))
+        protocol, kind = next(ends, (side.protocol, "other"))
         upstream = None if route is None else getattr(route, protocol)
         if route is None or upstream is None:
             await _answer(send, 404, side.error_body(404, "no upstream is configured for this path"))

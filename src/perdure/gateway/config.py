@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 import msgspec
 
@@ -214,9 +214,9 @@ class Tenants:
         """Whether only configured tenants may ask."""
         return bool(self._known)
 
-    def of(self, headers: Iterable[tuple[bytes, bytes]]) -> Tenant | None:
+    def of(self, headers: Iterable[tuple[bytes, bytes]], query: bytes = b"") -> Tenant | None:
         """The tenant of a request; None for a stranger where tenants are configured."""
-        credential = credential_of(headers)
+        credential = credential_of(headers, query)
         if self.is_closed:
             seen = self._hash(credential)
             found = [tenant for known, tenant in self._known if hmac.compare_digest(known, seen)]
@@ -228,13 +228,16 @@ class Tenants:
         return hmac.new(self._secret, credential.encode("utf-8", "surrogateescape"), hashlib.sha256).digest()
 
 
-def credential_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """The key that a client presents, in either protocol's header; empty for none."""
-    given = {name.lower(): value for name, value in headers}  # servers may keep their case
-    key = given.get(b"x-api-key", b"").strip()
-    if not key:
-        kind, _, token = given.get(b"authorization", b"").strip().partition(b" ")
-        key = token.strip() if kind.lower() == b"bearer" else b""
+def credential_of(headers: Iterable[tuple[bytes, bytes]], query: bytes = b"") -> str:
+    """The key that a client presents, in the header of either protocol, of Azure or of Google, or in the query; empty
+    for none."""
+    given = {name.lower(): value.strip() for name, value in headers}  # servers may keep their case
+    kind, _, token = given.get(b"authorization", b"").partition(b" ")
+    bearer = token.strip() if kind.lower() == b"bearer" else b""
+    key = given.get(b"x-api-key") or bearer or given.get(b"api-key") or given.get(b"x-goog-api-key") or b""
+    if not key and query:
+        named = (part.partition(b"=") for part in query.split(b"&"))
+        key = next((unquote_to_bytes(value.replace(b"+", b" ")) for name, _, value in named if name == b"key"), b"")
     return key.decode("latin-1")
 
 

@@ -18,18 +18,22 @@ import aiohttp
 import msgspec
 
 from perdure.engine.ask import CallCost, within_caps
+from perdure.engine.session import run_aside
 from perdure.errors import JournalError, ModelDown, ModelError, SpendingCapReached
-from perdure.gateway.config import Tenant, UpstreamConfig
+from perdure.gateway.config import Tenant, UpstreamConfig, credential_of
+from perdure.gateway.encodings import UnreadableEncoding, decoded, encoded
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.requests import AnswerReader, ClientProtocol, Unmanageable
 from perdure.gateway.turns import GatewayTurn, Requester
-from perdure.gateway.upstream import BROKEN, Headers, error_of, headers_down, headers_up, target_of
+from perdure.gateway.upstream import BROKEN, Headers, error_of, headers_down, headers_up, query_up, target_of
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _LOG = logging.getLogger("perdure.gateway")
 SESSION = b"x-perdure-session"
 _RECOVERABLE = (400, 413, 422, 500)  # statuses in which servers say that a prompt is too long
+_NOT_OF_BODIES = (401, 402, 403, 404, 407, 408, 409, 425, 429)  # what other bytes wouldn't change
+_EXPANDS = 8  # how many times larger JSON is than it was compressed, about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +54,13 @@ class Inquiry:
         """The name that the client gave its session."""
         return next((v.decode("latin-1")[:200] for n, v in self.headers if n == SESSION), "")
 
+    @property
+    def encoding(self) -> str:
+        """How the body is encoded; empty when it says what it is."""
+        given = b",".join(value for name, value in self.headers if name == b"content-encoding")
+        encoding = given.decode("latin-1").strip()
+        return "" if encoding.lower() == "identity" else encoding
+
 
 class GatewayExchange:
     """Runs one request. `is_over`: the answer is out, so a client that leaves now leaves nothing behind."""
@@ -59,14 +70,20 @@ class GatewayExchange:
         self._gateway, self._inquiry, self._upstream = gateway, inquiry, upstream
         self._key = inquiry.tenant.keys.get(upstream_name)
         self._began = time.perf_counter()
-        self._mode = "untouched"
+        self._mode, self._reason = "untouched", ""
+        self._said = inquiry.body  # the body as it is read
         self._cost = CallCost()
         self._instead: bytes | None = None  # what is sent when nothing can be recorded
         self._kept: bytes | None = None  # the body of an answer that was read as a whole
 
     async def run(self, kind: str, send: Send) -> None:
-        turn = await self._turn() if kind == "turn" else None
         metrics = self._gateway.metrics
+        if kind == "other":
+            route = self._gateway.active.gateway.route(self._inquiry.route)
+            self._passes("path" if route is None or route.is_managed else "route")
+        elif not await self._read_encoding():
+            kind = "other"
+        turn = await self._turn() if kind == "turn" else None
         try:
             body = await self._shadow_body() if kind == "count" else self._instead
             metrics.overhead.observe(time.perf_counter() - self._began)
@@ -95,11 +112,23 @@ class GatewayExchange:
 
     # --- what goes upstream -------------------------------------------------------------------------------------------
 
+    async def _read_encoding(self) -> bool:
+        """Read a body that came compressed; False when it can only pass through."""
+        if not (encoding := self._inquiry.encoding):
+            return True
+        body, most = self._inquiry.body, self._gateway.active.gateway.max_body_bytes
+        try:
+            self._said = await run_aside(len(body) * _EXPANDS, lambda: decoded(body, encoding, most))
+        except UnreadableEncoding as e:
+            self._passes(str(e))
+            return False
+        return True
+
     async def _turn(self) -> GatewayTurn | None:
         """The request as a turn of its session; None when it passes through as it came (REL-15)."""
         gateway = self._gateway
         try:
-            turn = await gateway.active.turns.begin(self._who(), self._inquiry.body)
+            turn = await gateway.active.turns.begin(self._who(), self._said)
         except Unmanageable as e:
             self._passes(e.reason)
             return None
@@ -121,8 +150,11 @@ class GatewayExchange:
         return Requester(sessions, inquiry.tenant.id, inquiry.side, inquiry.route, inquiry.name)
 
     def _passes(self, reason: str) -> None:
-        self._mode = "passed"
-        self._gateway.metrics.passed.labels(reason).inc()
+        """Say that nothing was done here, and why: in the answer's headers, in a metric and in the log (GW-7)."""
+        self._mode, self._reason = "passed", reason
+        if self._inquiry.method == "POST":
+            self._gateway.metrics.passed.labels(reason).inc()
+            self._gateway.tell_once(f"requests to route {self._inquiry.route!r} pass through unmanaged: {reason}")
 
     async def _shadow_body(self) -> bytes | None:
         """What a shaped session shows, with what is new, and nothing recorded; None for the body as it came.
@@ -131,7 +163,7 @@ class GatewayExchange:
         still holds (REL-10).
         """
         try:
-            return await self._gateway.active.turns.shadow(self._who(), self._inquiry.body)
+            return await self._gateway.active.turns.shadow(self._who(), self._said)
         except Unmanageable:
             return None
         except Exception as e:  # the boundary of context management (REL-15)
@@ -141,20 +173,33 @@ class GatewayExchange:
     async def _asked(self, turn: GatewayTurn | None, body: bytes | None) -> aiohttp.ClientResponse:
         """The upstream's answer, or its error when nothing helps. Raises `ModelDown` when there is none."""
         while True:
-            sent = body if body is not None else self._inquiry.body if turn is None else turn.body
+            sent = body if body is not None else self._said if turn is None else turn.body
             answer = await self._sent(sent)
-            if turn is None or answer.status not in _RECOVERABLE:
+            if turn is None:
                 return answer
-            if not await self._recovered(turn, answer):
+            if answer.status in _RECOVERABLE and await self._recovered(turn, answer):
+                self._mode = "view"
+            elif 400 <= answer.status < 500 and answer.status not in _NOT_OF_BODIES and turn.go_back():
+                self._mode, self._reason = "untouched", "view_refused"
+            else:
+                if turn.settle(answer.status):
+                    self._gateway.metrics.recovered.labels(self._reason).inc()
                 return answer
             answer.close()
-            self._mode = "view"
 
     async def _sent(self, body: bytes) -> aiohttp.ClientResponse:
         inquiry, upstream = self._inquiry, self._upstream
         self._kept = None
-        headers = headers_up(inquiry.headers, self._key, inquiry.side.protocol)
-        target = target_of(upstream, inquiry.raw_path, inquiry.query)
+        is_own = body is self._said
+        if is_own:
+            body = inquiry.body
+        elif encoding := inquiry.encoding:
+            view = body
+            body = await run_aside(len(view), lambda: encoded(view, encoding))
+        is_read = self._mode != "passed" or self._instead is not None
+        headers = headers_up(inquiry.headers, self._key, inquiry.side.protocol, is_read=is_read, is_own_body=is_own)
+        query = query_up(inquiry.query, self._key, credential_of(inquiry.headers, inquiry.query))
+        target = target_of(upstream, inquiry.raw_path, query)
         return await self._gateway.client.send(upstream, inquiry.method, target, headers, body)
 
     async def _recovered(self, turn: GatewayTurn, answer: aiohttp.ClientResponse) -> bool:
@@ -174,7 +219,7 @@ class GatewayExchange:
     async def _passed_back(
         self, turn: GatewayTurn | None, answer: aiohttp.ClientResponse, send: Send, *, is_count: bool
     ) -> None:
-        headers = headers_down(answer.headers) + _answer_headers(turn, self._mode)
+        headers = headers_down(answer.headers) + _answer_headers(turn, self._mode, self._reason)
         self._gateway.metrics.answers.labels(f"{answer.status // 100}xx").inc()
         self._gateway.metrics.first_byte.observe(time.perf_counter() - self._began)
         reader = self._reader(turn, answer)
@@ -283,18 +328,17 @@ def _warn(what: str, error: Exception) -> None:
     _LOG.debug("%s", "".join(traceback.format_tb(error.__traceback__)))
 
 
-def _answer_headers(turn: GatewayTurn | None, mode: str) -> Headers:
+def _answer_headers(turn: GatewayTurn | None, mode: str, reason: str) -> Headers:
     """What was done, for whoever wants to know."""
-    if turn is None:
-        return [(b"x-perdure-mode", mode.encode())]
-    told = {
-        "mode": mode,
-        "session": turn.held.id,
-        "view-tokens": str(turn.tokens),
-        "edits": str(turn.edits),
-        "compacted": turn.compacted,
-        "spared-tokens": str(turn.spared_tokens),
-    }
+    told = {"mode": mode, "reason": reason}
+    if turn is not None:
+        told |= {
+            "session": turn.held.id,
+            "view-tokens": str(turn.tokens),
+            "edits": str(turn.edits),
+            "compacted": turn.compacted,
+            "spared-tokens": str(turn.spared_tokens),
+        }
     return [(f"x-perdure-{name}".encode(), value.encode("latin-1")) for name, value in told.items() if value]
 
 

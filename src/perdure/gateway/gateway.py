@@ -115,6 +115,7 @@ class Admission:
 
 
 _LOG = logging.getLogger("perdure.gateway")
+_MOST_TOLD = 1_000  # lines that are logged once
 MOST_TENANTS = 256  # in memory; those that are left alone go first
 SYNC_SECONDS = 1.0  # what a power cut may take of the journal; clients say it again
 RETENTION_SECONDS = 3_600.0
@@ -158,6 +159,7 @@ class Gateway:
         self._sink = sink
         self._ids = RandomIds()
         self._sessions: dict[str, TenantSessions] = {}
+        self._told: set[str] = set()
         self._secret = secret_at(self.home)
         self.active = self._in_force(config)
 
@@ -193,6 +195,12 @@ class Gateway:
         """Close the models of a configuration once nobody can be asking them any more."""
         await anyio.sleep(RETIRE_SECONDS)
         await _close_models(before)
+
+    def tell_once(self, line: str) -> None:
+        """Log what holds for many requests, with the first of them."""
+        if line not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(line)
+            _LOG.warning("%s", line)
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 

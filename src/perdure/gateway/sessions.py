@@ -286,6 +286,7 @@ class CachedSession:
     used: float = field(default_factory=time.monotonic)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_corrected: bool = False  # answers as long as the client wants are refused: a shorter one is asked for
+    wants_own: bool = False  # the upstream refused the view and took the client's own bytes
     spending: SessionSpending = field(default_factory=SessionSpending)
     fronted: tuple[bytes, Front | None] = b"", None  # the digest of the front that came last, and what it made then
 

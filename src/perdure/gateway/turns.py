@@ -88,6 +88,7 @@ class GatewayTurn:
     edits: int = 0
     compacted: str = ""
     is_shaped: bool = False  # the body is the view's, not the client's own
+    went_back: bool = False  # the view was refused, and the client's own bytes are sent instead
     ladder: RecoveryLadder = field(default_factory=lambda: RecoveryLadder(rungs=_RUNGS))
 
     @property
@@ -99,6 +100,25 @@ class GatewayTurn:
     def spared_tokens(self) -> int:
         """How much of the client's history isn't sent, by what the bodies weigh."""
         return max(0, (len(self.incoming.body) - len(self.body)) // 4)
+
+    def go_back(self) -> bool:
+        """After the upstream refused the view: send the client's own bytes instead, once and if they fit (GW-7)."""
+        if not self.is_shaped or self.went_back or not self._own_fits():
+            return False
+        self.went_back, self.is_shaped, self.body = True, False, self.incoming.body
+        return True
+
+    def settle(self, status: int) -> bool:
+        """How it ended: whether the client's own bytes were taken after the view was refused.
+
+        Then they go from now on, as long as they fit.
+        """
+        helped = self.went_back and not self.is_shaped and not self.held.wants_own and status < 400
+        self.held.wants_own = self.held.wants_own or helped
+        return helped
+
+    def _own_fits(self) -> bool:
+        return self.tokens + self.spared_tokens <= self.held.session.limits.usable
 
     def end(self) -> None:
         """The request is over, however it ended."""
@@ -202,7 +222,7 @@ class TurnMaker:
                 if await apply(held.session, about, action, request, "user", shrink=shrink) is not None:
                     return False
                 held.is_corrected = held.is_corrected or isinstance(action, Correct)
-                held.is_shaped = True
+                held.is_shaped, held.wants_own = True, False
                 turn.request, turn.tokens = None, await _ready(held, _required_thinking(turn.who, turn.incoming))
                 await held.journal.commit()
                 turn.edits += held.sink.edits - before
@@ -252,6 +272,8 @@ async def _set_body(turn: GatewayTurn) -> None:
         turn.body = turn.request.body
         if prefill is not None:  # bodies of either protocol end with their messages
             turn.body = turn.body[: -len(b"]}")] + b"," + bytes(prefill) + b"]}"
+        if held.wants_own:
+            turn.go_back()
 
 
 async def _append_new(who: Requester, incoming: ClientRequest, held: CachedSession, links: list[bytes]) -> None:

@@ -2,13 +2,14 @@
 
 Where a request goes is the configuration's word alone: host and port come from an `UpstreamConfig`, and nothing of a
 request can change them. No redirect is followed, no proxy of the environment is used, no cookie is kept. Headers pass
-only by name, in both directions.
+in both directions, except those of the connection, ours, and what would bind a client to the upstream (GW-7).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from urllib.parse import urlsplit
+from urllib.parse import unquote_plus, urlsplit
 
 import aiohttp
 import msgspec
@@ -17,50 +18,115 @@ from yarl import URL
 from perdure.adapters.providers.anthropic import retry_after
 from perdure.context.failures import ErrorResponse, classify
 from perdure.errors import ModelDown, ModelError
-from perdure.gateway.config import UpstreamConfig
+from perdure.gateway.config import UpstreamConfig, credential_of
 
 Headers = list[tuple[bytes, bytes]]
 
-# What a client may tell an upstream, and an upstream a client; everything else stays here.
-TO_UPSTREAM = frozenset(
-    "accept content-type user-agent anthropic-version anthropic-beta openai-organization openai-project openai-beta "
-    "idempotency-key x-client-request-id x-app x-title http-referer traceparent tracestate "
-    "anthropic-dangerous-direct-browser-access".split()
+# Of the connection, or made anew for ours; and what proxies say of who stands before them.
+_OF_CONNECTION = frozenset(
+    "connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
+    "upgrade http2-settings content-length".split()
 )
-TO_UPSTREAM_STARTS = ("x-stainless-",)
-CREDENTIALS = ("x-api-key", "authorization")
-TO_CLIENT = frozenset(
-    "content-type request-id x-request-id retry-after retry-after-ms x-should-retry content-encoding "
-    "cache-control content-disposition".split()
+_NOT_UP = _OF_CONNECTION | frozenset("host expect accept-encoding forwarded via x-real-ip".split())
+_NOT_UP_STARTS = ("x-perdure-", "x-forwarded-")
+# Of the body as its client wrote it: they don't hold for another one.
+_OF_BODY = frozenset("content-md5 content-digest repr-digest digest".split())
+# What names the upstream's own address, or would make a browser trust or remember it under ours.
+_NOT_DOWN = _OF_CONNECTION | frozenset(
+    "date location set-cookie set-cookie2 alt-svc strict-transport-security clear-site-data nel report-to "
+    "reporting-endpoints".split()
 )
-TO_CLIENT_STARTS = ("anthropic-", "openai-", "x-ratelimit-")
+_NOT_DOWN_STARTS = ("x-perdure-", "access-control-")
+_CREDENTIAL = re.compile(
+    r"auth(?!or$)|token(?!s)|secret|credential|cookie|passw|jwt|signature|(?:^|[-_])(?:api[-_]?)?key$", re.IGNORECASE
+)
+_NO_CREDENTIALS = frozenset({"idempotency-key", "sec-websocket-key"})
+_CREDENTIALS_IN_QUERIES = frozenset({"sig", "code"})  # beside the names above
+_OWN_KEY_HEADERS = ("api-key", "x-goog-api-key")  # of Azure and of Google: the key goes where the client had its own
 
 _CHUNK_BYTES = 64 * 1024
 
 
-def headers_up(headers: Iterable[tuple[bytes, bytes]], key: str | None, protocol: str) -> dict[str, str]:
-    """The headers for an upstream. With a `key` the client's credentials stay here, and it goes in their place."""
+def headers_up(
+    headers: Iterable[tuple[bytes, bytes]],
+    key: str | None,
+    protocol: str,
+    *,
+    is_read: bool = True,
+    is_own_body: bool = True,
+) -> dict[str, str]:
+    """The headers for an upstream.
+
+    Args:
+        headers: as the client sent them.
+        key: goes in the place of the client's credentials, which then stay here in whatever form they came.
+        protocol: the one that is spoken, which says where a key belongs.
+        is_read: the answer is read along, so it may not be compressed.
+        is_own_body: the body is the client's, so what its headers say of it holds.
+    """
+    given = [(name.decode("latin-1").lower(), _text(value).strip()) for name, value in headers]
+    names = {name for name, _ in given}
+    named = {token.strip().lower() for name, value in given if name == "connection" for token in value.split(",")}
+    is_browser = "origin" in names or "sec-fetch-site" in names
+    presented = credential_of((name.encode(), value.encode("utf-8", "replace")) for name, value in given)
     out: dict[str, str] = {}
-    for raw_name, raw_value in headers:
-        name = raw_name.decode("latin-1").lower()
-        is_credential = name in CREDENTIALS
-        if name in TO_UPSTREAM or name.startswith(TO_UPSTREAM_STARTS) or (is_credential and key is None):
-            value = raw_value.decode("latin-1").strip()
-            out[name] = f"{out[name]}, {value}" if name in out and not is_credential else value
-    if key is not None and protocol == "anthropic":
-        out["x-api-key"] = key
-    elif key is not None:
-        out["authorization"] = f"Bearer {key}"
-    out["accept-encoding"] = "identity"  # answers are read along
+    for name, value in given:
+        if name in _NOT_UP or name.startswith(_NOT_UP_STARTS) or name in named:
+            continue
+        if name in _OF_BODY and not is_own_body:
+            continue
+        if name == "cookie" and is_browser:  # a browser's jar is of this host, whoever listens on its other ports
+            continue
+        if key is not None and (_is_credential(name) or (presented and presented in value)):
+            continue
+        out[name] = value if name not in out else f"{out[name]}{'; ' if name == 'cookie' else ', '}{value}"
+    if key is not None:
+        place = next((name for name in _OWN_KEY_HEADERS if name in names), "authorization")
+        if protocol == "anthropic":
+            out["x-api-key"] = key
+        else:
+            out[place] = f"Bearer {key}" if place == "authorization" else key
+    accepted = [value for name, value in given if name == "accept-encoding"]
+    if is_read:
+        out["accept-encoding"] = "identity"
+    elif accepted:
+        out["accept-encoding"] = ", ".join(accepted)
     return out
+
+
+def _text(value: bytes) -> str:
+    """A header's value such that the HTTP client, which writes UTF-8, sends the same bytes wherever that can be."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _is_credential(name: str) -> bool:
+    return name not in _NO_CREDENTIALS and _CREDENTIAL.search(name) is not None
+
+
+def query_up(query: bytes, key: str | None, credential: str) -> bytes:
+    """The query for an upstream; where a `key` goes in the place of the client's credential, without that."""
+    if key is None or not query:
+        return query
+    kept = []
+    for part in query.split(b"&"):
+        name, _, value = part.partition(b"=")
+        is_key = _is_credential(unquote_plus(name.decode("latin-1")))
+        is_key = is_key or unquote_plus(name.decode("latin-1")).lower() in _CREDENTIALS_IN_QUERIES
+        if not is_key and not (credential and credential in unquote_plus(value.decode("latin-1"))):
+            kept.append(part)
+    return b"&".join(kept)
 
 
 def headers_down(headers: Mapping[str, str]) -> Headers:
     """The headers of an upstream that its client may see."""
+    named = {token.strip().lower() for token in headers.get("connection", "").split(",")}
     return [
-        (name.lower().encode("latin-1"), value.encode("latin-1"))
+        (name.lower().encode("latin-1"), value.encode("utf-8", "surrogateescape"))
         for name, value in headers.items()
-        if name.lower() in TO_CLIENT or name.lower().startswith(TO_CLIENT_STARTS)
+        if not (name.lower() in _NOT_DOWN or name.lower().startswith(_NOT_DOWN_STARTS) or name.lower() in named)
     ]
 
 
@@ -125,7 +191,7 @@ class UpstreamClient:
                 headers=headers,
                 allow_redirects=False,
                 timeout=timeout,
-                skip_auto_headers=("User-Agent", "Content-Type", "Accept"),
+                skip_auto_headers=("User-Agent", "Content-Type", "Accept", "Accept-Encoding"),
             )
         except (aiohttp.ClientError, TimeoutError, OSError) as e:
             raise ModelDown(type(e).__name__) from e
