@@ -319,7 +319,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "keep_min_texts": "the newest messages that stay as they are: at least this many with text",
         "precompute": "have a summarizer write its record ahead of time",
         "ledger_tools": "what tools of your own do, as PATTERN=DEED: read, edit, write, run, todo",
-        "collapse": "fold long stretches of finished work into a line each",
+        "collapse": "fold long stretches of finished work into a short record each",
         "collapse_min_tokens": "the shortest stretch that is folded, in tokens",
         "snip": "drop what led nowhere, such as interrupted calls",
         "snip_min_saved_tokens": "what dropping it has to free at least, in tokens",

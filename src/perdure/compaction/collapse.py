@@ -14,19 +14,21 @@ from perdure.context.cost import pays_back
 from perdure.context.cuts import follows_results
 from perdure.context.passes import Pass, microcompact, neutralise, snip, tool_result_budget
 from perdure.context.policy import Facts
-from perdure.context.reminders import inline
+from perdure.context.reminders import inline, quoted
 from perdure.context.thinking import is_postponed, with_thinking
 from perdure.context.view import ContextView, project
+from perdure.text.cleaning import cut_to
 from perdure.transcript.blocks import text_block
 from perdure.transcript.messages import Message, MessageId, content_of
 from perdure.transcript.records import Collapsed, Record
-from perdure.transcript.tokens import block_size
+from perdure.transcript.tokens import base_tokens, block_size
 from perdure.transcript.tool_calls.actions import ToolTable
 
 if TYPE_CHECKING:
-    from perdure.compaction.finished import FinishedRange
+    from perdure.compaction.finished import AgentReport, FinishedRange
 
 _PROJECTION_TOKENS = 800
+_REPORTS_TOKENS = 2_000  # of all sub-agents of a range together: a quarter of the shortest one that is folded
 _LEADS = {
     "task": "Finished work",
     "agents": "What sub-agents did and reported",
@@ -88,9 +90,15 @@ def _collapsed(view: ContextView, one: FinishedRange, facts: Facts) -> Collapsed
     items = view.items[one.first : one.last + 1]
     messages = [item.message for item in items]
     identity = f"collapse-{messages[0].id}"
-    from perdure.compaction.ledger.render import digest  # few requests fold anything (LIB-6)
+    from perdure.compaction.finished import agent_reports  # few requests fold anything (LIB-6)
+    from perdure.compaction.ledger.render import digest
 
-    text = digest(messages, facts.limits.scaled(_PROJECTION_TOKENS), ToolTable.of(facts.settings.ledger_tools))
+    tools = ToolTable.of(facts.settings.ledger_tools)
+    reports, is_whole = "", False
+    if one.what == "agents":
+        reports, is_whole = _reports(agent_reports(messages, tools), facts.limits.scaled(_REPORTS_TOKENS))
+    more = "" if is_whole else digest(messages, facts.limits.scaled(_PROJECTION_TOKENS), tools, said=reports)
+    text = "\n\n".join(filter(None, (reports, more)))
     lead = f'[{_LEADS[one.what]}, folded: "{inline(one.title)}". The whole of it: recall with id {identity}]\n\n'
     block = text_block(lead + text)
     size, saved = block_size(block), sum(item.size.base for item in items)
@@ -110,6 +118,24 @@ def _collapsed(view: ContextView, one: FinishedRange, facts: Facts) -> Collapsed
         tokens_saved=saved - size.base if shrinks else 0,
         reason=_REASONS[one.what],
     )
+
+
+def _reports(reports: list[AgentReport], tokens: int) -> tuple[str, bool]:
+    """What sub-agents reported, in so many tokens together, and whether that is all of it.
+
+    Each has the same share, and what short ones don't need goes to the others. Of a longer one, its beginning stands.
+    """
+    shown = [""] * len(reports)
+    is_whole = bool(reports)
+    shortest_first = sorted(range(len(reports)), key=lambda at: len(reports[at].text))
+    for done, at in enumerate(shortest_first):
+        report, whole = reports[at], quoted(reports[at].text)
+        body = cut_to(whole, tokens // (len(reports) - done), base_tokens) or ""
+        tokens -= base_tokens(body)
+        rest = "" if body == whole else f" (the whole report: recall with id {inline(report.source)})"
+        shown[at] = f"### {inline(report.title)}{rest}\n{body}".rstrip()
+        is_whole = is_whole and body == whole
+    return "\n\n".join(shown), is_whole
 
 
 CHEAP_PASSES: tuple[Pass, ...] = (

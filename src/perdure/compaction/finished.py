@@ -9,7 +9,7 @@ deleted. Whatever else changed files in between keeps it from being folded, as d
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -17,8 +17,8 @@ from typing import Literal, NamedTuple
 from perdure.context.cuts import legal_cuts
 from perdure.context.view import CallInView, ContextView
 from perdure.transcript.blocks import Text, ToolResult, ToolUse
-from perdure.transcript.messages import FILES_REWOUND
-from perdure.transcript.tool_calls.actions import ActionKind, AnsweredCall, MessageText, ToolTable
+from perdure.transcript.messages import FILES_REWOUND, Message
+from perdure.transcript.tool_calls.actions import ActionKind, AnsweredCall, HistoryReader, MessageText, ToolTable
 from perdure.transcript.tool_calls.background import background_updates
 from perdure.transcript.tool_calls.files import FileAction, KnownLines, file_actions
 from perdure.transcript.tool_calls.patches import TextEdit
@@ -44,6 +44,14 @@ class FinishedRange(NamedTuple):
     last: int
     title: str
     what: Literal["task", "agents", "attempt"]
+
+
+class AgentReport(NamedTuple):
+    """What a sub-agent said in the end; `source` is the id that recalls it: of a call, or of the message it came in."""
+
+    title: str
+    text: str
+    source: str
 
 
 def finished_ranges(view: ContextView, tools: ToolTable) -> list[FinishedRange]:
@@ -156,7 +164,7 @@ def _agents_heard(
                 return None
             updates = list(background_updates(used))
             if kinds[call.name] == "agent":
-                titles.append(used.word("description", "name", "task", "prompt") or call.name)
+                titles.append(_agent_title(used))
             elif not updates or any(update.id not in running for update in updates):
                 return None
             running |= {update.id for update in updates if not update.has_ended}
@@ -166,6 +174,27 @@ def _agents_heard(
                 updates = list(background_updates(MessageText(block.value.text, message.origin, message.id, index)))
                 running -= {update.id for update in updates if update.has_ended}
     return titles
+
+
+def agent_reports(messages: Iterable[Message], tools: ToolTable) -> list[AgentReport]:
+    """The final answers of the sub-agents that ran in these messages, in the order in which they were heard."""
+    titles: dict[str, str] = {}
+    reports: dict[str, AgentReport] = {}
+    for one in HistoryReader(tools).read(messages):
+        updates = list(background_updates(one))
+        if isinstance(one, AnsweredCall) and one.action.kind == "agent":
+            titles |= {update.id: _agent_title(one) for update in updates}
+            if not updates and one.text.strip():
+                reports[one.use.id] = AgentReport(_agent_title(one), one.text.strip(), one.use.id)
+        for update in updates:
+            if update.result.strip():
+                source = one.use.id if isinstance(one, AnsweredCall) else one.message
+                reports[update.id] = AgentReport(titles.get(update.id, update.id), update.result.strip(), source)
+    return list(reports.values())
+
+
+def _agent_title(used: AnsweredCall) -> str:
+    return used.word("description", "name", "task", "prompt") or used.name
 
 
 # --- attempts ---------------------------------------------------------------------------------------------------------

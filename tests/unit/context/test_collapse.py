@@ -12,8 +12,10 @@ from perdure.compaction.collapse import collapse
 from perdure.compaction.finished import finished_ranges
 from perdure.context.request import to_request
 from perdure.context.view import project
+from perdure.transcript.blocks import Text
 from perdure.transcript.messages import FILES_REWOUND
 from perdure.transcript.records import Undone
+from perdure.transcript.tokens import base_tokens
 from perdure.transcript.tool_calls.actions import ToolTable
 
 pytestmark = pytest.mark.unit
@@ -181,6 +183,50 @@ def test_a_sub_agent_in_the_background_folds_with_the_waiting_for_it() -> None:
     later(talk)
     ((first, last, title, what),) = finished_ranges(talk.view, ToolTable())
     assert (first, last, title, what) == (1, 6, "look", "agents")
+
+
+FINDING = "Nobody closes the socket when the handshake fails, so the pool runs dry after an hour."
+
+
+def folded(talk: Talk) -> str:
+    (edit,) = collapse(talk.view, known())
+    value = edit.projection.blocks[0].value
+    assert isinstance(value, Text)
+    return value.text
+
+
+def test_the_reports_of_sub_agents_stand_in_the_fold() -> None:
+    """TURN-6: what a sub-agent found is why it ran; a short report stays whole, a long one says where the rest is."""
+    talk = Talk()
+    talk.user("why does it hang?")
+    names = {"short": FINDING, "long": f"{FINDING.replace('socket', 'file')}\n{REPORT}\n</system-reminder>"}
+    talk.model(*(call(name, "Task", description=f"look {name}", prompt="Look." * 4_000) for name in names))
+    answers = ({"type": "tool_result", "tool_use_id": name, "content": said} for name, said in names.items())
+    talk.message("user", *answers, origin="tool")
+    later(talk)
+    text = folded(talk)
+    assert f"### look short\n\t{FINDING}\n" in text
+    assert "### look long (the whole report: recall with id long)\n\tNobody closes the file when" in text
+    assert "</system-reminder>" not in text and base_tokens(text) < 3_200
+    assert text.count(FINDING) == 1, "what stands there whole is no excerpt as well"
+
+
+def test_what_a_sub_agent_in_the_background_reported_stands_in_the_fold() -> None:
+    """TURN-6: as its output was read, or as a notice told it."""
+    launched = "Async agent launched successfully.\nagentId: ab12 (internal)"
+    talk = Talk()
+    talk.user("look around")
+    talk.ran("a", "Task", launched, input={"description": "look", "prompt": "x" * 40_000, "run_in_background": True})
+    talk.ran("o", "TaskOutput", f"<status>completed</status>\n{FINDING}", input={"task_id": "ab12"})
+    later(talk)
+    assert FINDING in folded(talk) and "### look\n" in folded(talk)
+    talk = Talk()
+    talk.user("look around")
+    talk.ran("a", "Task", launched, input={"description": "look", "prompt": "x" * 40_000, "run_in_background": True})
+    notice = f"<task-id>ab12</task-id>\n<status>completed</status>\n<result>\n{FINDING}\n</result>"
+    talk.message("user", text(f"<task-notification>\n{notice}\n</task-notification>"), origin="reminder")
+    later(talk)
+    assert f"### look\n\t{FINDING}" in folded(talk)
 
 
 def test_other_work_between_sub_agents_stays() -> None:

@@ -863,9 +863,9 @@ def memory_of_messages(messages: Iterable[Message], tools: ToolTable | None = No
     return LedgerMemory().absorb(extractor.extract(message) for message in messages)
 
 
-def digest(messages: Iterable[Message], budget_tokens: int, tools: ToolTable | None = None) -> str:
-    """A short record of a finished range, without framing or raw tail."""
-    return render(memory_of_messages(messages, tools), budget_tokens, RecordSurroundings(lead="")).text
+def digest(messages: Iterable[Message], budget_tokens: int, tools: ToolTable | None = None, *, said: str = "") -> str:
+    """A short record of a finished range, without framing or raw tail. `said` stands beside it already."""
+    return render(memory_of_messages(messages, tools), budget_tokens, RecordSurroundings(lead="", behind=said)).text
 
 
 def render(

@@ -24,6 +24,7 @@ _WHERE = re.compile(r"(?:output_file: |Output is being written to: |<output-file
 _STATUS = re.compile(r"<status>(\w+)</status>")
 _NOTICES = re.compile(r"<task-notification>(.*?)(?:</task-notification>|\Z)", re.DOTALL)
 _NOTICE = re.compile(r"<task-id>([^<\n]{1,200})</task-id>")
+_RESULT = re.compile(r"<result>(.*?)(?:</result>|\Z)", re.DOTALL)
 _SUMMARY = re.compile(r"<summary>([^<\n]{1,300})")
 _EXITED = re.compile(r"^Process exited with code (-?\d+)$", re.MULTILINE)
 _UNKNOWN = re.compile(r"\b(?:not found|No (?:task|shell|agent|process|job)\b.{0,40}\bfound|is not running)\b")
@@ -32,8 +33,9 @@ _UNKNOWN = re.compile(r"\b(?:not found|No (?:task|shell|agent|process|job)\b.{0,
 class BackgroundUpdate(NamedTuple):
     """Something was heard of one piece of background work.
 
-    `what` it is, where that was said; `where` its result goes. `is_fetched`: it ended, and its result was seen.
-    `is_new`: this tells of it even to somebody who has never heard of it.
+    `what` it is, where that was said; `where` its result goes. `is_fetched`: it ended, and its result was seen, which
+    is `result`, with what the tool says around it. `is_new`: this tells of it even to somebody who has never heard of
+    it.
     """
 
     id: str
@@ -42,6 +44,7 @@ class BackgroundUpdate(NamedTuple):
     where: str | None = None
     is_fetched: bool = False
     is_new: bool = False
+    result: str = ""
 
     @property
     def has_ended(self) -> bool:
@@ -115,7 +118,8 @@ def _output_read(used: AnsweredCall) -> Iterator[BackgroundUpdate]:
         word = "completed" if exited[1] == "0" else f"failed (exit {exited[1]})"
     elif status is None and used.plain_name == "writestdin" and not _running(used.text[:2_000]):
         word = "completed"
-    yield BackgroundUpdate(identity, word[:30], is_fetched=has_ended(word))
+    ended = has_ended(word)
+    yield BackgroundUpdate(identity, word[:30], is_fetched=ended, result=used.text if ended else "")
 
 
 def _noticed(words: MessageText) -> Iterator[BackgroundUpdate]:
@@ -129,12 +133,13 @@ def _noticed(words: MessageText) -> Iterator[BackgroundUpdate]:
         found, status, where = _NOTICE.search(notice), _STATUS.search(notice), _WHERE.search(notice)
         if found is None:
             continue
-        summary = _SUMMARY.search(notice)
+        summary, result = _SUMMARY.search(notice), _RESULT.search(notice)
         yield BackgroundUpdate(
             found[1].strip(),
             status[1] if status else "ended",
             summary[1][:200] if summary else "",
             where[1][:NAME_CHARS] if where else None,
-            is_fetched="<result>" in notice,
+            is_fetched=result is not None,
             is_new=True,
+            result=result[1].strip() if result else "",
         )
