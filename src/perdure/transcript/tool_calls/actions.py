@@ -15,7 +15,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
-from perdure.transcript.blocks import Text, ToolResult, ToolUse
+import msgspec
+
+from perdure.transcript.blocks import ServerToolResult, ServerToolUse, Text, ToolResult, ToolUse
 from perdure.transcript.messages import Message, MessageId
 from perdure.transcript.tool_calls.patches import PatchedFile, is_patch, patched_files
 from perdure.transcript.tool_calls.shell import Removal, ShellFile, join, read_shell
@@ -35,7 +37,7 @@ _KNOWN: Final[tuple[tuple[str, ActionKind], ...]] = (
     ),
     (r"exit_?(plan|spec)_?mode|plan_?exit|submit_?plan|plan_?mode_?respond", "plan"),
     (r"(use_?|load_?|invoke_?|activate_?)?skill", "skill"),
-    (r"tool_?search|(search|find|load)_?tools", "tools"),
+    (r"tool_?search(_tool_(regex|bm25))?|(search|find|load)_?tools", "tools"),
     (r"kill_?(shell|bash|terminal)|(task|shell)_?stop|stop_?task|close_?agent", "stop"),
     (
         r"(bash|shell|task|agent)_?output(_?tool)?|write_?stdin|read_?terminal\w*|send_?input|get_?terminal\w*|wait_?agent",
@@ -329,8 +331,13 @@ class HistoryReader:
                 continue
             for index, block in enumerate(message.blocks):
                 value = block.value
+                if isinstance(value, ServerToolResult) and value.tool_use_id in self.open_calls:
+                    value = _found_by_server(value)
                 if isinstance(value, ToolUse):
                     self.open_calls[value.id] = value
+                elif isinstance(value, ServerToolUse):
+                    if self.table.kind(value.name) == "tools":  # what else a provider runs, it does on no file of ours
+                        self.open_calls[value.id] = ToolUse(value.id, value.name, value.raw_input)
                 elif isinstance(value, ToolResult):
                     use = self.open_calls.pop(value.tool_use_id, None)
                     if use is not None:
@@ -338,3 +345,17 @@ class HistoryReader:
                         yield AnsweredCall(use, given, self.table.action(use.name, given), value, message.id, index)
                 elif isinstance(value, Text):
                     yield MessageText(value.text, message.origin, message.id, index)
+
+
+def _found_by_server(searched: ServerToolResult) -> ToolResult:
+    """What a search of the provider's own found among the tools, in the form in which a client's search says it."""
+    content = msgspec.json.decode(searched.content)
+    found = content.get("tool_references") if isinstance(content, dict) else None
+    if not isinstance(found, list):
+        return ToolResult(searched.tool_use_id, is_error=True)
+    parts = [
+        msgspec.Raw(msgspec.json.encode(one))
+        for one in found
+        if isinstance(one, dict) and isinstance(one.get("type"), str)
+    ]
+    return ToolResult(searched.tool_use_id, parts)

@@ -419,6 +419,16 @@ def test_definitions_of_deferred_tools_come_back_behind_each_boundary(answer: st
             world.append(*words(f"step {number} is done", "model"))
 
 
+REFERENCE = {"type": "tool_reference", "tool_name": "WebFetch"}
+
+
+def searched(name: str, found: Any, kind: str = "tool_search_tool_result") -> list[Message]:
+    """A search that the provider ran, with what it found."""
+    call = {"type": "server_tool_use", "id": f"srvtoolu_{name}", "name": name, "input": {"query": "fetch"}}
+    answer = {"type": kind, "tool_use_id": f"srvtoolu_{name}", "content": found}
+    return [Message.of("assistant", [call, answer, {"type": "text", "text": "I have it."}])]
+
+
 @pytest.mark.parametrize("is_deferred", [True, False])
 def test_a_definition_comes_from_the_front_where_the_result_only_refers_to_it(is_deferred: bool) -> None:
     """RST-6: one that every request says anyway isn't repeated."""
@@ -428,6 +438,28 @@ def test_a_definition_comes_from_the_front_where_the_result_only_refers_to_it(is
     done(world.session.record(front))
     text = texts(compacted(world), "tools")
     assert "WebFetch" in text and ("Fetches a page" in text) == is_deferred
+
+
+@pytest.mark.parametrize("searcher", ["tool_search_tool_regex", "tool_search_tool_bm25"])
+def test_tools_that_the_provider_itself_searched_for_come_back(searcher: str) -> None:
+    """RST-6: Anthropic answers its own search within the model's message, behind each boundary the same."""
+    found = {"type": "tool_search_tool_search_result", "tool_references": [REFERENCE]}
+    world = world_of(searched(searcher, found))
+    front = Front(model="m", tools=(msgspec.Raw(json.dumps({**FETCH, "defer_loading": True}).encode()),))
+    done(world.session.record(front))
+    for _ in range(2):
+        text = texts(compacted(world), "tools")
+        assert "found and loaded by a search: WebFetch" in text and '"properties":{"url":{}}' in text
+        for number in range(14):
+            world.append(*used("Other", {"n": number}, "lorem ipsum dolor " * 350))
+            world.append(*words(f"step {number} is done", "model"))
+
+
+def test_a_search_of_the_provider_that_failed_loaded_nothing() -> None:
+    """RST-6: nor does a search of its own on the web."""
+    failed = searched("tool_search_tool_regex", {"type": "tool_search_tool_result_error", "error_code": "unavailable"})
+    web = searched("web_search", [{"type": "web_search_result", "title": "WebFetch"}], kind="web_search_tool_result")
+    assert not names(compacted(world_of(failed, web)), "tools")
 
 
 def test_definitions_without_room_are_named() -> None:
