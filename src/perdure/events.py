@@ -137,10 +137,11 @@ class CompactionAttemptFailed(Struct, frozen=True):
 
 
 class CompactionBlocked(Struct, frozen=True):
-    """A hook didn't want it; nothing changed (CMP-10)."""
+    """A hook didn't want it, for a reason of its own; nothing changed (CMP-10)."""
 
     trigger: str
     hook: str
+    reason: str
 
 
 class CompactionRequested(Struct, frozen=True):

@@ -14,6 +14,7 @@ from tests.services import FixedClock, serve
 from perdure import Settings
 from perdure.adapters.machine.hooks import shell_hook
 from perdure.adapters.sinks import ListSink
+from perdure.cli.chat.agents import telling
 from perdure.engine.compact import CompactionSuccess, CompactionVeto, compact
 from perdure.engine.session import LiveSession
 from perdure.engine.turn import run_turn
@@ -103,7 +104,9 @@ def test_a_blocked_compaction_is_abandoned_and_told() -> None:
         session, sink = await worked(model, hook(HookDecision(block="not now")))
         outcome = await compact(session, trigger="auto")
         assert isinstance(outcome, CompactionVeto) and outcome.reason == "blocked: mine: not now"
-        assert events(sink, CompactionBlocked) == [CompactionBlocked("auto", "mine")]
+        assert events(sink, CompactionBlocked) == [CompactionBlocked("auto", "mine", "not now")]
+        told = telling(events(sink, CompactionBlocked)[0])
+        assert told is not None and told[0] == "the hook mine refused the compaction: not now"
         with pytest.raises(ModelGaveUp, match=r"prompt_too_long.*not now"):
             await run_turn(session, "go on", ChaosModel(model, ["too_long"]))
         loaded = await session.ports.journal.load(whole=True)

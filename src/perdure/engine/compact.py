@@ -321,7 +321,7 @@ class PrecomputedSummaryKeeper:
         session, emit = self._session, self._session.emit
         hooked = await run_pre_hooks(session, "precomputed", facts.instructions)
         if hooked.block is not None:
-            emit(CompactionBlocked("precomputed", hooked.by))
+            emit(CompactionBlocked("precomputed", hooked.by, hooked.block))
             return None
         end = legal_cuts(view, loops=False)[-1]
         if not can_leave(view, end):
@@ -487,7 +487,7 @@ async def _hooked(session: LiveSession, wish: CompactionRequest) -> CompactionPr
     """The proposal that the hooks agree with. One that they supply and that fails the test isn't the last word."""
     hooked = await run_pre_hooks(session, wish.trigger, wish.focus)
     if hooked.block is not None:
-        session.emit(CompactionBlocked(wish.trigger, hooked.by))
+        session.emit(CompactionBlocked(wish.trigger, hooked.by, hooked.block))
         return CompactionVeto(f"blocked: {hooked.by}: {hooked.block}")
     if wish.record is None and hooked.summary is not None:
         found = await proposal(session, replace(wish, record=hooked.summary))

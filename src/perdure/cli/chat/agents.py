@@ -18,6 +18,7 @@ from perdure.adapters.providers.connect import OFFLINE, default_names
 from perdure.adapters.providers.offline import DemonstrationModel
 from perdure.agent.loop import AgentLoop, AgentOptions
 from perdure.cli.arguments import configured, last_session, located
+from perdure.cli.output import cut
 from perdure.cli.words import compaction_failure, model_reason, shown_error
 from perdure.context.models import ModelSpec, model_spec
 from perdure.engine.ask import JobModels
@@ -321,8 +322,8 @@ def telling(event: Event) -> tuple[str, str] | None:
             )
         case CompactionAttemptFailed(strategy="full"):
             return f"the model's record was not used: {compaction_failure(event.reason)}", _WARN
-        case CompactionBlocked():
-            return f"a hook refused the compaction: {event.hook}", _WARN
+        case CompactionBlocked() if event.trigger != "manual":  # whoever asked for one is answered
+            return f"the hook {cut(event.hook, 60)} refused the compaction: {event.reason}", _WARN
         case CompactionRequested(is_accepted=True):
             return "the model asked for a compaction; it comes when no work is open", _LOOK
         case ResultsCleared():
