@@ -8,8 +8,9 @@ import anyio
 import pytest
 
 from perdure.cli import main
+from perdure.settings import Settings
 from perdure.testing import ScriptedModel, say, tool_use
-from perdure.wiring import agent
+from perdure.wiring import SessionOptions, agent
 
 pytestmark = pytest.mark.e2e
 
@@ -53,3 +54,25 @@ def test_files_go_back_without_a_turn(place: Path, capsys: pytest.CaptureFixture
     assert not (place / "a.txt").exists()
     code, _, err = run("--resume", session)
     assert code == 2 and "PROMPT" in err
+
+
+def test_a_rewind_of_nothing_says_why(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CKP-1, CKP-3: where no checkpoints are made, there is nothing to put back."""
+
+    async def work() -> None:
+        script = [say(tool_use("Write", {"file_path": str(place / "a.txt"), "content": "new"}, id="c1")), "Done."]
+        off = SessionOptions(settings=Settings(checkpoints=False))
+        one = await agent(place, model=ScriptedModel(script), home=place.parent / "home", parts=off)
+        one.mode = "bypass"
+        await one.say("write it")
+        await one.close()
+
+    anyio.run(work)
+    assert main(("rewind", "@last", "-1", "--dry-run")) == 0
+    shown = capsys.readouterr().out
+    assert "no file needs to change: no changes of files were recorded: " in shown and "checkpoints was off" in shown
+    monkeypatch.setenv("PERDURE_CHECKPOINTS", "false")
+    assert main(("rewind", "@last", "-1", "--dry-run")) == 0
+    assert "no file needs to change: the setting checkpoints is off" in capsys.readouterr().out

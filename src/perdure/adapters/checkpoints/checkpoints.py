@@ -81,7 +81,8 @@ class SessionCheckpoints:
         self._bytes = self.objects.bytes()
         limit = self.settings.checkpoint_file_bytes
         restoring = RestoreTransaction(self._own, self._files, self.log, self.objects, limit)
-        self.rewinds = FileRewinds(self._files, self.log, self.objects, restoring, self.clock.now)
+        is_off = not self.settings.checkpoints
+        self.rewinds = FileRewinds(self._files, self.log, self.objects, restoring, self.clock.now, is_off=is_off)
         if not self.is_looking:
             restoring.recover()
         why = is_no_project(self.root)

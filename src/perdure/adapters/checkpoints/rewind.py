@@ -255,7 +255,10 @@ def _quietly(step: Callable[[], object]) -> None:
             raise
 
 
-NOTHING = "no changes of files were recorded in this session"  # a fork, an import, or it was switched off
+_OFF = "the setting checkpoints is off, so changes of files aren't recorded"
+_NONE_RECORDED = (
+    "no changes of files were recorded: the session is a fork or an import, or the setting checkpoints was off"
+)
 _FOLDER_MODE = 0o755
 _DIFF_LINES = 4_000  # beyond that lines are counted, not compared
 _SHOWN = 10
@@ -278,7 +281,10 @@ class FileRewinds:
         objects: GitObjects,
         restoring: RestoreTransaction,
         now: Callable[[], float],
+        *,
+        is_off: bool = False,
     ) -> None:
+        self._is_off = is_off  # nothing is recorded any more
         self._tree, self._log, self._objects, self._restoring = tree, log, objects, restoring
         self._limit, self._now = restoring.limit_bytes, now
 
@@ -314,7 +320,7 @@ class FileRewinds:
         entries = self._log.entries
         anchor = rewind_point_of(entries, prompts)
         if anchor is None:
-            return FileRewind((), is_done=not is_dry, note="" if entries else NOTHING)
+            return FileRewind((), is_done=not is_dry, note=_OFF if self._is_off else "" if entries else _NONE_RECORDED)
         at = next(entry for entry in entries if entry.seq == anchor.seq)
         if at.kind == GONE or anchor.thinned_into is not None:
             near = f"; the nearest one that is kept before it is {anchor.thinned_into}" if anchor.thinned_into else ""
