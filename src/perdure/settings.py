@@ -295,7 +295,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
     "When to make room": {
         "auto_compact": "compact by itself before the window is full",
         "compact": "allow compaction at all, also by hand",
-        "auto_compact_window": "count with a smaller window than the model has, in tokens",
+        "auto_compact_window": "count with a smaller window than the model has, in tokens: 10,000 or more",
         "auto_compact_percent": "compact earlier: when this share of the usable window is full, in percent",
         "compact_timing": "eager compacts at once, boundary waits for open work to end, manual never does it by itself",
         "policy": "balanced, or thrifty: also compacts earlier where that saves money",

@@ -339,6 +339,7 @@ def test_room_is_made_shown_and_taken_back(folder: Path, env: dict[str, str]) ->
             "/autocompact",
             "/autocompact 100k",
             "/autocompact nonsense",
+            "/autocompact 5",
             "/cost",
             "/notes",
             "/memory",
@@ -352,6 +353,7 @@ def test_room_is_made_shown_and_taken_back(folder: Path, env: dict[str, str]) ->
         assert "pinned as pin-" in screen and "the port is 4711" in screen
         assert "compacted (manual, " in screen and "undone: " in screen
         assert "begins at 167,000 tokens" in screen and "counts with a window of 100,000" in screen
+        assert "/autocompact 5: has to be 10,000 or more" in screen
         assert "/autocompact nonsense: " in screen and "there is no such command" in screen
         assert re.search(r"main +claude-sonnet-4-5 +21 ", screen) and "in total since" in screen
         assert "memory is on" in screen and "permission mode: plan" in screen and "a new session: " in screen

@@ -226,11 +226,12 @@ def test_context_is_text_in_a_pipe(run: Any, log: Path) -> None:
 def test_context_warns_when_it_is_low(run: Any, log: Path) -> None:
     """PRS-7."""
     ran = run("context", log, "--set", "window_tokens=13k")
-    assert "Context almost full (0% left): run /compact to compact and continue" in ran.out
+    command = f"perdure compact {shlex.quote(str(log))}"
+    assert f"Context almost full (0% left): run `{command}` to compact and continue" in ran.out
     (data,) = run("context", log, "--json", "--set", "window_tokens=13k").json
     assert data["percent_left"] == 0 and data["pressure"] == "blocked"
     off = run("context", log, "--set", "window_tokens=13k", "--set", "compact=false")
-    assert "compaction is off; use /clear" in off.out
+    assert "compaction is off; switch on the setting compact, or start a new session" in off.out
 
 
 def test_a_file_with_several_sessions_asks_which(run: Any, place: Path) -> None:

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from perdure.context.models import UNKNOWN
 from perdure.context.policy import (
     HELPER_SOURCES,
+    LEAST_WINDOW_TOKENS,
     Facts,
     Pressure,
     Thresholds,
     compaction_need,
+    least_window,
     low_line,
     percent_left,
     pressure_at,
@@ -138,6 +140,20 @@ def test_what_is_left_is_said() -> None:
     assert low_line(160_000, known) == "Context almost full (4% left): run /compact to compact and continue"
     assert "/clear" in (low_line(160_000, limits(compact=False)) or "")
     assert "/compact" in (low_line(160_000, limits(auto_compact=False)) or ""), "it is still there, by hand"
+    assert "run `perdure compact x` to" in (low_line(160_000, known, compact="`perdure compact x`") or "")
+    assert low_line(160_000, limits(compact=False), trim="wait") == "Context low (9% left): compaction is off; wait"
+
+
+@given(st.integers(0, 300_000))
+def test_the_least_window_has_room_for_what_stays(fixed: int) -> None:
+    """PRS-2, PRS-3: auto-compaction that counts with it leaves as much for what is said; with less it wouldn't."""
+    least = least_window(Settings(), MODEL, fixed)
+
+    def trigger(window: int) -> int:
+        return thresholds(Settings(auto_compact_window=window), MODEL, 3_000_000, "model").trigger
+
+    assert least >= LEAST_WINDOW_TOKENS and trigger(least) >= 2 * fixed
+    assert least == LEAST_WINDOW_TOKENS or trigger(least - 1_000) < 2 * fixed
 
 
 @given(st.integers(2_000, 3_000_000), st.integers(1, 200_000))

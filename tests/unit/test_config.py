@@ -62,6 +62,7 @@ def other(name: str) -> object:
         "sandbox": "off",
         "memory_directory": "/elsewhere",
         "recall_tool": False,
+        "auto_compact_window": 90_000,
         "hooks": {"Stop": [{"hooks": [{"command": "true"}]}]},
     }
     if name in words:
@@ -178,6 +179,7 @@ def test_every_field_can_come_from_the_environment(place: Path) -> None:
             "permission_mode": "plan",
             "sandbox": "on",
             "recall_tool": "false",
+            "auto_compact_window": "70k",
             "hooks": '{"Stop": [{"hooks": [{"command": "true"}]}]}',
         }.get(name, text)
         config = read(place, **{f"PERDURE_{name.upper()}": text})
@@ -276,11 +278,15 @@ def test_prs_3_percent_outside_its_range_is_ignored_with_a_warning(place: Path, 
     assert from_flag.settings.auto_compact_percent is None and len(from_flag.warnings) == 1
 
 
-def test_prs_3_a_window_outside_its_range_in_a_file_is_ignored(place: Path) -> None:
-    write(place / "home" / "config.toml", "auto_compact_window = -3")
+@pytest.mark.parametrize("value", [-3, 5, 9_999])
+def test_prs_3_a_window_outside_its_range_in_a_file_is_ignored(place: Path, value: int) -> None:
+    """PRS-3: one that leaves no room would fail every call; the line says the least, and why."""
+    write(place / "home" / "config.toml", f"auto_compact_window = {value}")
     config = read(place)
     assert config.settings.auto_compact_window is None
     assert "auto_compact_window" in config.warnings[0].name
+    assert "has to be 10,000 or more: less has no room for the system prompt" in config.warnings[0].reason
+    assert read(place, "auto_compact_window=10k").settings.auto_compact_window == 10_000
 
 
 @pytest.mark.parametrize(
@@ -440,15 +446,17 @@ def test_in_an_untrusted_folder_claude_codes_files_are_not_read(place: Path) -> 
         ("7", "isn't a JSON object"),
         ('{"hooks": 7}', "has to be a table of events"),
         ('{"hooks": {"PermissionRequest": []}}', "there is no such event here"),
-        ('{"autoCompactWindow": 0}', "has to be 1 or more"),
+        ('{"autoCompactWindow": 0}', "has to be 10,000 or more"),
         ('{"autoCompactEnabled": "perhaps"}', "true or false"),
+        ('{"autoCompactEnabled": "no"}', 'autoCompactEnabled has to be true or false, and not "no", so it isn\'t used'),
+        ('{"fileCheckpointingEnabled": 0}', "fileCheckpointingEnabled has to be true or false, and not 0"),
     ],
 )
 def test_what_cannot_be_used_of_claude_codes_files_is_told(place: Path, content: str, why: str) -> None:
     """SEC-8: another program's file is never an error here."""
     config = claude(place, user=content)
     assert len(config.warnings) == 1 and why in config.warnings[0].reason
-    assert config.settings.auto_compact and not config.settings.hooks
+    assert config.settings.auto_compact and config.settings.checkpoints and not config.settings.hooks
 
 
 def test_an_old_name_says_what_it_is_called_now(place: Path) -> None:

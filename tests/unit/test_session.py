@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -99,6 +101,25 @@ def test_an_irreducible_front_stops_with_its_parts() -> None:
         await session.append(Message.of("user", "hello"))
         with pytest.raises(ContextBlocked, match=r"system prompt and tools [\d,]+, pins 0, last message"):
             await prepare(session)
+
+    anyio.run(run)
+
+
+def test_a_window_too_small_for_the_front_says_which_would_do() -> None:
+    """PRS-3, PRS-6: the model has room, and only the setting has none."""
+
+    async def run() -> None:
+        front = Front(model="m", system=(msgspec.Raw(encode({"type": "text", "text": "rule. " * 5_500})),))
+        settings = Settings(auto_compact_window=12_000)
+        session = await memory_session(parts=SessionOptions(settings=settings, window=ModelWindow(200_000, "model")))
+        await session.record(front)
+        await session.append(Message.of("user", "hello"))
+        with pytest.raises(ContextBlocked) as refused:
+            await prepare(session)
+        found = re.search(r"or auto_compact_window at least ([\d,]+) \(it is 12,000\)$", str(refused.value))
+        assert found and str(refused.value).startswith("no room to compact into: ")
+        session.configure(replace(settings, auto_compact_window=int(found[1].replace(",", ""))))
+        assert (await prepare(session)).tokens > 0
 
     anyio.run(run)
 

@@ -27,6 +27,7 @@ from perdure.adapters.machine.trust import (
     trusted_content,
 )
 from perdure.context.models import ModelSpec, model_spec
+from perdure.context.policy import LEAST_WINDOW_TOKENS
 from perdure.errors import BadSetting, nearest
 from perdure.events import SettingIgnored
 from perdure.hooks import hook_commands
@@ -41,7 +42,7 @@ _WANTED: dict[object, str] = {int: "a whole number", float: "a number", bool: "t
 MAY_BE_IGNORED = frozenset({"auto_compact_window", "auto_compact_percent"})
 # What is no size: at least 1 where 0 would mean "never" or divide by nothing.
 _AT_LEAST_ONE = frozenset(
-    "window_tokens max_output_tokens auto_compact_window breaker_failures thrash_refills thrash_turns preview_chars "
+    "window_tokens max_output_tokens breaker_failures thrash_refills thrash_turns preview_chars "
     "result_limit_chars message_limit_bytes max_media_bytes margin_numerator margin_denominator "
     "agent_turns agent_parallel read_lines read_line_chars find_limit command_shown_bytes".split()
 )
@@ -173,6 +174,11 @@ def _check_range(name: str, value: object) -> None:
         raise UnusableValue("has to be above 0 and at most 100")
     if name == "min_reduction_percent" and not 0 <= value <= 100:
         raise UnusableValue("has to be from 0 to 100")
+    if name == "auto_compact_window" and value < LEAST_WINDOW_TOKENS:
+        raise UnusableValue(
+            f"has to be {LEAST_WINDOW_TOKENS:,} or more: less has no room for the system prompt, the tools, an answer "
+            "and a conversation"
+        )
     if name in _AT_LEAST_ONE and value < 1:
         raise UnusableValue("has to be 1 or more")
     if value < 0:
@@ -436,7 +442,11 @@ class _Layers:
             for key, name in CLAUDE_KEYS.items():
                 if key not in content:
                     continue
-                if is_own or name in ALLOWED:
+                is_wrong = _hints(Settings)[name] is bool and not isinstance(content[key], bool)
+                if is_wrong:  # in JSON, "no" is a text, which would be taken for one of ours
+                    told = f"{path}: {key} has to be true or false, and not {json.dumps(content[key])[:_SHOWN_CHARS]}"
+                    self._warn(name, f"{told}, so it isn't used")
+                elif is_own or name in ALLOWED:
                     self._put(name, content[key], source, where=None)
                 else:
                     self._warn(name, f"{path}: {key}: a project may not set it, so it isn't used")

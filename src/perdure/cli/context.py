@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,14 +65,18 @@ def context(
         about = {"file": one.name, "session": one.session, "format": one.format}
         out_json({**about, **window_data(one, accounting), **told})
         return
-    show_window(one.session, one.view, one.facts)
+    name = shlex.quote(session)
+    show_window(one.session, one.view, one.facts, compact=f"`perdure compact {name}`", trim=_TRIM)
     if counted is not None:
         difference = (accounting.size - counted) * 100 / max(1, counted)
         out(f"  {counted:,} tokens as {clean(str(exact))} counts them; our estimate is {difference:+.1f}% off")
 
 
-def show_window(name: str, view: ContextView, facts: Facts) -> None:
-    """Grid, table and thresholds of a view, for people."""
+_TRIM = "switch on the setting compact, or start a new session"
+
+
+def show_window(name: str, view: ContextView, facts: Facts, **advice: str) -> None:
+    """Grid, table and thresholds of a view, for people; `advice` is as for `low_line`."""
     from perdure.context.accounting import account
 
     accounting = account(view, facts)
@@ -80,7 +85,7 @@ def show_window(name: str, view: ContextView, facts: Facts) -> None:
     out()
     category_table(accounting)
     out()
-    _thresholds(facts.limits, accounting)
+    _thresholds(facts.limits, accounting, advice)
 
 
 def window_data(one: ReadSession, accounting: Accounting) -> dict[str, Any]:
@@ -144,7 +149,7 @@ def _percent(tokens: int, window: int) -> float:
     return tokens * 100 / window
 
 
-def _thresholds(limits: Thresholds, accounting: Accounting) -> None:
+def _thresholds(limits: Thresholds, accounting: Accounting, advice: dict[str, str]) -> None:
     from perdure.context.policy import low_line, percent_left, pressure_at
 
     size = accounting.size
@@ -153,7 +158,7 @@ def _thresholds(limits: Thresholds, accounting: Accounting) -> None:
     auto = f"auto-compaction at {limits.trigger:,}" if limits.auto else "auto-compaction is off"
     out(f"  {auto}; warning at {limits.warning:,}, urgent at {limits.error:,}; no calls above {limits.block:,}")
     out(f"  {percent_left(size, limits):.0f}% left; pressure: {pressure_at(size, limits).value}")
-    if (line := low_line(size, limits)) is not None:
+    if (line := low_line(size, limits, **advice)) is not None:
         out(f"  {line}")
 
 

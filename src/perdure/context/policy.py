@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -15,6 +15,10 @@ from perdure.transcript.tool_calls.actions import plain_name
 
 # PRS-2: budgets reach their full size at this much usable window (both threshold eras of a 200k window lie above it).
 FULL_USABLE_TOKENS = 160_000
+# PRS-3: the least that auto-compaction counts with. In less, the reserve for the answer and an agent's tools leave no
+# room for a conversation; how much these take in a session is known to `least_window`.
+LEAST_WINDOW_TOKENS = 10_000
+_WINDOW_STEP = 1_000
 _LEAST_EXPECTED_CALLS = 10  # a session is young for some calls, and over for none of them
 # PRS-5: helpers must not compact themselves.
 HELPER_SOURCES = frozenset({"compact", "session_memory", "memory"})
@@ -88,6 +92,18 @@ def thresholds(settings: Settings, model: ModelSpec, window: int, source: Window
         auto=auto,
         by_hand=settings.compact and not auto,
     )
+
+
+def least_window(settings: Settings, model: ModelSpec, fixed: int) -> int:
+    """The smallest window that auto-compaction can count with, where so many tokens stay whatever it does (PRS-3).
+
+    What stays may fill half of the way to the trigger, as after any compaction (PRS-2); the rest is for what is said.
+    """
+    window = LEAST_WINDOW_TOKENS
+    alone = replace(settings, auto_compact_window=None, auto_compact_percent=None)
+    while thresholds(alone, model, window, "setting").trigger < 2 * fixed:
+        window += _WINDOW_STEP
+    return window
 
 
 def _reserve(settings: Settings, model: ModelSpec, window: int) -> int:
@@ -181,15 +197,24 @@ def percent_left(size: int, limits: Thresholds) -> float:
     return max(0.0, (limits.limit - size) / limits.limit * 100)
 
 
-def low_line(size: int, limits: Thresholds) -> str | None:
-    """The line that tells a person the context is low, or almost full; None while it is neither (PRS-1, PRS-7)."""
+def low_line(
+    size: int,
+    limits: Thresholds,
+    *,
+    compact: str = "/compact",
+    trim: str = "use /clear, or trim the conversation by hand",
+) -> str | None:
+    """The line that tells a person the context is low, or almost full; None while it is neither (PRS-1, PRS-7).
+
+    `compact` is the command that compacts where the line is shown; `trim` is what helps where compaction is off.
+    """
     if size < limits.warning:
         return None
     how = "Context almost full" if size >= limits.error else "Context low"
     left = int(percent_left(size, limits))
     if limits.auto or limits.by_hand:
-        return f"{how} ({left}% left): run /compact to compact and continue"
-    return f"{how} ({left}% left): compaction is off; use /clear, or trim the conversation by hand"
+        return f"{how} ({left}% left): run {compact} to compact and continue"
+    return f"{how} ({left}% left): compaction is off; {trim}"
 
 
 @dataclass(frozen=True, slots=True)

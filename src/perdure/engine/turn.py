@@ -20,7 +20,7 @@ from perdure.context.groups import (
     unflattened_bytes,
 )
 from perdure.context.passes import CLOSING_PASSES, Pass
-from perdure.context.policy import Facts, Pressure, compaction_need, percent_left, pressure_at
+from perdure.context.policy import Facts, Pressure, compaction_need, least_window, percent_left, pressure_at
 from perdure.context.replies import ModelInfo, Reply, WireProtocol
 from perdure.context.request import ModelRequest, to_request
 from perdure.context.state import REQUESTED
@@ -361,8 +361,13 @@ def blocked_text(session: LiveSession, facts: Facts, size: int) -> str:
     limits, breaker, fixed = facts.limits, session.view.state.breaker, fixed_parts(session)
     parts = ", ".join(f"{name} {tokens:,}" for name, tokens in fixed.items())
     by_hand = "compact by hand (perdure compact, or compact() in the library), or start afresh"
-    if sum(fixed.values()) >= limits.trigger:
+    counted, stays = facts.settings.auto_compact_window or limits.window, sum(fixed.values())
+    if stays >= limits.trigger:
         advice = f"what can't be reduced ({parts}) is itself above the trigger of {limits.trigger:,}: make it smaller"
+        if counted < limits.window:
+            least = least_window(facts.settings, facts.model, stays)
+            larger = f"at least {least:,}" if least < limits.window else "unset"
+            advice += f", or auto_compact_window {larger} (it is {counted:,})"
     elif not limits.auto:
         advice = f"auto-compaction is off: {by_hand}, or switch it on"
     elif breaker.refills >= facts.settings.thrash_refills:
@@ -374,5 +379,7 @@ def blocked_text(session: LiveSession, facts: Facts, size: int) -> str:
         advice = f"auto-compaction stopped after {breaker.failures} failures: {by_hand}"
     else:
         advice = f"compaction could not reduce it ({parts}): {by_hand}"
-    gap, limit = max(0, size - limits.block), f"the limit of {limits.block:,} (window {limits.window:,})"
-    return f"context is full: {size:,} tokens, {gap:,} over {limit}; {advice}"
+    if size < limits.block:
+        return f"no room to compact into: {size:,} tokens; {advice}"
+    limit = f"the limit of {limits.block:,} (window {limits.window:,})"
+    return f"context is full: {size:,} tokens, {size - limits.block:,} over {limit}; {advice}"

@@ -17,17 +17,20 @@ from perdure.cli.chat.screen import difference_lines, room_line
 from perdure.cli.output import Cell, check_target, cut, deliver, moment, plural, table, tokens, usd
 from perdure.cli.words import compaction_failure
 from perdure.compaction.from_notes import CURSOR
+from perdure.context.policy import least_window
 from perdure.engine.ask import record_model
 from perdure.engine.compact import CompactionSuccess, compact, uncompact
 from perdure.engine.notes import SessionNotes, read_notes_file
 from perdure.engine.rewind import RewindResult, What, prompts
 from perdure.engine.session import pin, unpin
+from perdure.engine.turn import fixed_parts
 from perdure.errors import BadSetting, nearest
 from perdure.memory.places import name_for_people
 
 if TYPE_CHECKING:
     from perdure.cli.chat.talk import Chat
     from perdure.context.policy import Thresholds
+    from perdure.engine.session import LiveSession
     from perdure.settings import Settings
 
 
@@ -257,19 +260,27 @@ async def autocompact_command(chat: Chat, argument: str) -> None:
     """Show what auto-compaction does here, or set the window that it counts with, for this process (PRS-3)."""
     session = chat.agent.session
     if argument:
-        session.configure(_with_window(session.settings, argument))
+        await chat.agent.open()
+        session.configure(_with_window(session, argument))
         chat.factory.config = replace(chat.factory.config, settings=session.settings)
     for line in autocompact_lines(session.limits, session.settings):
         chat.screen.line(line)
 
 
-def _with_window(settings: Settings, argument: str) -> Settings:
+def _with_window(session: LiveSession, argument: str) -> Settings:
+    settings = session.settings
     if argument in ("on", "off"):
         return replace(settings, auto_compact=argument == "on")
     try:
         window = None if argument == "default" else parse_setting("auto_compact_window", argument, None)
     except UnusableValue as e:
         raise BadSetting(f"/autocompact {argument}: {e}; give a window such as 100k, on, off or default") from None
+    fixed = fixed_parts(session)
+    stays = fixed["system prompt and tools"] + fixed["pins"]
+    least = least_window(settings, session.facts().model, stays)
+    if window is not None and window < least <= session.limits.window:
+        told = f"the system prompt, the tools and pins take {stays:,} tokens, so it has to be {least:,} or more"
+        raise BadSetting(f"/autocompact {argument}: {told}")
     return replace(settings, auto_compact_window=window)
 
 
