@@ -11,7 +11,6 @@ import re
 import select
 import signal
 import struct
-import subprocess
 import sys
 import termios
 import threading
@@ -23,6 +22,7 @@ from typing import Any
 
 import anyio
 import anyio.from_thread
+from tests import warm
 
 from perdure.testing import FakeServer, FakeUpstream, ModelRules
 from perdure.testing.upstream import Scripted
@@ -30,12 +30,6 @@ from perdure.testing.upstream import Scripted
 PERDURE = (sys.executable, "-m", "perdure")
 _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[=>])")
 _EDITS = b"\x1b[?2004h"
-# The terminal is to be the process's own, so that Ctrl-C reaches it.
-_OWNS = """
-import fcntl, os, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
-"""
 _ASKS_PLACE, _PLACE = b"\x1b[6n", b"\x1b[1;1R"  # where the cursor is: a terminal answers that
 SECONDS = 60.0  # at most; a machine may be busy
 
@@ -53,10 +47,7 @@ class Terminal:
     def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str], columns: int = 120, rows: int = 40) -> None:
         self._master, slave = pty.openpty()
         self.resize(columns, rows)
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _OWNS, *PERDURE[1:], *arguments],
-            stdin=slave, stdout=slave, stderr=slave, cwd=cwd, env=dict(env), start_new_session=True,
-        )  # fmt: skip
+        self.process = warm.start(list(arguments), cwd=cwd, env=env, fds=(slave, slave, slave))
         os.close(slave)
         self.raw, self.screen, self._seen = b"", "", 0
         self._rest, self._ready = b"", 0

@@ -12,12 +12,14 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
+from tests import warm
 from tests.agents import calls
 from tests.commands import Done, command
-from tests.terminals import PERDURE, Served, environment, parts, served, terminal
+from tests.terminals import PERDURE, SECONDS, Served, environment, parts, served, terminal
 
 from perdure.testing import overloaded, say, tool_use
 
@@ -478,18 +480,20 @@ def test_run_fails_with_one_when_the_model_gives_up_and_130_when_interrupted(fol
         assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
         common = ("--model", server.chat_name, "--mode", "bypass", "--json", *ALONE)
         for is_json in (True, False):
-            words = [*PERDURE, "run", "wait", *(common if is_json else [word for word in common if word != "--json"])]
+            words = ["run", "wait", *(common if is_json else [word for word in common if word != "--json"])]
             (folder / "begun").unlink(missing_ok=True)
             server.upstream.script.clear()
             server.upstream.script.append(calls(("Bash", {"command": "touch begun; sleep 40"})))
-            with subprocess.Popen(
-                words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            ) as process:
+            with open(os.devnull) as none, TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+                process = warm.start(words, cwd=folder, env=env, fds=(none.fileno(), out.fileno(), err.fileno()))
                 wait_for(folder / "begun")
-                os.kill(process.pid, signal.SIGINT)
-                out, err = process.communicate(timeout=20)
-            assert process.returncode == 130 and err.count("interrupted") == 1, err
-            assert not is_json or json.loads(out.splitlines()[-1])["stopped"] == "interrupted"
+                process.send_signal(signal.SIGINT)
+                code = process.wait(SECONDS)
+                out.seek(0)
+                err.seek(0)
+                told, complained = out.read(), err.read()
+            assert code == 130 and complained.count("interrupted") == 1, complained
+            assert not is_json or json.loads(told.splitlines()[-1])["stopped"] == "interrupted"
 
 
 def test_a_second_model_takes_over_when_the_first_gives_up(folder: Path, env: dict[str, str]) -> None:
