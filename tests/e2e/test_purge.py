@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from perdure.adapters.care.purge import PURGED, Purge, find_message
 from perdure.adapters.journal import JOURNAL, SessionLock, SessionStore
 from perdure.adapters.journal.disk import Disk
 from perdure.engine.compact import compact
-from perdure.errors import SessionBusy, SessionNotFound
+from perdure.errors import PerdureError, SessionBusy, SessionNotFound
 from perdure.transcript.records import Noted
 from perdure.wiring import fork_session, open_session
 
@@ -249,6 +251,7 @@ def test_a_session_that_somebody_else_writes_isnt_purged(place: Path) -> None:
     ("words", "given", "told"),
     [
         ((), "abc", "fewer than 6 characters"),
+        ((), "x1" * 5_000, "at most 8,000 are looked for"),
         ((), "content", "also what the format itself says"),
         (("@last",), "", "give a session and the id of a message"),
         (("@last", "nobody"), "", "has the id 'nobody'"),
@@ -330,3 +333,47 @@ def test_memories_behind_a_link_in_the_home_stay(place: Path) -> None:
     done = command("purge", "--yes", cwd=project, env=environment(place), given=CANARY)
     assert done.returncode == 1 and f"{memory}: a link to elsewhere" in done.stderr
     assert before and {one: one.read_bytes() for one in before} == before
+
+
+def test_memories_are_renamed_whatever_form_their_names_have(place: Path) -> None:
+    """SEC-12: also where the text stands in the name alone, and behind a linked folder that the settings name."""
+    directory, home, project, env = spread(place), place / ".perdure", place / "project", environment(place)
+    elsewhere = place / "memories"
+    (directory.parent / "memory").rename(elsewhere)
+    (place / "link").symlink_to(elsewhere)
+    (home / "config.toml").write_text(f'memory_directory = "{place / "link"}"\n')
+    for name in ("Zq-Canary-4711x.md", "project_ZQ-CANARY-4711X.md"):
+        (elsewhere / name).write_text("---\nname: x\n---\nnothing of it\n")
+    with (elsewhere / "MEMORY.md").open("a") as index:
+        index.write("- [x](Zq-Canary-4711x.md): nothing\n")
+    done = command("purge", "--yes", cwd=project, env=env, given="Zq-Canary-4711x")
+    assert done.returncode == 0, done.stderr
+    assert files_with(elsewhere, "canary-4711x") == []
+    names = sorted(one.name for one in elsewhere.glob("*purged*"))
+    assert len(names) == 2 and any(f"]({name})" in (elsewhere / "MEMORY.md").read_text() for name in names)
+
+
+class FullDisk(Disk):
+    """Has room for so many bytes more."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def write(self, fd: int, data: memoryview) -> int:
+        if self.room <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.room -= len(data)
+        return super().write(fd, data)
+
+
+def test_a_full_disk_stops_a_purge_with_one_line(place: Path) -> None:
+    """SEC-12: which names the file and what to do; nothing half written stays, and with room it is finished."""
+    directory, home = spread(place), place / ".perdure"
+    for room in (0, 1_000, 10_000):
+        with pytest.raises(PerdureError, match=r"/.*: No space left on device: the purge stopped here; .* again$"):
+            purge_of(home, directory, False, FullDisk(room)).carry_out()
+        assert list(home.rglob("*.new-*")) == []
+        for session in SessionStore(home).directories():
+            anyio.run(opened, home, session)
+    assert purge_of(home, directory, False, Disk()).carry_out().left == []
+    assert files_with(home, WORD[2:]) == []

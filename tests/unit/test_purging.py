@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import json
+import re
+import shlex
+import time
+import unicodedata
 import zlib
 from urllib.parse import quote, quote_plus
 
@@ -12,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.text.purging import MARK, FixedPlaces, TextPurge
+from perdure.text.purging import MARK, MOST_CHARS, FixedPlaces, TextPurge
 
 pytestmark = pytest.mark.unit
 
@@ -30,6 +35,27 @@ FORMS = {
     "hex": TEXT.encode().hex(),
     "lower-case url": quote(TEXT, safe="").lower(),
     "upper-case escapes": "v = " + json.dumps(TEXT).replace("\\u00f6", "\\u00F6"),
+    "hex with colons": TEXT.encode().hex(":").upper(),
+    "hex in groups": "00000000: " + TEXT.encode().hex(" ", 2),
+    "hex in source code": "".join(f"\\x{byte:02X}" for byte in TEXT.encode()),
+    "bytes in source code": repr(TEXT.encode()),
+    "a shell's quotes": shlex.quote("it's " + TEXT),
+    "a shell's double quotes": '"' + re.sub(r'(["$`\\])', r"\\\1", TEXT) + '"',
+    "a shell's escapes": re.sub(r"([^\w@%+=:,./-])", r"\\\1", TEXT),
+    "a name as git shows it": '"pa$$-\\"w\\303\\266rd\\"/7\\\\end"',
+    "capital letters": TEXT.upper(),
+    "decomposed": unicodedata.normalize("NFD", TEXT),
+    "small and decomposed": unicodedata.normalize("NFD", TEXT.lower()),
+    "url in a url": quote("https://a/?k=" + quote(TEXT, safe=""), safe=""),
+    "html with numbers": html.escape(TEXT).encode("ascii", "xmlcharrefreplace"),
+    "latin-1": TEXT.encode("latin-1"),
+    **{f"base32 {n}": base64.b32encode(b"x" * n + TEXT.encode() + b"yz") for n in range(5)},
+    "base32 in small letters": base64.b32encode(TEXT.encode()).lower().rstrip(b"="),
+    "base64 in lines": base64.encodebytes(b"x" * 50 + TEXT.encode() + b"y" * 50),
+    "base64 in lines of json": json.dumps({"a": base64.encodebytes(b"x" * 50 + TEXT.encode()).decode()}),
+    "base64 in base64": base64.b64encode(b'{"auth": "' + base64.b64encode(b"user:" + TEXT.encode()) + b'"}'),
+    "base64 of utf-16": base64.b64encode(TEXT.encode("utf-16-le")),
+    "base64 of json": base64.b64encode(json.dumps({"a": TEXT}).encode()),
     "utf-16": TEXT.encode("utf-16-le"),
     "cut": f"it begins with {TEXT[:9]}…",
     "cut in front": f"...{TEXT[-9:]} is how it ends",
@@ -46,7 +72,7 @@ def test_a_text_is_found_in_every_form(name: str) -> None:
     """SEC-12: whole or cut off, escaped, encoded, packed; JSON is JSON afterwards, and a second time finds nothing."""
     given = FORMS[name]
     data = given if isinstance(given, bytes) else given.encode()
-    purge = TextPurge((TEXT,))
+    purge = TextPurge((TEXT, "it's " + TEXT)) if "quotes" in name else TextPurge((TEXT,))
     assert purge.is_in(data)
     left = purge.purged(data)
     assert not purge.is_in(left)
@@ -127,3 +153,22 @@ def test_each_mark_of_a_cut_counts(mark: str) -> None:
 def test_escapes_of_other_writers_are_found(found: str) -> None:
     """SEC-12: encodeURIComponent, percent signs in lower case, &#39;, and JSON that escapes what HTML means."""
     assert MARK.encode() == TextPurge(("it's a (key)&moreö",)).purged(found.removeprefix("x = ").encode())
+
+
+def test_a_word_in_other_letters_is_another_word() -> None:
+    """SEC-12: a text of letters alone is taken as it is written, so that `Content` isn't a word of the format."""
+    assert not TextPurge(("Content",)).is_in(b'{"content":1}')
+    assert TextPurge(("content-1",)).is_in(b"CONTENT-1")
+
+
+@pytest.mark.parametrize("is_quoted", [True, False], ids=["lines of a message", "a long key"])
+def test_long_texts_are_looked_for_at_once(is_quoted: bool) -> None:
+    """SEC-12: 200 lines of a message, or a key as long as one may be, in a megabyte: not a minute as a whole."""
+    lines = [f'{n}: don\'t "quote" größe ' + str(n) * 40 for n in range(200)]
+    key = "\n".join(base64.b64encode(hashlib.sha512(b"%d" % n).digest()).decode()[:64] for n in range(MOST_CHARS // 65))
+    purge = TextPurge((), tuple(lines)) if is_quoted else TextPurge((key,))
+    data = ("x" * 3000 + " it's don't \"quote\" \\u00e9 größe ").encode() * 300
+    began = time.process_time()
+    assert not purge.is_in(data)
+    assert purge.purged(data + (lines[3] if is_quoted else key).encode()).removeprefix(data) == MARK.encode()
+    assert time.process_time() - began < 10

@@ -23,7 +23,7 @@ app = family()
 _KINDS = {
     "journal": "journal",
     "blob": "stored result",
-    "checkpoints": "session with checkpoints",
+    "checkpoints": "checkpoint store",
     "memory": "memory file",
     "file": "other file",
 }
@@ -84,7 +84,7 @@ def purge(
 
 def _text_to_purge() -> str:
     """The text, typed without being shown or from a pipe; never from the command line, which shells remember."""
-    from perdure.text.purging import LEAST_CHARS
+    from perdure.text.purging import LEAST_CHARS, MOST_CHARS
 
     if sys.stdin is not None and sys.stdin.isatty():
         text = getpass.getpass("Text to purge (it isn't shown): ")
@@ -93,6 +93,10 @@ def _text_to_purge() -> str:
     text = text.strip("\r\n")
     if len(text.strip()) < LEAST_CHARS:
         raise BadSetting(f"the text has fewer than {LEAST_CHARS} characters, and would be found everywhere by chance")
+    if len(text) > MOST_CHARS:
+        raise BadSetting(
+            f"the text has {len(text):,} characters, at most {MOST_CHARS:,} are looked for: purge parts of it"
+        )
     return text
 
 
@@ -111,7 +115,8 @@ def _tell(report: PurgeReport, *, is_done: bool) -> None:
     if not is_done:
         for place in report.places:
             out(f"{_KINDS[place.what]:<24} {clean(str(place.path))}")
-    out(f"{'purged from' if is_done else 'found in'} {told}" if told else "it is nowhere in what Perdure keeps")
+    if told or not report.left:
+        out(f"{'purged from' if is_done else 'found in'} {told}" if told else "it is nowhere in what Perdure keeps")
     for line in report.left:
         note(line)
     for line in report.unread:

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -37,6 +37,7 @@ from perdure.adapters.memory.store import AUDIT, LOCK_SECONDS
 from perdure.adapters.memory.store import LOCK as MEMORY_LOCK
 from perdure.context.view import THINKING, project
 from perdure.errors import DamagedLine, JournalError, MalformedBlock, PerdureError, SessionNotFound
+from perdure.memory.files import Type
 from perdure.memory.places import AGENTS, AGENTS_LOCAL, MEMORY, OWN
 from perdure.memory.save import name_words
 from perdure.text.purging import LEAST_CHARS, MARK, FixedPlaces, TextPurge
@@ -52,6 +53,7 @@ _BEFORE = "before"
 _OBJECTS = "objects"
 _LEAST_QUOTED = 24  # characters of a line of a message that others may have quoted
 _MOST_QUOTED = 200
+_QUOTE_CHARS = 300  # a longer line is looked for in pieces
 _BESIDE_INDEX = ("", "-journal", "-wal", "-shm")
 
 What = Literal["journal", "blob", "checkpoints", "memory", "file"]
@@ -115,8 +117,10 @@ def find_message(session: Path, identity: str, *, disk: Disk = DISK) -> PurgedMe
         for number, block in enumerate(one.blocks):
             lines = [line.strip() for text in _texts_of(block) for line in text.splitlines()]
             (ours.update(dict.fromkeys(lines)) if number in meant else others.update(lines))
-    quotes = sorted((line for line in ours if len(line) >= _LEAST_QUOTED and line not in others), key=len, reverse=True)
-    return PurgedMessage(session, target.message, calls, tuple(quotes[:_MOST_QUOTED]))
+    alone = sorted((line for line in ours if line not in others), key=len, reverse=True)[:_MOST_QUOTED]
+    pieces = dict.fromkeys(line[at : at + _QUOTE_CHARS] for line in alone for at in range(0, len(line), _QUOTE_CHARS))
+    quotes = [piece for piece in pieces if len(piece) >= _LEAST_QUOTED][:_MOST_QUOTED]
+    return PurgedMessage(session, target.message, calls, tuple(quotes))
 
 
 def _call_of(block: Block) -> str | None:
@@ -195,7 +199,7 @@ class Purge:
         projects = (self.home / PROJECTS).resolve()
         mine = (self.home,) if projects.is_relative_to(self.home) else (self.home, projects)
         self._mine = tuple(one for one in mine if one.is_dir())
-        self._purge = TextPurge(self.message.quotes if self.message else self.texts)
+        self._purge = TextPurge(self.texts, self.message.quotes if self.message else ())
 
     def look(self) -> PurgeReport:
         """Where it stands. Raises `PerdureError` where it can't be taken out without breaking what holds it."""
@@ -248,11 +252,13 @@ class Purge:
         slugs = [slug for text in self.texts if len(slug := name_words(text)) >= LEAST_CHARS]
         taken: set[str] = set()
         for path in self._files():
-            if path.suffix != ".md" or not any(slug in path.name for slug in slugs):
+            is_named = any(slug in path.name for slug in slugs) or self._purge.is_in(os.fsencode(path.name))
+            if path.suffix != ".md" or not is_named:
                 continue
-            kind = path.name.partition("_")[0]
+            kind, underscore, _ = path.name.partition("_")
+            beginning = kind + underscore if kind in get_args(Type) else ""
             for number in count(1):
-                new = f"{kind}_purged_{number}.md"
+                new = f"{beginning}purged_{number}.md"
                 there = path.with_name(new)
                 if new not in taken and (
                     not there.exists() or there.read_bytes() == self._purge.purged(path.read_bytes())
@@ -440,10 +446,14 @@ class Purge:
                 about = path.stat()
                 os.utime(draft, ns=(about.st_atime_ns, about.st_mtime_ns))
             self.disk.rename(draft, path)
+            self.disk.sync_directory(path.parent)
+        except OSError as e:
+            discard(self.disk, draft)
+            told = "nothing is lost, but some of it still stands: make room, or mend the disk, and purge it again"
+            raise PerdureError(f"{path}: {e.strerror or e}: the purge stopped here; {told}") from e
         except BaseException:
             discard(self.disk, draft)
             raise
-        self.disk.sync_directory(path.parent)
 
     def _new_lines(self, journal: Path) -> list[bytes] | None:
         """The lines of a journal without it; None where it isn't there, or in a file that nobody can read as one."""
