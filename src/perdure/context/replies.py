@@ -12,7 +12,7 @@ from typing import Literal
 from perdure.transcript.blocks import Block, ToolUse
 from perdure.transcript.messages import ResponseId, Usage
 
-WireProtocol = Literal["anthropic", "openai"]
+WireProtocol = Literal["anthropic", "openai", "responses"]
 StopReason = Literal[
     "end_turn",
     "tool_use",

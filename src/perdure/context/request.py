@@ -1,10 +1,11 @@
-"""Requests: groups as the body of an Anthropic Messages or an OpenAI Chat Completions call (TURN-9)."""
+"""Requests: groups as the body of a call of Messages, of Chat Completions or of Responses (TURN-9)."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -25,10 +26,24 @@ from perdure.transcript.blocks import (
     ToolUse,
     anthropic_tool,
     encode,
+    text_block,
 )
 from perdure.transcript.records import Front
+from perdure.transcript.response_items import (
+    KEPT_ITEM,
+    call_kinds,
+    in_plain_words,
+    items_of,
+    response_tool,
+    without_open_reasoning,
+)
 
 NO_TEXT = "(no text)"
+
+
+def _plain_raws(group: MessageGroup) -> list[bytes]:
+    """The blocks of a group without what only the Responses API knows of them."""
+    return [raw for part in group.parts() if (raw := in_plain_words(part.raw))] or [text_block(NO_TEXT).raw]
 
 
 def openai_body(head: dict[str, Any], front: Front, groups: list[MessageGroup], *, stream: bool) -> bytes:
@@ -71,7 +86,7 @@ def _system_text(raw: bytes) -> str:
 
 
 def _messages(group: MessageGroup) -> list[dict[str, Any]]:
-    blocks = [Block(part.raw) for part in group.parts()]
+    blocks = [Block(raw) for raw in _plain_raws(group)]
     if group.role == "assistant":
         return [_assistant(blocks)]
     results = [b.value for b in blocks if isinstance(b.value, ToolResult)]
@@ -140,6 +155,40 @@ def _user_part(block: Block) -> list[dict[str, Any]]:
     return [{"type": "text", "text": block.raw.decode("utf-8", "replace")}]
 
 
+def responses_body(head: dict[str, Any], front: Front, groups: list[MessageGroup], *, stream: bool) -> bytes:
+    """The request body of the Responses API. Of the front, what came as an item goes out as one."""
+    if stream:
+        head = {**head, "stream": True}
+    system = [msgspec.json.decode(raw, type=dict[str, msgspec.Raw]) for raw in front.system]
+    words = [msgspec.json.decode(block["text"]) for block in system if KEPT_ITEM not in block]
+    if words:
+        head = {**head, "instructions": "\n\n".join(words)}
+    pieces = [encode(head)[:-1]]
+    tools = [tool for raw in front.tools if (tool := response_tool(bytes(raw)))]
+    if tools:
+        pieces.append(b',"tools":[' + b",".join(tools) + b"]")
+    items = [bytes(block[KEPT_ITEM]) for block in system if KEPT_ITEM in block]
+    is_stored = encode(head.get("store")) != b"false"
+    key = "responses" if is_stored else "responses, nothing stored"
+    for number, group in enumerate(groups):
+        done = group.encoded.get(key)
+        if done is None:
+            done = group.encoded[key] = b",".join(_items(group, groups[number - 1] if number else None, is_stored))
+        if done:
+            items.append(done)
+    pieces.append(b',"input":[' + b",".join(items) + b"]}")
+    return b"".join(pieces)
+
+
+def _items(group: MessageGroup, before: MessageGroup | None, is_stored: bool) -> list[bytes]:
+    """The items of a group; blocks of different messages are items of their own."""
+    items: list[bytes] = []
+    for position, parts in groupby(group.parts(), key=lambda part: part.position):
+        calls = call_kinds(part.raw for part in before.blocks) if before and position < 0 else None
+        items += items_of(group.role, (part.raw for part in parts), calls)
+    return without_open_reasoning(items, is_stored=is_stored) if group.role == "assistant" else items
+
+
 # A breakpoint finds an older cache entry at most this many blocks back; a longer turn needs one in between.
 LOOKBACK_BLOCKS = 20
 _NEVER_CACHED = ("thinking", "redacted_thinking")
@@ -184,8 +233,9 @@ def to_request(
     once, groups = groups is not None, flatten(view) if groups is None else groups
     front = view.front or Front()
     settings = facts.settings
-    if head is not None and protocol == "openai":
-        return ModelRequest(protocol, openai_body(dict(head), front, groups, stream=False), _snapshot(groups))
+    if head is not None and protocol != "anthropic":
+        make = openai_body if protocol == "openai" else responses_body
+        return ModelRequest(protocol, make(dict(head), front, groups, stream=False), _snapshot(groups))
     if head is not None:
         body = _marked_body(view, facts, dict(head), groups, marks=None, once=False)
         return ModelRequest(protocol, body, _snapshot(groups))
@@ -195,6 +245,10 @@ def to_request(
     if protocol == "openai":
         own: dict[str, Any] = {**named, "max_completion_tokens": most}
         body = openai_body(own, front, groups, stream=stream)
+        return ModelRequest(protocol, body, _snapshot(groups), stream=stream)
+    if protocol == "responses":
+        own = {**named, "max_output_tokens": most, "store": False, "include": ["reasoning.encrypted_content"]}
+        body = responses_body(own, front, groups, stream=stream)
         return ModelRequest(protocol, body, _snapshot(groups), stream=stream)
     own = {**named, "max_tokens": most}
     betas: list[str] = []
@@ -277,7 +331,7 @@ def _marker(ttl: CacheTtl) -> bytes:
 def _anthropic(head: dict[str, Any], front: Front, runs: Iterable[bytes | bytearray], marker: bytes) -> bytes:
     pieces = [encode(head)[:-1]]
     tools = [_unmarked(anthropic_tool(bytes(raw))) for raw in front.tools]
-    system = [_unmarked(bytes(raw)) for raw in front.system]
+    system = [_unmarked(in_plain_words(bytes(raw)) or b"") for raw in front.system]
     stable = len(system) if front.dynamic_from is None else front.dynamic_from
     if tools:
         if not stable:
@@ -327,15 +381,17 @@ def _encoded(group: MessageGroup, marked: int | None, marker: bytes) -> bytes:
     """An API message; only the few that carry a breakpoint are joined anew."""
     if marked is None:
         return _plain(group)
-    raws = [part.raw for part in group.parts()]
-    raws[marked] = _marked(raws[marked], marker)
-    return _message(group.role, raws)
+    parts = list(group.parts())
+    raws = [in_plain_words(part.raw) or b"" for part in parts]
+    if raws[marked]:
+        raws[marked] = _marked(raws[marked], marker)
+    return _message(group.role, [raw for raw in raws if raw] or [text_block(NO_TEXT).raw])
 
 
 def _plain(group: MessageGroup) -> bytes:
     done = group.encoded.get("anthropic")
     if done is None:
-        done = group.encoded["anthropic"] = _message(group.role, [part.raw for part in group.parts()])
+        done = group.encoded["anthropic"] = _message(group.role, _plain_raws(group))
     return done
 
 

@@ -82,15 +82,14 @@ class StreamReader:
         data = lines[0] if len(lines) == 1 else b"\n".join(lines)
         if not data:
             return event
-        if self._is_end(data):
-            self._held.append(event)
-            self._seen(data)
-            return b""
+        is_end = self._is_end(data)
         other = self._seen(data)
-        if other is None:
-            return event
-        head = event[: event.find(b"data:")]
-        return head + b"data: " + msgspec.json.encode(other) + b"\n\n"
+        if other is not None:
+            event = event[: event.find(b"data:")] + b"data: " + msgspec.json.encode(other) + b"\n\n"
+        if is_end:
+            self._held.append(event)
+            return b""
+        return event
 
     def _seen(self, data: bytes) -> dict[str, Any] | None:
         if data == b"[DONE]":

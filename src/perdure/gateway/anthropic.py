@@ -19,6 +19,7 @@ from perdure.gateway.requests import (
     ClientRequest,
     DigestLimits,
     ParsedBody,
+    SaidMessage,
     Unmanageable,
     digest,
     fields_of,
@@ -48,6 +49,7 @@ class AnthropicProtocol:
     """`ClientProtocol` of the Messages API."""
 
     protocol: WireProtocol = "anthropic"
+    array = "messages"
 
     def read(self, body: bytes, taken: ParsedBody) -> ClientRequest:
         fields, messages = taken.fields, taken.messages
@@ -91,6 +93,9 @@ class AnthropicProtocol:
         if most_tokens is not None and isinstance(asked, int):
             head["max_tokens"] = min(asked, most_tokens)
         return head
+
+    def answered(self, reply: Reply) -> list[SaidMessage]:
+        return [("assistant", reply.blocks)]
 
     def reader(
         self, incoming: ClientRequest, cap: int | None, *, is_stream: bool, most_bytes: int = MOST_BYTES

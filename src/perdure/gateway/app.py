@@ -31,7 +31,10 @@ _MANAGED = {
     "/chat/completions": ("openai", "turn"),
     "/v1/messages": ("anthropic", "turn"),
     "/v1/messages/count_tokens": ("anthropic", "count"),
+    "/responses": ("responses", "turn"),
+    "/responses/input_tokens": ("responses", "count"),
 }
+_PROVIDER = {"anthropic": "anthropic", "openai": "openai", "responses": "openai"}  # whose upstream of a route it is
 
 
 class ClientGone(Exception):
@@ -103,10 +106,12 @@ class GatewayApp:
     async def _passed_on(self, scope: AsgiScope, tenant: Tenant, receive: Receive, send: Send) -> None:
         side, config = _side_of(scope["path"], scope), self.gateway.active.gateway
         name, path = self._route_of(scope)
+        is_bare = path == "/responses" or path.startswith("/responses/")  # of a client that was told no /v1
+        path = f"/v1{path}" if is_bare else path
         route = config.route(name)
         ends = (told for end, told in _MANAGED.items() if path.endswith(end))
         protocol, kind = next(ends, (side.protocol, "other"))
-        upstream = None if route is None else getattr(route, protocol)
+        upstream = None if route is None else getattr(route, _PROVIDER[protocol])
         if route is None or upstream is None:
             await _answer(send, 404, side.error_body(404, "no upstream is configured for this path"))
             return
@@ -132,9 +137,10 @@ class GatewayApp:
             return
         kind = kind if scope["method"] == "POST" and route.is_managed else "other"
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        raw = raw[len(name) + 1 :] if raw.startswith(f"/{name}/".encode()) and name != "default" else raw
         inquiry = Inquiry(
             method=scope["method"],
-            raw_path=raw[len(name) + 1 :] if raw.startswith(f"/{name}/".encode()) and name != "default" else raw,
+            raw_path=b"/v1" + raw if is_bare else raw,
             query=scope.get("query_string", b""),
             headers=tuple(scope["headers"]),
             body=body,
@@ -173,7 +179,7 @@ class GatewayApp:
 
 def _side_of(path: str, scope: AsgiScope) -> ClientProtocol:
     """Which protocol a client speaks, where the path doesn't say: only Anthropic's SDKs name their version."""
-    if path.endswith("/chat/completions"):
+    if path.endswith(("/chat/completions", "/responses")) or "/responses/" in path:
         return SIDES["openai"]
     names = {name for name, _ in scope["headers"]}
     is_anthropic = b"anthropic-version" in names or b"x-api-key" in names or "/v1/messages" in path

@@ -32,6 +32,7 @@ from perdure.gateway.config import GatewayConfig, RouteConfig, Tenants, gateway_
 from perdure.gateway.metrics import Metrics, SessionSink
 from perdure.gateway.openai import OpenAIProtocol
 from perdure.gateway.requests import ClientProtocol, DigestLimits
+from perdure.gateway.responses import ResponsesProtocol
 from perdure.gateway.sessions import CachedSession, TenantSessions
 from perdure.gateway.turns import TurnMaker
 from perdure.gateway.upstream import UpstreamClient
@@ -121,7 +122,9 @@ SYNC_SECONDS = 1.0  # what a power cut may take of the journal; clients say it a
 RETENTION_SECONDS = 3_600.0
 SETTLE_SECONDS = 5.0  # for what follows answers, at shutdown
 RETIRE_SECONDS = 600.0  # longer than a model takes for a summary
-SIDES: dict[str, ClientProtocol] = {"anthropic": AnthropicProtocol(), "openai": OpenAIProtocol()}
+SIDES: dict[str, ClientProtocol] = {
+    side.protocol: side for side in (AnthropicProtocol(), OpenAIProtocol(), ResponsesProtocol())
+}
 
 
 class ProjectContext(NamedTuple):

@@ -19,6 +19,7 @@ from perdure.gateway.requests import (
     ClientRequest,
     DigestLimits,
     ParsedBody,
+    SaidMessage,
     Unmanageable,
     digest,
     list_of,
@@ -41,6 +42,7 @@ class OpenAIProtocol:
     reminders."""
 
     protocol: WireProtocol = "openai"
+    array = "messages"
 
     def read(self, body: bytes, taken: ParsedBody) -> ClientRequest:
         fields, messages = taken.fields, taken.messages
@@ -82,20 +84,26 @@ class OpenAIProtocol:
                 head[name] = min(asked, most_tokens)
         return head
 
+    def answered(self, reply: Reply) -> list[SaidMessage]:
+        return [("assistant", reply.blocks)]
+
     def reader(
         self, incoming: ClientRequest, cap: int | None, *, is_stream: bool, most_bytes: int = MOST_BYTES
     ) -> AnswerReader:
         if not is_stream:
-            return BodyReader(partial(_capped_usage, cap), partial(_reply_of, incoming.model), most_bytes)
+            return BodyReader(partial(capped_usage, cap), partial(_reply_of, incoming.model), most_bytes)
         builder = OpenAIReplyBuilder(incoming.model)
         look, is_end = partial(_look, builder, cap), lambda data: data == b"[DONE]"
         return StreamReader(look, is_end, partial(_finished, builder), most_bytes)
 
     def error_body(self, status: int, message: str) -> bytes:
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        return msgspec.json.encode(
-            {"error": {"message": f"perdure: {message}", "type": kind, "param": None, "code": None}}
-        )
+        return openai_error_body(status, message)
+
+
+def openai_error_body(status: int, message: str) -> bytes:
+    """An error of the gateway's own as OpenAI's servers say one."""
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return msgspec.json.encode({"error": {"message": f"perdure: {message}", "type": kind, "param": None, "code": None}})
 
 
 def _fields(raw: bytes) -> Data:
@@ -189,16 +197,18 @@ def _arguments(text: str) -> msgspec.Raw | dict[str, str]:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def _capped_usage(cap: int | None, usage: Any) -> Data | None:
+def capped_usage(
+    cap: int | None, usage: Any, prompt_name: str = "prompt_tokens", output_name: str = "completion_tokens"
+) -> Data | None:
     """Usage with at most `cap` tokens of prompt; None when it may stay as it is (GW-2)."""
-    prompt = int(usage.get("prompt_tokens") or 0) if isinstance(usage, dict) else 0
+    prompt = int(usage.get(prompt_name) or 0) if isinstance(usage, dict) else 0
     if cap is None or prompt <= cap:
         return None
     share = cap / prompt
-    shown = {**usage, "prompt_tokens": cap, "total_tokens": cap + int(usage.get("completion_tokens") or 0)}
-    details = usage.get("prompt_tokens_details")
+    shown = {**usage, prompt_name: cap, "total_tokens": cap + int(usage.get(output_name) or 0)}
+    details = usage.get(f"{prompt_name}_details")
     if isinstance(details, dict):
-        shown["prompt_tokens_details"] = {
+        shown[f"{prompt_name}_details"] = {
             k: scaled_count(v, share) if isinstance(v, int) else v for k, v in details.items()
         }
     return shown
@@ -209,7 +219,7 @@ def _look(builder: OpenAIReplyBuilder, cap: int | None, chunk: Data) -> Data | N
         raise ValueError("an error in the stream")
     for _ in builder.feed(chunk):
         pass
-    shown = _capped_usage(cap, chunk.get("usage"))
+    shown = capped_usage(cap, chunk.get("usage"))
     return {**chunk, "usage": shown} if shown else None
 
 

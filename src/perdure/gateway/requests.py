@@ -14,15 +14,18 @@ from typing import Any, Protocol, overload
 import msgspec
 
 from perdure.context.replies import Reply, WireProtocol
-from perdure.transcript.messages import Message
+from perdure.transcript.blocks import Block
+from perdure.transcript.messages import Message, Role
 from perdure.transcript.records import Front
+from perdure.transcript.response_items import KEPT_ITEM, KEPT_PART, REASONING
 
 _DIGEST = hashlib.sha256
 _SORTED = msgspec.json.Encoder(order="sorted")
 _THINKING = ("thinking", "redacted_thinking")
-_LEFT_OUT = frozenset({"cache_control", "signature", "encrypted_index"})
+_LEFT_OUT = frozenset({"cache_control", "signature", "encrypted_index", KEPT_ITEM, KEPT_PART})
 _KEPT_WHOLE = frozenset({"input", "source"})
-_ARRAY = re.compile(rb'"messages"[ \t\r\n]*:[ \t\r\n]*(?=\[)')
+_GIVEN = ("id", "status")  # what a server gives an item; some clients leave it out
+_ARRAYS = {name: re.compile(rb'"%b"[ \t\r\n]*:[ \t\r\n]*(?=\[)' % name.encode()) for name in ("messages", "input")}
 _SPACE = b" \t\r\n"
 _SEPARATORS = frozenset(b" \t\r\n,")
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -75,6 +78,11 @@ def _block(block: dict[str, Any], role: str, depth: int) -> dict[str, Any] | Non
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
         shown = [one for part in parts if isinstance(part, dict) and (one := _block(part, "user", depth - 1))]
         return {"type": kind, "id": block.get("tool_use_id"), "content": shown, "error": bool(block.get("is_error"))}
+    if kind == KEPT_ITEM:
+        item = block["item"]
+        is_reference = len(item) <= 2  # its id is all that it says
+        said = {key: value for key, value in item.items() if is_reference or key not in _GIVEN}
+        return None if item.get("type") == REASONING else _plain(said, depth - 1)
     return {key: _plain(value, depth - 1) for key, value in block.items() if _says(key, value)}
 
 
@@ -194,28 +202,33 @@ class ReadBody:
         return low
 
 
-def taken_apart(body: bytes, seen: ReadBody | None = None) -> ParsedBody:
-    """A body; what an earlier one began with, to the byte, isn't read again. Raises `Unmanageable`."""
-    if seen is not None and (taken := _behind(seen, body, seen.common(body))) is not None:
+def taken_apart(body: bytes, seen: ReadBody | None = None, name: str = "messages") -> ParsedBody:
+    """A body, whose messages are in the field `name`; what an earlier one began with, to the byte, isn't read again.
+
+    Raises `Unmanageable`.
+    """
+    if seen is not None and (taken := _behind(seen, body, seen.common(body), name)) is not None:
         return taken
     fields = fields_of(body)
-    raw = fields.get("messages")
+    raw = fields.get(name)
+    if raw is not None and memoryview(raw)[:1] == b'"':
+        return ParsedBody(fields, [])
     messages = list_of(raw)
     return (
-        _parse_messages(body, fields, messages, bytes(raw))
+        _parse_messages(body, fields, messages, bytes(raw), name)
         if raw is not None and messages
         else ParsedBody(fields, messages)
     )
 
 
 def _parse_messages(
-    body: bytes, fields: dict[str, msgspec.Raw], messages: list[msgspec.Raw], array: bytes
+    body: bytes, fields: dict[str, msgspec.Raw], messages: list[msgspec.Raw], array: bytes, name: str
 ) -> ParsedBody:
-    for found in _ARRAY.finditer(body):
+    for found in _ARRAYS[name].finditer(body):
         start = found.end() + 1
         if body.startswith(array, start - 1):
             rest = fields_of(body[:start] + body[start - 2 + len(array) :])
-            if bytes(rest.get("messages", b"")) == b"[]":  # it is this one, and no other of the same text
+            if bytes(rest.get(name, b"")) == b"[]":  # it is this one, and no other of the same text
                 return ParsedBody(fields, MessageSlices(body, *_message_spans(body, start, messages)), start)
             break
     return ParsedBody(fields, messages)
@@ -269,7 +282,7 @@ class BodyCache:
         self._bytes -= len(gone.body) if gone else 0
 
 
-def _behind(seen: ReadBody, body: bytes, count: int) -> ParsedBody | None:
+def _behind(seen: ReadBody, body: bytes, count: int, name: str) -> ParsedBody | None:
     """The body read from behind its first `count` messages on; None when that can't be done."""
     if count <= seen.lead:
         return None
@@ -279,32 +292,33 @@ def _behind(seen: ReadBody, body: bytes, count: int) -> ParsedBody | None:
         if tail[:1] == b"]":
             return None
     short = body[: seen.start] + tail
-    if short.count(b'"messages"') != 1:
-        return None  # which of them is meant, only reading all of it tells
     try:
         fields = fields_of(short)
-        new = list_of(fields.get("messages"))
+        new = list_of(fields.get(name))
     except Unmanageable:
         return None
+    if not short.startswith(bytes(fields[name]), seen.start - 1):
+        return None  # another field of this name stands behind it, and the last one holds
     begins, ends = _message_spans(short, seen.start, new)
     shift = len(body) - len(short)
     places = ([*seen.begins[:count], *(n + shift for n in begins)], [*seen.ends[:count], *(n + shift for n in ends)])
     known = count - seen.lead
-    return ParsedBody(fields, MessageSlices(body, *places), seen.start, seen.links[: known + 1])
+    return ParsedBody(fields, MessageSlices(body, *places), seen.start, seen.links[: known + 1], count)
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedBody:
     """A body taken apart: its fields, its messages, and the links of those that are known already.
 
-    `fields["messages"]` holds what is new only. `start` is the place behind the bracket that opens the messages; -1
-    where it couldn't be told.
+    The field of the messages holds what is new only. `start` is the place behind the bracket that opens them; -1 where
+    it couldn't be told. The first `known` messages were read before.
     """
 
     fields: dict[str, msgspec.Raw]
     messages: Sequence[msgspec.Raw]
     start: int = -1
     links: Sequence[bytes] = ()
+    known: int = 0
 
 
 # --- requests, and the protocols that say what they mean --------------------------------------------------------------
@@ -355,10 +369,15 @@ class AnswerReader(Protocol):
     def reply(self) -> Reply: ...
 
 
+SaidMessage = tuple[Role, tuple[Block, ...]]
+"""A message of an answer, as the client will say it in its next request."""
+
+
 class ClientProtocol(Protocol):
-    """One protocol, as clients and servers speak it."""
+    """One protocol, as clients and servers speak it. `array` is the field of a body that has the messages."""
 
     protocol: WireProtocol
+    array: str
 
     def read(self, body: bytes, taken: ParsedBody) -> ClientRequest: ...
 
@@ -369,6 +388,8 @@ class ClientProtocol(Protocol):
     def front(self, incoming: ClientRequest) -> Front: ...
 
     def head(self, incoming: ClientRequest, most_tokens: int | None) -> dict[str, Any]: ...
+
+    def answered(self, reply: Reply) -> list[SaidMessage]: ...
 
     def reader(self, incoming: ClientRequest, cap: int | None, *, is_stream: bool, most_bytes: int) -> AnswerReader: ...
 

@@ -419,12 +419,12 @@ class TenantSessions:
         """Whether the history goes on at the session's head, if need be once our last answer is rewound."""
         if held.head.is_on(links):
             return True
-        asked = held.asked
-        is_answer = asked is not None and asked.count == held.head.count - 1
-        if asked is None or not is_answer or not asked.is_on(links) or held.users > 1:
+        asked, view = held.asked, held.session.view
+        if asked is None or not asked.is_on(links) or held.users > 1 or asked.message not in view.positions:
             return False
-        if asked.message not in held.session.view.positions:
-            return False
+        behind = view.items[view.positions[asked.message] + 1 :]
+        if sum(item.message.model is not None for item in behind) != held.head.count - asked.count:
+            return False  # the client has said something since our answer
         await held.session.record(Rewound(to=asked.message, reason="asked again"), asked.cursor(CLIENT))
         self.moved(held, asked)
         return True

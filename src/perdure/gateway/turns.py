@@ -34,6 +34,7 @@ from perdure.gateway.requests import (
     DigestLimits,
     LinkCache,
     MessageSlices,
+    SaidMessage,
     Unmanageable,
     chain,
     chain_seed,
@@ -136,7 +137,7 @@ class TurnMaker:
         """A body as far as it is new. Raises `Unmanageable`."""
         seen = self._bodies.seen(who.seed, body)
         new_bytes = len(body) - (seen.ends[-1] if seen else 0)
-        return await run_aside(new_bytes, lambda: who.side.read(body, taken_apart(body, seen)))
+        return await run_aside(new_bytes, lambda: who.side.read(body, taken_apart(body, seen, who.side.array)))
 
     async def links(self, who: Requester, incoming: ClientRequest) -> list[bytes]:
         """The chain of a history. Raises `Unmanageable` beyond the limits."""
@@ -235,22 +236,25 @@ class TurnMaker:
             return "empty"
         if turn.incoming.prefill is not None:
             return "prefill"  # the client says the whole answer next time, its own beginning and the model's end
-        said = digest("assistant", [msgspec.json.decode(block.raw) for block in reply.blocks])
-        link = chain(turn.asked.link, [said])[1]
+        said = turn.who.side.answered(reply)
+        digests = [digest(role, [msgspec.json.decode(block.raw) for block in blocks]) for role, blocks in said]
+        links = chain(turn.asked.link, digests)[1:]
         held = turn.held
         with anyio.CancelScope(shield=True):
             async with held.lock:
                 if held.head != turn.asked:
                     return "overtaken"
-                message = _answer(turn, reply)
-                place = HistoryPosition(turn.asked.count + 1, link, message.id)
+                messages = _answer(turn, reply, said)
+                numbered = enumerate(zip(links, messages, strict=True), turn.asked.count + 1)
+                places = [HistoryPosition(n, link, message.id) for n, (link, message) in numbered]
                 asked, last = turn.asked, held.session.view.items[-1:]
                 if last and last[0].message.origin == "reminder":
                     asked = replace(asked, message=last[0].message.id)  # it stays when the client asks again
-                await held.session.append(message, also=(asked.cursor(ASKED), place.cursor(CLIENT)))
-                held.asked, held.is_shaped = asked, held.is_shaped or not is_plain(message)
-                turn.who.sessions.moved(held, place)
-                turn.who.sessions.enter(held, [(place.count, place.link)])
+                cursors = (place.cursor(CLIENT) for place in places)
+                await held.session.append(*messages, also=(asked.cursor(ASKED), *cursors))
+                held.asked, held.is_shaped = asked, held.is_shaped or not all(map(is_plain, messages))
+                turn.who.sessions.moved(held, places[-1])
+                turn.who.sessions.enter(held, [(place.count, place.link) for place in places])
         return None
 
     async def after(self, turn: GatewayTurn) -> None:
@@ -344,7 +348,7 @@ async def _record_front(side: ClientProtocol, incoming: ClientRequest, held: Cac
     A system prompt that alone is another one holds and isn't recorded: some clients write the time of day into it, and
     all say it again with the next request.
     """
-    parts = (incoming.fields.get("system"), incoming.fields.get("tools"), *incoming.lead)
+    parts = (*(incoming.fields.get(name) for name in ("system", "instructions", "tools")), *incoming.lead)
     said = hashlib.sha256(msgspec.json.encode((incoming.model, *parts))).digest()
     if held.fronted[0] == said and held.fronted[1] is held.session.view.front:
         return
@@ -378,16 +382,22 @@ async def _request(turn: GatewayTurn) -> ModelRequest:
     return await make_request(session, facts, protocol=side.protocol, stream=turn.incoming.is_stream, head=head)
 
 
-def _answer(turn: GatewayTurn, reply: Reply) -> Message:
+def _answer(turn: GatewayTurn, reply: Reply, said: Sequence[SaidMessage]) -> list[Message]:
+    """The messages of an answer; they share its id and repeat its usage."""
+    session = turn.held.session
     is_edited = bool(reply.edits) or any(block.type == "compaction" for block in reply.blocks)
-    message = Message.of(
-        "assistant",
-        reply.blocks,
-        id=MessageId(turn.held.session.ports.ids.new("message")),
-        note=PROVIDER_EDITED if is_edited else None,
-        response_id=reply.response or None,
-        model=turn.incoming.model,
-        usage=reply.usage,
-        stop_reason=reply.stop_reason,
+    ids = session.view.call_ids()
+    messages = (
+        Message.of(
+            role,
+            blocks,
+            id=MessageId(session.ports.ids.new("message")),
+            note=PROVIDER_EDITED if is_edited else None,
+            response_id=reply.response or None,
+            model=turn.incoming.model,
+            usage=reply.usage,
+            stop_reason=reply.stop_reason,
+        )
+        for role, blocks in said
     )
-    return _with_own_ids(message, turn.held.session.view.call_ids())
+    return [_with_own_ids(message, ids) for message in messages]

@@ -1,0 +1,182 @@
+"""The Responses API in front and behind (GW-6): items in our words, and answers read along.
+
+A message of the history is an item with the reasoning in front of it, as a piece of the body (ADR 0045).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from perdure.adapters.providers.responses import ResponseBuilder, reply_of_response
+from perdure.context.replies import Reply, WireProtocol
+from perdure.context.request import NO_TEXT
+from perdure.errors import MalformedBlock
+from perdure.gateway.answers import MOST_BYTES, BodyReader, StreamReader
+from perdure.gateway.openai import capped_usage, openai_error_body
+from perdure.gateway.requests import (
+    AnswerReader,
+    ClientRequest,
+    DigestLimits,
+    MessageSlices,
+    ParsedBody,
+    SaidMessage,
+    Unmanageable,
+    digest,
+    list_of,
+)
+from perdure.transcript.blocks import Text
+from perdure.transcript.messages import Message
+from perdure.transcript.records import Front
+from perdure.transcript.response_items import (
+    KEPT_ITEM,
+    REASONING,
+    answer_messages,
+    is_of_front,
+    is_of_model,
+    item_kind,
+    message_of_items,
+    tool_of_response,
+)
+
+Data = dict[str, Any]
+# What only the upstream can answer: it keeps the history itself, fills a template, or works on after its answer.
+_SERVERS_OWN = ("conversation", "previous_response_id", "prompt")
+# The view is kept small here, so that nothing of it has to go there.
+_NOT_HEAD = frozenset({"input", "tools", "instructions", "context_management"})
+_END = re.compile(rb'"type" ?: ?"response\.(?:completed|incomplete|failed)"')
+
+
+class ResponsesProtocol:
+    """`ClientProtocol` of the Responses API. `instructions`, and what developer and system say before everything else,
+    are the front."""
+
+    protocol: WireProtocol = "responses"
+    array = "input"
+
+    def read(self, body: bytes, taken: ParsedBody) -> ClientRequest:
+        whole = ClientRequest(body, taken.fields, ())
+        for name in _SERVERS_OWN:
+            if whole.value(name) is not None:
+                raise Unmanageable(name)
+        if whole.value("background") is True:
+            raise Unmanageable("background")
+        said = whole.value("input")
+        if isinstance(said, str):
+            history: Sequence[msgspec.Raw] = [msgspec.Raw(msgspec.json.encode({"role": "user", "content": said}))]
+            return replace(whole, history=history)
+        taken = _with_reasoning(taken)
+        start = next((n for n, raw in enumerate(taken.messages) if not is_of_front(*_kind(raw))), len(taken.messages))
+        if start == len(taken.messages):
+            raise Unmanageable("no_messages")
+        return ClientRequest(body, taken.fields, taken.messages[start:], None, taken.messages[:start], taken)
+
+    def digest(self, raw: bytes, limits: DigestLimits) -> bytes:
+        message = _message(raw)
+        speaker = "developer" if message.origin == "system" else message.role
+        return digest(speaker, [msgspec.json.decode(block.raw) for block in message.blocks], limits)
+
+    def messages(self, raws: Sequence[msgspec.Raw]) -> list[Message]:
+        return [_message(bytes(raw)) for raw in raws]
+
+    def front(self, incoming: ClientRequest) -> Front:
+        system: list[Data] = []
+        instructions = incoming.value("instructions")
+        if isinstance(instructions, str) and instructions.strip():
+            system.append({"type": "text", "text": instructions})
+        for raw in incoming.lead:
+            texts = (block.value.text for block in _message(bytes(raw)).blocks if isinstance(block.value, Text))
+            text = "\n\n".join(text for text in texts if text) or NO_TEXT
+            system.append({"type": "text", "text": text, KEPT_ITEM: msgspec.Raw(bytes(raw))})
+        tools = incoming.fields.get("tools")
+        raws = list_of(tools) if tools is not None and bytes(tools) != b"null" else []
+        return Front(
+            model=incoming.model,
+            system=tuple(msgspec.Raw(msgspec.json.encode(block)) for block in system),
+            tools=tuple(tool_of_response(bytes(raw)) for raw in raws),
+        )
+
+    def head(self, incoming: ClientRequest, most_tokens: int | None) -> Data:
+        head: Data = {k: msgspec.Raw(bytes(v)) for k, v in incoming.fields.items() if k not in _NOT_HEAD}
+        asked = incoming.value("max_output_tokens")
+        if most_tokens is not None and isinstance(asked, int):
+            head["max_output_tokens"] = min(asked, most_tokens)
+        return head
+
+    def answered(self, reply: Reply) -> list[SaidMessage]:
+        return answer_messages(reply.blocks)
+
+    def reader(
+        self, incoming: ClientRequest, cap: int | None, *, is_stream: bool, most_bytes: int = MOST_BYTES
+    ) -> AnswerReader:
+        if not is_stream:
+            return BodyReader(partial(_capped, cap), partial(_reply_of, incoming.model), most_bytes)
+        builder = ResponseBuilder(incoming.model)
+        look, is_end = partial(_look, builder, cap), lambda data: _END.search(data) is not None
+        return StreamReader(look, is_end, builder.reply, most_bytes)
+
+    def error_body(self, status: int, message: str) -> bytes:
+        return openai_error_body(status, message)
+
+
+def _kind(raw: bytes | msgspec.Raw) -> tuple[str, str]:
+    try:
+        return item_kind(raw)
+    except MalformedBlock:
+        raise Unmanageable("malformed_item") from None
+
+
+def _message(raw: bytes) -> Message:
+    try:
+        return message_of_items(list_of(msgspec.Raw(b"[" + raw + b"]")))
+    except MalformedBlock:
+        raise Unmanageable("malformed_item") from None
+
+
+def _with_reasoning(taken: ParsedBody) -> ParsedBody:
+    """The body with each item and the reasoning in front of it as one message.
+
+    What was read before is so already; only the last of it may be reasoning that waits for the item behind it.
+    """
+    messages, known, links = taken.messages, taken.known, taken.links
+    if known and _kind(list_of(msgspec.Raw(b"[%b]" % bytes(messages[known - 1])))[-1])[0] == REASONING:
+        known, links = known - 1, links[:-1]
+    runs: list[tuple[int, int]] = []
+    begins = known
+    for number in range(known, len(messages)):
+        kind, role = _kind(messages[number]) if number >= taken.known else (REASONING, "")
+        if begins < number and not is_of_model(kind, role):
+            runs.append((begins, number))
+            begins = number
+        if kind != REASONING:
+            runs.append((begins, number + 1))
+            begins = number + 1
+    if begins < len(messages):
+        runs.append((begins, len(messages)))
+    if isinstance(messages, MessageSlices):
+        first, last = messages.begins, messages.ends
+        places = [*first[:known], *(first[a] for a, _ in runs)], [*last[:known], *(last[b - 1] for _, b in runs)]
+        return replace(taken, messages=MessageSlices(messages.body, *places), links=links, known=known)
+    whole = [msgspec.Raw(b",".join(bytes(raw) for raw in messages[a:b])) for a, b in runs]
+    return replace(taken, messages=[*messages[:known], *whole], links=links, known=known)
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+_capped = partial(capped_usage, prompt_name="input_tokens", output_name="output_tokens")
+
+
+def _look(builder: ResponseBuilder, cap: int | None, event: Data) -> Data | None:
+    builder.feed(event)
+    response = event.get("response")
+    shown = _capped(cap, response.get("usage")) if isinstance(response, dict) else None
+    return {**event, "response": {**response, "usage": shown}} if response and shown else None
+
+
+def _reply_of(model: str, response: Any) -> Reply:
+    return reply_of_response(response, model)
