@@ -211,7 +211,7 @@ def taken_apart(body: bytes, seen: ReadBody | None = None, name: str = "messages
         return taken
     fields = fields_of(body)
     raw = fields.get(name)
-    if raw is not None and memoryview(raw)[:1] == b'"':
+    if raw is not None and bytes(memoryview(raw)[:1]) == b'"':
         return ParsedBody(fields, [])
     messages = list_of(raw)
     return (

@@ -20,7 +20,7 @@ from perdure.context.replies import ModelInfo, Reply
 from perdure.context.request import ModelRequest, output_tokens, to_request
 from perdure.context.state import PROVIDER_EDITED
 from perdure.context.thinking import closing_lines, is_broken
-from perdure.context.view import advance
+from perdure.context.view import ContextView, advance
 from perdure.engine.ask import Compact, Correct, DropMedia, DropThinking, RecoveryLadder, RemedyLimits, apply, step
 from perdure.engine.compact import compact_reactively
 from perdure.engine.reminders import remind
@@ -49,7 +49,7 @@ from perdure.gateway.sessions import (
     TenantSessions,
     is_plain,
 )
-from perdure.transcript.messages import CallIds, Message, MessageId, content_of, with_call_ids
+from perdure.transcript.messages import CallIds, Message, MessageId, ResponseId, content_of, with_call_ids
 
 _BATCH_BYTES = 256 * 1024  # of what a client says at once: what one transaction holds, and one step of the loop folds
 
@@ -196,8 +196,10 @@ class TurnMaker:
         view, facts, new = held.session.view.copy(), held.session.facts(), incoming.history[held.head.count :]
 
         def made() -> bytes:
-            for number, message in enumerate(who.side.messages(new)):
-                advance(view, msgspec.structs.replace(message, id=MessageId(f"shadow-{number}")))
+            said = enumerate(who.side.messages(new))
+            named = [msgspec.structs.replace(message, id=MessageId(f"shadow-{number}")) for number, message in said]
+            for message in in_answers(named, view):
+                advance(view, message)
             if is_broken(view, _required_thinking(who, incoming)):
                 for number, line in enumerate(closing_lines()):
                     advance(view, msgspec.structs.replace(line, id=MessageId(f"shadow-closed-{number}")))
@@ -291,6 +293,7 @@ async def _append_new(who: Requester, incoming: ClientRequest, held: CachedSessi
     for message in await run_aside(_new_bytes(incoming), lambda: who.side.messages(new)):
         identity = MessageId(session.ports.ids.new("message"))
         messages.append(msgspec.structs.replace(_with_own_ids(message, ids), id=identity))
+    messages = in_answers(messages, session.view)
     is_as_it_came = await run_aside(_new_bytes(incoming), lambda: all(map(is_plain, messages)))
     held.is_shaped = held.is_shaped or not is_as_it_came
     now = 0
@@ -300,6 +303,22 @@ async def _append_new(who: Requester, incoming: ClientRequest, held: CachedSessi
     await remind(session, "before")
     await _appended(who, held, messages[now:], links)
     who.sessions.enter(held, enumerate(links[start + 1 :], start + 1))
+
+
+def in_answers(messages: Sequence[Message], view: ContextView) -> list[Message]:
+    """The messages with those of one answer known as such: a client may say each item of it as a message of its own,
+    and calls that were made at once have to be answered at once (GW-6)."""
+    found: list[Message] = []
+    for message in messages:
+        before = found[-1] if found else view.items[-1].message if view.items else None
+        if message.role == "assistant" and before is not None and before.role == "assistant":
+            response = before.response_id
+            if response is None and found:
+                response = ResponseId(f"of {before.id}")
+                found[-1] = msgspec.structs.replace(before, response_id=response)
+            message = msgspec.structs.replace(message, response_id=response)
+        found.append(message)
+    return found
 
 
 async def _appended(who: Requester, held: CachedSession, messages: Sequence[Message], links: list[bytes]) -> None:

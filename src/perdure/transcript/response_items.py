@@ -46,12 +46,12 @@ _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-class _Tag(msgspec.Struct):
+class _ItemTag(msgspec.Struct):
     type: str | None = None
     role: str = ""
 
 
-_TAG: Final = msgspec.json.Decoder(_Tag)
+_TAG: Final = msgspec.json.Decoder(_ItemTag)
 
 
 def _decoded(raw: msgspec.Raw | None) -> Any:
@@ -277,7 +277,7 @@ def _stdout(raw: msgspec.Raw) -> dict[str, Any]:
 
 
 def items_of(role: str, raws: Iterable[bytes], calls: Mapping[str, str] | None = None) -> Iterator[bytes]:
-    """The items of a message, from its blocks. `calls` are types of calls by id, for results that tell nothing of it."""
+    """The items of a message, from its blocks. `calls` has types of calls by id, for results that don't tell it."""
     said: list[Any] = []
     rest: Mapping[str, Any] = {}
     for raw in raws:

@@ -1,0 +1,188 @@
+"""The Responses API through the gateway, with OpenAI's SDK (GW-6)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+from tests.gateways import KEY, WINDOW, Running, config_of, fake, in_loop, serving
+
+from perdure.events import CompactionDone, PrefixMoved
+from perdure.settings import Settings
+from perdure.testing import FakeUpstream, ModelRules, say, text, thinking, tool_use
+
+pytestmark = pytest.mark.e2e
+READ: Any = {"type": "function", "name": "Read", "parameters": {"type": "object"}, "strict": False}
+PATCH: Any = {"type": "custom", "name": "apply_patch", "description": "Edits files", "format": {"type": "text"}}
+HEADERS = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
+
+
+def upstream(*script: Any) -> FakeUpstream:
+    return FakeUpstream(rules=ModelRules(window_tokens=WINDOW), script=list(script))
+
+
+def script_of(turns: int) -> list[Any]:
+    """Two calls at once, of a function and of a custom tool, and a word, for each turn; with reasoning."""
+    script: list[Any] = []
+    for n in range(turns):
+        read = tool_use("Read", {"file_path": f"src/file_{n}.py"}, id=f"call_{n}")
+        patch = tool_use("apply_patch", {"input": f"*** Begin Patch {n}\n*** End Patch"}, id=f"call_p{n}")
+        script += [say(thinking(f"hm {n}"), text(f"reading {n}"), read, patch), say(thinking("so"), f"done with {n}")]
+    return script
+
+
+async def ask(client: openai.AsyncOpenAI, items: list[Any], *, stream: bool, **more: Any) -> Any:
+    fields = {"model": "fake-gpt", "input": items, "store": False, "tools": [READ, PATCH], **more}
+    if not stream:
+        return await client.responses.create(**fields)
+    async with client.responses.stream(**fields) as events:
+        return await events.get_final_response()
+
+
+def as_codex_says(item: Any) -> dict[str, Any]:
+    """An item without what the server gave it."""
+    return {name: value for name, value in item.model_dump(exclude_none=True).items() if name not in ("id", "status")}
+
+
+async def talk(client: openai.AsyncOpenAI, items: list[Any], turns: int, said: Any, start: int = 0) -> None:
+    for n in range(start, start + turns):
+        prompt = f"Look at file {n}. " + f"Remark {n}: keep it short. " * 250
+        items.append({"type": "message", "role": "user", "content": [{"type": "input_text", "text": prompt}]})
+        for _ in range(2):
+            answer = await ask(client, items, stream=bool(n % 2), instructions="You help.")
+            items += [said(item) for item in answer.output]
+            for item in answer.output:
+                if item.type == "function_call":
+                    output = f"line of file {n}: value_{n} = {n * 7}\n" * 200
+                    items.append({"type": "function_call_output", "call_id": item.call_id, "output": output})
+                elif item.type == "custom_tool_call":
+                    items.append({"type": "custom_tool_call_output", "call_id": item.call_id, "output": "ok"})
+        assert answer.output_text == f"done with {n}"
+
+
+@pytest.mark.parametrize("said", [lambda item: item.model_dump(exclude_none=True), as_codex_says], ids=["sdk", "codex"])
+@in_loop
+async def test_a_long_conversation_through_the_responses_api(tmp_path: Path, said: Any) -> None:
+    """GW-6: 40 turns of parallel calls far beyond the window, streamed and not; no error, no violation upstream."""
+    turns = 40
+    async with fake(upstream(*script_of(turns))) as server, serving(tmp_path, server) as at:
+        items: list[Any] = [{"role": "developer", "content": "Be brief."}]
+        await talk(at.gpt(max_retries=0), items, turns, said)
+        stats = server.upstream.statistics
+        assert stats.refused == 0 and not stats.violations
+        assert any(isinstance(e, CompactionDone) for e in at.sink.events)
+        assert len(stats.prefix_moves) <= len([e for e in at.sink.events if isinstance(e, PrefixMoved)])
+        (held,) = at.held
+        reasoning = sum(item.get("type") == "reasoning" for item in items)
+        assert held.head.count == len(items) - 1 - reasoning, "each with the reasoning in front of it"
+        assert at.metric("perdure_forks_total") == 0
+        last = at.bodies[-1]
+        assert last["instructions"] == "You help." and last["input"][0] == items[0]
+        assert last["tools"] == [READ, PATCH] and last["store"] is False
+
+
+async def post(at: Running, body: bytes, path: str = "/v1/responses") -> tuple[bytes, Any]:
+    async with aiohttp.ClientSession() as http, http.post(at.url + path, data=body, headers=HEADERS) as answer:
+        return await answer.read(), answer.headers
+
+
+@in_loop
+async def test_what_needs_nothing_passes_through_byte_for_byte(tmp_path: Path) -> None:
+    """GW-6: a request goes up as it came, at `/v1/responses` and at `/responses`, a string as well as a list."""
+    one = b'{"model": "fake-gpt",  "input":"caf\\u00e9", "store":false}'
+    two = b'{"model":"fake-gpt","input":[ {"role":"user", "content":"hi"} ],"stream":true}'
+    async with fake() as server, serving(tmp_path, server) as at:
+        for body, path in ((one, "/v1/responses"), (two, "/responses"), (one, "/responses")):
+            answer, headers = await post(at, body, path)
+            assert headers["x-perdure-mode"] == "untouched" and b'"ok"' in answer
+            assert server.received[-1].body == body and server.received[-1].path == "/v1/responses"
+        assert len(at.held) == 2, "the same words are the same session"
+
+
+@in_loop
+async def test_the_same_history_is_one_session_after_a_restart_and_when_asked_again(tmp_path: Path) -> None:
+    """GW-6: an answer of several items that the client doesn't take up is taken back, also by another process."""
+    script = [say(thinking("hm"), text("first"), tool_use("Read", {}, id="call_1")), "second", "third"]
+    async with fake(upstream(*script)) as server:
+        items: list[Any] = [{"role": "user", "content": "hello"}]
+        async with serving(tmp_path, server) as at:
+            await ask(at.gpt(), items, stream=False)
+            assert at.held[0].head.count == 3
+        async with serving(tmp_path, server) as at:
+            answer = await ask(at.gpt(), items, stream=True)
+            assert answer.output_text == "second"
+            assert at.held[0].head.count == 2 and at.metric("perdure_forks_total") == 0
+            items += [{"role": "assistant", "content": "second"}, {"role": "user", "content": "and now?"}]
+            assert (await ask(at.gpt(), items, stream=False)).output_text == "third"
+            assert at.held[0].head.count == 4 and len(at.held) == 1
+
+
+@in_loop
+async def test_counting_counts_what_would_be_sent(tmp_path: Path) -> None:
+    """GW-6: `input_tokens` of a session that was shrunk is the view's."""
+    turns, small = 12, Settings(window_tokens=30_000, durability="process")
+    async with fake(upstream(*script_of(turns))) as server:
+        config = config_of(tmp_path, server.url, settings=small, usage="upstream")
+        async with serving(tmp_path, server, config=config) as at:
+            await _counted(at, turns)
+
+
+async def _counted(at: Running, turns: int) -> None:
+    items: list[Any] = []
+    await talk(at.gpt(max_retries=0), items, turns, as_codex_says)
+    items.append({"role": "user", "content": "How much is it?"})
+    counted = await at.gpt().responses.input_tokens.count(model="fake-gpt", input=items, tools=[READ, PATCH])
+    async with openai.AsyncOpenAI(api_key=KEY, base_url=f"{at.server.url}/v1") as client:
+        direct = await client.responses.input_tokens.count(model="fake-gpt", input=items, tools=[READ, PATCH])
+    assert counted.input_tokens < direct.input_tokens / 2
+    assert json.loads(at.server.received[-2].body)["tools"] == [READ, PATCH]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@in_loop
+async def test_a_meter_never_reads_more_than_its_share(tmp_path: Path, stream: bool) -> None:
+    """GW-6: usage is capped, also in the last event of a stream."""
+    async with fake() as server, serving(tmp_path, server, usage_cap_percent=1) as at:
+        answer = await ask(at.gpt(), [{"role": "user", "content": "word " * 5_000}], stream=stream)
+        usage = answer.usage
+        assert usage.input_tokens == WINDOW // 100
+        assert usage.total_tokens == usage.input_tokens + usage.output_tokens
+        assert usage.input_tokens_details.cached_tokens <= usage.input_tokens
+        assert at.metric("perdure_tokens_total", kind="prompt") + at.metric("perdure_tokens_total", kind="cache_write")
+
+
+@in_loop
+async def test_an_overflow_is_answered_by_a_smaller_request(tmp_path: Path) -> None:
+    """GW-6: `context_length_exceeded` makes the gateway shrink the view, and the client sees the answer."""
+    small = FakeUpstream(rules=ModelRules(window_tokens=30_000), script=[])
+    async with fake(small) as server, serving(tmp_path, server) as at:
+        items: list[Any] = []
+        for n in range(12):
+            items += [{"role": "user", "content": f"Remark {n}: keep it short. " * 500}]
+            answer = await ask(at.gpt(max_retries=0), items, stream=bool(n % 2))
+            items += [as_codex_says(item) for item in answer.output]
+        assert at.metric("perdure_recovered_total", reason="prompt_too_long") >= 1
+        assert set(small.statistics.violations) <= {"window"}
+
+
+@in_loop
+async def test_a_history_from_elsewhere_is_taken_over_with_its_parallel_calls(tmp_path: Path) -> None:
+    """GW-6: a client that comes with all of its history at once, more than the window holds, is answered."""
+    turns = 40
+    async with fake(upstream(*script_of(turns), "at last")) as server:
+        items: list[Any] = []
+        async with serving(tmp_path / "one", server) as at:
+            await talk(at.gpt(max_retries=0), items, turns, as_codex_says)
+        items.append({"role": "user", "content": "Sum it up."})
+        async with serving(tmp_path / "other", server) as at:
+            answer = await ask(at.gpt(max_retries=0), items, stream=True)
+            assert answer.output_text == "at last"
+            sent = at.bodies[-1]["input"]
+        stats = server.upstream.statistics
+        assert not stats.violations
+        calls = {one["call_id"]: one["output"] for one in sent if one.get("type") == "function_call_output"}
+        assert calls and not any("interrupted" in output for output in calls.values())
