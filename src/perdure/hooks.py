@@ -230,13 +230,15 @@ class HookDecision:
 class Hook:
     """A named callable. One that raises, or takes longer than its time, is reported and otherwise as if it weren't.
 
-    `matches` says which events it wants, before anything is started for it; by default all.
+    `matches` says which events it wants, before anything is started for it; by default all. `is_async`: nobody waits
+    for it, so what it wants comes too late, but for what it adds to the conversation and tells the person.
     """
 
     name: str
     run: Callable[[HookEvent], Awaitable[HookDecision | None]]
     timeout_seconds: float = 60.0
     matches: Callable[[HookEvent], bool] = lambda told: True
+    is_async: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,6 +376,7 @@ def hook_commands(given: object) -> tuple[tuple[HookCommand, ...], tuple[str, ..
         return (), ("hooks has to be a table of events, as in [[hooks.PreToolUse]]",)
     found: list[HookCommand] = []
     odd: list[str] = []
+    others: dict[str, list[str]] = {}  # where hooks of other types stand, by their type
     for event, groups in given.items():
         name = str(event)[:60]
         if name not in EVENTS:
@@ -382,11 +385,22 @@ def hook_commands(given: object) -> tuple[tuple[HookCommand, ...], tuple[str, ..
             odd.append(f"hooks.{name} has to be a list of groups, each with its own list `hooks`")
         else:
             for number, group in enumerate(groups, 1):
-                _take_group(name, f"hooks.{name}, group {number}", group, found, odd)
+                _take_group(name, f"hooks.{name}, group {number}", group, found, odd, others)
+    if others:
+        kinds = ", ".join(repr(kind) for kind in others)
+        where = "; ".join(dict.fromkeys(place for places in others.values() for place in places))
+        odd.append(f"hooks of the type {kinds} aren't supported, and aren't run; only 'command' is ({where})")
     return tuple(dict.fromkeys(found)), tuple(odd)
 
 
-def _take_group(event: str, place: str, group: object, found: list[HookCommand], odd: list[str]) -> None:
+def _take_group(
+    event: str,
+    place: str,
+    group: object,
+    found: list[HookCommand],
+    odd: list[str],
+    others: dict[str, list[str]],
+) -> None:
     hooks = group.get("hooks") if isinstance(group, Mapping) else None
     matcher = (group.get("matcher") or "") if isinstance(group, Mapping) else ""
     if not isinstance(hooks, list | tuple) or not isinstance(matcher, str):
@@ -400,7 +414,7 @@ def _take_group(event: str, place: str, group: object, found: list[HookCommand],
         if not isinstance(one, Mapping) or not isinstance(kind, str):
             odd.append(f'{place}: {one!r:.60} is no hook; write {{ type = "command", command = "…" }}')
         elif kind != "command":
-            odd.append(f"{place}: hooks of the type {kind[:40]!r} aren't run, only those of the type 'command'")
+            others.setdefault(kind[:40], []).append(place)
         else:
             _take_command(event, place, matcher, one, found, odd)
 
@@ -409,14 +423,18 @@ def _take_command(
     event: str, place: str, matcher: str, one: Mapping[str, Any], found: list[HookCommand], odd: list[str]
 ) -> None:
     command, seconds, condition = one.get("command"), one.get("timeout"), one.get("if") or ""
+    is_async = one.get("async", False)
     if not isinstance(command, str) or not command.strip():
         odd.append(f"{place}: `command` has to be a shell command")
     elif seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0):
         odd.append(f"{place}: `timeout` has to be a number of seconds above 0")
     elif not isinstance(condition, str):
         odd.append(f"{place}: `if` has to be a permission rule, as Bash(git push:*)")
+    elif not isinstance(is_async, bool):
+        odd.append(f"{place}: `async` has to be true or false")
     else:
-        found.append(HookCommand(event, command, matcher, None if seconds is None else float(seconds), condition))
+        limit = None if seconds is None else float(seconds)
+        found.append(HookCommand(event, command, matcher, limit, condition, is_async))
 
 
 def _bad_matcher(matcher: str) -> str:

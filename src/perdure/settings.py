@@ -39,6 +39,7 @@ class HookCommand:
         matcher: which of them: names of tools, for one; empty for all.
         seconds: how long it may take; None: as the setting `hook_timeout_seconds` says.
         condition: a permission rule that a call has to be, such as `Bash(git push:*)`; empty for any.
+        is_async: nobody waits for it, so it can't refuse or change anything.
     """
 
     event: str
@@ -46,9 +47,11 @@ class HookCommand:
     matcher: str = ""
     seconds: float | None = None
     condition: str = ""
+    is_async: bool = False
 
     def __str__(self) -> str:
-        which = ", ".join(part for part in (self.matcher, f"if {self.condition}" if self.condition else "") if part)
+        parts = (self.matcher, f"if {self.condition}" if self.condition else "", "async" if self.is_async else "")
+        which = ", ".join(filter(None, parts))
         return f"{self.event}({which}): {self.command}" if which else f"{self.event}: {self.command}"
 
 

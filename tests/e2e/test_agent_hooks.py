@@ -12,17 +12,20 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.agents import LONG_SLEEP, Bench, bench, calls, is_running, texts
+from tests.agents import LONG_SLEEP, Bench, bench, calls, is_running, texts, until
 
+from perdure import Agent
 from perdure.agent.calls import NOT_RUN_BY_HOOK
 from perdure.agent.progress import Allow, HookMessage, PermissionRefused
 from perdure.context.provenance import origin_of
 from perdure.engine.compact import compact
 from perdure.engine.hooks import NOTE
+from perdure.engine.session import Services
 from perdure.events import HookFailed, PermissionDecided
+from perdure.hooks import Hook, HookEvent
 from perdure.memory.trust.labels import TrustLevel, trust
 from perdure.settings import HookCommand
-from perdure.testing import say, tool_use
+from perdure.testing import ScriptedModel, say, tool_use
 
 pytestmark = pytest.mark.e2e
 
@@ -38,8 +41,10 @@ exit 0
 """
 
 
-def hook(event: str, command: str, matcher: str = "", seconds: float | None = None) -> HookCommand:
-    return HookCommand(event, command, matcher, seconds)
+def hook(
+    event: str, command: str, matcher: str = "", seconds: float | None = None, *, is_async: bool = False
+) -> HookCommand:
+    return HookCommand(event, command, matcher, seconds, is_async=is_async)
 
 
 async def worked(folder: Path, *hooks: HookCommand, **more: Any) -> Bench:
@@ -383,6 +388,99 @@ def test_a_hook_at_the_end_has_a_second_and_a_half(tmp_path: Path) -> None:
         start = time.monotonic()
         await one.agent.close()
         assert time.monotonic() - start < 10 and [e.event for e in one.events(HookFailed)] == ["SessionEnd"]
+
+    anyio.run(body)
+
+
+def test_nobody_waits_for_an_async_hook(tmp_path: Path) -> None:
+    """CMP-10: it neither holds a call up nor refuses it; what it adds comes with the turn that follows its end."""
+    log, mark = tmp_path / "log.jsonl", tmp_path / "go"
+
+    async def body() -> None:
+        late = answers("PostToolUse", additionalContext="two tests fail")
+        waits = f"cat >> {log}; while [ ! -e {mark} ]; do sleep 0.02; done; {late}"
+        refuses = f"cat >> {log}; echo no >&2; exit 2"
+        hooks = (hook("PostToolUse", waits, is_async=True), hook("PreToolUse", refuses, is_async=True))
+        one = await worked(tmp_path / "p", *hooks)
+        text, is_error = await one.call("Bash", command="echo fine")
+        assert text.startswith("fine") and not is_error and not of_hooks(one)
+        mark.touch()
+        assert one.agent.session.services.hook_jobs is not None
+        assert await one.agent.session.services.hook_jobs.drain(20)
+        assert not of_hooks(one), "it waits for a turn"
+        one.model.upstream.script.append("I see.")
+        await one.agent.say("and now?")
+        (said,) = of_hooks(one)
+        assert "\n\ttwo tests fail" in said and "two tests fail" in one.model.requests[-1].body.decode()
+        assert not one.events(HookFailed)
+        await one.agent.close()
+
+    anyio.run(body)
+
+
+def test_async_hooks_end_with_the_session(tmp_path: Path) -> None:
+    """CMP-10: they have as long as those at the end; then nothing of them is left, nor of what they started."""
+    done, told_at_end = tmp_path / "done", tmp_path / "end"
+
+    async def body() -> None:
+        one = await worked(
+            tmp_path / "p",
+            hook("Stop", f"{LONG_SLEEP} & {LONG_SLEEP}", is_async=True),
+            hook("Stop", f"sleep 0.3; touch {done}", is_async=True),
+            hook("SessionEnd", f"sleep 0.3; touch {told_at_end}", is_async=True),
+            home=tmp_path / "home",
+        )
+        one.model.upstream.script.append("Hello.")
+        await one.agent.say("hi")
+        await until(lambda: is_running(LONG_SLEEP))
+        start = time.monotonic()
+        await one.agent.close()
+        assert time.monotonic() - start < 10 and done.exists() and told_at_end.exists()
+        await until(lambda: not is_running(LONG_SLEEP))  # the signal was sent, and the system needs a moment
+
+    anyio.run(body)
+
+
+def test_a_start_is_told_before_anything_is_said(tmp_path: Path) -> None:
+    """CMP-10, RST-7: once; what a hook adds waits for the first prompt, so an empty session stays empty."""
+    log = tmp_path / "log.jsonl"
+
+    async def body() -> None:
+        both = [hook(event, f"cat >> {log}; echo >> {log}; echo Hello") for event in ("SessionStart", "SessionEnd")]
+        one = await worked(tmp_path / "p", *both)
+        await one.agent.start()
+        assert [line["source"] for line in told(log)] == ["startup"]
+        assert not one.agent.session.view.items
+        one.model.upstream.script.append("Hello.")
+        await one.agent.say("hi")
+        assert (
+            len(told(log)) == 1
+            and len(of_hooks(one)) == 1
+            and of_hooks(one)[0] in texts([one.agent.session.view.items[0].message])
+        )
+        await one.agent.close()
+        two = await worked(tmp_path / "p", *both)
+        await two.agent.start()
+        await two.agent.close()
+        names = [line["hook_event_name"] for line in told(log)]
+        assert names == ["SessionStart", "SessionEnd"] * 2
+
+    anyio.run(body)
+
+
+def test_an_agent_of_a_program_starts_as_it_is_made(tmp_path: Path) -> None:
+    """CMP-10: also where nothing is said to it."""
+    heard: list[str] = []
+
+    async def hear(event: HookEvent) -> None:
+        heard.append(type(event).__name__)
+
+    async def body() -> None:
+        services = Services(hooks=(Hook("hear", hear),))
+        async with Agent.create(tmp_path, model=ScriptedModel(["Hello."]), services=services, in_memory=True) as agent:
+            assert heard == ["SessionStart"]
+            await agent.run("hi")
+        assert heard == ["SessionStart", "UserPromptSubmit", "Stop", "SessionEnd"]
 
     anyio.run(body)
 

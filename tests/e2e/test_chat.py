@@ -367,6 +367,23 @@ def test_room_is_made_shown_and_taken_back(folder: Path, env: dict[str, str]) ->
         assert len(listed.stdout.splitlines()) == 2  # the empty one of /clear left nothing
 
 
+def test_hooks_hear_of_each_start_before_anything_is_said(folder: Path, env: dict[str, str]) -> None:
+    """CMP-10: with its source, and behind the end of the session before it."""
+    log = folder / "log"
+    tell = """python3 -c 'import json,sys; d=json.load(sys.stdin); print(d["hook_event_name"], d.get("source") """
+    tell += f"""or d["reason"])' >> {shlex.quote(str(log))}"""
+    hooks = {event: [{"hooks": [{"command": tell}]}] for event in ("SessionStart", "SessionEnd")}
+    with served(["Yes."]) as server:
+        env = {**env, "PERDURE_HOOKS": json.dumps(hooks)}
+        said(folder, env, server, "Is it so?", "/clear")
+        assert log.read_text().splitlines() == [
+            "SessionStart startup", "SessionEnd clear", "SessionStart clear", "SessionEnd prompt_input_exit",
+        ]  # fmt: skip
+        log.unlink()
+        said(folder, env, server, more=("--last",))
+        assert log.read_text().splitlines() == ["SessionStart resume", "SessionEnd prompt_input_exit"]
+
+
 def test_an_error_is_a_line_and_the_prompt_can_be_tried_again(folder: Path, env: dict[str, str]) -> None:
     """TURN-11: what was said stays in the session."""
     with served([overloaded(), "Now it works."]) as server:

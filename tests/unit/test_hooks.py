@@ -194,6 +194,17 @@ def test_conditions(condition: str, told: HookEvent, runs: bool) -> None:
     assert wants(HookCommand(type(told).__name__, "true", "", None, condition), told) is runs
 
 
+def test_types_that_are_not_supported_are_said_once() -> None:
+    """CMP-10: one line, however many there are, with where they stand; the commands beside them run."""
+    group = {"hooks": [{"type": "http", "url": "x"}, {"type": "prompt", "prompt": "y"}, {"command": "true"}]}
+    found, odd = hook_commands({"Stop": [group, group], "PreToolUse": [{"hooks": [{"type": "agent"}]}]})
+    assert [one.command for one in found] == ["true"]
+    assert odd == (
+        "hooks of the type 'http', 'prompt', 'agent' aren't supported, and aren't run; only 'command' is "
+        "(hooks.Stop, group 1; hooks.Stop, group 2; hooks.PreToolUse, group 1)",
+    )
+
+
 def test_conditions_see_each_command_of_a_line() -> None:
     one = HookCommand("PreToolUse", "true", "Bash", None, "Bash(git push:*)")
     for command, runs in {
@@ -213,6 +224,8 @@ def test_settings_in_claude_codes_form() -> None:
     found, odd = hook_commands({"PostToolUse": [group, group], "Stop": [{"hooks": [{"command": "true", "if": ""}]}]})
     assert found == (HookCommand("PostToolUse", "fmt", "Write|Edit", 5.0), HookCommand("Stop", "true")) and not odd
     assert str(found[0]) == "PostToolUse(Write|Edit): fmt"
+    (beside,), odd = hook_commands({"Stop": [{"hooks": [{"command": "notify", "async": True}]}]})
+    assert beside.is_async and str(beside) == "Stop(async): notify" and not odd
     assert len(EVENTS) == 11
 
 
@@ -227,7 +240,11 @@ def test_settings_in_claude_codes_form() -> None:
         ({"PreToolUse": [{"matcher": "(", "hooks": []}]}, "not a regular expression"),
         ({"PreToolUse": [{"matcher": 7, "hooks": []}]}, "`matcher` has to be a text"),
         ({"Stop": [{"hooks": [7]}]}, "7 is no hook"),
-        ({"Stop": [{"hooks": [{"type": "prompt", "prompt": "x"}]}]}, "of the type 'prompt' aren't run"),
+        (
+            {"Stop": [{"hooks": [{"type": "prompt", "prompt": "x"}]}]},
+            "of the type 'prompt' aren't supported, and aren't run",
+        ),
+        ({"Stop": [{"hooks": [{"command": "x", "async": "yes"}]}]}, "`async` has to be true or false"),
         ({"Stop": [{"hooks": [{"type": "command"}]}]}, "`command` has to be a shell command"),
         ({"Stop": [{"hooks": [{"command": "x", "timeout": "5"}]}]}, "`timeout` has to be a number"),
         ({"Stop": [{"hooks": [{"command": "x", "timeout": 0}]}]}, "`timeout` has to be a number"),

@@ -232,7 +232,8 @@ class AgentLoop:
             self.context, {tool.name: tool for tool in self.options.tools}, self.options.on_progress
         )
         self._scope: anyio.CancelScope | None = None
-        self._is_open = False
+        self._has_started = self._is_open = False
+        self._said_at_start: tuple[Message, ...] = ()
         self._calls = self._turns = 0
 
     # --- the loop -----------------------------------------------------------------------------------------------------
@@ -396,10 +397,27 @@ class AgentLoop:
         results = (answer_unanswered(open_calls, INTERRUPTED_CALL),) if open_calls else ()
         await self.session.append(*results, Message.of("user", f"{INTERRUPTED}]", origin="reminder"))
 
+    async def start(self) -> None:
+        """Once: tell hooks that the session starts. What they add waits for the first prompt, so that a session in
+        which nothing is said stays empty. `open` does it, if nobody did."""
+        if self._has_started:
+            return
+        self._has_started = True
+        if self._was_planning() and self.context.mode != "plan":
+            self.context.mode_before, self.context.mode = self.context.mode, "plan"
+        if not self.session.services.hooks or self.session.services.agent is not None:
+            return
+        view = self.session.view
+        is_new = not view.items and view.boundary is None
+        source = self.options.source or ("startup" if is_new else "resume")
+        outcome = await tell_hooks(self.context, SessionStart, source=source, model=self.model.about.id)
+        self._said_at_start = hook_messages(SessionStart, outcome.context)
+
     async def open(self) -> None:
         """Once: the front, and what an earlier process left open (SES-3). `say` does it, if nobody did."""
         if self._is_open:
             return
+        await self.start()
         front = front_of(
             self.model.about.id, self._caller.tools.values(), self.context, self._scopes, self.options.system
         )
@@ -410,21 +428,13 @@ class AgentLoop:
             await self.session.append(answer_unanswered(open_calls, LOST_CALL))
         if (told := changed_surroundings(self.session.view, front)) is not None:
             await self.session.append(told)
-        if self._was_planning() and self.context.mode != "plan":
-            self.context.mode_before, self.context.mode = self.context.mode, "plan"
         self.context.prompt = next(
             (item.message.id for item in reversed(self.session.view.items) if item.message.origin == "user"),
             self.context.prompt,
         )
         await self.background.resume()
+        await self.session.append(*self._said_at_start)
         self._is_open = True
-        if self.session.services.hooks and self.session.services.agent is None:
-            view = self.session.view
-            is_new = not view.items and view.boundary is None
-            source = self.options.source or ("startup" if is_new else "resume")
-            outcome = await tell_hooks(self.context, SessionStart, source=source, model=self.model.about.id)
-            if added := hook_messages(SessionStart, outcome.context):
-                await self.session.append(*added)
 
     def _was_planning(self) -> bool:
         """Whether the session stopped in plan mode."""
@@ -455,7 +465,7 @@ class AgentLoop:
         `reason` is what hooks are told.
         """
         try:
-            if self._is_open and self.session.services.hooks and self.session.services.agent is None:
+            if self._has_started and self.session.services.hooks and self.session.services.agent is None:
                 await tell_hooks(self.context, SessionEnd, reason=reason)
             await self.background.close()
             if self._keepers is not None:

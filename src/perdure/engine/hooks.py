@@ -1,8 +1,13 @@
-"""Running hooks: all that want an event beside each other, and what they add to the conversation (CMP-10)."""
+"""Running hooks: all that want an event beside each other, and what they add to the conversation (CMP-10).
+
+Those that nobody waits for run as jobs of the session. What they add joins the conversation with the next turn; they
+end with the session at the latest.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -29,9 +34,14 @@ def hook_fields(session: LiveSession) -> dict[str, Any]:
 async def run_hooks(session: LiveSession, told: HookEvent) -> HookOutcome:
     """Tell every hook that wants this event, and put together what they want.
 
-    A hook that fails or takes too long is reported as `HookFailed`, and otherwise as if it weren't there.
+    A hook that fails or takes too long is reported as `HookFailed`, and otherwise as if it weren't there. One that is
+    async is started, and not waited for.
     """
-    wanted = [hook for hook in session.services.hooks if hook.matches(told)]
+    wanted, jobs = [hook for hook in session.services.hooks if hook.matches(told)], session.services.hook_jobs
+    if jobs is not None:
+        for hook in (one for one in wanted if one.is_async):
+            jobs.start(f"hook-{type(told).__name__}", partial(_hear_later, session, hook, told))
+        wanted = [hook for hook in wanted if not hook.is_async]
     if not wanted:
         return HookOutcome()
     said = [HookDecision()] * len(wanted)
@@ -46,9 +56,20 @@ async def run_hooks(session: LiveSession, told: HookEvent) -> HookOutcome:
             for number, hook in enumerate(wanted):
                 tasks.start_soon(ask, number, hook)
     for hook, one in zip(wanted, said, strict=True):
-        for tell in session.services.on_hook if one.message else ():
-            tell(hook.name, one.message)
+        _show(session, hook, one)
     return outcome_of([(hook.name, one) for hook, one in zip(wanted, said, strict=True)])
+
+
+async def _hear_later(session: LiveSession, hook: Hook, told: HookEvent) -> None:
+    said = await _decision(session, hook, told)
+    _show(session, hook, said)
+    if said.context.strip():
+        session.hear_late(*hook_messages(type(told), {hook.name: said.context}))
+
+
+def _show(session: LiveSession, hook: Hook, said: HookDecision) -> None:
+    for tell in session.services.on_hook if said.message else ():
+        tell(hook.name, said.message)
 
 
 async def _decision(session: LiveSession, hook: Hook, told: HookEvent) -> HookDecision:

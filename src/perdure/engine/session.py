@@ -34,7 +34,19 @@ from perdure.events import (
     ResultsCleared,
     SecretsRedacted,
 )
-from perdure.ports.session import Archive, Blobs, Calibrations, Clock, Files, Ids, Journal, Model, Sink, SpendingCaps
+from perdure.ports.session import (
+    Archive,
+    Blobs,
+    Calibrations,
+    Clock,
+    Files,
+    Ids,
+    Jobs,
+    Journal,
+    Model,
+    Sink,
+    SpendingCaps,
+)
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.settings import Settings
 from perdure.transcript.checks import MessageLimits, check_limits, check_record, check_shape, readable
@@ -145,6 +157,7 @@ class Services:
     helpers: JobModels | None = None
     strategies: tuple[CompactionStrategy, ...] = ()  # how to compact, before a model and the ledger (CMP-1)
     hooks: tuple[Hook, ...] = ()  # asked and told at moments of a session (CMP-10)
+    hook_jobs: Jobs | None = None  # runs hooks that nobody waits for; None: each is waited for
     on_hook: tuple[Callable[[str, str], None], ...] = ()  # told what a hook has to say to a person: its name, the text
     registry: RestorerRegistry | None = None  # what is tracked and comes back (RST-10); None: the standard
     sources: Mapping[str, Source] = field(default_factory=dict)  # texts that the host gives again then (RST-7, RST-9)
@@ -186,6 +199,7 @@ class LiveSession:
     ] = ()  # what helpers had spent when it was opened, as far as the journal was read (SM-9)
     # what calls beside the conversation cost, until the next record takes it along (OBS-2)
     owed: tuple[Noted, ...] = ()
+    said_late: tuple[Message, ...] = ()  # what hooks add that nobody waited for, until the next turn takes it along
     cached: CachedPrefix | None = None  # what the provider's cache holds since the last answer (CMP-8)
     changes: int = 0  # how often the view changed: what was worked out aside from it may be out of date (SPD-8)
     offsets: dict[MessageId, int] = field(default_factory=dict)  # where each message's line starts in the journal
@@ -527,13 +541,30 @@ class LiveSession:
         """Re-append the metadata, so that listings find it in the tail, and let go of the journal (ENG-5)."""
         if self.is_closed:
             return
+        if (hooks := self.services.hook_jobs) is not None:
+            from perdure.hooks import SESSION_END_SECONDS
+
+            with anyio.CancelScope(shield=True):  # nothing of theirs may go on without the session
+                await hooks.drain(SESSION_END_SECONDS)
+                await hooks.close()
         try:
+            if self.said_late and self.view.state.messages and not self.is_read_only:
+                await self.append(*self.taken_late())
             if (self.view.state.messages or self.owed) and not self.is_read_only:
                 self._learned()
                 await self._record((self._title(),))
         finally:
             self.is_closed = True
             await self.ports.journal.close()
+
+    def hear_late(self, *messages: Message) -> None:
+        """Have what a hook adds that nobody waited for join the conversation with the next turn."""
+        self.said_late = (*self.said_late, *messages)
+
+    def taken_late(self) -> tuple[Message, ...]:
+        """What hooks that nobody waited for have added since this was asked last."""
+        late, self.said_late = self.said_late, ()
+        return late
 
     def owe(self, spent: Noted) -> None:
         """Have what a call beside the conversation cost recorded with whatever is recorded next."""

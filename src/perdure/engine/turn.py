@@ -96,7 +96,7 @@ async def run_turn(
     session.held_with(model)
     with with_background_models(session, own(session, summarizer=summarizer, helpers=helpers)):
         await _reminded(session, "before")
-        await session.append(*_messages(prompt))
+        await session.append(*_messages(prompt), *session.taken_late())
         reply = await _ask(session, model, source, on_delta)
         await rest_aside(session)
         if keepers is not None:

@@ -161,6 +161,11 @@ class Agent:
                 parts=parts,
             )
             assert isinstance(loop.session, Session)
+            try:
+                await loop.start()
+            except BaseException:
+                await loop.close()
+                raise
             return cls(loop, loop.session, (asked,) if owned else ())
 
         return Opening("Agent.create(…)", opened)

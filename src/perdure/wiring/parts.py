@@ -118,11 +118,15 @@ class LateArchive:
 
 def with_hooks(given: Services, settings: Settings, *, project: str | None = None, transcript: str = "") -> Services:
     """The services with the hooks of the settings, if there are any, before the host's (CMP-10)."""
-    if not settings.hooks:
-        return given
-    from perdure.adapters.machine.hooks import hooks_of
+    if settings.hooks:
+        from perdure.adapters.machine.hooks import hooks_of
 
-    return replace(given, hooks=(*hooks_of(settings, project=project, transcript=transcript), *given.hooks))
+        given = replace(given, hooks=(*hooks_of(settings, project=project, transcript=transcript), *given.hooks))
+    if any(hook.is_async for hook in given.hooks):
+        from perdure.adapters.machine.jobs import TaskJobs
+
+        given = replace(given, hook_jobs=TaskJobs())
+    return given
 
 
 def _archive_of(journal: Journal, blobs: Blobs) -> Archive:

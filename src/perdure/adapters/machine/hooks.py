@@ -1,7 +1,7 @@
 """Hooks that are shell commands: JSON on stdin, an exit code, and what they print (CMP-10).
 
 Each runs in a process group of its own, in the agent's folder, and is gone with all that it started when it ends, takes
-too long, or isn't waited for any more.
+too long, or its session ends.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def shell_hook(
 
     is_end = command.event == SessionEnd.__name__
     seconds = command.seconds or (min(SESSION_END_SECONDS, timeout_seconds) if is_end else timeout_seconds)
-    return Hook(command.command, run, seconds, lambda told: wants(command, told))
+    is_async = command.is_async and not is_end  # whoever ends has to wait, or the command would end at once
+    return Hook(command.command, run, seconds, lambda told: wants(command, told), is_async)
 
 
 def _folder(wanted: str | None, otherwise: str) -> str:

@@ -63,6 +63,9 @@ class Chat:
 
     async def talk(self) -> None:
         """Until the person leaves."""
+        if self.agent.session.services.hooks:
+            with self.reader.working():
+                await self.start()
         pressed = 0
         while not self.is_leaving:
             draft, self.draft = self.draft, ""
@@ -104,6 +107,16 @@ class Chat:
         if not is_command(text):
             self._status()
 
+    async def start(self) -> None:
+        """Tell hooks that the session starts, before anything is said; Ctrl-C ends the waiting for them."""
+        self.screen.begin("running the hooks of the start")
+        try:
+            await interruptible(self.agent.start)
+        except UserInterrupt:
+            self.screen.line("the hooks of the start were interrupted", "yellow")
+        finally:
+            self.screen.begin("")
+
     async def work(self, text: str | None) -> None:
         """Have the agent work on a prompt; None goes on with what is there."""
         self.screen.begin("asking the model")
@@ -134,6 +147,7 @@ class Chat:
         before, self.agent = self.agent, agent
         agent.mode, self.screen.root = before.mode, agent.context.machine.workspace.root
         await close_session(before, self.factory.home, "resume" if directory else "clear")
+        await self.start()
 
     def change_rules(self, kind: str, change: Callable[[Rules], Rules]) -> None:
         """Change the rules that allow, ask or deny, here and in the sessions that follow in this chat."""
