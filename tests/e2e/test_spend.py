@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.terminals import served
 
 from perdure import Message, Session, Settings
 from perdure.context.cost import ForkSpending, spending_record
@@ -125,3 +126,45 @@ def test_sessions_that_ran_are_counted(tmp_path: Path, place: Path, run: Callabl
     anyio.run(body)
     [told] = run("spend", "--by", "model", "--json").json
     assert [row["model"] for row in told["rows"]] == ["claude-sonnet-4-5"] and told["usd"] > 0
+
+
+def test_what_commands_ask_beside_any_session_is_counted(
+    place: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OBS-2, CMP-17: the facts for a task that a model picks, once each, whatever else stands in the file."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-test")
+    folder = place / "notes"
+    folder.mkdir()
+    (folder / "deploy.md").write_text("---\nname: Deploys\ntype: project\n---\nDeploys on Friday, from release.\n")
+    asked = ("memory", "facts", "deploy", "--dir", folder)
+    assert run(*asked).code == 0 and run("spend").out == "nothing was spent\n"
+    answer = '{"facts": [{"fact": "Deploys on Friday.", "source": 1}]}'
+    with served([answer, answer]) as server:
+        for _ in range(2):
+            [told] = run(*asked, "--model", server.name, "--json").json
+            assert told["by"] == "claude-sonnet-4-5"
+            with (place / "home" / "spending" / "commands.jsonl").open("a") as file:
+                file.write('{"cut off')
+    [told] = run("spend", "--by", "job", "--json").json
+    [row] = told["rows"]
+    assert (row["job"], row["calls"]) == ("facts", 2) and row["usd"] > 0
+    assert [one["session"] for one in run("spend", "--by", "session", "--json").json[0]["rows"]] == ["commands"]
+    assert "picking facts" in run("spend", "--by", "job").out
+    assert (place / "home" / "spending" / "commands.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_cap_for_the_day_holds_for_commands_too(
+    place: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OBS-2: what sessions have spent today leaves less for a command; code answers then, and says why."""
+    folder = place / "notes"
+    folder.mkdir()
+    (folder / "deploy.md").write_text("---\nname: Deploys\ntype: project\n---\nDeploys on Friday, from release.\n")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-test")
+    monkeypatch.setenv("PERDURE_DAY_CAP_USD", "0.5")
+    today = place / "home" / "spending" / time.strftime("%Y-%m-%d.jsonl")
+    today.parent.mkdir(parents=True)
+    today.write_text('{"call": "c", "session": "s", "usd": 0.6, "ended": true}\n')
+    with served(["never asked"]) as server:
+        [told] = run("memory", "facts", "deploy", "--dir", folder, "--model", server.name, "--json").json
+        assert told["by"] == "code" and "spending_cap" in told["why"] and not server.bodies

@@ -3,7 +3,9 @@
 `spending/2026-11-22.jsonl` has the calls of a day, two lines each: what a call is expected to cost, before it is made,
 and what it cost. A call without its second line (it runs, or its process was killed) counts as expected: with its
 prompt, or with what calls of its session cost on average, if that is more. A call that is expected to pass a cap isn't
-made, however many run at a time. Nothing is written as long as no cap is set.
+made, however many run at a time. Nothing of it is written as long as no cap is set.
+
+`spending/commands.jsonl` has what commands asked models beside any session: no journal says it.
 """
 
 from __future__ import annotations
@@ -13,16 +15,20 @@ import math
 import os
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import anyio.to_thread
 import msgspec
 
 from perdure.adapters.journal.disk import make_private
+from perdure.context.cost import ForkSpending
 from perdure.errors import SpendingCapReached
 from perdure.ports.session import Clock, Ids
 
 FOLDER = "spending"
+COMMANDS = "commands.jsonl"
+_DAYS = "????-??-??.jsonl"
 
 
 class SpentLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,10 +139,7 @@ class CappedSpending:
                 fcntl.flock(fd, fcntl.LOCK_EX)
                 day.catch_up(fd)
                 line = self._checked(day, line, spent, likely_usd)
-                # A line that a crash cut off has no end: ours begins on a line of its own.
-                size = os.fstat(fd).st_size
-                start = b"\n" if size and os.pread(fd, 1, size - 1) != b"\n" else b""
-                os.write(fd, start + msgspec.json.encode(line) + b"\n")
+                _write_lines(fd, (line,))
                 day.catch_up(fd)
             finally:
                 os.close(fd)
@@ -179,8 +182,42 @@ class CappedSpending:
     def _days_before(self, today: str) -> list[str]:
         """The days since the session began, but for this one."""
         first = _date(self._created - 86_400)  # the machine's calendar may have moved to another zone since
-        kept = [path.stem for path in self._folder.glob("*.jsonl")] if self._folder is not None else list(self._days)
+        kept = [path.stem for path in self._folder.glob(_DAYS)] if self._folder is not None else list(self._days)
         return sorted(name for name in kept if first <= name != today)
+
+
+def write_of_command(home: Path, spent: Iterable[ForkSpending]) -> None:
+    """Write down what a command asked models beside any session. Raises `OSError`."""
+    path = home / FOLDER / COMMANDS
+    make_private(path.parent)
+    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        _write_lines(fd, spent)
+    finally:
+        os.close(fd)
+
+
+def read_of_commands(home: Path) -> list[ForkSpending]:
+    """All that commands asked models beside any session; a line that isn't one of these is left out."""
+    try:
+        lines = (home / FOLDER / COMMANDS).read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            found.append(msgspec.json.decode(line, type=ForkSpending))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+    return found
+
+
+def _write_lines(fd: int, lines: Iterable[msgspec.Struct]) -> None:
+    """Lines of JSON at the end of a file. Behind one that a crash cut off, ours begin on a line of their own."""
+    size = os.fstat(fd).st_size
+    start = b"\n" if size and os.pread(fd, 1, size - 1) != b"\n" else b""
+    os.write(fd, start + b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
 
 
 def _usd(amount: float) -> str:

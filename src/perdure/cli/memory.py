@@ -252,11 +252,13 @@ def _session_sources(config: Config, reference: str | None) -> list[FactSource]:
 
 async def _facts(config: Config, task: str, sources: list[FactSource], model: str | None, limit: int) -> RelevantFacts:
     from perdure.engine.relevant import relevant_facts
-    from perdure.wiring import SessionOptions, connected, memory_session
+    from perdure.wiring import command_session, connected
 
-    aside = await memory_session(parts=SessionOptions(settings=config.settings))
-    async with connected((model,) if model else (), os.environ) as models:
-        return await relevant_facts(aside, task, sources=sources, models=models, limit=limit)
+    async with (
+        command_session(config.home, settings=config.settings, known=config.models, tell=note) as session,
+        connected((model,) if model else (), os.environ) as models,
+    ):
+        return await relevant_facts(session, task, sources=sources, models=models, limit=limit)
 
 
 @app.command(
@@ -842,26 +844,25 @@ async def _consolidated(config: Config, path: Path, dry_run: bool) -> Consolidat
     from perdure.engine.remember import GuardedMemory
     from perdure.memory.changes import Stamp
     from perdure.memory.index_file import IndexLimits
-    from perdure.wiring import connect_models, memory_session
+    from perdure.wiring import command_session, connect_models
 
     settings = config.settings
     store = file_memories(path, settings)
     memory = GuardedMemory(store, NullSink(), settings.memory_mode)
     models = connect_models(settings, os.environ)
-    session = await memory_session()
-    limits = IndexLimits.of(settings)
-    consolidator = Consolidator(memory, limits, session=session, models=models.extractor)
     stamp = Stamp(origin="user", by="user", at=time.time())
     try:
-        if dry_run:
-            return await consolidator.run(stamp, dry_run=True)
-        async with store.alone():
-            done = await consolidator.run(stamp)
-            await store.done(stamp.at)
-            return done
+        async with command_session(config.home, settings=settings, known=config.models, tell=note) as session:
+            limits = IndexLimits.of(settings)
+            consolidator = Consolidator(memory, limits, session=session, models=models.extractor)
+            if dry_run:
+                return await consolidator.run(stamp, dry_run=True)
+            async with store.alone():
+                done = await consolidator.run(stamp)
+                await store.done(stamp.at)
+                return done
     finally:
         await models.close()
-        await session.close()
 
 
 def _as_json(path: Path, done: ConsolidationResult) -> dict[str, object]:

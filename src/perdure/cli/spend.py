@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 app = family()
 By = Literal["day", "session", "model", "job"]
 _HOUR_SECONDS = 3_600.0
+_COMMANDS = "commands"  # in the place of a session
 _JOBS = {
     "main": "conversation",
     "agent": "sub-agents",
@@ -27,6 +28,7 @@ _JOBS = {
     "selector": "choosing memories",
     "extractor": "saving memories",
     "consolidation": "tidying memories",
+    "facts": "picking facts",
 }
 
 
@@ -50,7 +52,8 @@ def spend(
     """Show what the calls of models cost.
 
     By what providers reported and the table of prices: of sessions, their sub-agents and clients of the gateway, notes
-    and summaries included. What another agent paid for in an imported log isn't counted.
+    and summaries included, and of commands that ask a model themselves, such as memory facts. What another agent paid
+    for in an imported log isn't counted.
     """
     from perdure.context.cost import spending_rows
 
@@ -114,10 +117,14 @@ def _spent(config: Config, chosen: Path | None, earliest: float | None) -> tuple
     """
     from perdure.adapters.journal import DISK
     from perdure.adapters.journal.reading import open_journal_reader
-    from perdure.context.cost import spent_in
+    from perdure.adapters.spending import read_of_commands
+    from perdure.context.cost import spending_record, spent_in
     from perdure.errors import JournalError
 
     sessions: list[tuple[float, str, dict[tuple[str, ...], ForkSpending]]] = []
+    if chosen is None:
+        beside = map(spending_record, read_of_commands(config.home))
+        sessions.append((0.0, _COMMANDS, spent_in(beside, config.models)))
     unreadable = 0
     for journal, where, job in _journals(config, chosen, earliest):
         try:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from perdure.wiring.agents import file_checkpoints as file_checkpoints
     from perdure.wiring.parts import SessionOptions as SessionOptions
     from perdure.wiring.parts import background as background
+    from perdure.wiring.parts import command_session as command_session
     from perdure.wiring.parts import connect_models as connect_models
     from perdure.wiring.parts import connected as connected
     from perdure.wiring.parts import memory_session as memory_session
@@ -24,6 +25,7 @@ _WIRED = {
     "SessionOptions": "parts",
     "agent": "agents",
     "background": "parts",
+    "command_session": "parts",
     "connect_models": "parts",
     "connected": "parts",
     "create_session": "sessions",

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from perdure.adapters.journal.in_memory import MemoryBlobs, MemoryJournal
 from perdure.adapters.machine.clock import RandomIds, SystemClock
 from perdure.adapters.sinks import TeeSink, sinks_of
-from perdure.context.models import ModelSpec
+from perdure.context.cost import spent_by_forks
+from perdure.context.models import ModelSpec, model_spec
 from perdure.engine.ask import JOBS, Job, JobModels
 from perdure.engine.session import LiveSession, ModelWindow, Services, SessionPorts
 from perdure.ports.session import (
@@ -141,12 +142,13 @@ async def memory_session(
     journal: Journal | None = None,
     notes: NotesFile | None = None,
     project: str | None = None,
+    home: Path | None = None,
     parts: SessionOptions | None = None,
 ) -> LiveSession:
     """A session that lives in this process only, for replays, tests and tries.
 
     `journal` goes on with an older one. Notes are kept where there is a file for them. Hooks run in the
-    `project`'s folder.
+    `project`'s folder. With a `home`, its calls count within the cap for a day that holds there.
     """
     parts = parts or SessionOptions()
     header = Header(format=FORMAT, version=VERSION, session=session, created=parts.clock.now())
@@ -159,7 +161,7 @@ async def memory_session(
         ids=parts.ids,
         sink=sink_for(parts, session),
         files=parts.files,
-        caps=caps_of(parts, None, header),
+        caps=caps_of(parts, home, header),
     )
 
     def services(session: LiveSession) -> Services:
@@ -179,6 +181,32 @@ async def memory_session(
         return given
 
     return await parts.kind.load(ports, parts.settings, model=parts.model, window=parts.window, services=services)
+
+
+@asynccontextmanager
+async def command_session(
+    home: Path, *, settings: Settings, known: tuple[ModelSpec, ...] = (), tell: Callable[[str], object]
+) -> AsyncIterator[LiveSession]:
+    """A session in memory for what one command asks models beside any conversation (OBS-2).
+
+    Its calls count within the caps, and what they cost is written down in the home; `tell` hears why it can't be.
+    """
+    services = Services(facts_of=lambda model: model_spec(model, known))
+    parts = SessionOptions(settings=settings, services=services)
+    session = await memory_session(parts.ids.new("command"), home=home, parts=parts)
+    try:
+        yield session
+    finally:
+        loaded = await session.ports.journal.load(whole=True)
+        spent = spent_by_forks((*(placed.record for placed in loaded.records), *session.owed))
+        await session.close()
+        if spent:
+            from perdure.adapters.spending import write_of_command
+
+            try:
+                write_of_command(home, spent)
+            except OSError as e:
+                tell(f"what this cost can't be written down: {e.filename or home}: {e.strerror or e}")
 
 
 def background(session: LiveSession) -> Keepers:
