@@ -11,10 +11,10 @@ TIMES  ?= 40
 # Compiled modules are kept: else every process that a test starts compiles the whole package, and each worker all tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-BENCHES := $(sort $(filter-out bench/_%,$(wildcard bench/*.py)))
+BENCHES := $(sort $(filter-out bench/_% bench/clients.py,$(wildcard bench/*.py)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser check bench house fuzz thorough crossing attack chaos scenes lint format types imports golden golden-all clean
+.PHONY: help demo test browser check bench house fuzz thorough clients crossing attack chaos scenes lint format types imports golden golden-all clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ bench: $(STAMP) ## run every benchmark under bench/
 
 house: $(STAMP) ## the package in figures: size, repeated names, files that a turn or a request passes (ARGS=--names)
 	$(BIN)/python bench/house.py $(ARGS)
+
+clients: $(STAMP) ## real coding agents and frameworks through the gateway, installed from npm and PyPI (ARGS='codex --calls 20')
+	$(BIN)/python bench/clients.py $(ARGS)
 
 crossing: $(STAMP) ## 3,000 requests through the gateway, 40 % cancelled: no answer crosses
 	PERDURE_REQUESTS=3000 $(BIN)/python -m pytest tests/e2e/test_gateway_safety.py -k crosses $(ARGS)

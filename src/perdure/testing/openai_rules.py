@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -32,7 +33,8 @@ _FIELDS = {
 def check_openai(body: bytes | Mapping[str, Any], *, strict: bool = True) -> list[Violation]:
     """Every rule a Chat Completions request breaks; an empty list is a valid request.
 
-    `strict` adds what many compatible servers demand: merged user and assistant messages, system messages first.
+    `strict` adds what many compatible servers demand: merged user and assistant messages, system messages first, and no
+    field of a message that they don't know.
     """
     try:
         request = msgspec.json.decode(body) if isinstance(body, bytes) else dict(body)
@@ -56,7 +58,7 @@ def check_openai(body: bytes | Mapping[str, Any], *, strict: bool = True) -> lis
     if len(shaped) == len(messages):
         found.extend(_pairs(shaped))
         if strict:
-            found.extend(_order(shaped))
+            found.extend(_strictly(shaped))
     return found
 
 
@@ -66,8 +68,6 @@ def _message(message: Any, path: str) -> Iterator[Violation]:
         said = f"Invalid value: '{role}'. Supported values are: 'system', 'developer', 'user', 'assistant', and 'tool'."
         yield Violation("role", path, said)
         return
-    for name in sorted(set(message) - _FIELDS[role]):
-        yield Violation("message_field", path, f"Unrecognized request argument supplied: {path}.{name}")
     if role == "tool" and not isinstance(message.get("tool_call_id"), str):
         yield Violation("tool_call_id", path, f"Missing parameter 'tool_call_id': {path}.tool_call_id")
     if role == "assistant":
@@ -149,11 +149,13 @@ def _pairs(messages: Sequence[Mapping[str, Any]]) -> Iterator[Violation]:
         expected = [str(call.get("id")) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
 
 
-def _order(messages: Sequence[Mapping[str, Any]]) -> Iterator[Violation]:
+def _strictly(messages: Sequence[Mapping[str, Any]]) -> Iterator[Violation]:
     before = ""
     for index, message in enumerate(messages):
         role = "system" if message.get("role") in ("system", "developer") else str(message.get("role"))
         path = f"messages.{index}"
+        for name in sorted(set(message) - _FIELDS.get(str(message.get("role")), set(message))):
+            yield Violation("message_field", path, f"Unrecognized request argument supplied: {path}.{name}")
         if role == "system" and before not in ("", "system"):
             yield Violation("system_first", path, "System message must be at the beginning.")
         if role == before and role in ("user", "assistant"):
@@ -181,8 +183,9 @@ def as_messages(chat: Mapping[str, Any]) -> dict[str, Any]:
 
 def respond_to_chat(upstream: FakeUpstream, body: bytes, *, session: str | None = None) -> UpstreamReply:
     """The answer of `upstream` to a Chat Completions request. Raises `UpstreamError`, also for a broken rule."""
-    for violation in check_openai(body):
-        raise UpstreamError(400, "invalid_request_error", f"{violation.path}: {violation.text}", violations=[violation])
+    if found := check_openai(body, strict=upstream.strict):
+        upstream.statistics.requests += 1
+        upstream.refuse([replace(one, text=f"{one.path}: {one.text}") for one in found])
     return upstream.respond(msgspec.json.encode(as_messages(msgspec.json.decode(body))), session=session)
 
 

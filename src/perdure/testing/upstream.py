@@ -289,7 +289,7 @@ class FakeUpstream:
         self._binding = ThinkingBinding(leading_may_go=leading_may_go)
         self._enforce: Binding = binding
         self._require_thinking = require_thinking
-        self._strict = strict
+        self.strict = strict
         self._count = count
         self._clock = clock
 
@@ -368,7 +368,7 @@ class FakeUpstream:
     def _read(self, body: bytes) -> tuple[ModelRules, DecodedRequest]:
         rules = self.rules_of(model_of(body))
         reader = self.reader(rules)
-        request, found = violations_of(body, reader, strict=self._strict)
+        request, found = violations_of(body, reader, strict=self.strict)
         if found or request is None:
             self.refuse(found)
         return rules, request

@@ -1,0 +1,464 @@
+"""Real coding agents through the gateway, each in a window a quarter of what it needs (GW-2, GW-6 to GW-8).
+
+Usage: python bench/clients.py [NAME …] [--calls 60] [--window 60000] [--keep FOLDER]
+
+Each client is installed from its registry into `build/clients` at the version written below, gets a home and a project
+of its own, and is told one thing: its base URL. The model behind the gateway is the fake one, with every rule of the
+real API on; it makes the client run a command that prints a long file, once for each file, until there are none left.
+Printed for each client: calls it was answered, errors it saw, violations upstream, moves of the prefix (and how many
+of them the gateway announced), compactions, and what `perdure sessions` shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedAnswer, text, tool_use
+from perdure.testing.request import DecodedRequest
+from perdure.testing.upstream import UpstreamReply
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE = ROOT / "build" / "clients"
+WORDS = "alpha beta gamma delta value index count total error warning file line path module class test result".split()
+PROMPT = "Read all parts of this project, one after the other, with one command each. Then tell me that you are done."
+KEY = "sk-not-a-key-0123456789"
+SECONDS = 1_200
+_COMPLETE = ".complete"  # an installation that came to its end
+
+
+# --- the model -------------------------------------------------------------------------------------------------------
+
+
+class Worker(FakeUpstream):
+    """Lets the client run one command after the other; whoever offers no tool that runs commands gets a word."""
+
+    def __init__(self, calls: int, window: int, ending: str | None) -> None:
+        # Merged roles are what some compatible servers demand; clients that say two things in a row fail there alone.
+        super().__init__(rules=ModelRules(window_tokens=window, max_output_tokens=128_000), strict=False)
+        self.calls, self.ending = calls, ending
+        self.made: Counter[str] = Counter()  # by conversation
+
+    def answer(self, request: DecodedRequest, rules: ModelRules, **more: Any) -> UpstreamReply:
+        """Answer a request of any protocol; what it breaks is refused before anything counts as made."""
+        name, run = _conversation(request), _runner(request.tools)
+        number = self.made[name]
+        if run is None:
+            said = ScriptedAnswer((text(f"I am done with this: part {number}."),))
+        elif number < self.calls:
+            said = ScriptedAnswer((text(f"Now part {number}."), run(f"cat part_{number:03}.txt")))
+        elif self.ending is not None:
+            said = ScriptedAnswer((text("I am done: all parts are read."), run(self.ending)))
+        else:
+            said = ScriptedAnswer((text("I am done: all parts are read."),))
+        reply = super().answer(request, rules, **{**more, "session": name, "reply": more.get("reply") or said})
+        self.made[name] += 1
+        return reply
+
+
+def _conversation(request: DecodedRequest) -> str:
+    """What tells a conversation from others of the same client: its model and its tools."""
+    names = sorted(str(tool.get("name")) for tool in request.tools)
+    return hashlib.sha256(msgspec.json.encode([names, request.fields.get("model")])).hexdigest()[:12]
+
+
+def _runner(tools: list[dict[str, Any]]) -> Callable[[str], dict[str, Any]] | None:
+    """What makes a call of the tool that runs commands."""
+    for tool in tools:
+        schema = tool.get("input_schema") or tool.get("parameters") or {}  # of Messages, and of Responses
+        properties = schema.get("properties") or {}
+        for name in ("command", "cmd", "commands"):
+            if name in properties and "path" not in properties:
+                return lambda command, tool=tool, schema=schema, name=name: tool_use(
+                    tool["name"], _arguments(schema, name, command)
+                )
+    return None
+
+
+def _arguments(schema: Mapping[str, Any], name: str, command: str) -> dict[str, Any]:
+    """The arguments that a schema asks for."""
+    properties = schema["properties"]
+    made: dict[str, Any] = {}
+    for required in schema.get("required") or []:
+        kind = properties.get(required, {}).get("type")
+        made[required] = {"boolean": False, "number": 60, "integer": 60, "array": [], "object": {}}.get(kind, "look")
+    is_list = properties[name].get("type") == "array"
+    made[name] = [command] if name == "commands" else ["bash", "-lc", command] if is_list else command
+    return made
+
+
+# --- the clients -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RealClient:
+    """How a client is installed and started. `{url}`, `{home}`, `{prompt}` and `{bin}` are filled in."""
+
+    name: str
+    wire: str
+    package: str
+    version: str
+    argv: tuple[str, ...]
+    environ: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)  # beneath its home
+    before: tuple[tuple[str, ...], ...] = ()  # commands that set it up
+    registry: str = "npm"
+    beside: tuple[str, ...] = ()  # packages that it needs and doesn't name
+    ending: str | None = None  # the command that ends a task; None: an answer without a call does
+
+
+_COMPATIBLE = {"OPENAI_BASE_URL": "{url}/v1", "OPENAI_API_BASE": "{url}/v1", "OPENAI_API_KEY": KEY}
+_OPENCODE = {
+    "provider": {
+        "perdure": {
+            "npm": "@ai-sdk/openai-compatible",
+            "options": {"baseURL": "{url}/v1", "apiKey": KEY},
+            "models": {"bench": {"tool_call": True, "limit": {"context": 1_000_000, "output": 8_000}}},
+        }
+    },
+    "permission": "allow",
+    "share": "disabled",
+    "autoupdate": False,
+}
+_CODEX = """
+model = "gpt-5.4"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+"""
+_CODEX_SNIPPET = """model_provider = "perdure"
+[model_providers.perdure]
+name = "perdure"
+base_url = "{url}/v1"
+env_key = "OPENAI_API_KEY"
+wire_api = "responses"
+"""
+
+CLIENTS = [
+    RealClient(
+        "claude-code", "Messages", "@anthropic-ai/claude-code", "2.1.330",
+        ("{bin}/claude", "-p", "{prompt}", "--output-format", "json", "--allowedTools", "Bash"),
+        {"ANTHROPIC_BASE_URL": "{url}", "ANTHROPIC_API_KEY": KEY, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"},
+    ),
+    RealClient(
+        "codex, snippet", "Responses", "@openai/codex", "0.169.0",
+        ("{bin}/codex", "exec", "--skip-git-repo-check", "{prompt}"),
+        {"OPENAI_API_KEY": KEY},
+        {".codex/config.toml": _CODEX + _CODEX_SNIPPET},
+    ),
+    RealClient(
+        "codex, defaults", "Responses", "@openai/codex", "0.169.0",
+        ("{bin}/codex", "exec", "--skip-git-repo-check", "{prompt}"),
+        {"OPENAI_API_KEY": KEY, "CODEX_API_KEY": KEY},
+        {".codex/config.toml": _CODEX + 'openai_base_url = "{url}/v1"\n'},
+    ),
+    RealClient(
+        "opencode", "Chat", "opencode-ai", "1.18.33",
+        ("{bin}/opencode", "run", "-m", "perdure/bench", "{prompt}"),
+        {"OPENCODE_DISABLE_AUTOUPDATE": "1"},
+        {".config/opencode/opencode.json": json.dumps(_OPENCODE)},
+    ),
+    RealClient(
+        "qwen-code", "Chat", "@qwen-code/qwen-code", "0.24.4",
+        ("{bin}/qwen", "-p", "{prompt}", "--yolo", "--auth-type", "openai"),
+        {**_COMPATIBLE, "OPENAI_MODEL": "bench"},
+    ),
+    RealClient(
+        "cline", "Chat", "cline", "3.0.65",
+        ("{bin}/cline", "--auto-approve", "true", "{prompt}"),
+        before=(("{bin}/cline", "auth", "-p", "openai", "-k", KEY, "-m", "bench", "-b", "{url}/v1"),),
+    ),
+    RealClient(
+        "mini-swe-agent", "Chat", "mini-swe-agent", "2.4.6",
+        ("{bin}/mini", "-t", "{prompt}", "-y", "--exit-immediately", "-m", "openai/bench", "-l", "0"),
+        {**_COMPATIBLE, "MSWEA_CONFIGURED": "true", "MSWEA_COST_TRACKING": "ignore_errors"},
+        registry="PyPI",
+        beside=("mcp==2.3.0",),
+        ending="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
+    ),
+    RealClient(
+        "aider", "Chat", "aider-chat", "0.86.2",
+        ("{bin}/aider", "--model", "openai/bench", "--yes-always", "--no-git", "--no-stream", "--load", "{home}/load",
+         "--no-check-update", "--no-show-model-warnings", "--analytics-disable", "--message", "Are you done?"),
+        _COMPATIBLE,
+        {"load": "".join(f"/run cat part_{n:03}.txt\n/ask What does it say?\n" for n in range(60))},
+        registry="PyPI",
+    ),
+    *(
+        RealClient(
+            f"{name} {wire.lower()}" if name != "litellm" else name, wire, package, version,
+            ("{bin}/python", f"{{scripts}}/{script}", "{prompt}", *more),
+            _COMPATIBLE,
+            registry="PyPI",
+            beside=beside,
+        )
+        for name, wire, package, version, script, more, beside in (
+            ("langchain", "Chat", "langchain", "1.5.0", "langchain_agent.py", (), ("langchain-openai==1.7.3",)),
+            ("pydantic-ai", "Chat", "pydantic-ai-slim[openai]", "2.66.0", "pydantic_ai_agent.py",
+             ("openai-chat:bench",), ()),
+            ("pydantic-ai", "Responses", "pydantic-ai-slim[openai]", "2.66.0", "pydantic_ai_agent.py",
+             ("openai-responses:bench",), ()),
+            ("openai-agents", "Chat", "openai-agents", "0.24.0", "openai_agents_agent.py", ("chat_completions",), ()),
+            ("openai-agents", "Responses", "openai-agents", "0.24.0", "openai_agents_agent.py", ("responses",), ()),
+            ("litellm", "Chat", "litellm[proxy]", "1.106.2", "litellm_loop.py", (), ()),
+        )
+    ),
+    *(
+        RealClient(
+            f"ai-sdk {wire.lower()}", wire, "ai", "7.0.173",
+            ("node", "{scripts}/ai_sdk_agent.mjs", "{prompt}", wire.lower(), "{url}"),
+            {"OPENAI_API_KEY": KEY, "PACKAGES": "{bin}/.."},
+            beside=("@ai-sdk/openai@4.0.118", "@ai-sdk/anthropic@4.0.105", "zod@4.6.7"),
+        )
+        for wire in ("Messages", "Chat", "Responses")
+    ),
+]  # fmt: skip
+
+
+def folder_of(client: RealClient) -> Path:
+    """Where a client is installed; several entries may share one package."""
+    name = re.sub("[^a-z-]", "", client.package.rpartition("/")[2])
+    return CACHE / f"{name}-{client.version}"
+
+
+def is_installed(client: RealClient) -> bool:
+    """Whether a client can be run without its registry."""
+    return (folder_of(client) / _COMPLETE).exists()
+
+
+def install(client: RealClient) -> None:
+    """Install a client where it isn't yet. Raises `CalledProcessError` or `FileNotFoundError`."""
+    folder = folder_of(client)
+    if is_installed(client):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    if client.registry == "npm":
+        (folder / "package.json").write_text("{}")
+        command = ["npm", "install", "--no-fund", "--no-audit", f"{client.package}@{client.version}"]
+    else:
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True)
+        command = [str(folder / "bin/pip"), "install", "-q", f"{client.package}=={client.version}"]
+    subprocess.run([*command, *client.beside], cwd=folder, check=True, capture_output=True)
+    (folder / _COMPLETE).touch()
+
+
+# --- one run ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Outcome:
+    """What came of a client."""
+
+    client: RealClient
+    calls: int
+    answers: dict[str, int]  # by the class of their status, as the client got them
+    is_done: bool
+    upstream: FakeUpstream
+    announced: int
+    compactions: int
+    shown: str
+    seconds: float
+    said: str
+
+    @property
+    def errors(self) -> int:
+        """How many answers of the client were errors."""
+        return sum(count for kind, count in self.answers.items() if kind != "2xx")
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the client came to its end, and nobody saw an error."""
+        return self.is_done and not self.errors and not self.upstream.statistics.violations
+
+    def row(self) -> str:
+        statistics = self.upstream.statistics
+        moves = f"{len(statistics.prefix_moves)} ({self.announced})"
+        done = "yes" if self.is_done else "no"
+        return (
+            f"{self.client.name:<24} {self.client.wire:<10} {self.calls:>5} {done:>5} {self.errors:>7} "
+            f"{sum(statistics.violations.values()):>11} {moves:>10} {self.compactions:>12} {self.seconds:>8.0f}  "
+            f"{self.shown}"
+        )
+
+
+def project(folder: Path, calls: int) -> None:
+    """Long files, one for each call."""
+    folder.mkdir()
+    chance = random.Random(7)
+    for number in range(calls):
+        lines = (" ".join(chance.choices(WORDS, k=12)) + f" {chance.randrange(10**6)}" for _ in range(170))
+        (folder / f"part_{number:03}.txt").write_text("\n".join(lines) + "\n")
+
+
+@contextlib.contextmanager
+def gateway(url: str, window: int, home: Path) -> Iterator[tuple[str, Path]]:
+    """`perdure serve` in front of the upstream, with its events in a file."""
+    events = home / "events.jsonl"
+    home.mkdir()
+    upstreams = "".join(f'[gateway.upstreams.{name}]\nurl = "{url}"\n' for name in ("anthropic", "openai"))
+    home.joinpath("config.toml").write_text(f"window_tokens = {window}\n[gateway]\n{upstreams}")
+    command = [sys.executable, "-m", "perdure", "serve", "--port", "0", "--json", "--events", str(events)]
+    environ = {**os.environ, "PERDURE_HOME": str(home)}
+    with (
+        open(home / "said.txt", "w") as said,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=environ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            yield msgspec.json.decode(process.stdout.readline())["url"], events
+        finally:
+            process.terminate()
+
+
+async def run(client: RealClient, calls: int, window: int, folder: Path) -> Outcome:
+    programs = folder_of(client) / ("node_modules/.bin" if client.registry == "npm" else "bin")
+    home = folder / "home"
+    home.mkdir()
+    project(folder / "project", calls)
+    worker = Worker(calls, window, client.ending)
+    began = time.monotonic()
+    async with FakeServer(worker, keeps_requests=False) as fake:
+        with gateway(fake.url, window, folder / "perdure") as (url, events):
+            filled = {
+                "url": url,
+                "home": str(home),
+                "prompt": PROMPT,
+                "bin": str(programs),
+                "scripts": str(ROOT / "bench" / "frameworks"),
+            }
+            environ = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(home), "TERM": "dumb", "NO_COLOR": "1"}
+            environ |= {name: _fill(value, filled) for name, value in client.environ.items()}
+            for name, content in client.files.items():
+                path = home / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(_fill(content, filled))
+            said = ""
+            for argv in (*client.before, client.argv):
+                said = await _ran([_fill(word, filled) for word in argv], folder / "project", environ)
+            (folder / "said.txt").write_text(said)
+            answers = await asyncio.to_thread(_answers, url)
+        lines = events.read_bytes().splitlines() if events.exists() else []
+    kinds = Counter(msgspec.json.decode(line)["event"] for line in lines)
+    return Outcome(
+        client,
+        worker.statistics.answered,
+        answers,
+        calls <= max(worker.made.values(), default=0) and "done" in said.lower(),
+        worker,
+        kinds["PrefixMoved"],
+        kinds["Compacted"],
+        _sessions(folder / "perdure"),
+        time.monotonic() - began,
+        said,
+    )
+
+
+async def _ran(argv: list[str], folder: Path, environ: dict[str, str]) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        cwd=folder,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), SECONDS)
+    except TimeoutError:
+        os.killpg(process.pid, 9)
+        return f"killed after {SECONDS} seconds"
+    return output.decode(errors="replace")
+
+
+def _fill(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        text = text.replace("{" + name + "}", value)
+    return text
+
+
+def _answers(url: str) -> dict[str, int]:
+    """How many answers the client got, by the class of their status."""
+    with urllib.request.urlopen(f"{url}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    found = re.findall(r'^perdure_answers_total\{status="(\dxx)"\} ([\d.]+)', "\n".join(lines), re.MULTILINE)
+    return {kind: int(float(count)) for kind, count in found}
+
+
+def _sessions(home: Path) -> str:
+    """What `perdure sessions` shows of a client's sessions."""
+    shown: list[str] = []
+    for tenant in sorted((home / "gateway" / "tenants").glob("*")):
+        command = [sys.executable, "-m", "perdure", "sessions", "--json"]
+        environ = {**os.environ, "PERDURE_HOME": str(tenant)}
+        done = subprocess.run(command, capture_output=True, text=True, env=environ, check=True)
+        shown += [str(line.get("title") or line.get("last_prompt"))[:60] for line in _objects(done.stdout)]
+    return f"{len(shown)}: {', '.join(dict.fromkeys(shown))[:80]}"
+
+
+def _objects(output: str) -> list[dict[str, Any]]:
+    decoded = [json.loads(line) for line in output.splitlines() if line.strip()]
+    return decoded[0].get("sessions", decoded) if len(decoded) == 1 and isinstance(decoded[0], dict) else decoded
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("names", nargs="*", help="only these clients (by the beginning of their name)")
+    parser.add_argument("--calls", type=int, default=60)
+    parser.add_argument("--window", type=int, default=60_000)
+    parser.add_argument("--keep", type=Path, help="keep homes, projects and what the clients said here")
+    told = parser.parse_args()
+    print(f"{told.calls} calls of a tool, window {told.window:,}")
+    print(
+        f"{'client':<24} {'wire':<10} {'calls':>5} {'done':>5} {'errors':>7} {'violations':>11} {'moves':>10} "
+        f"{'compactions':>12} {'seconds':>8}  sessions"
+    )
+    failed = 0
+    for client in CLIENTS:
+        if told.names and not any(client.name.startswith(name) for name in told.names):
+            continue
+        with contextlib.ExitStack() as stack:
+            if told.keep:
+                folder = told.keep / client.name.replace(", ", "-")
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir(parents=True)
+            else:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            try:
+                install(client)
+            except (subprocess.CalledProcessError, FileNotFoundError) as e:
+                print(f"{client.name:<24} {client.wire:<10} skipped: it can't be installed here ({_reason(e)})")
+                continue
+            outcome = asyncio.run(run(client, told.calls, told.window, folder))
+            print(outcome.row(), flush=True)
+            failed += not outcome.is_held
+    print("every client held" if not failed else f"{failed} clients didn't hold")
+    return 1 if failed else 0
+
+
+def _reason(error: Exception) -> str:
+    said = getattr(error, "stderr", None) or str(error).encode()
+    return said.decode(errors="replace").strip().splitlines()[-1][:120]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
