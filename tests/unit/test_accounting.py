@@ -177,7 +177,7 @@ def test_each_kind_of_block_has_its_category() -> None:
         "tool requests": 1,
         "tool results": 1,
         "attachments": 1,
-        "synthetic": 1,  # the line that passes the turn back
+        "placeholders": 1,  # the line that passes the turn back
     }
     assert not found.is_measured
 

@@ -19,6 +19,7 @@ from perdure.transcript.messages import Message, ToolUseId
 from perdure.transcript.records import Front
 from perdure.transcript.tokens import block_size, json_size
 
+_LEAST_FAR = 1.6  # times its estimate: models of today count up to half more than the estimate before it is corrected
 # Shorter texts ("", "1\t") are found everywhere and weigh nothing.
 _WORTH_CHARS = 80
 
@@ -92,7 +93,7 @@ CategoryName = Literal[
     "attachments",
     "images",
     "summary",
-    "synthetic",
+    "placeholders",
     "other",
 ]
 CATEGORIES: tuple[CategoryName, ...] = CategoryName.__args__  # type: ignore[attr-defined]
@@ -223,7 +224,7 @@ def _entry(
 ) -> Iterator[_CountedShare]:
     block = Block(part.raw)
     if part.position < 0:
-        yield _CountedShare(_CategoryKey("synthetic"), block_size(block).live)
+        yield _CountedShare(_CategoryKey("placeholders"), block_size(block).live)
         return
     item = view.items[part.position]
     if item.is_hidden:  # the projection that stands for a collapsed range
@@ -282,16 +283,18 @@ def _result(view: ContextView, value: ToolResult, weight: int, reads: RepeatedRe
 def _tokens(sums: _Sums, size: int, known: Calibration) -> dict[_CategoryKey, int]:
     """Tokens of each sum, adding up to `size`.
 
-    Once a provider reported, the front has the size that was learned from it: what is known of the front keeps its
-    estimate, and the rest of it is the measured remainder. Before that, everything shares by its estimate.
+    Once a provider reported, the front has the size that was learned from it: its parts share that by their estimates.
+    What is far more than they are estimated at belongs to parts that we don't know (a log tells none, or not all), and
+    stands apart. Before any report, everything shares by its estimate.
     """
     front = {key: s.weight for key, s in sums.items() if key.category in _FRONT}
     messages = {key: s.weight for key, s in sums.items() if key.category not in _FRONT}
     if known.overhead_tokens is None:
         return _shared({**front, **messages}, size)
     share = _front_share(known.overhead_tokens, round(known.ratio * sum(messages.values())), size)
-    if (rest := share - sum(front.values())) > 0:
-        front[_CategoryKey(_MEASURED)] = rest
+    estimated = sum(front.values())
+    if share > _LEAST_FAR * estimated:
+        front[_CategoryKey(_MEASURED)] = share - estimated
     return _shared(front, share) | _shared(messages, size - share)
 
 

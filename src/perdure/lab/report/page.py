@@ -90,7 +90,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("tool results", "k6", ("tool results", "duplicate file reads")),
     ("images", "k7", ("images",)),
     ("summary", "k8", ("summary",)),
-    ("everything else", "k9", ("attachments", "synthetic", "other")),
+    ("everything else", "k9", ("attachments", "placeholders", "other")),
 )
 
 
