@@ -159,6 +159,7 @@ _READERS = frozenset(
     "cat head tail wc grep egrep fgrep rg ls stat file diff cmp du test [ nl od tree find sort sed cut uniq".split()
 )
 _MOST_WILD = 200
+_MOST_NAMED = 3  # parts of a command, in a reason
 _GIT_READS = frozenset("add status diff log show blame ls-files grep check-ignore rev-parse rm".split())
 
 
@@ -382,12 +383,12 @@ def _command(touch: ToolEffects, command: str, policy: PermissionPolicy) -> Perm
         return PermissionDecision("ask", "git", f"git may run more than its own here: {touch.git}")
     if only_looks(command):
         return PermissionDecision("allow", "only looks", "")
-    wanting = next((one for one in plain if not _is_allowed(one, policy.rules.allow)), None)
-    if wanting is None:
+    wanting = [" ".join((*one.assigned, *one.words)) for one in plain if not _is_allowed(one, policy.rules.allow)]
+    if not wanting:
         return PermissionDecision("allow", "rules for its parts", "")
-    return PermissionDecision(
-        "ask", f"mode {policy.mode}", f"no rule allows {' '.join((*wanting.assigned, *wanting.words))[:200]}"
-    )
+    named = " or ".join(one[:200] for one in wanting[:_MOST_NAMED])
+    more = f", nor {len(wanting) - _MOST_NAMED} other parts" if len(wanting) > _MOST_NAMED else ""
+    return PermissionDecision("ask", f"mode {policy.mode}", f"no rule allows {named}{more}")
 
 
 def _is_allowed(one: PlainCommand, allow: tuple[PermissionRule, ...]) -> bool:
