@@ -156,13 +156,14 @@ def _is_same(fd: int, path: Path) -> bool:
 
 
 def _busy_line(directory: Path, holder: LockHolder | None) -> str:
-    what_to_do = "close it there, fork the session, or open it read-only"
+    name = directory.name
+    what_to_do = f"close it there first, or go on in a copy of it: `perdure resume {name} --fork`"
     if holder is None:
-        return f"session {directory.name} is being written by another process: {what_to_do}"
+        return f"{name} is being written by another process: {what_to_do}"
     who = f"process {holder.pid} on {holder.host}" + (" (this process)" if holder.pid == os.getpid() else "")
     since = datetime.fromtimestamp(holder.started, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     silent = " (it hasn't written for a while, and may be idle or stopped)" if holder.lease_until < time.time() else ""
-    return f"session {directory.name} is being written by {who} since {since}{silent}: {what_to_do}"
+    return f"{name} is being written by {who} since {since}{silent}: {what_to_do}"
 
 
 _MARK_BYTES = 128  # of the part that is written again and again: less than a sector, so that it is there or it isn't
