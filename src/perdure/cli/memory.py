@@ -103,7 +103,11 @@ def directory_of(config: Config, given: Path | None, *, is_user: bool) -> Path:
 
 
 def opened_memories(config: Config, given: Path | None, *, is_user: bool) -> MemoryDirectory:
-    """The directory, read anew where it changed. One that was named and isn't there is a `BadSetting`."""
+    """The directory, read anew where it changed; of a project that has none yet, with nothing in it.
+
+    Raises:
+        BadSetting: One that was named isn't there, or can't be read.
+    """
     from perdure.adapters.memory.directory import MemoryDirectory, cache_of
 
     path = directory_of(config, given, is_user=is_user)
@@ -113,10 +117,13 @@ def opened_memories(config: Config, given: Path | None, *, is_user: bool) -> Mem
     except FileNotFoundError:
         if given is not None:
             raise BadSetting(f"{path}: no such directory: name one with Markdown files") from None
-        note(f"no memories yet: {path} doesn't exist")
     except OSError as e:
         raise BadSetting(f"{path}: {e.strerror or e}: name a directory that can be read") from None
     return found
+
+
+def _none_yet(path: Path) -> str:
+    return f"no memories yet; they will be kept in {clean(str(path))}"
 
 
 # --- to find and read -------------------------------------------------------------------------------------------------
@@ -164,7 +171,7 @@ def search_memories(
         out_json({"results": results, "scanned": len(memories), "ms": round(spent, 2)})
         return
     if not found:
-        out(f"nothing in {plural(len(memories), 'file')} matches")
+        out(f"nothing in {plural(len(memories), 'file')} matches" if len(memories) else _none_yet(memories.path))
         return
     for number, one in enumerate(found, 1):
         kind = f" [{one.card.type}]" if one.card.type else ""
@@ -307,9 +314,10 @@ def list_memories(
         ]
         out_json({"directory": str(memories.path), "memories": rows})
         return
-    out(clean(str(memories.path)))
-    if not cards and memories.path.is_dir():
-        out("no memory matches" if grep else "no memories yet")
+    if not cards:
+        out("no memory matches" if memories.cards else _none_yet(memories.path))
+    else:
+        out(clean(str(memories.path)))
     if cards:
         head = ("file", "type", "changed", "size", "about")
         table(head, [(c.file, c.type, _day(c.modified), size(c.size), cut(c.name, 60)) for c in cards])
@@ -781,9 +789,15 @@ def _show_pending(pending: Sequence[MemoryProposal], folder: MemoryFolder, *, is
 
 
 def show_proposal(one: MemoryProposal, folder: MemoryFolder) -> None:
+    """A change that waits, with the ids by which it is decided on and found."""
     out(f"{one.id}  {clean(one.change.name)}, {moment(one.stamp.at)}: {clean(one.why)}")
     if one.stamp.session:
-        out(f"from session {clean(one.stamp.session)}, message {clean(one.stamp.message)}")
+        out(f"from {clean(one.stamp.session)}, {clean(one.stamp.message)}")
+    show_change(one, folder)
+
+
+def show_change(one: MemoryProposal, folder: MemoryFolder) -> None:
+    """What it would change, as a diff."""
     for line in _diff(one, folder).splitlines():
         out(f"  {clean(line)}")
 
@@ -822,6 +836,8 @@ def consolidate(
     if not path.is_dir():
         if json:
             out_json({"directory": str(path), "outcome": "nothing"})
+        else:
+            out(_none_yet(path))
         return
     try:
         done = anyio.run(_consolidated, config, path, dry_run)
