@@ -78,7 +78,7 @@ def is_extended(before: bytes, after: bytes) -> bool:
 
 
 def compactions(screen: str) -> int:
-    return screen.count("- compacted (auto, ")
+    return screen.count("- compacted by auto-compaction, ")
 
 
 @pytest.fixture
@@ -353,12 +353,15 @@ def test_room_is_made_shown_and_taken_back(folder: Path, env: dict[str, str]) ->
             more=("--mode", "bypass"),
         )
         assert "pinned as pin-" in screen and "the port is 4711" in screen
-        assert "compacted (manual, " in screen and "undone: " in screen
-        assert "begins at 167,000 tokens" in screen and "counts with a window of 100,000" in screen
+        assert (
+            re.search(r"- compacted (from|with) .*: about [\d,]+ -> about [\d,]+ tokens", screen)
+            and "undone: about " in screen
+        )
+        assert "begins at 167,000 tokens\n" in screen and "tokens, as if the window held 100,000" in screen
         assert "/autocompact 5: has to be 10,000 or more" in screen
         assert "/autocompact nonsense: " in screen and "there is no such command" in screen
         assert re.search(r"main +claude-sonnet-4-5 +21 ", screen) and "in total since" in screen
-        assert "memory is on" in screen and "permission mode: plan" in screen and "a new session: " in screen
+        assert "memory is on" in screen and "permission mode: plan" in screen and "a new session, " in screen
         assert re.search(r"1 +\w{6} +[-\d: ]+ +\d+ +Write files\.", screen)
     with served(["Yes."]) as server:
         screen = said(folder, env, server, "And now?", more=("--last", "--fork"))
@@ -414,12 +417,14 @@ def test_a_low_context_says_what_to_do(folder: Path, env: dict[str, str]) -> Non
     with served(["Yes.", "Yes."]) as server:
         more = ("--set", "window_tokens=10000")
         screen = said(folder, env, server, "words " * 2_000, more=(*more, "--set", "compact_timing=manual"))
-        assert re.search(r"tokens, [\d,]+ until calls stop", screen)
+        assert re.search(
+            r"tokens used, about [\d,]+ left until calls stop|tokens used, [\d,]+ left until calls stop", screen
+        )
         assert re.search(r"Context (?:low|almost full) \(\d+% left\): run /compact to compact and continue", screen)
         screen = said(folder, env, server, "words", more=more)
-        assert re.search(r"of 10,000 tokens, [\d,]+ until it is compacted", screen)
+        assert re.search(r"of 10,000 tokens used, [\d,]+ left until auto-compaction", screen)
         screen = said(folder, env, server, "words", more=(*more, "--set", "auto_compact_percent=10"))
-        assert "over the 750 at which it is compacted" in screen and "% left" not in screen
+        assert "tokens used; auto-compaction is due before the next call]" in screen and "% left" not in screen
 
 
 def test_without_a_key_it_says_what_it_is_and_shows_the_tools(folder: Path, env: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ from perdure.errors import BadSetting, PerdureError
 if TYPE_CHECKING:
     from perdure.cli.opened import ReadSession
     from perdure.context.accounting import Accounting
-    from perdure.context.policy import Facts, Thresholds
+    from perdure.context.policy import Facts
     from perdure.context.view import ContextView
     from perdure.transcript.blocks import Block
 
@@ -77,15 +77,17 @@ _TRIM = "switch on the setting compact, or start a new session"
 
 def show_window(name: str, view: ContextView, facts: Facts, **advice: str) -> None:
     """Grid, table and thresholds of a view, for people; `advice` is as for `low_line`."""
+    from perdure.cli.room import room_lines, used_line
     from perdure.context.accounting import account
 
     accounting = account(view, facts)
-    out(f"{clean(name)}: {accounting.size:,} of {accounting.window:,} tokens\n")
+    out(f"{clean(name)}: {used_line(view, facts)}\n")
     draw(accounting)
     out()
     category_table(accounting)
     out()
-    _thresholds(facts.limits, accounting, advice)
+    for line in room_lines(view, facts, **advice):
+        out(f"  {line}")
 
 
 def window_data(one: ReadSession, accounting: Accounting) -> dict[str, Any]:
@@ -149,19 +151,6 @@ def _percent(tokens: int, window: int) -> float:
     return tokens * 100 / window
 
 
-def _thresholds(limits: Thresholds, accounting: Accounting, advice: dict[str, str]) -> None:
-    from perdure.context.policy import low_line, percent_left, pressure_at
-
-    size = accounting.size
-    how = "reported by the provider, and estimated since" if accounting.is_measured else "estimated"
-    out(f"  size {how}; window from: {limits.window_source}")
-    auto = f"auto-compaction at {limits.trigger:,}" if limits.auto else "auto-compaction is off"
-    out(f"  {auto}; warning at {limits.warning:,}, urgent at {limits.error:,}; no calls above {limits.block:,}")
-    out(f"  {percent_left(size, limits):.0f}% left; pressure: {pressure_at(size, limits).value}")
-    if (line := low_line(size, limits, **advice)) is not None:
-        out(f"  {line}")
-
-
 # --- the grid: a hundred cells, each a hundredth of the window --------------------------------------------------------
 
 CELLS = 100
@@ -196,7 +185,7 @@ _LOOK: dict[str, tuple[str, str]] = {
     "attachments": ("C", "yellow"),
     "images": ("I", "bright_magenta"),
     "summary": ("Y", "purple"),
-    "synthetic": ("Z", "white"),
+    "placeholders": ("Z", "white"),
     "other": ("O", "white"),
     "free": (".", "grey30"),
     "reserve": ("x", "grey42"),

@@ -82,6 +82,7 @@ def _data(one: ReadSession) -> dict[str, Any]:
 
 def _report(one: ReadSession) -> None:
     from perdure.cli.context import category_table
+    from perdure.cli.room import room_line
     from perdure.context.accounting import account
 
     data = _data(one)
@@ -92,7 +93,7 @@ def _report(one: ReadSession) -> None:
     out(f"  {clean(one.name)}, format {one.format}{model}")
     agents = f"; {plural(data['sub_agents'], 'sub-agent')} beside them" if data["sub_agents"] else ""
     out(f"  messages: {counts} ({plural(data['responses'], 'response')}){agents}")
-    out(f"  at the end: {data['tokens']:,} of {data['window']:,} tokens, {data['percent_left']:.0f}% left\n")
+    out(f"  at the end: {room_line(one.view, one.facts)}\n")
     category_table(account(one.view, one.facts))
     out()
     _boundaries(one)

@@ -53,9 +53,14 @@ def note(text: str) -> None:
     sys.stderr.write(f"perdure: {clean(' '.join(text.split()))}\n")
 
 
+def is_terminal() -> bool:
+    """Whether lines can be drawn and edited where we write: on a terminal that isn't a dumb one."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
 def is_fancy() -> bool:
-    """Whether colours and drawn tables are wanted: on a terminal, unless NO_COLOR says otherwise."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Whether colours are wanted: on a terminal that draws, unless NO_COLOR says otherwise."""
+    return is_terminal() and not os.environ.get("NO_COLOR")
 
 
 class Progress:
@@ -108,7 +113,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: str = 
     """A table with a head; columns that hold only numbers stand right."""
     texts = [[shown(cell) for cell in row] for row in rows]
     right = [bool(rows) and all(isinstance(row[n], int | float | None) for row in rows) for n in range(len(head))]
-    if is_fancy():
+    if is_terminal():
         _draw(head, texts, right)
         return
     lines = [list(head), *texts]
@@ -139,7 +144,7 @@ def _draw(head: Sequence[str], texts: list[list[str]], right: list[bool]) -> Non
     if _needed(head, texts, right) > console.width:
         _stack(head, texts)
         return
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name, is_right in zip(head, right, strict=True):
         drawn.add_column(name, justify="right" if is_right else "left", no_wrap=is_right, overflow="fold")
     for line in texts:
@@ -183,6 +188,12 @@ def tokens(count: int) -> str:
     if count < 10_000:
         return f"{count:,}"
     return f"{count / 1000:.1f}k" if count < 1_000_000 else f"{count / 1_000_000:.2f}M"
+
+
+def about(count: int) -> str:
+    """A count that is estimated: three digits of it, and the word."""
+    rounded = round(count, 3 - len(str(count))) if count > 0 else 0
+    return f"about {rounded:,}"
 
 
 def usd(amount: float | None) -> str:

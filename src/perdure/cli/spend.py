@@ -94,14 +94,31 @@ def _show(data: dict[str, Any]) -> None:
         (by, "calls", "failed", "cached", "written", "uncached", "output", "usd"),
         [(_JOBS.get(row[by], row[by]), *(row[name] for name in names), _price(row)) for row in data["rows"]],
     )
-    unknown = f", and {plural(data['unknown'], 'call')} of models whose price isn't known" if data["unknown"] else ""
-    out(f"\n{usd(data['usd'])} in total{unknown}")
+    out(f"\n{usd(data['usd'])} in total" + (f", and {_unpriced(data['unknown'])}" if data["unknown"] else ""))
     if "last_hour" in data and data["last_hour"]["runs"]:
         hour, most = data["last_hour"], data["per_hour"]
         out(
             f"notes in the last hour: {hour['runs']} of {most['runs'] or 'any number of'} runs, "
             f"{tokens(hour['tokens'])} of {tokens(most['tokens']) if most['tokens'] else 'any number of'} tokens"
         )
+
+
+def _unpriced(calls: int) -> str:
+    return f"{plural(calls, 'call')} of models whose price isn't known"
+
+
+def session_total(config: Config, session: Path) -> str:
+    """What a session cost with everything beside it, in words: the same sum as `perdure spend SESSION`."""
+    from perdure.context.cost import SpendingRow
+
+    spent, unreadable = _spent(config, session, None)
+    total = SpendingRow(of="")
+    for _, one in spent:
+        total.add(one)
+    parts = [usd(total.usd)] if total.usd or not total.unknown else []
+    parts += [_unpriced(total.unknown)] if total.unknown else []
+    parts += [f"what {plural(unreadable, 'unreadable journal')} may hold"] if unreadable else []
+    return " and ".join(parts) if spent else "nothing"
 
 
 def _price(row: dict[str, Any]) -> str:

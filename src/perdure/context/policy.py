@@ -225,15 +225,25 @@ class CompactionNeed:
     trigger: Literal["auto"] = "auto"
 
 
+def has_given_up(view: ContextView, settings: Settings) -> bool:
+    """Whether automatic compaction stopped, as it failed too often, or the window refills at once (PRS-5, PRS-6)."""
+    breaker = view.state.breaker
+    return breaker.failures >= settings.breaker_failures or breaker.refills >= settings.thrash_refills
+
+
+def begins_at(view: ContextView, limits: Thresholds) -> int:
+    """The size at which the next automatic compaction begins: later than usual when the last was undone (CMP-11)."""
+    return limits.block if view.state.breaker.waits else limits.trigger
+
+
 def compaction_need(view: ContextView, facts: Facts) -> CompactionNeed | None:
     """Whether automatic compaction has to start now (TURN-8, PRS-4, PRS-5, PRS-6, CMP-7)."""
     if not facts.limits.auto or facts.source in HELPER_SOURCES:
         return None
     breaker = view.state.breaker
-    if breaker.failures >= facts.settings.breaker_failures or breaker.refills >= facts.settings.thrash_refills:
+    if has_given_up(view, facts.settings):
         return None
-    size = facts.size(view)
-    due = facts.limits.block if breaker.waits else facts.limits.trigger  # CMP-11: not what was just undone
+    size, due = facts.size(view), begins_at(view, facts.limits)
     if not breaker.waits and size < due and facts.settings.policy == "thrifty" and _compaction_pays(view, size, facts):
         due = size  # TURN-16: it costs less than to go on
     if size < due or (facts.settings.compact_timing == "boundary" and size < facts.limits.block and in_tool_loop(view)):

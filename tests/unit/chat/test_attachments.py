@@ -85,8 +85,8 @@ def test_a_file_is_quoted_behind_the_prompt_and_is_nobodys_word(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("prompt", "deny", "answer", "why"),
     [
-        ("@a.txt", ("Read(a.txt)",), None, "forbids it"),
-        ("@../out.txt", (), Deny(), "not done, as you said"),
+        ("@a.txt", ("Read(a.txt)",), None, "forbids it.*; the prompt wasn't sent"),
+        ("@../out.txt", (), Deny(), "not attached, as you said; the prompt wasn't sent"),
     ],
 )
 def test_a_file_that_may_not_be_read_keeps_the_prompt_from_being_sent(

@@ -23,7 +23,7 @@ from perdure.cli.chat.agents import telling
 from perdure.cli.chat.commands import COMMANDS, is_command
 from perdure.cli.chat.commands import autocompact_lines as told
 from perdure.cli.chat.completing import Completions
-from perdure.cli.chat.screen import Screen, edit_diff, room_line
+from perdure.cli.chat.screen import Screen, edit_diff
 from perdure.cli.chat.talk import ask
 from perdure.cli.config import template
 from perdure.cli.output import clean, plain, table
@@ -31,7 +31,7 @@ from perdure.context.models import UNKNOWN
 from perdure.context.policy import thresholds
 from perdure.context.replies import ReplyStarted, TextDelta
 from perdure.engine.turn import run_turn
-from perdure.events import MemoryProposed, PromptCutByServer
+from perdure.events import MemoriesExtracted, MemoryProposed, PromptCutByServer
 from perdure.logs.export import to_markdown
 from perdure.settings import Settings
 from perdure.testing import FakeServer, RawAnswer
@@ -99,9 +99,9 @@ def test_a_prompt_that_was_cut_by_the_server_is_told_with_what_helps() -> None:
     ("changes", "words"),
     [
         ({}, "begins at 167,000 tokens"),
-        ({"auto_compact": False}, "auto-compaction is off; calls stop at 177,000"),
+        ({"auto_compact": False}, "auto-compaction is off: calls stop at 177,000 tokens"),
         ({"compact": False, "auto_compact": False}, "switched off altogether"),
-        ({"auto_compact_window": 100_000}, "counts with a window of 100,000"),
+        ({"auto_compact_window": 100_000}, "tokens, as if the window held 100,000"),
     ],
 )
 def test_what_auto_compaction_does_is_said(changes: dict[str, Any], words: str) -> None:
@@ -293,19 +293,6 @@ def test_only_an_answer_that_begins_twice_was_cut_off(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.count("asking again") == 1
 
 
-@pytest.mark.parametrize(
-    ("size", "changes", "words"),
-    [
-        (10_000, {}, "10,000 of 200,000 tokens, 157,000 until it is compacted"),
-        (168_000, {}, "168,000 of 200,000 tokens, over the 167,000 at which it is compacted"),
-        (10_000, {"auto_compact": False}, "10,000 of 200,000 tokens, 167,000 until calls stop"),
-    ],
-)
-def test_what_is_left_is_told_in_tokens(size: int, changes: dict[str, Any], words: str) -> None:
-    """CLI-6, PRS-7: never a percentage of something else than the numbers beside it."""
-    assert room_line(size, thresholds(Settings(**changes), UNKNOWN, 200_000, "default")) == words
-
-
 def test_what_was_remembered_and_what_waits_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     """MEM-16."""
     screen = Screen("/")
@@ -313,11 +300,14 @@ def test_what_was_remembered_and_what_waits_is_a_line(capsys: pytest.CaptureFixt
     screen.emit(MemoryProposed("save", "tool", "outside"))
     screen.emit(MemoryProposed("save", "user", "mode"))  # what the person asked for is told with its text
     screen.progress(MemoryUpdated("Waits for approval: the port is 4711"))
+    screen.emit(MemoriesExtracted("rules", 2, 0, 0, 0, 0, None))  # memory_mode auto: nobody was asked
+    screen.emit(MemoriesExtracted("rules", 0, 0, 3, 0, 0, None))
     shown = capsys.readouterr().out.splitlines()
     assert shown == [
         "- Remembered as /memories/port.md: the port is 4711",
         "- a memory waits for your review: /memory review",
-        "- Waits for approval: the port is 4711; /memory review decides",
+        "- Waits for approval: the port is 4711; decide with /memory review",
+        "- 2 memories were saved from this conversation: /memory lists them",
     ]
 
 

@@ -18,7 +18,7 @@ from perdure.adapters.providers.connect import OFFLINE, default_names
 from perdure.adapters.providers.offline import DemonstrationModel
 from perdure.agent.loop import AgentLoop, AgentOptions
 from perdure.cli.arguments import configured, last_session, located
-from perdure.cli.output import cut
+from perdure.cli.output import about, cut
 from perdure.cli.words import compaction_failure, model_reason, shown_error
 from perdure.context.models import ModelSpec, model_spec
 from perdure.engine.ask import JobModels
@@ -34,6 +34,7 @@ from perdure.events import (
     Event,
     HookFailed,
     JournalRepaired,
+    MemoriesExtracted,
     MemoryProposed,
     ModelCalled,
     ModelFellBack,
@@ -309,17 +310,22 @@ class Spending:
 # --- events in a person's words; most of them nobody needs to see -----------------------------------------------------
 
 _LOOK, _WARN = "cyan", "yellow"
+_RECORDS = {
+    "session_memory": "from the session's notes",
+    "full": "with a record by the model",
+    "ledger": "with a record of what was done",
+    "supplied": "with the given record",
+}
+_WANTED = {"auto": "by auto-compaction", "reactive": "as the window was full", "model": "as the model asked"}
 
 
 def telling(event: Event) -> tuple[str, str] | None:
     """What to say of an event, and in which colour; None for nothing."""
     match event:
         case CompactionDone():
-            how = f"{event.trigger}, {event.strategy}"
-            return (
-                f"compacted ({how}): {event.tokens_before:,} -> {event.tokens_after:,} tokens; /undo takes it back",
-                _LOOK,
-            )
+            sizes = f"{about(event.tokens_before)} -> {about(event.tokens_after)} tokens"
+            how = ", ".join(filter(None, (_WANTED.get(event.trigger), _RECORDS[event.strategy])))
+            return f"compacted {how}: {sizes}; /undo takes it back", _LOOK
         case CompactionAttemptFailed(strategy="full"):
             return f"the model's record was not used: {compaction_failure(event.reason)}", _WARN
         case CompactionBlocked() if event.trigger != "manual":  # whoever asked for one is answered
@@ -345,8 +351,12 @@ def telling(event: Event) -> tuple[str, str] | None:
 
 def _of_rarer(event: Event) -> tuple[str, str] | None:
     match event:
-        case AnswerInterrupted(dropped_blocks=dropped) if dropped:
-            return "the answer was interrupted; what wasn't complete of it isn't kept", "dim"
+        case AnswerInterrupted(kept_blocks=kept, dropped_blocks=dropped) if dropped:
+            what = "the last, unfinished part of this answer" if kept else "this unfinished answer"
+            return f"{what} isn't kept: the model won't see it", "dim"
+        case MemoriesExtracted(written=written) if written:
+            saved = "1 memory was" if written == 1 else f"{written} memories were"
+            return f"{saved} saved from this conversation: /memory lists them", _LOOK
         case MemoryProposed():
             return "a memory waits for your review: /memory review", _LOOK
         case HookFailed():

@@ -44,13 +44,20 @@ async def attached_files(agent: AgentLoop, text: str, screen: Screen) -> tuple[M
     """The files that a prompt names with @, quoted. What names no file stays a word, and that is said.
 
     Raises:
-        PerdureError: A file may not be read, can't be, or is too large; nothing should be sent then.
+        PerdureError: A file may not be read, can't be, or is too large; nothing is to be sent then, which it says.
     """
+    try:
+        return await _attached_files(agent, text, screen)
+    except PerdureError as e:
+        raise PerdureError(f"{e}; the prompt wasn't sent") from None
+
+
+async def _attached_files(agent: AgentLoop, text: str, screen: Screen) -> tuple[Message, ...]:
     context, found, files = agent.context, list[Message](), list[str]()
     for name in mentions(text):
         path = await _path(context, name)
         if path is None:
-            screen.line(f"@{name.rstrip(_TRAILING)}: no such file, so nothing is attached for it", "dim")
+            screen.line(f"  @{name.rstrip(_TRAILING)}: no such file, so nothing is attached for it", "dim")
         elif path not in files:
             files.append(path)
     if len(files) > _MOST_FILES:
@@ -61,7 +68,7 @@ async def attached_files(agent: AgentLoop, text: str, screen: Screen) -> tuple[M
         try:
             outcome = await READ.run(context, use, ReadInput(file_path=path))
         except ToolRefused as e:
-            raise PerdureError(f"@{e}; the prompt wasn't sent") from None
+            raise PerdureError(f"@{e}") from None
         found.append(_attached(path, outcome))
         what = plural(len(outcome.text.splitlines()), "line") if isinstance(outcome.content, str) else "an image"
         screen.brief(f"  @{path}: {what} attached", "dim")
@@ -144,4 +151,4 @@ async def _allowed(
         raise PerdureError(f"{what}: it would have to be asked for ({verdict.why}), and nobody is there to ask")
     identity = context.session.ports.ids.new("asked")
     if isinstance(await context.ask(PermissionQuestion(identity, tool, given, verdict.why)), Deny):
-        raise PerdureError(f"{what}: not done, as you said")
+        raise PerdureError(f"{what}: not {'run' if is_own else 'attached'}, as you said")

@@ -13,8 +13,9 @@ from perdure.adapters.config import UnusableValue, parse_setting
 from perdure.adapters.journal import SessionStore, short_ids
 from perdure.agent.permissions import Mode, PermissionRule
 from perdure.cli.arguments import located
-from perdure.cli.chat.screen import difference_lines, room_line
-from perdure.cli.output import Cell, check_target, cut, deliver, moment, plural, table, tokens, usd
+from perdure.cli.chat.screen import difference_lines, model_name
+from perdure.cli.output import Cell, about, check_target, cut, deliver, moment, plural, table, tokens, usd
+from perdure.cli.room import room_line, window_line
 from perdure.cli.words import compaction_failure
 from perdure.compaction.from_notes import CURSOR
 from perdure.context.policy import least_window
@@ -54,9 +55,9 @@ async def exit_command(chat: Chat, argument: str) -> None:
 
 async def clear_command(chat: Chat, argument: str) -> None:
     """A new session; the one so far stays as it is."""
-    before = chat.agent.session.id
+    before = chat.name
     await chat.change(None)
-    chat.screen.line(f"a new session: {chat.agent.session.id}; the one before is {before} (/sessions goes back)")
+    chat.screen.line(f"a new session, {chat.name}; the one before is {before}: /sessions goes back to it")
 
 
 async def sessions_command(chat: Chat, argument: str) -> None:
@@ -65,23 +66,24 @@ async def sessions_command(chat: Chat, argument: str) -> None:
     found = [info for info in store.list(chat.factory.project) if info.id != chat.agent.session.id][:_SHOWN]
     if not argument:
         if not found:
-            chat.screen.line("this project has no other session")
+            chat.screen.line("this project has no other session to go on with")
             return
         short = short_ids(directory.name for directory in store.newest())
         rows = [
             (number, short[one.id], moment(one.modified), one.messages, cut(one.title or one.last_prompt or "", 60))
             for number, one in enumerate(found, 1)
         ]
-        table(("", "session", "last written", "messages", "title or last prompt"), rows)
+        table(("#", "session", "last written", "messages", "title or last prompt"), rows)
         chat.screen.line("/sessions NUMBER, or a part of the id, goes on with one")
         return
     is_number = argument.isdecimal() and 1 <= int(argument) <= len(found)
     directory = found[int(argument) - 1].directory if is_number else located(argument, chat.factory.home)
     if directory.name == chat.agent.session.id:
-        raise BadSetting(f"/sessions {argument}: this is that session")
+        raise BadSetting(f"/sessions {argument}: you are in that session already")
     await chat.change(directory)
-    chat.screen.line(f"continuing {chat.agent.session.id}")
+    chat.screen.line(f"continuing session {chat.name}", "bold")
     chat.show_last_exchange()
+    chat.show_room()
 
 
 async def model_command(chat: Chat, argument: str) -> None:
@@ -93,32 +95,36 @@ async def model_command(chat: Chat, argument: str) -> None:
         session.configure(session.settings, summarizer=models.of("summarizer"), helpers=models)
         await chat.agent.open()
         await record_model(session, chat.agent.model.about)
-    window = chat.agent.model.about.window_tokens or session.limits.window
-    chat.screen.line(f"model {chat.agent.model.about.id}, window {window:,} tokens")
+    chat.screen.line(chat.model_line())
     if not argument:
         chat.screen.line("/model NAME takes another one, as in /model ollama:qwen3; Tab lists the names", "dim")
 
 
 async def status_command(chat: Chat, argument: str) -> None:
     """Where this chat is, with what it works, and what it may do."""
+    from perdure.cli.spend import session_total
+
     agent, session = chat.agent, chat.agent.session
+
+    def spent() -> str:
+        return session_total(chat.factory.config, chat.directory)
+
     rules, settings = agent.context.rules, session.settings
     memory = f"on, agents may write: {settings.memory_mode}" if settings.memory else "off"
     rows: list[tuple[str, str]] = [
         ("session", " ".join(filter(None, (session.id, cut(session.view.state.title.title or "", 60))))),
         ("folder", agent.context.machine.workspace.root),
-        ("model", agent.model.about.id),
-        ("window", room_line(session.facts().size(session.view), session.limits)),
+        ("model", model_name(agent.model.about)),
+        ("window", room_line(session.view, session.facts())),
         ("mode", agent.mode),
         ("rules", f"{len(rules.allow)} allow, {len(rules.ask)} ask, {len(rules.deny)} deny (/permissions)"),
         ("memory", memory),
         ("checkpoints", "on" if settings.checkpoints else "off"),
-        ("spent", usd(chat.spent.usd) if chat.spent.is_priced else "unknown, or nothing yet (/cost)"),
+        ("spent", f"{await to_thread.run_sync(spent)} in this session (/cost has the whole chat)"),
     ]
     if running := agent.background.running:
         rows.append(("running", ", ".join(cut(one.what, 40) for one in running)))
-    for name, value in rows:
-        chat.screen.line(f"{name:<11}  {value}")
+    chat.screen.fields(rows)
 
 
 async def rewind_command(chat: Chat, argument: str) -> None:
@@ -134,7 +140,7 @@ async def rewind_command(chat: Chat, argument: str) -> None:
     number, *words = argument.split() or [""]
     if not number:
         rows = [(number, cut(one.text, 80)) for number, one in enumerate(found, 1)]
-        table(("", "prompt"), rows[-_SHOWN:])
+        table(("#", "prompt"), rows[-_SHOWN:])
         chat.screen.line("/rewind NUMBER [code|conversation|both] goes back to before it; /rewind undo takes that back")
         return
     if not number.isdecimal() or not 1 <= int(number) <= len(found):
@@ -153,6 +159,7 @@ async def rewind_command(chat: Chat, argument: str) -> None:
 
 async def retry_command(chat: Chat, argument: str) -> None:
     """Ask the model again with what is there, for instance after an error."""
+    chat.screen.line("asking the model again, without a new prompt", "dim")
     await chat.work(None)
 
 
@@ -175,7 +182,7 @@ async def permissions_command(chat: Chat, argument: str) -> None:
     rest = rest.strip()
     if not argument:
         if listed:
-            table(("", "decision", "rule"), [(n, kind, str(rule)) for n, (kind, rule) in enumerate(listed, 1)])
+            table(("#", "decision", "rule"), [(n, kind, str(rule)) for n, (kind, rule) in enumerate(listed, 1)])
         else:
             chat.screen.line("there are no rules: the mode decides")
         usage = "/permissions remove NUMBER removes a rule; /permissions allow|ask|deny RULE adds one, for this chat"
@@ -245,7 +252,7 @@ async def context_command(chat: Chat, argument: str) -> None:
 
     await chat.agent.open()
     session = chat.agent.session
-    show_window(session.id, session.view, session.facts())
+    show_window(f"session {chat.name}", session.view, session.facts())
 
 
 async def compact_command(chat: Chat, focus: str) -> None:
@@ -257,7 +264,7 @@ async def compact_command(chat: Chat, focus: str) -> None:
 
 
 async def autocompact_command(chat: Chat, argument: str) -> None:
-    """Show what auto-compaction does here, or set the window that it counts with, for this process (PRS-3)."""
+    """Show what auto-compaction does here, or set the window for which it makes room, for this process (PRS-3)."""
     session = chat.agent.session
     if argument:
         await chat.agent.open()
@@ -286,25 +293,25 @@ def _with_window(session: LiveSession, argument: str) -> Settings:
 
 def autocompact_lines(limits: Thresholds, settings: Settings) -> list[str]:
     """What auto-compaction does with these settings, in words."""
-    lines = [f"window {limits.window:,} tokens (from: {limits.window_source}), of which {limits.usable:,} are usable"]
+    lines = [f"window: {window_line(limits)}; {limits.reserve:,} of them are reserved for the answer"]
     if not settings.compact:
         return [*lines, "compaction is switched off altogether (the setting compact, or DISABLE_COMPACT)"]
     if not limits.auto:
-        return [*lines, f"auto-compaction is off; calls stop at {limits.block:,} tokens. /compact makes room by hand"]
+        return [*lines, f"auto-compaction is off: calls stop at {limits.block:,} tokens, unless /compact makes room"]
     counted = min(limits.window, settings.auto_compact_window or limits.window)
-    lines.append(f"auto-compaction counts with a window of {counted:,} and begins at {limits.trigger:,} tokens")
+    as_if = f", as if the window held {counted:,}" if counted < limits.window else ""
+    lines.append(f"auto-compaction begins at {limits.trigger:,} tokens{as_if}")
     lines.append("older messages are then replaced by a record; the newest, your words and pins stay word for word")
-    lines.append(
-        "/autocompact 100k sets that window, off and on switch it, for this chat; the setting auto_compact_window lasts"
-    )
+    lines.append("/autocompact 100k makes it begin as if the window held 100,000; off and on switch it: for this chat")
+    lines.append("the settings auto_compact_window and auto_compact do the same for good")
     return lines
 
 
 async def undo_command(chat: Chat, argument: str) -> None:
     """Take the last compaction back (CMP-11)."""
     done = await uncompact(chat.agent.session)
-    chat.screen.line(f"undone: {done.tokens_before:,} -> {done.tokens_after:,} tokens", "cyan")
-    chat.screen.line("automatic compaction now waits until the window is nearly full")
+    chat.screen.line(f"undone: {about(done.tokens_before)} -> {about(done.tokens_after)} tokens", "cyan")
+    chat.screen.line("auto-compaction now waits until the window is nearly full")
 
 
 async def cost_command(chat: Chat, argument: str) -> None:
@@ -358,15 +365,19 @@ async def waiting_memories(chat: Chat) -> int:
 
 async def review_memories(chat: Chat) -> None:
     """Show each change that waits, and ask whether it is made (MEM-9)."""
-    from perdure.cli.memory import decide_proposal, memory_folder, show_proposal
+    from perdure.cli.memory import decide_proposal, memory_folder, show_change
 
     folder = await to_thread.run_sync(lambda: memory_folder(None, False, chat.factory.config))
     pending = await folder.mount().memory.store.pending()
     if not pending:
         chat.screen.line("no memory waits for your review")
     for number, one in enumerate(pending, 1):
-        chat.screen.line(f"{number} of {len(pending)}", "bold")
-        await to_thread.run_sync(show_proposal, one, folder)
+        session = one.stamp.session
+        place = "this session" if session == chat.agent.session.id else session or "outside of a session"
+        about = f"{one.change.name}, {moment(one.stamp.at)}, from {place}"
+        chat.screen.line(f"{number} of {len(pending)}: {about}", "bold")
+        chat.screen.line(f"  it waits, as {one.why}", "dim")
+        await to_thread.run_sync(show_change, one, folder)
         if not chat.reader.can_ask:
             continue
         chat.screen.line("  a: approve, r: reject, s: skip, q: leave the rest", "dim")
@@ -477,5 +488,6 @@ async def run_chat_command(chat: Chat, text: str) -> None:
     name, _, argument = text[1:].partition(" ")
     name = name.strip()
     if name not in COMMANDS:
-        raise BadSetting(f"/{name}: there is no such command (/help lists all){nearest(name, tuple(COMMANDS))}")
+        hint = nearest(f"/{name}", [f"/{one}" for one in COMMANDS])
+        raise BadSetting(f"/{name}: there is no such command{hint}{'' if hint else ':'} /help lists all")
     await COMMANDS[name][0](chat, argument.strip())

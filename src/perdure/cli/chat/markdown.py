@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from markdown_it import MarkdownIt
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement, TableElement
 from rich.measure import Measurement
@@ -22,6 +23,7 @@ _HELD = {0xA0: "\U0010fff0", 0x202F: "\U0010fff1", 0x2007: "\U0010fff2"}
 _BACK = {ord(held): chr(blank) for blank, held in _HELD.items()}
 _TRAILING = re.compile(r"[ ]+((?:\x1b\[0m)?)[ ]*$", re.MULTILINE)
 _ANY_WIDTH = 10_000
+_CODE_INDENT, _FURTHER = 2, 4  # of code, and of what of a line of it goes on below
 _CLOSED = frozenset({"paragraph_open", "heading_open", "hr", "table_open"})  # blocks that a blank line ends
 
 
@@ -81,13 +83,23 @@ class LeftHeading(Heading):
 
 
 class PlainCodeBlock(CodeBlock):
-    """Code in the terminal's own colours, without a background, so that it can be copied."""
+    """Code in the terminal's own colours, without a background, so that it can be copied.
+
+    What doesn't fit goes on below, further in than its line, so that it isn't taken for a line of its own.
+    """
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        code = str(self.text).rstrip()
-        yield Padding(
-            Syntax(code, self.lexer_name, theme="ansi_dark", word_wrap=True, background_color="default"), (0, 0, 0, 2)
-        )
+        code = str(self.text).rstrip().expandtabs(4)
+        colored = Syntax(code, self.lexer_name, theme="ansi_dark", background_color="default").highlight(code)
+        colored.rstrip()
+        for line in colored.split("\n", allow_blank=True):
+            indent = min(len(line.plain) - len(line.plain.lstrip(" ")), options.max_width // 2)
+            start, rest = _CODE_INDENT + indent, line[indent:]
+            room = options.max_width - start
+            further = 0 if cell_len(rest.plain) <= room else min(_FURTHER, room // 2)
+            for number, piece in enumerate(rest.wrap(console, max(1, room - further)) or [rest]):
+                piece.rstrip()
+                yield Padding(piece, (0, 0, 0, start + further * bool(number)), expand=False)
 
 
 class FittingTable(TableElement):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perdure.adapters.providers.connect import OFFLINE
 from perdure.agent.progress import (
     AgentProgress,
     AnswerReceived,
@@ -21,13 +22,13 @@ from perdure.agent.progress import (
     ToolStarted,
 )
 from perdure.cli.chat.agents import telling
-from perdure.cli.output import clean, cut, is_fancy, plain
+from perdure.cli.output import clean, cut, is_fancy, is_terminal, plain
 from perdure.context.replies import ReplyStarted, TextDelta, ThinkingDelta
 from perdure.events import Event, MemoryProposed
 
 if TYPE_CHECKING:
     from perdure.cli.chat.markdown import MarkdownStream
-    from perdure.context.policy import Thresholds
+    from perdure.context.replies import ModelInfo
     from perdure.ports.machine import FileDifference
 
 _PIPE_WIDTH = 110
@@ -68,6 +69,7 @@ class Screen:
         self.doing = ""  # what goes on, in a word or two
         self.asked = ""  # the call that was asked for just now: it was shown with the question
         self.refused = ""  # the call that was refused just now: its result says the same again
+        self.running: dict[str, str] = {}  # tools of the agent at work now, by the ids of their calls
         self._styles: dict[str, tuple[str, str]] = {}
 
     @property
@@ -91,6 +93,19 @@ class Screen:
             text = "\n".join(wrapped(text, self.width))
         sys.stdout.write("".join(f"{before}{one}{after}\n" for one in text.split("\n")))
         sys.stdout.flush()
+
+    def fields(self, rows: Iterable[tuple[str, str]]) -> None:
+        """Names and what stands for each, in two columns."""
+        rows = list(rows)
+        start = max(len(name) for name, _ in rows) + 2
+        for name, value in rows:
+            lines = [value]
+            if self._is_drawn:
+                from perdure.cli.chat.markdown import wrapped
+
+                lines = list(wrapped(value, self.width - start))
+            for number, line in enumerate(lines):
+                self.line(f"{'' if number else name:<{start}}{line}")
 
     def brief(self, text: str, style: str = "") -> None:
         """One line at most, cut at the end of the terminal's."""
@@ -146,8 +161,10 @@ class Screen:
         from perdure.cli.chat.markdown import wrapped
 
         text, most = self._answer.open.strip("\n"), columns * rows
-        text = text if len(text) <= most else text[-most:].lstrip()
-        return list(wrapped(text, min(columns, _MOST_WIDTH)))[-rows:]
+        lines = list(wrapped(text[-most:].lstrip() if len(text) > most else text, min(columns, _MOST_WIDTH)))
+        if len(text) <= most and len(lines) <= rows:
+            return lines
+        return ["… (the beginning is shown again with the end)", *lines[len(lines) - rows + 1 :]]
 
     def echo(self, text: str) -> None:
         """What a person sent, where it was sent."""
@@ -175,13 +192,14 @@ class Screen:
         """Something new is done; what was begun before it, and didn't come to its end, is over."""
         self.end()
         self._has_begun, self.doing = False, doing
+        self.running.clear()
 
     def progress(self, progress: AgentProgress) -> None:
         """Show what an agent tells."""
         match progress:
             case ReplyStarted():
                 if self._has_begun:
-                    self.line("(the answer was cut off; asking again)", "yellow")
+                    self.line("(that answer didn't come to its end, and isn't kept; asking again)", "yellow")
                 self._has_begun, self._has_thought, self.doing = True, False, "answering"
             case TextDelta():
                 self.doing = "answering"
@@ -195,6 +213,7 @@ class Screen:
                 self._started(progress)
             case ToolEnded():
                 self.doing = "working"
+                self.running.pop(progress.id, None)
                 self._ended(progress)
             case PermissionRefused():
                 self.refused = progress.id
@@ -202,7 +221,7 @@ class Screen:
             case BackgroundEnded():
                 self.brief(f"* {progress.work.kind} {cut(progress.work.what, 60)}: {progress.work.state}", "cyan")
             case MemoryUpdated():
-                decides = "; /memory review decides" if self._is_proposed else ""
+                decides = "; decide with /memory review" if self._is_proposed else ""
                 self._is_proposed = False
                 self.line(f"- {progress.text}{decides}", "cyan")
             case HookMessage():
@@ -212,6 +231,7 @@ class Screen:
 
     def _started(self, call: ToolStarted) -> None:
         self.doing = f"running {call.tool}"
+        self.running[call.id] = call.tool
         if call.id == self.asked:
             return
         self.brief(f"* {call.tool} {call_summary(call.arguments)}", "bold")
@@ -259,19 +279,9 @@ class Screen:
             self.line(f"- {told[0]}", told[1])
 
 
-def room_line(size: int, limits: Thresholds) -> str:
-    """How full the window is, and how far it is to what comes next: a compaction, or the end of all calls."""
-    full = f"{size:,} of {limits.window:,} tokens"
-    if not limits.auto:
-        return f"{full}, {max(0, limits.block - size):,} until calls stop"
-    if size < limits.trigger:
-        return f"{full}, {limits.trigger - size:,} until it is compacted"
-    return f"{full}, over the {limits.trigger:,} at which it is compacted"
-
-
-def is_terminal() -> bool:
-    """Whether lines can be drawn and edited where we write: on a terminal that isn't a dumb one."""
-    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+def model_name(about: ModelInfo) -> str:
+    """A model's name; what only demonstrates isn't called offline, as if a model didn't answer."""
+    return "none (a demonstration)" if about.id == OFFLINE else about.id
 
 
 # --- the diff of an edit, before it is made ---------------------------------------------------------------------------

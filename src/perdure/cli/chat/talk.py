@@ -29,8 +29,9 @@ from perdure.cli.chat.reading import (
     interruptible,
     listen_for_ctrl_c,
 )
-from perdure.cli.chat.screen import Screen, call_summary, edit_diff, is_terminal, room_line
-from perdure.cli.output import EXIT_INTERRUPTED, EXIT_OK, note, plain, usd
+from perdure.cli.chat.screen import Screen, call_summary, edit_diff, model_name
+from perdure.cli.output import EXIT_INTERRUPTED, EXIT_OK, is_terminal, note, plain, plural, usd
+from perdure.cli.room import room_line
 from perdure.cli.words import shown_error
 from perdure.context.policy import low_line
 from perdure.errors import BadSetting, PerdureError
@@ -41,7 +42,6 @@ from perdure.transcript.messages import spoken
 Rules = tuple[PermissionRule, ...]
 HISTORY = "history"  # beside the sessions of a project
 _ENDS = {
-    "interrupted": "interrupted; the session is intact, continue when you like",
     "turns": "stopped after {turns} calls of the model (the setting agent_turns); say something to continue",
     "refused": "the model refused to continue",
     "max_tokens": "the answer was cut at its limit; say something to continue",
@@ -96,7 +96,7 @@ class Chat:
                 else:
                     await interruptible(lambda: self.work(text))
         except UserInterrupt:
-            self.screen.line(_ENDS["interrupted"], "yellow")
+            self.screen.line(f"interrupted; {self._ended_by_it(text)}", "yellow")
             self.reader.take_back()
         except PerdureError as e:
             self.screen.line(shown_error(e), "red")
@@ -104,8 +104,21 @@ class Chat:
             raise
         except OSError as e:
             self.screen.line(f"{e.filename or 'the machine'}: {e.strerror or e}", "red")
-        if not is_command(text):
-            self._status()
+        if not is_command(text) or text.split(maxsplit=1)[0] == "/retry":
+            self.show_room()
+
+    def _ended_by_it(self, text: str) -> str:
+        """What became of what ran when the person interrupted it."""
+        if text.split(maxsplit=1)[0] == "/compact":
+            return "nothing was compacted"
+        if text.startswith("!"):
+            return "your command was ended"
+        names = ["the command" if name == "Bash" else name for name in self.screen.running.values()]
+        ended = f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'} ended, " if names else ""
+        others = (
+            f" ({plural(len(on), 'background task')} still running)" if (on := self.agent.background.running) else ""
+        )
+        return f"{ended}the session is intact: continue when you like{others}"
 
     async def start(self) -> None:
         """Tell hooks that the session starts, before anything is said; Ctrl-C ends the waiting for them."""
@@ -127,11 +140,27 @@ class Chat:
             self.screen.line(_ENDS[said.stopped].format(turns=said.turns), "yellow")
             self.reader.take_back()
 
-    def _status(self) -> None:
+    @property
+    def directory(self) -> Path:
+        """Where the session is kept."""
+        return SessionStore(self.factory.home).locate(self.agent.session.id)
+
+    @property
+    def name(self) -> str:
+        """A part of the session's id that is enough to name it."""
+        return short_name(self.directory)
+
+    def model_line(self) -> str:
+        """Which model is asked, and how large its window is."""
+        about = self.agent.model.about
+        return f"model {model_name(about)}, window {about.window_tokens or self.agent.session.limits.window:,} tokens"
+
+    def show_room(self) -> None:
         """Size, what is left, the price; and what to do where the person has to do something (PRS-7)."""
         session = self.agent.session
-        limits, size = session.limits, session.facts().size(session.view)
-        parts = [room_line(size, limits)]
+        facts = session.facts()
+        limits, size = session.limits, facts.size(session.view)
+        parts = [room_line(session.view, facts)]
         if self.spent.is_priced:
             parts.append(usd(self.spent.usd))
         if self.agent.mode != "default":
@@ -193,16 +222,16 @@ async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: b
         _greet(one, is_resumed=directory is not None)
         if directory is not None:
             one.show_last_exchange()
+            one.show_room()
         if waiting := await waiting_memories(one):
             are = "memory waits" if waiting == 1 else "memories wait"
-            screen.line(f"- {waiting} {are} for your review: /memory review", "cyan")
+            screen.line(f"- {waiting} {are} for your review: decide with /memory review", "cyan")
         try:
             is_ended = await _until_ended(one)
         finally:
             is_kept = await close_session(one.agent, factory.home, "prompt_input_exit")
         if is_kept:
-            name = short_name(SessionStore(factory.home).locate(one.agent.session.id))
-            screen.line(f"perdure resume {name} continues this session", "dim")
+            screen.line(f"perdure resume {one.name} continues this session", "dim")
         return EXIT_INTERRUPTED if is_ended else EXIT_OK
 
 
@@ -251,13 +280,11 @@ def _reader(factory: AgentFactory, screen: Screen, ears: CtrlCListener) -> Promp
 
 
 def _greet(one: Chat, *, is_resumed: bool) -> None:
-    agent, limits = one.agent, one.agent.session.limits
     for line in one.factory.told:
         one.screen.line(line, "yellow")
-    window = agent.model.about.window_tokens or limits.window
-    what = "continuing" if is_resumed else "session"
-    one.screen.line(f"{what} {agent.session.id}, model {agent.model.about.id}, window {window:,} tokens", "bold")
-    one.screen.line(f"{one.screen.root}; permission mode {agent.mode}; /help lists the commands", "dim")
+    what = "continuing" if is_resumed else "new"
+    one.screen.line(f"{what} session {one.name}, {one.model_line()}", "bold")
+    one.screen.line(f"{one.screen.root}; permission mode {one.agent.mode}; /help lists the commands", "dim")
 
 
 # --- the questions on the way -----------------------------------------------------------------------------------------
