@@ -140,7 +140,7 @@ def _draw(head: Sequence[str], texts: list[list[str]], right: list[bool]) -> Non
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
+    console = Console(color_system="auto" if is_fancy() else None)
     if _needed(head, texts, right) > console.width:
         _stack(head, texts)
         return

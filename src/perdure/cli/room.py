@@ -48,9 +48,11 @@ def _next(view: ContextView, facts: Facts) -> str:
     limits = facts.limits
     if limits.auto and has_given_up(view, facts.settings):
         return f"; auto-compaction has given up: /compact makes room, and calls stop at {limits.block:,}"
-    if compaction_need(view, facts) is not None:
-        return "; auto-compaction is due before the next call"
     left = _left(view, facts)
+    if compaction_need(view, facts) is not None or (limits.auto and not left):
+        return "; auto-compaction is due before the next call"
+    if not left:
+        return "; no call is made before there is room"
     shown = f"{left:,}" if is_measured(view) else about(left)
     what = "auto-compaction" if limits.auto else "calls stop"
     return f", {'at least ' * (view.anchor is None)}{shown} left until {what}"
