@@ -358,7 +358,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "restore_tools_tokens": "the most about tools that were loaded later, in tokens",
         "restore_start_tokens": "the most of what the session started with, in tokens",
         "restore_memory_tokens": "the most of the memory index, in tokens",
-        "recall_tool": "whether the model has the recall tool; none: look among the tools of the request",
+        "recall_tool": "whether the model has the recall tool; none: look at those of the request; the gateway adds it",
         "pins_tokens": "what all pins together may take, in tokens",
     },
     "Notes of a session": {

@@ -1,4 +1,7 @@
-"""What a gateway's client, which has no recall tool, is told of what left its view (RCL-1, GW-2, GW-3)."""
+"""What left the view of a gateway's client comes back: by our tool, unseen by the client, or by a command.
+
+GW-8, GW-2, GW-3, RCL-1.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import anyio.to_thread
+import msgspec
+import openai
 import pytest
 from tests.commands import command
-from tests.gateways import fake, in_loop, serving
+from tests.gateways import Running, config_of, fake, in_loop, serving
 
-from perdure.events import CompactionDone
-from perdure.testing import FakeUpstream, ModelRules, say, tool_use
+from perdure.events import CompactionDone, PrefixMoved
+from perdure.gateway.recall import MOST_ROUNDS
+from perdure.settings import Settings
+from perdure.testing import FakeUpstream, ModelRules, say, thinking, tool_use
 
 pytestmark = pytest.mark.e2e
 COMMAND = re.compile(r"`perdure recall (session-\w+) X`")
@@ -55,3 +63,285 @@ async def test_it_is_told_once_where_originals_are_and_the_command_works(tmp_pat
         (session,) = set(COMMAND.findall(last))
         recall = partial(command, "recall", session, "toolu_0", cwd=tmp_path, env={"PERDURE_HOME": str(tmp_path)})
         assert (await anyio.to_thread.run_sync(recall)).stdout.startswith("line of file 0: value 0\n" * 3_000)
+
+
+# --- with tools: the model recalls by itself --------------------------------------------------------------------------
+
+CODE = re.compile(r"QX-\d{4}")
+QUESTION = "Which entry code has the vault of Lisbon?"
+WIRES = [("anthropic", False), ("anthropic", True), ("openai", False), ("openai", True)]
+
+
+class Obedient(FakeUpstream):
+    """A model that reads a file when it is told to look, and recalls what it is asked for and doesn't see."""
+
+    thinks = True
+
+    def respond(self, body: bytes, *, reply: Any = None, session: str | None = None) -> Any:
+        asked = msgspec.json.decode(body)
+        last = asked["messages"][-1]["content"]
+        text = last if isinstance(last, str) else msgspec.json.encode(last).decode()
+        results = [] if isinstance(last, str) else [b for b in last if b["type"] == "tool_result"]
+        if results:
+            found = CODE.search(text)
+            thought = [thinking("there it is")] if self.thinks else []
+            reply = say(*thought, f"The code is {found[0]}." if found else "I have read it.")
+        elif QUESTION in text:
+            recalls = [t["name"] for t in asked["tools"] if "no longer in view" in t.get("description", "")]
+            call = tool_use(recalls[-1], {"query": "vault Lisbon entry code"})
+            also = [tool_use("Read", {"file_path": "now.py"})] if "besides" in text else []
+            thought = [thinking("not in view")] if self.thinks else []
+            reply = say(*thought, "Let me look that up.", call, *also)
+        elif "Look at" in text:
+            reply = say("Reading.", tool_use("Read", {"file_path": "file.py"}))
+        return super().respond(body, reply=reply, session=session)
+
+
+class Client:
+    """A coding agent that knows nothing of the gateway, over either wire."""
+
+    def __init__(self, at: Running, wire: str, *, is_stream: bool, tools: tuple[str, ...] = ("Read",)) -> None:
+        self.at, self.wire, self.is_stream, self.messages = at, wire, is_stream, list[Any]()
+        self.tools: list[Any] = [{"name": name, "input_schema": {"type": "object"}} for name in tools]
+        if wire == "openai":
+            self.tools = [
+                {"type": "function", "function": {"name": t["name"], "parameters": t["input_schema"]}}
+                for t in self.tools
+            ]
+        self.answers: list[Any] = []
+
+    async def say(self, text: str, **more: Any) -> tuple[str, list[Any]]:
+        self.messages.append({"role": "user", "content": text})
+        return await self.go_on(**more)
+
+    async def go_on(self, **more: Any) -> tuple[str, list[Any]]:
+        """Ask; the answer's text and the calls in it, by name and id."""
+        asked = {"model": "fake-model", "messages": self.messages, "tools": self.tools, **more}
+        if self.wire == "anthropic":
+            client = self.at.claude(max_retries=0)
+            if self.is_stream:
+                async with client.messages.stream(max_tokens=500, **asked) as stream:
+                    said = await stream.get_final_message()
+            else:
+                said = await client.messages.create(max_tokens=500, **asked)
+            self.answers.append(said)
+            blocks = [block.model_dump(exclude_none=True) for block in said.content]
+            self.messages.append({"role": "assistant", "content": blocks})
+            text = "\n\n".join(block["text"] for block in blocks if block["type"] == "text")
+            return text, [(b["name"], b["id"]) for b in blocks if b["type"] == "tool_use"]
+        chat = self.at.gpt(max_retries=0).chat.completions
+        if self.is_stream:
+            async with chat.stream(stream_options={"include_usage": True}, **asked) as stream:
+                answer = await stream.get_final_completion()
+        else:
+            answer = await chat.create(**asked)
+        self.answers.append(answer)
+        said = answer.choices[0].message
+        self.messages.append(said.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True))
+        return said.content or "", [(call.function.name, call.id) for call in said.tool_calls or ()]
+
+    async def answer(self, *results: tuple[str, str], **more: Any) -> tuple[str, list[Any]]:
+        """Say what calls gave, by id."""
+        if self.wire == "anthropic":
+            blocks = [{"type": "tool_result", "tool_use_id": call, "content": text} for call, text in results]
+            self.messages.append({"role": "user", "content": blocks})
+        else:
+            self.messages += [{"role": "tool", "tool_call_id": call, "content": text} for call, text in results]
+        return await self.go_on(**more)
+
+    async def work(self, turns: int) -> None:
+        """Turns that fill the window."""
+        for n in range(turns):
+            _, calls = await self.say(f"Look at {n}. " + f"Remark {n}: keep it short. " * 700)
+            assert [name for name, _ in calls] == ["Read"]
+            await self.answer((calls[0][1], f"line of file {n}: value {n * 7}\n" * 300))
+
+
+def seen_by(client: Client) -> str:
+    """Everything that the client was ever told."""
+    return "".join(answer.model_dump_json() for answer in client.answers)
+
+
+def tools_of(body: dict[str, Any]) -> list[Any]:
+    return [{name: value for name, value in tool.items() if name != "cache_control"} for tool in body["tools"]]
+
+
+def checked(at: Running, client: Client) -> None:
+    """Nothing of ours reached the client, and nothing that went up broke a rule."""
+    stats = at.upstream.statistics
+    assert not stats.violations and stats.refused == 0 and stats.failed == 0
+    assert len(stats.prefix_moves) <= len([e for e in at.sink.events if isinstance(e, PrefixMoved)])
+    assert "recall" not in seen_by(client)
+
+
+SMALL = 24_000
+
+
+SMALL_ROUTE: Any = {
+    "routes": {"default": {"anthropic": "anthropic", "openai": "openai", "settings": {"window_tokens": SMALL}}}
+}
+
+
+def obedient(wire: str, window: int = SMALL) -> Obedient:
+    upstream = Obedient(rules=ModelRules(window_tokens=window))
+    upstream.thinks = wire == "anthropic"  # Chat Completions have no place for it
+    return upstream
+
+
+@pytest.mark.parametrize(("wire", "is_stream"), WIRES)
+@in_loop
+async def test_an_obedient_model_quotes_what_left_the_view_ten_compactions_ago(
+    tmp_path: Path, wire: str, is_stream: bool
+) -> None:
+    """GW-8: the client sees one answer, with the usage of both; the session goes on where the client is."""
+    async with fake(obedient(wire)) as server, serving(tmp_path, server, **SMALL_ROUTE) as at:
+        client = Client(at, wire, is_stream=is_stream)
+        _, calls = await client.say("Look at the codes.")
+        codes = "".join(f"entry {n}: of the vault of City{n} it is QX-{1000 + n}\n" for n in range(400))
+        codes = codes.replace("entry 333: of the vault of City333", "entry code 333: of the vault of Lisbon")
+        await client.answer((calls[0][1], codes))
+        while len([e for e in at.sink.events if isinstance(e, CompactionDone)]) < 10:
+            await client.work(1)
+        first = len(at.bodies)
+        text, calls = await client.say(QUESTION)
+        assert text == "Let me look that up.\n\nThe code is QX-1333." and not calls
+        asked, again = at.bodies[first:]
+        assert "QX-1333" not in str(asked["messages"]) and "QX-1333" in str(again["messages"])
+        names = [t.get("name") or t["function"]["name"] for t in asked["tools"]]
+        assert names == ["Read", "recall"], "last, from the first request on"
+        assert len({msgspec.json.encode(tools_of(body)) for body in at.bodies}) == 1
+        await client.work(2)
+        (held,) = at.held
+        assert held.head.count == len(client.messages)
+        checked(at, client)
+
+
+@pytest.mark.parametrize(("wire", "is_stream"), WIRES)
+@in_loop
+async def test_a_recall_beside_the_clients_own_call(tmp_path: Path, wire: str, is_stream: bool) -> None:
+    """GW-8: the client sees its own call alone; behind its result, our call and result stand where they belong."""
+    async with fake(obedient(wire)) as server, serving(tmp_path, server) as at:
+        client = Client(at, wire, is_stream=is_stream)
+        _, calls = await client.say("Look at the codes.")
+        await client.answer((calls[0][1], "entry code: of the vault of Lisbon it is QX-4711"))
+        text, calls = await client.say(f"{QUESTION} Read now.py besides.")
+        assert text == "Let me look that up." and [name for name, _ in calls] == ["Read"]
+        text, calls = await client.answer((calls[0][1], "nothing new"))
+        assert text == "The code is QX-4711." and not calls
+        last = at.bodies[-1]["messages"]
+        if wire == "anthropic":
+            said, results = last[-2:]
+            uses = [block for block in said["content"] if block["type"] == "tool_use"]
+            assert [use["name"] for use in uses] == ["recall", "Read"]
+            assert [block["tool_use_id"] for block in results["content"]] == [use["id"] for use in uses]
+        else:
+            said, *results = last[-3:]
+            assert [call["function"]["name"] for call in said["tool_calls"]] == ["recall", "Read"]
+            assert [one["tool_call_id"] for one in results] == [call["id"] for call in said["tool_calls"]]
+        await client.say("Look at it again.")
+        assert len(at.held) == 1 and at.held[0].head.count == len(client.messages)
+        checked(at, client)
+
+
+def prompt_of(answer: Any) -> int:
+    used = answer.usage
+    return int(used.prompt_tokens if hasattr(used, "prompt_tokens") else used.input_tokens)
+
+
+@pytest.mark.parametrize(("wire", "is_stream"), WIRES)
+@in_loop
+async def test_what_a_client_offers_and_wants_is_respected(tmp_path: Path, wire: str, is_stream: bool) -> None:
+    """GW-8: a tool of that name is the client's, and ours has another one, which it keeps; a header turns it off."""
+    script = [say(tool_use("recall", {"query": "x"})), "fine", "off", "on again", "no tools"]
+    async with fake(FakeUpstream(script=script)) as server, serving(tmp_path, server) as at:
+        client = Client(at, wire, is_stream=is_stream, tools=("recall", "Read"))
+        _, calls = await client.say("Do it.")
+        assert [name for name, _ in calls] == ["recall"], "the client's own"
+        client.tools = client.tools[1:]
+        await client.answer((calls[0][1], "done"))
+        await client.say("Go on.", extra_headers={"x-perdure-recall": "off"})
+        await client.say("Go on.")
+        names = [[t.get("name") or t["function"]["name"] for t in body["tools"]] for body in at.bodies]
+        both, ours = ["recall", "Read", "perdure__recall"], ["Read", "perdure__recall"]
+        assert names == [both, ours, ["Read"], ours]
+        client.tools = []
+        del client.messages[:]
+        more: Any = {"tools": openai.NOT_GIVEN if wire == "openai" else anthropic.NOT_GIVEN}
+        await client.say("Hello", **more)
+        assert "tools" not in at.bodies[-1] and not at.upstream.statistics.violations
+
+
+@pytest.mark.parametrize(("wire", "is_stream"), WIRES)
+@in_loop
+async def test_with_the_setting_off_bytes_are_as_they_came(tmp_path: Path, wire: str, is_stream: bool) -> None:
+    """GW-8: `recall_tool = false` for all, or for a route."""
+    async with fake() as direct, fake() as server:
+        settings = Settings(recall_tool=False, durability="process")
+        config = config_of(tmp_path, server.url, settings=settings)
+        async with serving(tmp_path, server, config=config) as at:
+            client = Client(at, wire, is_stream=is_stream)
+            await client.say("Hello")
+            plain = Client(at, wire, is_stream=is_stream)
+            at.url, at.clients = direct.url, at.clients
+            await plain.say("Hello")
+            assert server.received[0].body == direct.received[0].body
+
+
+@pytest.mark.parametrize(("wire", "is_stream"), WIRES)
+@in_loop
+async def test_a_small_model_that_misuses_it_never_hurts_the_client(tmp_path: Path, wire: str, is_stream: bool) -> None:
+    """GW-8: unknown arguments, unknown ids, nonsense and loops end in an answer, with every request valid."""
+    calls = [{"query": 7}, {}, {"id": "nowhere"}, {"_raw": "{broken"}, {"query": "x", "id": "y"}, {"lines": "4"}]
+    loop = [say(tool_use("recall", {"query": "more"}, id="call_0")) for _ in range(20)]
+    script = [say(tool_use("recall", one, id="call_0")) for one in calls] + ["Never mind."]
+    async with fake(FakeUpstream(script=[*script, *loop])) as server, serving(tmp_path, server) as at:
+        client = Client(at, wire, is_stream=is_stream)
+        assert await client.say("Do it.") == ("Never mind.", [])
+        assert len(at.bodies) == len(script)
+        assert await client.say("Do it again.") == ("", [])
+        assert len(at.bodies) == len(script) + MOST_ROUNDS + 1
+        assert [len(body["tools"]) for body in at.bodies[len(script) :]] == [2] * MOST_ROUNDS + [1]
+        assert "recall failed" in str(at.bodies[2]["messages"])
+        client.messages.pop()  # clients don't keep an answer that says nothing
+        server.upstream.script.clear()
+        assert await client.say("Thanks.") == ("ok", [])
+        assert "recall" not in seen_by(client) and not at.upstream.statistics.violations
+        assert at.upstream.statistics.refused == 0
+
+
+@pytest.mark.parametrize(("wire", "is_stream"), WIRES)
+@in_loop
+async def test_what_a_forced_tool_and_one_call_at_a_time_ask_for(tmp_path: Path, wire: str, is_stream: bool) -> None:
+    """GW-8: the client gets the call that it forced, once, and never more than one where it wants one."""
+    script = [say(tool_use("recall", {"query": "x"})), say(tool_use("Read", {"file_path": "a"}))]
+    async with fake(FakeUpstream(script=script)) as server, serving(tmp_path, server) as at:
+        client = Client(at, wire, is_stream=is_stream)
+        more: dict[str, Any] = {"tool_choice": {"type": "any", "disable_parallel_tool_use": True}}
+        if wire == "openai":
+            more = {"tool_choice": "required", "parallel_tool_calls": False}
+        text, calls = await client.say("Do it.", **more)
+        assert text == "" and [name for name, _ in calls] == ["Read"]
+        assert all(body["tool_choice"] == more["tool_choice"] for body in at.bodies) and len(at.bodies) == 2
+        checked(at, client)
+
+
+@pytest.mark.parametrize(("wire", "is_stream"), WIRES)
+@in_loop
+async def test_the_meter_reads_what_both_answers_used(tmp_path: Path, wire: str, is_stream: bool) -> None:
+    """GW-8, GW-2: usage is that of all answers together, below what the client's meter may read."""
+    for usage in ("upstream", "capped"):
+        async with (
+            fake(obedient(wire, 100_000)) as server,
+            serving(tmp_path / usage, server, usage=usage, usage_cap_percent=1) as at,
+        ):
+            client = Client(at, wire, is_stream=is_stream)
+            await client.say(f"{QUESTION} " + "padding " * 4_000)
+            stats = at.upstream.statistics
+            told = client.answers[-1].usage
+            paid = stats.plain_tokens + stats.read_tokens + stats.written_tokens
+            seen = prompt_of(client.answers[-1])
+            if wire == "anthropic":
+                seen += (told.cache_read_input_tokens or 0) + (told.cache_creation_input_tokens or 0)
+            output = told.completion_tokens if wire == "openai" else told.output_tokens
+            assert output == stats.output_tokens and len(at.bodies) == 2
+            assert seen == paid if usage == "upstream" else abs(seen - 1_000) < 5

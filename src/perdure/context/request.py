@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -15,7 +15,7 @@ from perdure.context.models import CacheTtl
 from perdure.context.passes import frontier
 from perdure.context.policy import Facts
 from perdure.context.replies import WireProtocol
-from perdure.context.view import ContextView
+from perdure.context.view import ContextView, advance
 from perdure.transcript.blocks import (
     OPENAI_PARTS,
     Block,
@@ -28,6 +28,7 @@ from perdure.transcript.blocks import (
     encode,
     text_block,
 )
+from perdure.transcript.messages import Message
 from perdure.transcript.records import Front
 from perdure.transcript.response_items import (
     KEPT_ITEM,
@@ -58,14 +59,25 @@ def openai_body(head: dict[str, Any], front: Front, groups: list[MessageGroup], 
     system = "\n\n".join(text for raw in front.system if (text := _system_text(bytes(raw))))
     if system:
         messages.append(encode({"role": "system", "content": system}))
-    for group in groups:
-        done = group.encoded.get("openai")
-        if done is None:
-            done = b",".join(encode(message) for message in _messages(group))
-            group.encoded["openai"] = done
-        messages.append(done)
+    messages += map(_chat_messages, groups)
     pieces.append(b',"messages":[' + b",".join(messages) + b"]}")
     return b"".join(pieces)
+
+
+def _chat_messages(group: MessageGroup) -> bytes:
+    done = group.encoded.get("openai")
+    if done is None:
+        done = group.encoded["openai"] = b",".join(encode(message) for message in _messages(group))
+    return done
+
+
+def messages_alone(messages: Sequence[Message], protocol: WireProtocol) -> bytes:
+    """Messages, the first of them an answer of the model, as they stand in the request of a view that holds them."""
+    view = ContextView()
+    for message in messages:
+        advance(view, message)
+    _, *groups = flatten(view)  # a request begins with the user, who says nothing here
+    return b",".join(_plain(group) if protocol == "anthropic" else _chat_messages(group) for group in groups)
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any] | None:

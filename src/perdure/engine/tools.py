@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +23,7 @@ from perdure.errors import (
     MemoryRefused,
     NameTaken,
     PerdureError,
+    SessionNotFound,
     WrongLoop,
 )
 from perdure.events import CompactionRequested
@@ -41,7 +43,15 @@ from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import SearchHit as Hit
 from perdure.ports.session import SearchResults as Found
 from perdure.recall.originals import Original, Originals, blob_original
-from perdure.recall.queries import RECALL_TOOL, BadRecall, RecalledText, RecallRequest, range_of, recalled_part
+from perdure.recall.queries import (
+    LIMIT_CHARS,
+    RECALL_TOOL,
+    BadRecall,
+    RecalledText,
+    RecallRequest,
+    range_of,
+    recalled_part,
+)
 from perdure.transcript.blocks import encode
 from perdure.transcript.messages import BlobId
 from perdure.transcript.records import Noted
@@ -161,13 +171,32 @@ class RecallTool:
             assert "recall failed" in await recall_tool.run(session, {"id": "unknown"})
         """
         _check_face(session, "recall_tool")
-        try:
-            return await _recalled(session, _recall_arguments(arguments))
-        except PerdureError as e:
-            return f"recall failed: {e}"
+        return await recall_answer(session, arguments)
 
 
 recall_tool = RecallTool()
+
+
+async def recall_answer(
+    session: LiveSession,
+    arguments: Mapping[str, Any],
+    *,
+    within: Sequence[str] | None = None,
+    limit_chars: int = LIMIT_CHARS,
+) -> str:
+    """The content of the result of a call of the recall tool.
+
+    Args:
+        session: whose past is asked for.
+        arguments: the input of the call, whatever the model wrote there.
+        within: the only other sessions that may be looked into, the likeliest first; an id that this session doesn't
+            have is looked for in them, too. None: all of the project, if the call names one.
+        limit_chars: the most that is given at once.
+    """
+    try:
+        return await _recalled(session, _recall_arguments(arguments), within, limit_chars)
+    except PerdureError as e:
+        return f"recall failed: {e}"
 
 
 def _check_face(session: object, tool: str) -> None:
@@ -191,19 +220,33 @@ def _recall_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-async def _recalled(session: LiveSession, given: dict[str, Any]) -> str:
+async def _recalled(session: LiveSession, given: dict[str, Any], within: Sequence[str] | None, limit_chars: int) -> str:
     other = given.get("session")
+    if within is not None and other is not None:
+        if other != session.id and other not in within:
+            raise BadRecall(f"no session {other[:80]!r} can be reached from here")
+        other = None if other == session.id else other
     if "query" in given:
         limit = max(1, min(given.get("limit", _HITS), _MOST_HITS))
-        found = await search(session, given["query"], limit=limit, sessions=(other,) if other else ())
+        reach = (other,) if other else () if within is None else (session.id, *within)
+        found = await search(session, given["query"], limit=limit, sessions=reach)
+        while found.hits and len(found_text(found, given["query"])) > limit_chars:
+            found = replace(found, hits=found.hits[:-1], note="there is no room for more")
         return found_text(found, given["query"])
     wanted = RecallRequest(
         id=given["id"],
         lines=range_of(given["lines"], what="lines") if "lines" in given else None,
         chars=range_of(given["chars"], what="chars") if "chars" in given else None,
         pattern=given.get("pattern"),
+        limit_chars=limit_chars,
     )
-    return (await recall(session, wanted, other=other)).framed()
+    try:
+        return (await recall(session, wanted, other=other)).framed()
+    except BadRecall:
+        for linked in within or () if other is None else ():
+            with suppress(BadRecall, SessionNotFound, JournalError):
+                return (await recall(session, wanted, other=linked)).framed()
+        raise
 
 
 def found_text(found: Found, query: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -25,12 +25,42 @@ _END_BYTES = 3
 MOST_BYTES = 1024 * 1024  # some milliseconds of reading; a text that a model writes in one piece is far smaller
 
 
+class HiddenCalls(Protocol):
+    """What an answer leaves out for its client: calls of a tool that isn't the client's (GW-8)."""
+
+    @property
+    def is_patched(self) -> bool:
+        """Whether anything was left out or renumbered, so that what follows can't be passed on unread."""
+        ...
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the end of an answer that may go on has begun: from there on everything is held back."""
+        ...
+
+    def shown(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        """The fields that a whole body shows otherwise; None when it may stay as it is."""
+        ...
+
+    def go_on(self) -> None:
+        """The answer that came is over, and another one follows as a part of the same."""
+        ...
+
+
+# What becomes of what comes: it is passed on, held back as a part of the end, stands behind the end, or is of no use.
+_PASSED, _HELD, _OVER, _BROKEN = range(4)
+
+LEFT_OUT: dict[str, Any] = {}
+"""What a reader's `look` gives for an event that the client isn't to see."""
+
+
 class StreamReader:
-    """Parts a stream into events. `look` sees the data of each: it may give other data, or None to leave it as it is.
+    """Parts a stream into events. `look` sees the data of each: it may give other data, `LEFT_OUT`, or None to leave it
+    as it is.
 
     What can't be read, or is larger than `most_bytes`, is passed on all the same, and nothing of the stream is looked
     at any more: `is_lost` (REL-15). `is_end` says which data ends an answer: it is held back until `end`. `reply` makes
-    the answer of all that `look` saw.
+    the answer of all that `look` saw. With `hidden`, an answer may leave calls out and go on in another stream.
     """
 
     def __init__(
@@ -39,32 +69,43 @@ class StreamReader:
         is_end: Callable[[bytes], bool],
         reply: Callable[[], Reply],
         most_bytes: int,
+        hidden: HiddenCalls | None = None,
     ) -> None:
         self._look, self._is_end, self._reply, self._most_bytes = look, is_end, reply, most_bytes
+        self._hidden = hidden
         self._waiting = BoundedBuffer(most_bytes)  # of an event whose end hasn't come
         self._held: list[bytes] = []  # the end of the answer, and what came behind it
+        self._stage = _PASSED
         self.is_lost = False
+
+    @property
+    def is_broken(self) -> bool:
+        return self._stage == _BROKEN
 
     def feed(self, data: bytes) -> bytes:
         """The bytes to pass on now."""
-        if self._held:
+        if self._stage == _BROKEN:
+            return b""
+        if self._stage == _OVER:
             self._held.append(data)
             return b""
         out: list[bytes] = []
         tail = self._waiting.tail  # an end may have begun in what waits
         window = tail + data if tail else data
         start = 0
-        while not (self.is_lost or self._held) and (found := _END.search(window, start)):
+        while not self.is_lost and self._stage != _OVER and (found := _END.search(window, start)):
             event = self._waiting.whole(window[start or len(tail) : found.end()])
             start = found.end()
-            out.append(self._event(event))
+            shown = self._event(event)
+            (out if self._stage == _PASSED else self._held).append(shown)
         rest = window[start or len(tail) :]
-        if self._held:
+        if self._stage == _OVER:
             self._held.append(rest)
         elif self.is_lost or not self._waiting.add(rest):
             self._lose("an event is too large")
-            out += (self._waiting.whole(), rest)
-        return b"".join(out)
+            out += (*self._held, self._waiting.whole(), rest)
+            self._held = []
+        return b"" if self._stage == _BROKEN else b"".join(out)
 
     def end(self) -> bytes:
         """What was held back, and what never became an event."""
@@ -77,19 +118,28 @@ class StreamReader:
             raise StreamCut("the stream couldn't be read along")
         return self._reply()
 
+    def go_on(self) -> None:
+        """Forget the end that was held back: another stream follows, with what this answer goes on with."""
+        assert self._hidden is not None, "only an answer with hidden calls goes on"
+        self._held, self._stage = [], _PASSED
+        self._waiting = BoundedBuffer(self._most_bytes)
+        self._hidden.go_on()
+
     def _event(self, event: bytes) -> bytes:
         lines = [line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")]
         data = lines[0] if len(lines) == 1 else b"\n".join(lines)
         if not data:
             return event
-        is_end = self._is_end(data)
         other = self._seen(data)
-        if other is not None:
-            event = event[: event.find(b"data:")] + b"data: " + msgspec.json.encode(other) + b"\n\n"
-        if is_end:
-            self._held.append(event)
+        if self._stage == _BROKEN:
             return b""
-        return event
+        if self._is_end(data):
+            self._stage = _OVER
+        elif self._hidden is not None and self._hidden.is_ending:
+            self._stage = _HELD
+        if other is None:
+            return event
+        return event[: event.find(b"data:")] + b"data: " + msgspec.json.encode(other) + b"\n\n" if other else b""
 
     def _seen(self, data: bytes) -> dict[str, Any] | None:
         if data == b"[DONE]":
@@ -106,7 +156,10 @@ class StreamReader:
     def _lose(self, why: str) -> None:
         if not self.is_lost:
             self.is_lost = True
-            _LOG.warning("an answer's stream can't be read along (%s): it is passed on unread", why)
+            if self._hidden is not None and self._hidden.is_patched:
+                self._stage = _BROKEN
+            what = "it breaks off here" if self._stage == _BROKEN else "it is passed on unread"
+            _LOG.warning("an answer's stream can't be read along (%s): %s", why, what)
 
 
 class BodyReader:
@@ -116,19 +169,24 @@ class BodyReader:
     """
 
     def __init__(
-        self, usage: Callable[[Any], dict[str, Any] | None], reply: Callable[[Any], Reply], most_bytes: int
+        self,
+        usage: Callable[[Any], dict[str, Any] | None],
+        reply: Callable[[Any], Reply],
+        most_bytes: int,
+        hidden: HiddenCalls | None = None,
     ) -> None:
-        self._usage, self._reply = usage, reply
+        self._usage, self._reply, self._most_bytes, self._hidden = usage, reply, most_bytes, hidden
         self._waiting = BoundedBuffer(most_bytes)
-        self.is_lost = False
+        self.is_lost = self.is_broken = False
 
     def feed(self, data: bytes) -> bytes:
         """The bytes to pass on now."""
         if self.is_lost or self._waiting.add(data):
-            return data if self.is_lost else b""
+            return data if self.is_lost and not self.is_broken else b""
         self.is_lost = True
+        self.is_broken = self._hidden is not None and self._hidden.is_patched
         _LOG.warning("an answer is too large to be read: it is passed on unread")
-        return self._waiting.whole(data)
+        return b"" if self.is_broken else self._waiting.whole(data)
 
     def end(self) -> bytes:
         """What is to be passed on at the end."""
@@ -137,10 +195,20 @@ class BodyReader:
         body = self._waiting.joined()
         try:
             fields = fields_of(body)
-            shown = self._usage(msgspec.json.decode(fields["usage"])) if "usage" in fields else None
-        except (Unmanageable, *UNREADABLE):
+            shown = (self._hidden.shown(msgspec.json.decode(body)) if self._hidden is not None else None) or {}
+            usage = self._usage(msgspec.json.decode(fields["usage"])) if "usage" in fields else None
+        except (Unmanageable, *UNREADABLE, KeyError, TypeError, ValueError, AttributeError):
             return body
-        return msgspec.json.encode({**fields, "usage": shown}) if shown else body
+        if usage is not None:
+            shown["usage"] = usage
+        return msgspec.json.encode({**fields, **shown}) if shown else body
+
+    def go_on(self) -> None:
+        """This body is a part of an answer that goes on in another one."""
+        assert self._hidden is not None, "only an answer with hidden calls goes on"
+        self._hidden.shown(msgspec.json.decode(self._waiting.joined()))
+        self._waiting = BoundedBuffer(self._most_bytes)
+        self._hidden.go_on()
 
     def reply(self) -> Reply:
         """The answer. Raises `StreamCut` for one that is none or was passed on unread."""
@@ -150,6 +218,20 @@ class BodyReader:
             return self._reply(msgspec.json.decode(self._waiting.joined()))
         except (*UNREADABLE, KeyError, TypeError, ValueError, AttributeError) as e:
             raise StreamCut(f"the answer can't be read: {type(e).__name__}") from e
+
+
+def summed_usage(before: dict[str, Any], usage: dict[str, Any]) -> dict[str, Any]:
+    """The usage of two answers: counts are added, in whatever they are nested; of anything else the later holds."""
+    total = {**before, **usage}
+    for name in before.keys() & usage.keys():
+        first, second = before[name], usage[name]
+        if isinstance(first, dict) and isinstance(second, dict):
+            total[name] = summed_usage(first, second)
+        elif isinstance(first, list) and isinstance(second, list):
+            total[name] = [*first, *second]
+        elif isinstance(first, int) and isinstance(second, int):
+            total[name] = first + second
+    return total
 
 
 class BoundedBuffer:

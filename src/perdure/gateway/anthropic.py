@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,8 +10,9 @@ import msgspec
 from perdure.adapters.providers.anthropic import AnthropicReplyBuilder
 from perdure.context.replies import Reply, WireProtocol
 from perdure.context.state import PROVIDER_EDITED
+from perdure.engine.tools import recall_tool
 from perdure.errors import MalformedBlock
-from perdure.gateway.answers import MOST_BYTES, BodyReader, StreamReader
+from perdure.gateway.answers import LEFT_OUT, MOST_BYTES, BodyReader, StreamReader, summed_usage
 from perdure.gateway.requests import (
     UNREADABLE,
     AnswerReader,
@@ -23,10 +23,11 @@ from perdure.gateway.requests import (
     Unmanageable,
     digest,
     fields_of,
+    is_call_of,
     list_of,
     scaled_count,
 )
-from perdure.transcript.blocks import Block, text_block
+from perdure.transcript.blocks import Block, encode, text_block
 from perdure.transcript.messages import Message
 from perdure.transcript.records import Front
 
@@ -43,6 +44,13 @@ class _MessageFields(msgspec.Struct):
 
 
 _MESSAGE = msgspec.json.Decoder(_MessageFields)
+
+
+class _ToolFields(msgspec.Struct):
+    name: str = ""
+
+
+_TOOL = msgspec.json.Decoder(_ToolFields)
 
 
 class AnthropicProtocol:
@@ -98,14 +106,35 @@ class AnthropicProtocol:
         return [("assistant", reply.blocks)]
 
     def reader(
-        self, incoming: ClientRequest, cap: int | None, *, is_stream: bool, most_bytes: int = MOST_BYTES
+        self,
+        incoming: ClientRequest,
+        cap: int | None,
+        *,
+        is_stream: bool,
+        most_bytes: int = MOST_BYTES,
+        ours: str = "",
     ) -> AnswerReader:
-        meter = _UsageMeter(cap)
+        answer = _MessagesAnswer(cap, ours)
+        hidden = answer if ours else None
         if not is_stream:
-            return BodyReader(meter.read, _reply_of, most_bytes)
-        builder = AnthropicReplyBuilder()
-        look, is_end = partial(_look, builder, meter), lambda data: b'"message_stop"' in data[:40]
-        return StreamReader(look, is_end, builder.reply, most_bytes)
+            return BodyReader(answer.usage, _reply_of, most_bytes, hidden)
+        return StreamReader(answer.look, lambda data: b'"message_stop"' in data[:40], answer.reply, most_bytes, hidden)
+
+    def tool_name(self, tool: bytes) -> str:
+        return str(_TOOL.decode(tool).name)
+
+    def recall_tool(self, name: str) -> bytes:
+        return encode({**recall_tool.definition, "name": name})
+
+    def is_full(self, tools: int) -> bool:
+        return False
+
+    def said(self, replies: Sequence[Reply], ours: str) -> list[SaidMessage]:
+        shown = tuple(block for reply in replies for block in reply.blocks if not is_call_of(block, ours))
+        return [("assistant", shown)] if shown else []
+
+    def error_event(self, status: int, message: str) -> bytes:
+        return b"event: error\ndata: " + self.error_body(status, message) + b"\n\n"
 
     def error_body(self, status: int, message: str) -> bytes:
         kinds = {
@@ -186,17 +215,91 @@ def _scaled_usage(usage: dict[str, Any], share: float) -> dict[str, Any]:
     return shown
 
 
-def _look(builder: AnthropicReplyBuilder, meter: _UsageMeter, event: dict[str, Any]) -> dict[str, Any] | None:
-    for _ in builder.feed(event):
-        pass
-    kind = event.get("type")
-    if kind == "message_start":
-        shown = meter.read(event["message"].get("usage"))
-        return {**event, "message": {**event["message"], "usage": shown}} if shown else None
-    if kind == "message_delta":
-        shown = meter.read(event.get("usage"))
-        return {**event, "usage": shown} if shown else None
-    return None
+class _MessagesAnswer:
+    """An answer on its way. Calls of the tool `ours` are left out; where they are answered here, the answers that
+    follow each other make one: one beginning, blocks counted through, one end, and the usage of all (GW-8)."""
+
+    def __init__(self, cap: int | None, ours: str) -> None:
+        self.is_ending = False
+        self._ours, self._meter = ours, _UsageMeter(cap)
+        self._builder = AnthropicReplyBuilder()
+        self._places: dict[int, int | None] = {}  # of this answer's blocks, for the client; None: left out
+        self._before = 0  # blocks shown of the answers before
+        self._has_call = False  # of the client's own, in this answer
+        self._used: dict[str, Any] = {}  # by this answer …
+        self._paid: dict[str, Any] = {}  # … and by those before
+        self._is_later = False  # there were some
+        self._first: dict[str, Any] | None = None  # of the bodies, as far as they are shown
+
+    @property
+    def is_patched(self) -> bool:
+        return self._is_later or None in self._places.values()
+
+    def look(self, event: dict[str, Any]) -> dict[str, Any] | None:
+        for _ in self._builder.feed(event):
+            pass
+        kind = event.get("type")
+        if kind == "message_start":
+            self._used = event["message"].get("usage") or {}
+            if self._is_later:
+                return LEFT_OUT
+            shown = self._meter.read(event["message"].get("usage"))
+            return {**event, "message": {**event["message"], "usage": shown}} if shown else None
+        if kind == "message_delta":
+            return self._end(event)
+        return self._block(event) if self._ours and "index" in event else None
+
+    def _block(self, event: dict[str, Any]) -> dict[str, Any] | None:
+        index = int(event["index"])
+        if event["type"] == "content_block_start":
+            block = event["content_block"]
+            is_ours = block.get("type") == "tool_use" and block.get("name") == self._ours
+            shown = self._before + sum(place is not None for place in self._places.values())
+            self._places[index] = None if is_ours else shown
+            self._has_call = self._has_call or (not is_ours and block.get("type") == "tool_use")
+        place = self._places[index]
+        if place is None:
+            return LEFT_OUT
+        return None if place == index else {**event, "index": place}
+
+    def _end(self, event: dict[str, Any]) -> dict[str, Any] | None:
+        usage, delta = event.get("usage"), event.get("delta") or {}
+        if isinstance(usage, dict):
+            self._used = {**self._used, **{name: value for name, value in usage.items() if value is not None}}
+        self.is_ending = self.is_patched
+        changes: dict[str, Any] = {}
+        shown = self.usage(self._used if self._is_later else usage)
+        if shown is not None:
+            changes["usage"] = shown
+        if self.is_patched and not self._has_call and delta.get("stop_reason") == "tool_use":
+            changes["delta"] = {**delta, "stop_reason": "end_turn"}
+        return {**event, **changes} if changes else None
+
+    def usage(self, usage: Any) -> dict[str, Any] | None:
+        """The usage to show instead of this answer's; None when it may stay as it is."""
+        total = summed_usage(self._paid, usage) if isinstance(usage, dict) else usage
+        return self._meter.read(total) or (total if self._is_later else None)
+
+    def shown(self, body: dict[str, Any]) -> dict[str, Any] | None:
+        content, self._used = body["content"], body.get("usage") or {}
+        kept = [block for block in content if block.get("type") != "tool_use" or block.get("name") != self._ours]
+        if len(kept) == len(content) and self._first is None:
+            return None
+        first = self._first or {"id": body.get("id"), "content": []}
+        changes = {"id": first["id"], "content": [*first["content"], *kept]}
+        if body.get("stop_reason") == "tool_use" and not any(block.get("type") == "tool_use" for block in kept):
+            changes["stop_reason"] = "end_turn"
+        self._first = changes
+        return {**changes}
+
+    def reply(self) -> Reply:
+        return self._builder.reply()
+
+    def go_on(self) -> None:
+        self._paid, self._used = summed_usage(self._paid, self._used), {}
+        self._before += sum(place is not None for place in self._places.values())
+        self._builder, self._places, self._has_call = AnthropicReplyBuilder(), {}, False
+        self.is_ending, self._is_later = False, True
 
 
 def _reply_of(message: Any) -> Reply:

@@ -155,7 +155,7 @@ def settings_of(route: RouteConfig, base: Settings, name: str = "default") -> Se
     Instruction files and memories are a client's own affair unless its route wants ours, and what a client puts into
     its user's messages stays as it is.
     """
-    changes: dict[str, Any] = {"instructions": False, "memory": False, "neutralise": "results", "recall_tool": False}
+    changes: dict[str, Any] = {"instructions": False, "memory": False, "neutralise": "results"}
     for key, given in route.settings.items():
         place = f"gateway.routes.{name}.settings: {key} = {given!r}"
         if key not in NAMES:

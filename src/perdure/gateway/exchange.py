@@ -10,16 +10,18 @@ import logging
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+import anyio
 import msgspec
 
+from perdure.context.replies import Reply
 from perdure.engine.ask import CallCost, within_caps
 from perdure.engine.session import run_aside
-from perdure.errors import JournalError, ModelDown, ModelError, SpendingCapReached
+from perdure.errors import JournalError, ModelDown, ModelError, Overloaded, PromptTooLong, SpendingCapReached
 from perdure.gateway.config import Tenant, UpstreamConfig, credential_of
 from perdure.gateway.encodings import UnreadableEncoding, decoded, encoded
 from perdure.gateway.gateway import Gateway
@@ -31,6 +33,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _LOG = logging.getLogger("perdure.gateway")
 SESSION = b"x-perdure-session"
+RECALL = b"x-perdure-recall"
+_OFF = ("off", "no", "false", "0")
+_AGAIN = 3  # times that an answer which has begun is asked to go on
+_AGAIN_SECONDS = 10.0  # the longest wait before that, whatever the upstream says
 _RECOVERABLE = (400, 413, 422, 500)  # statuses in which servers say that a prompt is too long
 _NOT_OF_BODIES = (401, 402, 403, 404, 407, 408, 409, 425, 429)  # what other bytes wouldn't change
 _EXPANDS = 8  # how many times larger JSON is than it was compressed, about
@@ -61,6 +67,11 @@ class Inquiry:
         encoding = given.decode("latin-1").strip()
         return "" if encoding.lower() == "identity" else encoding
 
+    @property
+    def recalls(self) -> bool:
+        """Whether the client leaves it to us to offer its model a recall tool."""
+        return not any(n == RECALL and v.decode("latin-1").strip().lower() in _OFF for n, v in self.headers)
+
 
 class GatewayExchange:
     """Runs one request. `is_over`: the answer is out, so a client that leaves now leaves nothing behind."""
@@ -73,6 +84,7 @@ class GatewayExchange:
         self._mode, self._reason = "untouched", ""
         self._said = inquiry.body  # the body as it is read
         self._cost = CallCost()
+        self._calls = AsyncExitStack()  # what is open of the call under way
         self._instead: bytes | None = None  # what is sent when nothing can be recorded
         self._kept: bytes | None = None  # the body of an answer that was read as a whole
 
@@ -85,16 +97,15 @@ class GatewayExchange:
             kind = "other"
         turn = await self._turn() if kind == "turn" else None
         try:
-            body = await self._shadow_body() if kind == "count" else self._instead
+            body = await self._shadow_body(is_sent=False) if kind == "count" else self._instead
             metrics.overhead.observe(time.perf_counter() - self._began)
             metrics.requests.labels(self._inquiry.route, kind, self._mode).inc()
-            async with self._within_caps(turn) as self._cost:
+            async with self._calls:
+                self._cost = await self._calls.enter_async_context(self._within_caps(turn))
                 answer = await self._asked(turn, body)
+                self._calls.callback(answer.close)
                 self._cost.has_begun = answer.status == 200
-                try:
-                    await self._passed_back(turn, answer, send, is_count=kind == "count")
-                finally:
-                    answer.close()
+                await self._passed_back(turn, answer, send, is_count=kind == "count")
         except SpendingCapReached as e:  # 402: clients try again by themselves after a 429, which would not help
             await self._refused(send, 402, str(e))
         except ModelDown as e:
@@ -134,7 +145,7 @@ class GatewayExchange:
             return None
         except JournalError as e:
             self._passes(_reason(e))
-            self._instead = await self._shadow_body()
+            self._instead = await self._shadow_body(is_sent=True)
             return None
         except Exception as e:  # the boundary of context management: it never fails a request (REL-15)
             self._passes(_reason(e))
@@ -147,7 +158,8 @@ class GatewayExchange:
     def _who(self) -> Requester:
         inquiry = self._inquiry
         sessions = self._gateway.sessions(inquiry.tenant.id)
-        return Requester(sessions, inquiry.tenant.id, inquiry.side, inquiry.route, inquiry.name)
+        has_tool = self._gateway.active.recall_tools.get(inquiry.route) if inquiry.recalls else False
+        return Requester(sessions, inquiry.tenant.id, inquiry.side, inquiry.route, inquiry.name, has_tool)
 
     def _passes(self, reason: str) -> None:
         """Say that nothing was done here, and why: in the answer's headers, in a metric and in the log (GW-7)."""
@@ -156,14 +168,14 @@ class GatewayExchange:
             self._gateway.metrics.passed.labels(reason).inc()
             self._gateway.tell_once(f"requests to route {self._inquiry.route!r} pass through unmanaged: {reason}")
 
-    async def _shadow_body(self) -> bytes | None:
+    async def _shadow_body(self, *, is_sent: bool) -> bytes | None:
         """What a shaped session shows, with what is new, and nothing recorded; None for the body as it came.
 
         It is what is counted, and the best that can be sent when the disk takes nothing: what was decided before
         still holds (REL-10).
         """
         try:
-            return await self._gateway.active.turns.shadow(self._who(), self._said)
+            return await self._gateway.active.turns.shadow(self._who(), self._said, is_sent=is_sent)
         except Unmanageable:
             return None
         except Exception as e:  # the boundary of context management (REL-15)
@@ -228,28 +240,110 @@ class GatewayExchange:
         whole: bytes | None = None
         if is_count and answer.status == 200:
             whole = _capped_count(await self._whole(answer), self._cap())
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        client = _ClientAnswer(send, answer.status, headers)
         if whole is not None:
             self.is_over = True
-            await send({"type": "http.response.body", "body": whole})
-            return
+            await client.end(whole)
+        elif reader is None or turn is None:
+            await client.begin()
+            if await self._streamed(answer, client, None):
+                self.is_over = True
+                await client.end()
+        else:
+            await self._read_along(turn, reader, answer, client)
+        if self.is_over and turn is not None and answer.status == 200:
+            self._gateway.jobs.start("after", lambda: self._after(turn))
+
+    async def _streamed(
+        self, answer: aiohttp.ClientResponse, client: _ClientAnswer, reader: AnswerReader | None
+    ) -> bool:
+        """Pass an answer on as it comes; whether all of it came."""
         try:
             async for chunk in self._chunks(answer):
-                data = chunk if reader is None else reader.feed(chunk)
-                if data:
-                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                if data := chunk if reader is None else reader.feed(chunk):
+                    await client.send(data)
         except BROKEN as e:
             # What has come is passed on; without its end the client knows that the answer broke off.
             self._gateway.metrics.upstream_errors.labels(type(e).__name__).inc()
-            return
-        last = b""
-        if reader is not None and turn is not None:
-            await self._recorded(turn, reader)
-            last = reader.end()
+            return False
+        return reader is None or not reader.is_broken
+
+    async def _read_along(
+        self, turn: GatewayTurn, reader: AnswerReader, answer: aiohttp.ClientResponse, client: _ClientAnswer
+    ) -> None:
+        """Pass an answer on, and what it goes on with where its model recalled: the client sees one (GW-8)."""
+        if _is_stream(answer):
+            await client.begin()  # a whole body may still become an error
+        while True:
+            if not await self._streamed(answer, client, reader):
+                return
+            reply, why = self._reply(turn, reader)
+            body = None if reply is None else await self._recalled(turn, reply)
+            if body is None:
+                break
+            answer.close()
+            reader.go_on()
+            try:
+                answer = await self._asked_on(turn, body)
+            except (ModelDown, SpendingCapReached) as e:
+                if not client.has_begun:
+                    raise
+                self.is_over = True
+                await client.end(self._inquiry.side.error_event(502, str(e)))
+                return
+            if answer.status != 200 or _is_stream(answer) != client.has_begun:
+                await self._not_gone_on(answer, client)
+                return
+        if reply is not None:
+            why = await self._recorded(turn, reply)
+        if why is not None:
+            self._gateway.metrics.unrecorded.labels(why).inc()
         self.is_over = True
-        await send({"type": "http.response.body", "body": last})
-        if turn is not None and answer.status == 200:
-            self._gateway.jobs.start("after", lambda: self._after(turn))
+        await client.end(reader.end())
+
+    async def _recalled(self, turn: GatewayTurn, reply: Reply) -> bytes | None:
+        """The request to go on with, where the model called our tool and nothing of the client's."""
+        before = len(turn.replies)
+        try:
+            return await self._gateway.active.turns.recalled(turn, reply)
+        except Exception as e:  # the boundary of context management: the client gets what came so far (REL-15)
+            _warn("a recall of the model wasn't answered", e)
+            return None
+        finally:
+            if len(turn.replies) > before:
+                self._gateway.metrics.recalls.inc()
+
+    async def _asked_on(self, turn: GatewayTurn, body: bytes) -> aiohttp.ClientResponse:
+        """The answer to a request that goes on with one which the client sees already, so it can't ask again itself."""
+        for attempt in range(1, _AGAIN + 1):
+            await self._calls.aclose()
+            self._cost = await self._calls.enter_async_context(self._within_caps(turn))
+            answer = await self._sent(body)
+            self._calls.callback(answer.close)
+            self._cost.has_begun = answer.status == 200
+            if answer.status == 200 or attempt == _AGAIN:
+                break
+            error = error_of(answer.status, await self._whole(answer), answer.headers)
+            if isinstance(error, PromptTooLong):
+                body = self._gateway.active.turns.without_room(turn)
+            elif isinstance(error, Overloaded | ModelDown):
+                stated = error.retry_after_seconds if isinstance(error, Overloaded) else None
+                await anyio.sleep(min(_AGAIN_SECONDS, 2.0 ** (attempt - 2) if stated is None else stated))
+            else:
+                break
+        return answer
+
+    async def _not_gone_on(self, answer: aiohttp.ClientResponse, client: _ClientAnswer) -> None:
+        """Tell the client that its answer can't go on, as the upstream says it."""
+        body = await self._whole(answer)
+        self._gateway.metrics.upstream_errors.labels("not_gone_on").inc()
+        self.is_over = True
+        if client.has_begun:
+            error = error_of(answer.status, body, answer.headers)
+            await client.end(self._inquiry.side.error_event(answer.status, str(error)))
+        else:
+            client.becomes(answer.status, headers_down(answer.headers))
+            await client.end(body)
 
     async def _after(self, turn: GatewayTurn) -> None:
         try:
@@ -262,9 +356,10 @@ class GatewayExchange:
         """Reads the answer along, if it is one that can be read."""
         if turn is None or answer.status != 200 or answer.headers.get("content-encoding", "identity") != "identity":
             return None
-        is_stream = answer.content_type == "text/event-stream"
         most_bytes = self._gateway.active.gateway.max_event_bytes
-        return self._inquiry.side.reader(turn.incoming, self._cap(turn), is_stream=is_stream, most_bytes=most_bytes)
+        return self._inquiry.side.reader(
+            turn.incoming, self._cap(turn), is_stream=_is_stream(answer), most_bytes=most_bytes, ours=turn.ours
+        )
 
     def _cap(self, turn: GatewayTurn | None = None) -> int | None:
         """The most tokens of prompt that a client's meter may read; None: whatever the upstream says."""
@@ -274,29 +369,36 @@ class GatewayExchange:
         window = turn.cap_window if turn else self._gateway.active.config.settings.window_tokens
         return None if window is None else window * config.usage_cap_percent // 100
 
-    async def _recorded(self, turn: GatewayTurn, reader: AnswerReader) -> None:
-        """The answer joins its session before the client sees its end, so that the next request finds it there."""
-        metrics = self._gateway.metrics
+    def _reply(self, turn: GatewayTurn, reader: AnswerReader) -> tuple[Reply | None, str | None]:
+        """The answer that came, with what it cost counted; else why it can't be read."""
         try:
             reply = reader.reply()
-            self._cost.usage = reply.billed or reply.usage
-            why = await self._gateway.active.turns.answered(turn, reply)
         except ModelError as e:
-            why = e.reason
+            return None, e.reason
         except Exception as e:  # the boundary of context management: the client has its answer all the same (REL-15)
-            why = _reason(e)
+            _warn("an answer was passed on but not read", e)
+            return None, _reason(e)
+        self._cost.usage = reply.billed or reply.usage
+        if usage := self._cost.usage:
+            tokens = self._gateway.metrics.tokens
+            tokens.labels("prompt").inc(usage.input_tokens)
+            tokens.labels("cache_read").inc(usage.cache_read_input_tokens)
+            tokens.labels("cache_write").inc(usage.cache_creation_input_tokens)
+            tokens.labels("output").inc(usage.output_tokens)
+            session, now = turn.held.session, self._gateway.clock.now()
+            ttl = session.facts().held_ttl(session.view)
+            turn.held.spending.answered(usage, turn.spared_tokens, session.model, now, ttl)
+        return reply, None
+
+    async def _recorded(self, turn: GatewayTurn, reply: Reply) -> str | None:
+        """The answer joins its session before the client sees its end, so that the next request finds it there."""
+        try:
+            return await self._gateway.active.turns.answered(turn, reply)
+        except ModelError as e:
+            return e.reason
+        except Exception as e:  # the boundary of context management: the client has its answer all the same (REL-15)
             _warn("an answer was passed on but not recorded", e)
-        else:
-            if usage := reply.billed or reply.usage:
-                metrics.tokens.labels("prompt").inc(usage.input_tokens)
-                metrics.tokens.labels("cache_read").inc(usage.cache_read_input_tokens)
-                metrics.tokens.labels("cache_write").inc(usage.cache_creation_input_tokens)
-                metrics.tokens.labels("output").inc(usage.output_tokens)
-                session, now = turn.held.session, self._gateway.clock.now()
-                ttl = session.facts().held_ttl(session.view)
-                turn.held.spending.answered(usage, turn.spared_tokens, session.model, now, ttl)
-        if why is not None:
-            metrics.unrecorded.labels(why).inc()
+            return _reason(e)
 
     async def _whole(self, answer: aiohttp.ClientResponse) -> bytes:
         """The whole body; `_chunks` gives it again."""
@@ -320,6 +422,35 @@ class GatewayExchange:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         self.is_over = True
         await send({"type": "http.response.body", "body": body})
+
+
+class _ClientAnswer:
+    """The answer as the client gets it. It begins when it is told to, at the latest with its first byte."""
+
+    def __init__(self, send: Send, status: int, headers: Headers) -> None:
+        self._send, self._status, self._headers = send, status, headers
+        self.has_begun = False
+
+    def becomes(self, status: int, headers: Headers) -> None:
+        """Another answer, as long as it hasn't begun."""
+        self._status, self._headers = status, headers
+
+    async def begin(self) -> None:
+        if not self.has_begun:
+            self.has_begun = True
+            await self._send({"type": "http.response.start", "status": self._status, "headers": self._headers})
+
+    async def send(self, data: bytes) -> None:
+        await self.begin()
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self, last: bytes = b"") -> None:
+        await self.begin()
+        await self._send({"type": "http.response.body", "body": last})
+
+
+def _is_stream(answer: aiohttp.ClientResponse) -> bool:
+    return answer.content_type == "text/event-stream"
 
 
 def _warn(what: str, error: Exception) -> None:

@@ -143,6 +143,7 @@ class ActiveConfig:
     tenants: Tenants
     turns: TurnMaker
     summarizers: Mapping[str, tuple[Model, ...]]
+    recall_tools: Mapping[str, bool | None]  # of each route, as its settings say
     projects: dict[str, ProjectContext] = field(default_factory=dict)
 
 
@@ -169,9 +170,12 @@ class Gateway:
     def _in_force(self, config: Config) -> ActiveConfig:
         gateway = gateway_config(config.gateway)
         limits = DigestLimits(gateway.max_depth, gateway.max_blocks)
-        summarizers = {name: self._summarizers(config, gateway, name) for name in ("default", *gateway.routes)}
+        names = ("default", *gateway.routes)
+        summarizers = {name: self._summarizers(config, gateway, name) for name in names}
+        routes = {name: gateway.route(name) or RouteConfig() for name in names}
+        tools = {name: settings_of(route, config.settings, name).recall_tool for name, route in routes.items()}
         tenants = Tenants(gateway, self._environ, self._secret)
-        return ActiveConfig(config, gateway, tenants, TurnMaker(limits, gateway.max_messages), summarizers)
+        return ActiveConfig(config, gateway, tenants, TurnMaker(limits, gateway.max_messages), summarizers, tools)
 
     def _summarizers(self, config: Config, gateway: GatewayConfig, name: str) -> tuple[Model, ...]:
         """The models that write records for a route; without any named, the ledger does (CMP-1)."""

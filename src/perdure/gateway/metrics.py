@@ -76,6 +76,7 @@ class Metrics:
         self.cancelled = counter("cancelled", "Requests whose client went away before the end")
         self.upstream_errors = counter("upstream_errors", "Upstreams that couldn't be reached, or broke off", "reason")
         self.recovered = counter("recovered", "Errors of an upstream that the client never saw", "reason")
+        self.recalls = counter("recalls", "Answers that went on with what their model recalled, unseen by the client")
         self.unrecorded = counter("unrecorded", "Answers that were passed on but not recorded", "reason")
         self.forks = counter("forks", "Histories that left a session, and got one that shares its past")
         self.compactions = counter("compactions", "Compactions", "trigger", "strategy")

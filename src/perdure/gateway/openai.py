@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 
 from perdure.adapters.providers.openai import OpenAIReplyBuilder
-from perdure.context.replies import Reply, WireProtocol
+from perdure.context.replies import Reply, ToolInputDelta, WireProtocol
+from perdure.engine.tools import recall_tool
 from perdure.errors import MalformedBlock
-from perdure.gateway.answers import MOST_BYTES, BodyReader, StreamReader
+from perdure.gateway.answers import LEFT_OUT, MOST_BYTES, BodyReader, StreamReader, summed_usage
 from perdure.gateway.anthropic import REMINDER
 from perdure.gateway.requests import (
     UNREADABLE,
@@ -22,10 +23,11 @@ from perdure.gateway.requests import (
     SaidMessage,
     Unmanageable,
     digest,
+    is_call_of,
     list_of,
     scaled_count,
 )
-from perdure.transcript.blocks import Block, block_of, sendable_id, text_block
+from perdure.transcript.blocks import Block, Text, block_of, encode, sendable_id, text_block
 from perdure.transcript.messages import Message
 from perdure.transcript.plain import image_of
 from perdure.transcript.records import Front
@@ -34,6 +36,9 @@ Data = dict[str, Any]
 _NOT_HEAD = frozenset({"messages", "tools"})
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _SYSTEM = ("system", "developer")
+_MOST_TOOLS = 128  # that OpenAI takes
+_REPEATED = ("id", "created")  # in all chunks of an answer
+_JOINT = "\n\n"  # between the texts of answers that the client sees as one
 _WHOLE_PARTS = ("file", "input_audio")  # parts that only this protocol knows; they stay what they are
 
 
@@ -88,13 +93,42 @@ class OpenAIProtocol:
         return [("assistant", reply.blocks)]
 
     def reader(
-        self, incoming: ClientRequest, cap: int | None, *, is_stream: bool, most_bytes: int = MOST_BYTES
+        self,
+        incoming: ClientRequest,
+        cap: int | None,
+        *,
+        is_stream: bool,
+        most_bytes: int = MOST_BYTES,
+        ours: str = "",
     ) -> AnswerReader:
+        answer = _ChatAnswer(incoming.model, cap, ours)
+        hidden = answer if ours else None
         if not is_stream:
-            return BodyReader(partial(capped_usage, cap), partial(_reply_of, incoming.model), most_bytes)
-        builder = OpenAIReplyBuilder(incoming.model)
-        look, is_end = partial(_look, builder, cap), lambda data: data == b"[DONE]"
-        return StreamReader(look, is_end, partial(_finished, builder), most_bytes)
+            return BodyReader(answer.usage, partial(_reply_of, incoming.model), most_bytes, hidden)
+        return StreamReader(answer.look, lambda data: data == b"[DONE]", answer.reply, most_bytes, hidden)
+
+    def tool_name(self, tool: bytes) -> str:
+        fields = _fields(tool)
+        inner = fields.get("function", fields.get("custom", fields))
+        return str(inner.get("name") or "") if isinstance(inner, dict) else ""
+
+    def recall_tool(self, name: str) -> bytes:
+        about = recall_tool.definition
+        function = {"name": name, "parameters": about["input_schema"], "description": about["description"]}
+        return encode({"type": "function", "function": function})
+
+    def is_full(self, tools: int) -> bool:
+        return tools >= _MOST_TOOLS
+
+    def said(self, replies: Sequence[Reply], ours: str) -> list[SaidMessage]:
+        blocks = [block for reply in replies for block in reply.blocks if not is_call_of(block, ours)]
+        texts = [block.value.text for block in blocks if isinstance(block.value, Text)]
+        rest = [block for block in blocks if block.type != "text"]
+        shown = (*([text_block(_JOINT.join(texts))] if texts else ()), *rest)
+        return [("assistant", shown)] if shown else []
+
+    def error_event(self, status: int, message: str) -> bytes:
+        return b"data: " + self.error_body(status, message) + b"\n\n"
 
     def error_body(self, status: int, message: str) -> bytes:
         return openai_error_body(status, message)
@@ -214,13 +248,126 @@ def capped_usage(
     return shown
 
 
-def _look(builder: OpenAIReplyBuilder, cap: int | None, chunk: Data) -> Data | None:
-    if chunk.get("error"):
-        raise ValueError("an error in the stream")
-    for _ in builder.feed(chunk):
-        pass
-    shown = capped_usage(cap, chunk.get("usage"))
-    return {**chunk, "usage": shown} if shown else None
+class _ChatAnswer:
+    """An answer on its way. Calls of the tool `ours` are left out; where they are answered here, the answers that
+    follow each other make one: one id, one text, calls counted through, one end, and the usage of all (GW-8)."""
+
+    def __init__(self, model: str, cap: int | None, ours: str) -> None:
+        self.is_ending = False
+        self._model, self._cap, self._ours = model, cap, ours
+        self._builder = OpenAIReplyBuilder(model)
+        self._named: dict[str, Any] = {}  # what all chunks of an answer repeat, as the first answer had it
+        self._places: dict[int, int | None] = {}  # of this answer's calls, for the client; None: left out
+        self._unnamed: dict[int, list[Data]] = {}  # pieces of calls whose name hasn't come
+        self._has_text = False  # of the answers before: what comes now begins a paragraph
+        self._used: Data = {}  # by this answer …
+        self._paid: Data = {}  # … and by those before
+        self._is_later = False  # there were some
+        self._texts: list[str] = []  # of the bodies
+
+    @property
+    def is_patched(self) -> bool:
+        return self._is_later or None in self._places.values()
+
+    def look(self, chunk: Data) -> Data | None:
+        if chunk.get("error"):
+            if self.is_patched:
+                return None
+            raise ValueError("an error in the stream")
+        calls = [delta for delta in self._builder.feed(chunk) if isinstance(delta, ToolInputDelta)]
+        changes: Data = {}
+        if isinstance(chunk.get("usage"), dict):
+            self._used = chunk["usage"]
+            if (shown := self.usage(chunk["usage"])) is not None:
+                changes["usage"] = shown
+        if self._ours:
+            is_empty = self._choices(chunk, calls, changes)
+            if is_empty and not chunk.get("usage"):
+                return LEFT_OUT
+        return {**chunk, **changes} if changes else None
+
+    def _choices(self, chunk: Data, calls: list[ToolInputDelta], changes: Data) -> bool:
+        """Enter in `changes` what a chunk shows otherwise; whether it then says nothing any more."""
+        if not self._named:
+            self._named = {name: chunk[name] for name in _REPEATED if name in chunk}
+        elif self._is_later:
+            changes.update(self._named)
+        shown, is_empty = [], False
+        for choice in chunk.get("choices") or ():
+            delta = choice.get("delta") or {}
+            kept = self._delta(delta, calls) if choice.get("index") in (None, 0) else delta
+            finish = choice.get("finish_reason")
+            if finish:
+                self.is_ending = self.is_patched
+                finish = self._finish(finish)
+            is_empty = kept is not delta and not finish and not any(kept.values())
+            shown.append({**choice, "delta": kept, "finish_reason": finish})
+        if shown != (chunk.get("choices") or []):
+            changes["choices"] = shown
+        return is_empty
+
+    def _delta(self, delta: Data, calls: list[ToolInputDelta]) -> Data:
+        kept = dict(delta)
+        if self._is_later:
+            kept.pop("role", None)  # clients join the texts of a field
+            if kept.get("content") and self._has_text:
+                kept["content"], self._has_text = _JOINT + kept["content"], False
+        if calls:
+            pieces = [piece for n, piece in enumerate(delta["tool_calls"]) for piece in self._piece(piece, calls[n])]
+            kept.pop("tool_calls")
+            if pieces:
+                kept["tool_calls"] = pieces
+        return delta if kept == delta else kept
+
+    def _piece(self, piece: Data, call: ToolInputDelta) -> list[Data]:
+        """The pieces of a call that the client is to see now that this one came."""
+        index = call.index - self._builder.first_call
+        if not call.name:
+            self._unnamed.setdefault(index, []).append(piece)
+            return []
+        if index not in self._places:
+            before = sum(place is not None for place in self._places.values())
+            self._places[index] = None if call.name == self._ours else before
+        place = self._places[index]
+        pieces = [*self._unnamed.pop(index, ()), piece]
+        if place is None:
+            return []
+        return pieces if place == index else [{**one, "index": place} for one in pieces]
+
+    def _finish(self, reason: str) -> str:
+        is_over = self.is_patched and not any(place is not None for place in self._places.values())
+        return "stop" if is_over and reason == "tool_calls" else reason
+
+    def usage(self, usage: Any) -> Data | None:
+        """The usage to show instead of this answer's; None when it may stay as it is."""
+        total = summed_usage(self._paid, usage) if isinstance(usage, dict) else usage
+        return capped_usage(self._cap, total) or (total if self._is_later else None)
+
+    def shown(self, body: Data) -> Data | None:
+        choice, self._used = body["choices"][0], body.get("usage") or {}
+        message = choice["message"]
+        calls = message.get("tool_calls") or []
+        kept = [call for call in calls if (call.get("function") or {}).get("name") != self._ours]
+        self._texts += [text for text in (message.get("content"),) if text]
+        if len(kept) == len(calls) and not self._is_later:
+            self._named = {name: body[name] for name in _REPEATED if name in body}
+            return None
+        self._named = self._named or {name: body[name] for name in _REPEATED if name in body}
+        told = {name: value for name, value in message.items() if name != "tool_calls"}
+        told["content"] = _JOINT.join(self._texts) if self._texts or not kept else message.get("content")
+        if kept:
+            told["tool_calls"] = kept
+        finish = "stop" if choice.get("finish_reason") == "tool_calls" and not kept else choice.get("finish_reason")
+        return {**self._named, "choices": [{**choice, "message": told, "finish_reason": finish}]}
+
+    def reply(self) -> Reply:
+        return _finished(self._builder)
+
+    def go_on(self) -> None:
+        self._has_text = self._has_text or self._builder.has_text
+        self._paid, self._used = summed_usage(self._paid, self._used), {}
+        self._builder, self._places, self._unnamed = OpenAIReplyBuilder(self._model), {}, {}
+        self.is_ending, self._is_later = False, True
 
 
 def _reply_of(model: str, completion: Any) -> Reply:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, overload
 import msgspec
 
 from perdure.context.replies import Reply, WireProtocol
-from perdure.transcript.blocks import Block
+from perdure.transcript.blocks import Block, ToolUse
 from perdure.transcript.messages import Message, Role
 from perdure.transcript.records import Front
 from perdure.transcript.response_items import KEPT_ITEM, KEPT_PART, REASONING
@@ -359,8 +359,13 @@ class AnswerReader(Protocol):
     """Reads an answer on its way to the client.
 
     `feed` gives the bytes to pass on; what ends the answer is held back until `end` is asked for. `reply` is the whole
-    answer, or raises a `ModelError` when it isn't whole.
+    answer, or raises a `ModelError` when it isn't whole. `go_on`: what is fed from now on is another answer, which the
+    client is to see as the rest of this one. `is_broken`: something was left out, and what follows can't be read, so
+    nothing more may be passed on.
     """
+
+    @property
+    def is_broken(self) -> bool: ...
 
     def feed(self, data: bytes) -> bytes: ...
 
@@ -368,13 +373,21 @@ class AnswerReader(Protocol):
 
     def reply(self) -> Reply: ...
 
+    def go_on(self) -> None: ...
+
 
 SaidMessage = tuple[Role, tuple[Block, ...]]
 """A message of an answer, as the client will say it in its next request."""
 
 
 class ClientProtocol(Protocol):
-    """One protocol, as clients and servers speak it. `array` is the field of a body that has the messages."""
+    """One protocol, as clients and servers speak it. `array` is the field of a body that has the messages.
+
+    `answered` are the messages of one answer. `reader` leaves calls of the tool `ours` out of what the client sees, and
+    `said` are the messages that it will then say of answers that follow each other. `recall_tool` defines that tool
+    under a name, `tool_name` reads the name of a client's tool, `is_full` says whether so many tools are the most that
+    a server takes. `error_event` is an error in a stream that has begun.
+    """
 
     protocol: WireProtocol
     array: str
@@ -391,9 +404,26 @@ class ClientProtocol(Protocol):
 
     def answered(self, reply: Reply) -> list[SaidMessage]: ...
 
-    def reader(self, incoming: ClientRequest, cap: int | None, *, is_stream: bool, most_bytes: int) -> AnswerReader: ...
+    def reader(
+        self, incoming: ClientRequest, cap: int | None, *, is_stream: bool, most_bytes: int, ours: str
+    ) -> AnswerReader: ...
+
+    def tool_name(self, tool: bytes) -> str: ...
+
+    def recall_tool(self, name: str) -> bytes: ...
+
+    def is_full(self, tools: int) -> bool: ...
+
+    def said(self, replies: Sequence[Reply], ours: str) -> list[SaidMessage]: ...
 
     def error_body(self, status: int, message: str) -> bytes: ...
+
+    def error_event(self, status: int, message: str) -> bytes: ...
+
+
+def is_call_of(block: Block, tool: str) -> bool:
+    """Whether a block is a call of the tool of that name."""
+    return isinstance(block.value, ToolUse) and block.value.name == tool
 
 
 def fields_of(body: bytes) -> dict[str, msgspec.Raw]:

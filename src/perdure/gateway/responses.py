@@ -112,7 +112,13 @@ class ResponsesProtocol:
         return answer_messages(reply.blocks)
 
     def reader(
-        self, incoming: ClientRequest, cap: int | None, *, is_stream: bool, most_bytes: int = MOST_BYTES
+        self,
+        incoming: ClientRequest,
+        cap: int | None,
+        *,
+        is_stream: bool,
+        most_bytes: int = MOST_BYTES,
+        ours: str = "",
     ) -> AnswerReader:
         if not is_stream:
             return BodyReader(partial(_capped, cap), partial(_reply_of, incoming.model), most_bytes)
@@ -120,8 +126,23 @@ class ResponsesProtocol:
         look, is_end = partial(_look, builder, cap), lambda data: _END.search(data) is not None
         return StreamReader(look, is_end, builder.reply, most_bytes)
 
+    def tool_name(self, tool: bytes) -> str:
+        return ""
+
+    def recall_tool(self, name: str) -> bytes:
+        return b""
+
+    def is_full(self, tools: int) -> bool:
+        return True
+
+    def said(self, replies: Sequence[Reply], ours: str) -> list[SaidMessage]:
+        return [message for reply in replies for message in self.answered(reply)]
+
     def error_body(self, status: int, message: str) -> bytes:
         return openai_error_body(status, message)
+
+    def error_event(self, status: int, message: str) -> bytes:
+        return b"event: error\ndata: " + self.error_body(status, message) + b"\n\n"
 
 
 def _kind(raw: bytes | msgspec.Raw) -> tuple[str, str]:

@@ -48,6 +48,7 @@ from perdure.wiring import background, create_session, open_session
 
 SOURCE = "gateway"
 CLIENT = "client"  # the cursor of the last message that the client knows
+RECALLED = "recalled"  # the note of a message with results of calls that the client never sees (GW-8)
 ASKED = "asked"  # the one of the last message before an answer of ours
 _LOG = logging.getLogger("perdure.gateway")
 _TRIES = 3
@@ -96,7 +97,7 @@ class HistoryPosition:
 
 def _is_ours(record: Record) -> bool:
     """Whether a message is one that no client says again."""
-    return isinstance(record, Message) and record.origin == "reminder"
+    return isinstance(record, Message) and (record.origin == "reminder" or record.note == RECALLED)
 
 
 class LateSyncJournal:
@@ -288,6 +289,8 @@ class CachedSession:
     is_corrected: bool = False  # answers as long as the client wants are refused: a shorter one is asked for
     wants_own: bool = False  # the upstream refused the view and took the client's own bytes
     spending: SessionSpending = field(default_factory=SessionSpending)
+    ours: str = ""  # the name of our recall tool in the last request; empty where it wasn't offered
+    tool_name: str = ""  # the name that it has whenever it is offered
     fronted: tuple[bytes, Front | None] = b"", None  # the digest of the front that came last, and what it made then
 
     @property
@@ -529,7 +532,7 @@ def is_shaped(session: LiveSession) -> bool:
 
 def is_plain(message: Message) -> bool:
     """Whether a message goes upstream as it came. Text of tools that imitates a reminder doesn't (SEC-4)."""
-    if message.origin == "reminder":
+    if _is_ours(message):
         return False
     for block in message.blocks:
         if block.type == "tool_result" and neutralised_result(block.raw) is not block.raw:

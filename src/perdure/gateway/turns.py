@@ -27,6 +27,17 @@ from perdure.engine.reminders import remind
 from perdure.engine.session import run_aside
 from perdure.engine.turn import make_request, ready_view, rest_aside
 from perdure.errors import ContextBlocked, ModelError
+from perdure.gateway.recall import (
+    MOST_ROUNDS,
+    NO_ROOM,
+    going_on,
+    name_in,
+    result_of,
+    results_of,
+    tool_name,
+    with_tool,
+    without_tool,
+)
 from perdure.gateway.requests import (
     BodyCache,
     ClientProtocol,
@@ -34,24 +45,30 @@ from perdure.gateway.requests import (
     DigestLimits,
     LinkCache,
     MessageSlices,
-    SaidMessage,
     Unmanageable,
     chain,
     chain_seed,
     digest,
+    is_call_of,
     taken_apart,
 )
 from perdure.gateway.sessions import (
     ASKED,
     CLIENT,
+    RECALLED,
     CachedSession,
     HistoryPosition,
     TenantSessions,
     is_plain,
 )
+from perdure.transcript.blocks import Block
 from perdure.transcript.messages import CallIds, Message, MessageId, ResponseId, content_of, with_call_ids
+from perdure.transcript.records import Front
 
 _BATCH_BYTES = 256 * 1024  # of what a client says at once: what one transaction holds, and one step of the loop folds
+
+# How answers end whose calls are whole; some servers don't tell a call from the end.
+_CALLS_STAND = ("tool_use", "end_turn", "stop_sequence")
 
 # What the client does by itself stays the client's: waiting, and asking again after a cut stream.
 _RUNGS = RemedyLimits(retries=0, cuts=0, blanks=0, window_stops=0)
@@ -61,6 +78,8 @@ _RUNGS = RemedyLimits(retries=0, cuts=0, blanks=0, window_stops=0)
 class Requester:
     """Whose request it is: the tenant and its sessions, the protocol, the route, and the name that the client gave its
     session, if any.
+
+    `recall_tool`: whether the model has such a tool by its host's word; None: we offer it one (GW-8).
     """
 
     sessions: TenantSessions
@@ -68,6 +87,7 @@ class Requester:
     side: ClientProtocol
     route: str
     name: str = ""
+    recall_tool: bool | None = None
 
     @cached_property
     def seed(self) -> bytes:
@@ -90,6 +110,9 @@ class GatewayTurn:
     compacted: str = ""
     is_shaped: bool = False  # the body is the view's, not the client's own
     went_back: bool = False  # the view was refused, and the client's own bytes are sent instead
+    ours: str = ""  # the name of our recall tool in this request; empty where it isn't offered
+    said: list[Message] = field(default_factory=list)  # answers that recalled, and what they got: the client sees none
+    replies: list[Reply] = field(default_factory=list)  # the same answers, as they came
     ladder: RecoveryLadder = field(default_factory=lambda: RecoveryLadder(rungs=_RUNGS))
 
     @property
@@ -103,10 +126,11 @@ class GatewayTurn:
         return max(0, (len(self.incoming.body) - len(self.body)) // 4)
 
     def go_back(self) -> bool:
-        """After the upstream refused the view: send the client's own bytes instead, once and if they fit (GW-7)."""
-        if not self.is_shaped or self.went_back or not self._own_fits():
+        """After the upstream refused the view, or our tool: send the client's own bytes instead, once and if they fit
+        (GW-7)."""
+        if not (self.is_shaped or self.ours) or self.went_back or not self._own_fits():
             return False
-        self.went_back, self.is_shaped, self.body = True, False, self.incoming.body
+        self.went_back, self.is_shaped, self.ours, self.body = True, False, "", self.incoming.body
         return True
 
     def settle(self, status: int) -> bool:
@@ -176,24 +200,28 @@ class TurnMaker:
         before = held.sink.edits
         await held.keepers.collect(held.session)
         await _append_new(who, incoming, held, links)
-        await _record_front(who.side, incoming, held)
+        await _record_front(who, incoming, held)
         tokens = await _ready(held, _required_thinking(who, incoming))
         await held.journal.commit()
-        turn = GatewayTurn(who, incoming, held, held.head, None, b"", tokens, held.sink.edits - before)
+        turn = GatewayTurn(who, incoming, held, held.head, None, b"", tokens, held.sink.edits - before, ours=held.ours)
         await _set_body(turn)
         return turn
 
-    async def shadow(self, who: Requester, body: bytes) -> bytes | None:
-        """What a shaped session would send if nothing could be recorded, or just to be counted; None without one.
+    async def shadow(self, who: Requester, body: bytes, *, is_sent: bool) -> bytes | None:
+        """What a shaped session would send if nothing could be recorded, or just to be counted; None for what came.
 
         What was decided before holds; nothing is decided anew. It is made whole, so where that is much, aside (SPD-8).
-        Raises `Unmanageable`.
+        What `is_sent` offers no tool of ours, since nobody would answer it. Raises `Unmanageable`.
         """
         incoming = await self.read(who, body)
         held = who.sessions.cached(await self.links(who, incoming))
         if held is None or not held.is_shaped:
-            return None
+            before = "" if held is None else held.tool_name
+            ours = "" if is_sent else _tool_offered(who, incoming, who.side.front(incoming), before)
+            return with_tool(who.side, incoming, ours) if ours else None
         view, facts, new = held.session.view.copy(), held.session.facts(), incoming.history[held.head.count :]
+        if is_sent and view.front is not None:
+            advance(view, without_tool(view.front, who.side))
 
         def made() -> bytes:
             said = enumerate(who.side.messages(new))
@@ -232,26 +260,60 @@ class TurnMaker:
                 await _set_body(turn)
         return True
 
+    async def recalled(self, turn: GatewayTurn, reply: Reply) -> bytes | None:
+        """Answer the calls of our tool in an answer of the model: the request to go on with, of which the client sees
+        nothing; None when it is the client's turn, for an answer without such calls or with the client's own (GW-8)."""
+        calls = [use for use in reply.tool_uses if use.name == turn.ours] if turn.ours else []
+        if not calls or reply.stop_reason not in _CALLS_STAND or len(turn.replies) == MOST_ROUNDS:
+            return None
+        held = turn.held
+        async with held.lock:
+            ids = held.session.view.call_ids()
+            for message in turn.said:
+                _with_own_ids(message, ids)
+            answer = _answer(turn, reply, ids)
+            mine = [use for message in answer for use in message.tool_uses if use.name == turn.ours]
+            sent = turn.tokens + sum(size.live for message in turn.said for size in message.sizes)
+            results = await results_of(held.session, mine, (), sent)
+        turn.replies.append(reply)
+        turn.said += [*answer, _results(turn, results)]
+        return self.going_on(turn) if len(calls) == len(reply.tool_uses) else None
+
+    def going_on(self, turn: GatewayTurn) -> bytes:
+        """The request behind what was recalled last."""
+        return going_on(turn.who.side, turn.body, turn.said, has_tool=len(turn.replies) < MOST_ROUNDS)
+
+    def without_room(self, turn: GatewayTurn) -> bytes:
+        """The same, with nothing of what was recalled last, which didn't fit."""
+        results = [result_of(result.tool_use_id, NO_ROOM) for result in turn.said[-1].tool_results]
+        turn.said[-1] = _results(turn, results)
+        return self.going_on(turn)
+
     async def answered(self, turn: GatewayTurn, reply: Reply) -> str | None:
-        """Record the answer, durably; returns why not, when it can't be the next word of the session."""
-        if not reply.blocks:
+        """Record the answer, durably; returns why not, when it can't be the next word of the session.
+
+        What was recalled for it stands before it, or where the client has calls to answer besides, behind it.
+        """
+        last = () if any(one is reply for one in turn.replies) else (_without_calls(reply, turn.ours),)
+        shown = turn.who.side.said((*turn.replies, *last), turn.ours)
+        if not shown:
             return "empty"
         if turn.incoming.prefill is not None:
             return "prefill"  # the client says the whole answer next time, its own beginning and the model's end
-        said = turn.who.side.answered(reply)
-        digests = [digest(role, [msgspec.json.decode(block.raw) for block in blocks]) for role, blocks in said]
+        digests = [digest(role, [msgspec.json.decode(block.raw) for block in blocks]) for role, blocks in shown]
         links = chain(turn.asked.link, digests)[1:]
         held = turn.held
         with anyio.CancelScope(shield=True):
             async with held.lock:
                 if held.head != turn.asked:
                     return "overtaken"
-                messages = _answer(turn, reply, said)
-                numbered = enumerate(zip(links, messages, strict=True), turn.asked.count + 1)
-                places = [HistoryPosition(n, link, message.id) for n, (link, message) in numbered]
-                asked, last = turn.asked, held.session.view.items[-1:]
-                if last and last[0].message.origin == "reminder":
-                    asked = replace(asked, message=last[0].message.id)  # it stays when the client asks again
+                ids = held.session.view.call_ids()
+                messages = [_with_own_ids(message, ids) for message in turn.said]
+                messages += [message for one in last for message in _answer(turn, one, ids)]
+                places = _places(turn, messages, links)
+                asked, before = turn.asked, held.session.view.items[-1:]
+                if before and before[0].message.origin == "reminder":
+                    asked = replace(asked, message=before[0].message.id)  # it stays when the client asks again
                 cursors = (place.cursor(CLIENT) for place in places)
                 await held.session.append(*messages, also=(asked.cursor(ASKED), *cursors))
                 held.asked, held.is_shaped = asked, held.is_shaped or not all(map(is_plain, messages))
@@ -273,13 +335,15 @@ async def _set_body(turn: GatewayTurn) -> None:
     held.is_shaped = held.is_shaped or held.journal.has_edits
     turn.is_shaped, turn.compacted = held.is_shaped, held.sink.compacted if turn.edits else ""
     turn.body = turn.incoming.body
+    if turn.ours and not turn.is_shaped:
+        turn.body = with_tool(turn.who.side, turn.incoming, turn.ours)
     if turn.is_shaped:
         turn.request = await _request(turn)
         turn.body = turn.request.body
         if prefill is not None:  # bodies of either protocol end with their messages
             turn.body = turn.body[: -len(b"]}")] + b"," + bytes(prefill) + b"]}"
-        if held.wants_own:
-            turn.go_back()
+    if held.wants_own:
+        turn.go_back()
 
 
 async def _append_new(who: Requester, incoming: ClientRequest, held: CachedSession, links: list[bytes]) -> None:
@@ -361,22 +425,40 @@ def _with_own_ids(message: Message, ids: CallIds) -> Message:
     return message if blocks is message.blocks else msgspec.structs.replace(message, content=content_of(blocks))
 
 
-async def _record_front(side: ClientProtocol, incoming: ClientRequest, held: CachedSession) -> None:
-    """System prompt, tools and model, when they aren't those of the request before.
+async def _record_front(who: Requester, incoming: ClientRequest, held: CachedSession) -> None:
+    """System prompt, tools and model, when they aren't those of the request before; our tool is the last of the tools.
 
     A system prompt that alone is another one holds and isn't recorded: some clients write the time of day into it, and
     all say it again with the next request.
     """
     parts = (*(incoming.fields.get(name) for name in ("system", "instructions", "tools")), *incoming.lead)
-    said = hashlib.sha256(msgspec.json.encode((incoming.model, *parts))).digest()
-    if held.fronted[0] == said and held.fronted[1] is held.session.view.front:
+    ways = (incoming.model, who.recall_tool, incoming.prefill is None)
+    said = hashlib.sha256(msgspec.json.encode((*ways, *parts))).digest()
+    is_known = held.fronted[0] == said and held.fronted[1] is held.session.view.front
+    front, known = None if is_known else who.side.front(incoming), held.session.view.front
+    if front is not None:
+        held.tool_name = held.tool_name or name_in(known, who.side)
+        held.ours = _tool_offered(who, incoming, front, held.tool_name)
+        held.tool_name = held.ours or held.tool_name
+    has_tool = bool(held.ours) if who.recall_tool is None else who.recall_tool
+    if held.session.settings.recall_tool != has_tool:
+        held.session.configure(replace(held.session.settings, recall_tool=has_tool))
+    if front is None:
         return
-    front, known = side.front(incoming), held.session.view.front
+    if held.ours:
+        tool = msgspec.Raw(who.side.recall_tool(held.ours))
+        front = msgspec.structs.replace(front, tools=(*front.tools, tool))
     if known is None or (front.model, front.tools) != (known.model, known.tools):
         await held.session.record(front)
     elif front.system != known.system:
         advance(held.session.view, front)
     held.fronted = said, held.session.view.front
+
+
+def _tool_offered(who: Requester, incoming: ClientRequest, front: Front, before: str) -> str:
+    """The name of our tool in this request; empty where it isn't wanted, or the client has begun the answer itself."""
+    is_wanted = who.recall_tool is None and incoming.prefill is None
+    return tool_name(who.side, front.tools, before) if is_wanted else ""
 
 
 def _required_thinking(who: Requester, incoming: ClientRequest) -> RequiredThinking:
@@ -401,11 +483,35 @@ async def _request(turn: GatewayTurn) -> ModelRequest:
     return await make_request(session, facts, protocol=side.protocol, stream=turn.incoming.is_stream, head=head)
 
 
-def _answer(turn: GatewayTurn, reply: Reply, said: Sequence[SaidMessage]) -> list[Message]:
+def _without_calls(reply: Reply, ours: str) -> Reply:
+    """An answer without calls of our tool: those that nobody answered, since they were cut off or too many."""
+    return replace(reply, blocks=tuple(block for block in reply.blocks if not is_call_of(block, ours)))
+
+
+def _results(turn: GatewayTurn, results: Sequence[Block]) -> Message:
+    """Results of calls of our tool, which no client says again."""
+    identity = MessageId(turn.held.session.ports.ids.new("message"))
+    return Message.of("user", results, id=identity, note=RECALLED)
+
+
+def _places(turn: GatewayTurn, messages: Sequence[Message], links: Sequence[bytes]) -> list[HistoryPosition]:
+    """Where the client's history comes by in the messages of an answer, once it says the answer.
+
+    The last place is behind all of them. Where the client makes one message of several, it comes by at the last.
+    """
+    ours = turn.ours
+    shown = [m for m in messages if m.note != RECALLED and not all(is_call_of(block, ours) for block in m.blocks)]
+    behind = [*(message.id for message in shown[-len(links) : -1]), messages[-1].id]
+    numbered = enumerate(
+        zip(links[-len(behind) :], behind, strict=True), turn.asked.count + len(links) - len(behind) + 1
+    )
+    return [HistoryPosition(number, link, message) for number, (link, message) in numbered]
+
+
+def _answer(turn: GatewayTurn, reply: Reply, ids: CallIds) -> list[Message]:
     """The messages of an answer; they share its id and repeat its usage."""
     session = turn.held.session
     is_edited = bool(reply.edits) or any(block.type == "compaction" for block in reply.blocks)
-    ids = session.view.call_ids()
     messages = (
         Message.of(
             role,
@@ -417,6 +523,6 @@ def _answer(turn: GatewayTurn, reply: Reply, said: Sequence[SaidMessage]) -> lis
             usage=reply.usage,
             stop_reason=reply.stop_reason,
         )
-        for role, blocks in said
+        for role, blocks in turn.who.side.answered(reply)
     )
     return [_with_own_ids(message, ids) for message in messages]

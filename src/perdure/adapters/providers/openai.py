@@ -72,6 +72,15 @@ class OpenAIReplyBuilder:
     def has_begun(self) -> bool:
         return bool(self._response)
 
+    @property
+    def has_text(self) -> bool:
+        return bool(self._text)
+
+    @property
+    def first_call(self) -> int:
+        """The index of the first call among the blocks that have come."""
+        return bool(self._thought) + bool(self._text)
+
     def feed(self, chunk: dict[str, Any]) -> Iterator[Delta]:
         """Enter a chunk; what a reader should see of it. The indices are those of the blocks in the reply."""
         if not self._response:
@@ -114,7 +123,7 @@ class OpenAIReplyBuilder:
         arguments = function.get("arguments")
         text = arguments if isinstance(arguments, str) else "" if arguments is None else _text_of(arguments)
         call.pieces.append(text)
-        return ToolInputDelta(bool(self._thought) + bool(self._text) + index, call.name, text)
+        return ToolInputDelta(self.first_call + index, call.name, text)
 
     def finish(self) -> Iterator[Delta | Reply]:
         """The blocks, now that they are whole, and the reply. Raises `StreamCut` when the end never came."""
