@@ -19,7 +19,7 @@ from perdure.engine.session import LiveSession
 from perdure.errors import MalformedBlock, PerdureError, RecordRefused
 from perdure.lab.report.timeline import timeline
 from perdure.testing import ModelRules, check_anthropic, check_openai
-from perdure.transcript.blocks import text_block
+from perdure.transcript.blocks import text_block, tool_problem
 from perdure.transcript.messages import MOST_TOKENS, Message, MessageId, Usage
 from perdure.transcript.records import (
     BlockChange,
@@ -356,6 +356,13 @@ def test_a_front_of_plain_data_is_what_raw_blocks_would_be() -> None:
     assert Front(system="You") == Front(system=["You"]) == Front(system=[{"type": "text", "text": "You"}])
     assert Front(system="You").system == raw
     assert Front(system="  ").system == ()
+
+
+def test_a_tool_that_a_server_runs_itself_needs_no_name() -> None:
+    """GW-6: Codex and others send them beside tools of their own; each is known by its type."""
+    for tool in ({"type": "web_search"}, {"type": "image_generation"}, {"type": "mcp_toolset", "mcp_server_name": "m"}):
+        assert tool_problem(msgspec.json.encode(tool), set()) == ""
+    assert tool_problem(msgspec.json.encode({"type": "function", "parameters": SCHEMA}), set()) == "it has no name"
 
 
 def test_counts_of_usage_are_bounded() -> None:

@@ -677,7 +677,7 @@ def tool_problem(raw: bytes, names: set[str]) -> str:
     if kind is not None and not isinstance(kind, str):
         return "its type is no text"
     if not isinstance(name, str) or not name:
-        return "" if kind == "mcp_toolset" else "it has no name"
+        return "it has no name" if kind in (None, "function", "custom") else ""  # servers' own are known by their type
     if name in names:
         return f"another tool is called {name[:80]!r} already"
     names.add(name)
