@@ -1,6 +1,6 @@
 """A conversation far beyond the window, by unmodified SDKs: through the gateway, alone, and with truncation (GW-2).
 
-Usage: python bench/endless.py [--turns 400] [--tokens 2000000] [--window 100000] [--sdk anthropic openai]
+Usage: python bench/endless.py [--turns 400] [--tokens 2000000] [--window 100000] [--sdk anthropic openai responses]
 
 The upstream is the fake one, which checks every request against the rules of the real API and accounts for the prompt
 cache. Each turn is a prompt, a call of a tool, its result, and a word. Printed for each way: turns that were answered,
@@ -27,21 +27,23 @@ from typing import Any
 
 import msgspec
 
-from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedAnswer, text, tool_use
+from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedAnswer, say, thinking, tool_use
+from perdure.testing.request import DecodedRequest
 
+THINKER = "bench-reasoning"  # the model of Responses: its reasoning has to come back in its place
 WORDS = "alpha beta gamma delta value index count total error warning file line path module class test result".split()
 
 
 class Agent(FakeUpstream):
     """Calls a tool when a person spoke, says a word when it has the result."""
 
-    def respond(self, body: bytes, **more: Any) -> Any:
-        last = msgspec.json.decode(body)["messages"][-1]["content"]
-        is_result = isinstance(last, list) and any(block.get("type") == "tool_result" for block in last)
+    def reply_to(self, request: DecodedRequest) -> ScriptedAnswer:
         number = self.statistics.answered
+        if any(block.kind == "tool_result" for block in request.messages[-1].blocks):
+            return say(f"Part {number} is done.")
         call = tool_use("Read", {"file_path": f"src/part_{number}.py"}, id=f"toolu_{number:06d}")
-        said = (text(f"Part {number} is done."),) if is_result else (text(f"Looking at part {number}."), call)
-        return super().respond(body, reply=ScriptedAnswer(said), session="s", **more)
+        thought = (thinking(f"Part {number} comes next."),) if request.fields["model"] == THINKER else ()
+        return say(*thought, f"Looking at part {number}.", call)
 
 
 @dataclass
@@ -141,6 +143,35 @@ async def by_openai(url: str, turns: int, talk: Talk) -> tuple[int, int, str]:
     return turns, 0, ""
 
 
+async def by_responses(url: str, turns: int, talk: Talk) -> tuple[int, int, str]:
+    import openai
+
+    items: list[Any] = []
+    tools: Any = [{"type": "function", "name": "Read", "parameters": {"type": "object"}, "strict": False}]
+    async with openai.AsyncOpenAI(api_key="bench", base_url=f"{url}/v1", max_retries=0, timeout=300) as client:
+
+        async def ask() -> Any:
+            async with client.responses.stream(
+                model=THINKER, instructions="You help.", input=items, tools=tools, store=False
+            ) as stream:
+                said = await stream.get_final_response()
+            items.extend(item.model_dump(exclude={"parsed_arguments"}, exclude_none=True) for item in said.output)
+            return said
+
+        for number in range(turns):
+            items.append({"role": "user", "content": talk.prompt(number)})
+            try:
+                call = (await ask()).output[-1]
+                items.append({"type": "function_call_output", "call_id": call.call_id, "output": talk.result()})
+                await ask()
+            except openai.APIError as e:
+                return number, 1, str(e)[:150]
+    return turns, 0, ""
+
+
+ASKING = {"anthropic": by_anthropic, "openai": by_openai, "responses": by_responses}
+
+
 @contextlib.contextmanager
 def gateway(url: str, window: int, folder: Path) -> Iterator[tuple[str, Path]]:
     """`perdure serve` in front of the upstream, with its events in a file."""
@@ -170,8 +201,7 @@ async def way(name: str, told: argparse.Namespace, folder: Path) -> Told:
     async with FakeServer(server, keeps_requests=False) as fake:
         if name.startswith("gateway"):
             with gateway(fake.url, told.window, folder) as (url, events):
-                asking = by_anthropic if name.endswith("anthropic") else by_openai
-                turns, errors, first = await asking(url, told.turns, talk)
+                turns, errors, first = await ASKING[name.rpartition(" ")[2]](url, told.turns, talk)
             lines = await asyncio.to_thread(events.read_bytes)
             announced = lines.count(b'"event":"PrefixMoved"')
         else:
@@ -185,7 +215,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=400)
     parser.add_argument("--tokens", type=int, default=2_000_000)
     parser.add_argument("--window", type=int, default=100_000)
-    parser.add_argument("--sdk", nargs="*", default=["anthropic", "openai"])
+    parser.add_argument("--sdk", nargs="*", choices=list(ASKING), default=list(ASKING))
     told = parser.parse_args()
     names = ["no gateway", "truncating", *(f"gateway, {sdk}" for sdk in told.sdk)]
     print(f"{told.turns} turns, {told.tokens:,} tokens, window {told.window:,}; tokens in millions")

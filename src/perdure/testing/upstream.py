@@ -327,7 +327,7 @@ class FakeUpstream:
         if trims:
             prompt = _trimmed(prompt, rules.window_tokens)
         self._check_window(request, prompt, rules)
-        script = self._next(reply)
+        script = self._next(reply if reply is not None else self.reply_to(request))
         if first:
             script = replace(script, content=(*first, *script.content))
         self._remember(session, memory, sent)
@@ -351,6 +351,13 @@ class FakeUpstream:
     def signed(self, seal: str, words: str) -> bool:
         """Whether this upstream signed this thinking; anything is taken where signatures aren't checked."""
         return self._enforce == "off" or self._binding.is_own(seal, words)
+
+    def reply_to(self, request: DecodedRequest) -> Scripted | None:
+        """What to answer to a request that broke no rule; None: the next of the script.
+
+        For a double that looks at what it is asked, whatever the protocol: override it.
+        """
+        return None
 
     def forget_cache(self) -> None:
         """Lose every prompt cache, as a provider may at any time."""
