@@ -15,6 +15,7 @@ from perdure.gateway.config import Tenant
 from perdure.gateway.exchange import GatewayExchange, Inquiry
 from perdure.gateway.gateway import SIDES, Gateway, GatewayBusy
 from perdure.gateway.requests import ClientProtocol, read_body
+from perdure.gateway.sockets import ResponseSocket, is_upgrade, request_scope
 from perdure.gateway.upstream import is_plain_path
 
 AsgiScope = MutableMapping[str, Any]
@@ -36,6 +37,9 @@ _MANAGED = {
 }
 _PROVIDER = {"anthropic": "anthropic", "openai": "openai", "responses": "openai"}  # whose upstream of a route it is
 
+_SOCKETS = ("/v1/responses", "/responses")
+_NO_SOCKET = "no WebSocket is served here: use HTTP"
+
 
 class ClientGone(Exception):
     """The client went away."""
@@ -46,6 +50,7 @@ class GatewayApp:
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
+        self._sockets = 0  # open ones
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -53,7 +58,7 @@ class GatewayApp:
         elif scope["type"] == "http":
             await self._http(scope, receive, send)
         else:
-            raise RuntimeError(f"no {scope['type']} here")
+            await self._socket(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -76,6 +81,10 @@ class GatewayApp:
             gateway.metrics.refused.labels(reason).inc()
             await _answer(send, status, _side_of(path, scope).error_body(status, text))
             return
+        if is_upgrade(scope["headers"]):
+            body = _side_of(path, scope).error_body(426, _NO_SOCKET)
+            await _answer(send, 426, body, extra=[(b"connection", b"close")])
+            return
         if (page := pages.PAGES.get(path)) is not None and scope["method"] in _READING:
             told = await page(gateway, who)
             await _answer(send, told.status, told.body, told.content_type, told.headers)
@@ -87,6 +96,32 @@ class GatewayApp:
             gateway.metrics.refused.labels("busy").inc()
             body = _side_of(path, scope).error_body(503, "too many requests at a time; come back in a second")
             await _answer(send, 503, body, extra=[(b"retry-after", b"1")])
+
+    async def _socket(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """A WebSocket: of the Responses API, and none else; each of its requests then comes in as one over HTTP."""
+        gateway, request = self.gateway, request_scope(scope)
+        await receive()  # the wish to connect
+        refusal = self._refusal(request, gateway.active.tenants.of(scope["headers"]))
+        _, path = self._route_of(scope)
+        if refusal is None and path not in _SOCKETS:
+            refusal = "path", 426, _NO_SOCKET
+        elif refusal is None and self._sockets >= gateway.active.gateway.max_waiting:
+            refusal = "busy", 503, "too many connections at a time; come back in a second"
+        if refusal is not None:
+            reason, status, text = refusal
+            gateway.metrics.refused.labels(reason).inc()
+            body = _side_of(path, scope).error_body(status, text)
+
+            async def refuse(message: AsgiMessage) -> None:
+                await send({**message, "type": f"websocket.{message['type']}"})
+
+            await _answer(refuse, status, body)
+            return
+        self._sockets += 1
+        try:
+            await ResponseSocket(scope, self._http, receive, send, gateway.active.gateway.max_body_bytes).run()
+        finally:
+            self._sockets -= 1
 
     def _refusal(self, scope: AsgiScope, who: Tenant | None) -> tuple[str, int, str] | None:
         """Why a request doesn't come in; None when it does."""

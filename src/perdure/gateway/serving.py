@@ -9,6 +9,8 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import Literal
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -22,6 +24,7 @@ from perdure.ports.session import Sink
 
 _LOG = logging.getLogger("perdure.gateway")
 BACKLOG = 1024
+_WEBSOCKETS: Literal["none", "websockets-sansio"] = "websockets-sansio" if find_spec("websockets") else "none"
 
 
 class _Server(uvicorn.Server):
@@ -119,6 +122,9 @@ class _Connection(HttpToolsProtocol):
         self._head_came()
         super().on_headers_complete()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """The application says so itself, to the client."""
+
     def _await_head(self) -> None:
         app = self.config.app
         assert isinstance(app, GatewayApp)
@@ -137,7 +143,9 @@ def uvicorn_config(app: GatewayApp, host: str, port: int, drain_seconds: int) ->
         host=host,
         port=port,
         http=_Connection,
-        ws="none",
+        ws=_WEBSOCKETS,
+        ws_per_message_deflate=False,  # what is streamed is small, and the machine is near
+        ws_max_size=app.gateway.active.gateway.max_body_bytes,
         lifespan="on",
         log_config=None,
         access_log=False,

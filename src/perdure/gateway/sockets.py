@@ -1,0 +1,276 @@
+"""The Responses API over a WebSocket, to which a client says only what is new (GW-6).
+
+Each `response.create` becomes a request over HTTP that says it all. A connection remembers the items of its last
+responses, so that a client that has nothing stored can go on from them. Everything else, such as who may come in,
+sessions and limits, is that of a request over HTTP.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import anyio
+import msgspec
+
+from perdure.gateway.answers import BoundedBuffer
+from perdure.gateway.requests import UNREADABLE, Unmanageable, fields_of, list_of
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Served = Callable[[Message, Receive, Send], Awaitable[None]]
+
+MOST_REMEMBERED = 16  # responses of a connection that it can go on from
+MOST_AT_ONCE = 16  # responses that a connection may be making
+_OF_THE_SOCKET = frozenset({"type", "stream_id", "generate", "previous_response_id", "input", "stream", "background"})
+_END = re.compile(rb"\r?\n\r?\n")
+_ENDS = (b"response.completed", b"response.incomplete", b"response.failed")
+_NOT_OF_REQUESTS = frozenset({b"connection", b"upgrade", b"content-length", b"content-type", b"transfer-encoding"})
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedResponse:
+    """All items of a conversation up to the end of a response, from behind the response `after` on (None: all)."""
+
+    items: tuple[msgspec.Raw, ...]
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SocketRequest:
+    """A `response.create`: the body that it is over HTTP, and what its answer needs."""
+
+    body: bytes
+    stream: str
+    items: tuple[msgspec.Raw, ...]
+    after: str | None
+
+
+class ResponseSocket:
+    """One connection. `serve` answers a request over HTTP: an ASGI application."""
+
+    def __init__(self, scope: Message, serve: Served, receive: Receive, send: Send, most_bytes: int) -> None:
+        self._serve, self._receive, self._sent, self._most_bytes = serve, receive, send, most_bytes
+        self._scope = request_scope(scope)
+        self._remembered: OrderedDict[str, RememberedResponse] = OrderedDict()
+        self._turns: dict[str, anyio.Lock] = {}  # responses of one stream are made one after the other
+        self._running = 0
+        self._gone = anyio.Event()
+
+    async def run(self) -> None:
+        """Accept the connection, and answer until the client leaves."""
+        await self._send({"type": "websocket.accept"})
+        async with anyio.create_task_group() as tasks:
+            while (message := await self._receive())["type"] != "websocket.disconnect":
+                said = message.get("text") or message.get("bytes") or ""
+                raw = said.encode() if isinstance(said, str) else said
+                if self._running >= MOST_AT_ONCE:
+                    await self._refuse("", 429, f"at most {MOST_AT_ONCE} responses at a time on a connection")
+                    continue
+                self._running += 1
+                tasks.start_soon(self._answer, raw)
+            self._gone.set()
+
+    async def _send(self, message: Message) -> None:
+        """Send, unless the client has left."""
+        try:
+            if not self._gone.is_set():
+                await self._sent(message)
+        except OSError:
+            self._gone.set()
+
+    async def _answer(self, raw: bytes) -> None:
+        stream = ""
+        try:
+            fields = fields_of(raw)
+            stream = str(_value(fields, "stream_id") or "")
+            if (kind := _value(fields, "type")) != "response.create":
+                await self._refuse(stream, 400, f"{kind!r} isn't understood here: send 'response.create'")
+                return
+            async with self._turns.setdefault(stream, anyio.Lock()):
+                request = self._request(fields, stream)
+                if _value(fields, "generate") is False:
+                    await self._warmed(request, str(_value(fields, "model") or ""))
+                else:
+                    await self._exchange(request)
+        except Unmanageable:
+            await self._refuse(stream, 400, "a message is a JSON object, and its input a string or a list of items")
+        finally:
+            self._running -= 1
+
+    def _request(self, fields: dict[str, msgspec.Raw], stream: str) -> SocketRequest:
+        """The body with all items that this connection knows of. Raises `Unmanageable`."""
+        said = fields.get("input")
+        if said is not None and bytes(said)[:1] == b'"':
+            new = [msgspec.Raw(msgspec.json.encode({"role": "user", "content": said}))]
+        else:
+            new = [msgspec.Raw(bytes(item)) for item in list_of(said)]
+        after = _value(fields, "previous_response_id")
+        known = self._remembered.get(str(after))
+        items, after = (*known.items, *new) if known else tuple(new), known.after if known else after
+        body: dict[str, Any] = {name: value for name, value in fields.items() if name not in _OF_THE_SOCKET}
+        body |= {"stream": True, **({"previous_response_id": after} if after is not None else {}), "input": items}
+        return SocketRequest(msgspec.json.encode(body), stream, items, after)
+
+    async def _exchange(self, request: SocketRequest) -> None:
+        answer = SocketAnswer(request, self._send, partial(self._remember, request), self._most_bytes)
+        is_said = False
+
+        async def receive() -> Message:
+            nonlocal is_said
+            if is_said:
+                await self._gone.wait()
+                return {"type": "http.disconnect"}
+            is_said = True
+            return {"type": "http.request", "body": request.body}
+
+        await self._serve(self._scope, receive, answer.take)
+        if not answer.is_over:
+            await self._refuse(request.stream, *answer.error())
+
+    async def _warmed(self, request: SocketRequest, model: str) -> None:
+        """A response without a word, from which the client goes on: nobody is asked for it."""
+        response: dict[str, Any] = {
+            "id": f"resp_{secrets.token_hex(24)}", "object": "response", "created_at": 0, "status": "in_progress",
+            "model": model, "output": [], "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+            "error": None, "incomplete_details": None, "usage": None,
+        }  # fmt: skip
+        await self._tell(request.stream, {"type": "response.created", "sequence_number": 0, "response": response})
+        response["status"] = "completed"
+        response["usage"] = {
+            "input_tokens": 0, "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": 0, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 0,
+        }  # fmt: skip
+        self._remember(request, response)
+        await self._tell(request.stream, {"type": "response.completed", "sequence_number": 1, "response": response})
+
+    def _remember(self, request: SocketRequest, response: dict[str, Any]) -> None:
+        output = (msgspec.Raw(msgspec.json.encode(item)) for item in response.get("output") or ())
+        self._remembered[str(response.get("id"))] = RememberedResponse((*request.items, *output), request.after)
+        while len(self._remembered) > MOST_REMEMBERED:
+            self._remembered.popitem(last=False)
+
+    async def _refuse(self, stream: str, status: int, text: str, error: Any = None) -> None:
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        told = error or {"type": kind, "code": None, "message": text, "param": None}
+        await self._tell(stream, {"type": "error", "status": status, "error": told})
+
+    async def _tell(self, stream: str, event: dict[str, Any]) -> None:
+        shown = {**event, "stream_id": stream} if stream else event
+        await self._send({"type": "websocket.send", "text": msgspec.json.encode(shown).decode()})
+
+
+@dataclass(slots=True)
+class SocketAnswer:
+    """Passes the events of an answer on, as messages. `on_whole` hears of the response before the client does."""
+
+    request: SocketRequest
+    send: Send
+    on_whole: Callable[[dict[str, Any]], None]
+    most_bytes: int
+    is_over: bool = False  # whether the client has seen an end
+    _status: int = 0
+    _is_stream: bool = False
+    _parts: EventSplitter | None = None
+    _body: list[bytes] = field(default_factory=list)
+
+    async def take(self, message: Message) -> None:
+        """What an ASGI application sends."""
+        if message["type"] == "http.response.start":
+            kinds = [value for name, value in message["headers"] if name.lower() == b"content-type"]
+            self._status = message["status"]
+            self._is_stream = self._status == 200 and any(kind.startswith(b"text/event-stream") for kind in kinds)
+            self._parts = EventSplitter(self.most_bytes)
+            return
+        assert self._parts is not None, "a head comes first"
+        data = message.get("body", b"")
+        if not self._is_stream:
+            self._body.append(data)
+            return
+        for event in self._parts.feed(data):
+            await self._pass_on(event)
+
+    async def _pass_on(self, event: bytes) -> None:
+        said = b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
+        if not said or said == b"[DONE]":
+            return
+        if any(end in said for end in _ENDS):
+            self._end(said)
+        if self.request.stream and said.endswith(b"}"):
+            said = said[:-1] + b',"stream_id":%b}' % msgspec.json.encode(self.request.stream)
+        await self.send({"type": "websocket.send", "text": said.decode()})
+
+    def _end(self, said: bytes) -> None:
+        """Whether this is the end; what the model writes may name it, too."""
+        try:
+            event = msgspec.json.decode(said)
+        except UNREADABLE:
+            return
+        kind = str(event.get("type")).encode()
+        if kind in _ENDS:
+            self.is_over = True
+            if kind != b"response.failed" and isinstance(response := event.get("response"), dict):
+                self.on_whole(response)
+
+    def error(self) -> tuple[int, str, Any]:
+        """Status, text and the upstream's own words for an answer that has no end."""
+        if self._is_stream or self._status == 200:
+            return 502, "the answer broke off before its end", None
+        try:
+            told = msgspec.json.decode(b"".join(self._body))
+        except UNREADABLE:
+            told = None
+        error = told.get("error") if isinstance(told, dict) else None
+        return self._status, "the upstream's answer is no error that can be read", error
+
+
+class EventSplitter:
+    """Whole events of a stream that comes in pieces. One over `most_bytes` ends it: the rest is thrown away."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._waiting = BoundedBuffer(most_bytes)
+        self._is_lost = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        tail = self._waiting.tail
+        window = tail + data if tail else data
+        start = 0
+        while not self._is_lost and (found := _END.search(window, start)):
+            yield self._waiting.whole(window[start or len(tail) : found.end()])
+            start = found.end()
+        self._is_lost = self._is_lost or not self._waiting.add(window[start or len(tail) :])
+
+
+def request_scope(scope: Message) -> Message:
+    """The head of a request over HTTP on the same path, with what belongs to the connection left out."""
+    headers: list[tuple[bytes, bytes]] = [(b"content-type", b"application/json")]
+    for name, value in scope["headers"]:
+        if name in _NOT_OF_REQUESTS or name.startswith(b"sec-websocket-"):
+            continue
+        if name == b"openai-beta":
+            kept = [one.strip() for one in value.split(b",") if not one.strip().startswith(b"responses_websockets")]
+            if not kept:
+                continue
+            value = b",".join(kept)
+        headers.append((name, value))
+    scheme = "https" if scope.get("scheme") == "wss" else "http"
+    return {**scope, "type": "http", "method": "POST", "scheme": scheme, "headers": headers}
+
+
+def is_upgrade(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Whether a request over HTTP asks for a WebSocket."""
+    return any(name == b"upgrade" and value.lower() == b"websocket" for name, value in headers)
+
+
+def _value(fields: dict[str, msgspec.Raw], name: str) -> Any:
+    raw = fields.get(name)
+    try:
+        return None if raw is None else msgspec.json.decode(raw)
+    except UNREADABLE:
+        return None

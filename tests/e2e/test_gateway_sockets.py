@@ -1,0 +1,172 @@
+"""The Responses API over a WebSocket, with OpenAI's SDK and by hand (GW-6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+from tests.agents import until
+from tests.gateways import KEY, fake, in_loop, serving, upstream
+
+from perdure.events import CompactionDone
+from perdure.testing import CutStream, FakeUpstream, ModelRules, overloaded, say, thinking, tool_use
+
+pytest.importorskip("websockets", reason="no WebSocket can be served without the package websockets")
+pytestmark = pytest.mark.e2e
+
+READ: Any = {"type": "function", "name": "Read", "parameters": {"type": "object"}, "strict": False}
+HEADERS = {"authorization": f"Bearer {KEY}", "openai-beta": "responses_websockets=2026-02-06"}
+
+
+async def response(connection: Any, **fields: Any) -> Any:
+    """The response to a `response.create`, with an error where it fails."""
+    await connection.send({"type": "response.create", "model": "gpt-6-sol", "store": False, **fields})
+    async for event in connection:
+        if event.type in ("error", "response.failed"):
+            return event
+        if event.type in ("response.completed", "response.incomplete"):
+            return event.response
+    raise AssertionError("the connection ended")
+
+
+@in_loop
+async def test_a_long_conversation_with_new_items_only(tmp_path: Path) -> None:
+    """GW-6: 40 turns with reasoning far beyond the window, nothing stored; no error, no violation upstream."""
+    turns = 40
+    script: list[Any] = []
+    for n in range(turns):
+        script += [
+            say(thinking(f"hm {n}"), tool_use("Read", {"path": f"{n}.py"})),
+            say(thinking("so"), f"done with {n}"),
+        ]
+    async with fake(upstream(*script)) as server, serving(tmp_path, server) as at:
+        async with at.gpt(max_retries=0).responses.connect() as connection:
+            last = None
+            for n in range(turns):
+                given: Any = f"Look at file {n}. " + f"Remark {n}: keep it short. " * 250
+                for _ in range(2):
+                    said = await response(connection, input=given, tools=[READ], previous_response_id=last)
+                    assert said.status == "completed", said
+                    last = said.id
+                    calls = [item for item in said.output if item.type == "function_call"]
+                    output = f"line of file {n}: value = {n * 7}\n" * 200
+                    given = [{"type": "function_call_output", "call_id": c.call_id, "output": output} for c in calls]
+                assert said.output_text == f"done with {n}"
+        stats = server.upstream.statistics
+        assert stats.answered == 2 * turns and not stats.violations
+        assert any(isinstance(event, CompactionDone) for event in at.sink.events)
+        assert len(at.held) == 1, "one session"
+        assert not any("previous_response_id" in body for body in at.bodies)
+        assert all("responses_websockets" not in r.headers.get("openai-beta", "") for r in server.received)
+
+
+@in_loop
+async def test_streams_of_one_connection_run_side_by_side(tmp_path: Path) -> None:
+    """GW-6: `stream_id` multiplexes; a stream goes on from another's response; nothing crosses."""
+    async with fake(FakeUpstream(script=["first"]), delay_seconds=0.01) as server, serving(tmp_path, server) as at:
+        async with at.gpt(max_retries=0).responses.connect() as connection:
+            first = await response(connection, input="begin")
+            names = [f"stream {n}" for n in range(8)]
+            server.upstream.script.extend(["a word " * 40] * len(names))
+            for name in names:
+                await connection.send({
+                    "type": "response.create", "model": "gpt-6-sol", "input": name, "stream_id": name, "store": False,
+                    "previous_response_id": first.id,
+                })  # fmt: skip
+            begun: list[str] = []
+            over: dict[str, Any] = {}
+            async for event in connection:
+                assert event.stream_id in names
+                if event.type == "response.created":
+                    begun.append(event.stream_id)
+                if event.type == "response.completed":
+                    assert len(begun) > 1 or over, "they run side by side"
+                    over[event.stream_id] = event.response
+                    if len(over) == len(names):
+                        break
+        assert len({one.id for one in over.values()}) == len(names)
+        sent = {body["input"][-1]["content"]: body["input"] for body in at.bodies[1:]}
+        assert set(sent) == set(names) and all(len(items) == 3 for items in sent.values())
+
+
+@in_loop
+async def test_a_connection_can_be_warmed_up(tmp_path: Path) -> None:
+    """GW-6: with `generate: false` nobody is asked, and the next request goes on from there."""
+    async with fake() as server, serving(tmp_path, server) as at, at.gpt().responses.connect() as connection:
+        warm = await response(connection, input="the beginning", generate=False)
+        assert warm.output == [] and not server.received
+        said = await response(connection, input="the end", previous_response_id=warm.id)
+        assert said.output_text == "ok"
+        assert [item["content"] for item in at.bodies[0]["input"]] == ["the beginning", "the end"]
+
+
+@in_loop
+async def test_errors_are_said_and_the_connection_goes_on(tmp_path: Path) -> None:
+    """GW-6, GW-7: an error of the upstream, a broken answer, an unknown response and nonsense."""
+    async with (
+        fake(upstream(overloaded())) as server,
+        serving(tmp_path, server) as at,
+        aiohttp.ClientSession() as http,
+        http.ws_connect(f"{at.url}/v1/responses", headers=HEADERS) as ws,
+    ):
+
+        async def told(said: str) -> dict[str, Any]:
+            await ws.send_str(said)
+            event: dict[str, Any] = {"type": ""}
+            while event["type"] not in ("error", "response.completed"):
+                event = msgspec.json.decode(await ws.receive_str())
+            return event
+
+        create = '{"type":"response.create","model":"m","input":"a","store":false%s}'
+        refused = await told(create % "")
+        assert (refused["status"], refused["error"]["message"]) == (529, "Overloaded")
+        server.faults.append(CutStream())
+        assert (await told(create % ""))["status"] == 502
+        unknown = await told(create % ',"previous_response_id":"resp_1","stream_id":"s"')
+        assert (unknown["error"]["code"], unknown["stream_id"]) == ("previous_response_not_found", "s")
+        assert (await told(create % ',"max_tokens":1'))["error"]["code"] == "unknown_parameter"
+        for nonsense in ("", "[]", "{", '{"type":"response.create","input":7}', '{"type":"response.steer"}'):
+            assert (await told(nonsense))["status"] == 400
+        assert (await told(create % ""))["type"] == "response.completed"
+
+
+@in_loop
+async def test_who_leaves_ends_what_runs(tmp_path: Path) -> None:
+    """GW-1: a client that closes in the middle of an answer ends the upstream's, too."""
+    async with fake(upstream("a word " * 400), delay_seconds=0.02) as server, serving(tmp_path, server) as at:
+        async with aiohttp.ClientSession() as http, http.ws_connect(f"{at.url}/v1/responses", headers=HEADERS) as ws:
+            await ws.send_str('{"type":"response.create","model":"m","input":"a","store":false}')
+            await ws.receive_str()
+        await until(lambda: at.metric("perdure_cancelled_total") == 1 and not at.gateway.admission.in_flight)
+
+
+@in_loop
+async def test_who_may_not_come_in_is_told_so_before_the_upgrade(tmp_path: Path) -> None:
+    """SEC-7: other sites and other hosts; and a path where no WebSocket is served."""
+    async with fake() as server, serving(tmp_path, server) as at, aiohttp.ClientSession() as http:
+
+        async def status(path: str = "/v1/responses", **headers: str) -> int:
+            with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
+                await http.ws_connect(f"{at.url}{path}", headers={**HEADERS, **headers})
+            return raised.value.status
+
+        assert await status(Origin="https://evil.example") == 403
+        assert await status(Host="evil.example") == 421
+        assert await status("/v1/realtime") == 426
+        assert not server.received
+
+
+@in_loop
+async def test_where_no_socket_can_be_served_it_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GW-6: 426, by which clients fall back to HTTP; nothing goes upstream."""
+    monkeypatch.setattr("perdure.gateway.serving._WEBSOCKETS", "none")
+    async with fake(FakeUpstream(rules=ModelRules())) as server, serving(tmp_path, server) as at:
+        async with aiohttp.ClientSession() as http:
+            with pytest.raises(aiohttp.WSServerHandshakeError) as raised:
+                await http.ws_connect(f"{at.url}/v1/responses", headers=HEADERS)
+        assert raised.value.status == 426 and not server.received
