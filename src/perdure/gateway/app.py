@@ -118,6 +118,7 @@ class GatewayApp:
             await _answer(refuse, status, body)
             return
         self._sockets += 1
+        gateway.metrics.sockets.inc()
         try:
             await ResponseSocket(scope, self._http, receive, send, gateway.active.gateway.max_body_bytes).run()
         finally:

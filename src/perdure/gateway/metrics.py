@@ -73,6 +73,7 @@ class Metrics:
         self.requests = counter("requests", "Requests, by route, kind and what was done", "route", "kind", "mode")
         self.answers = counter("answers", "Answers to clients, by status class", "status")
         self.passed = counter("passed", "Requests let through unmodified, by reason (REL-15)", "reason")
+        self.sockets = counter("sockets", "WebSockets that were opened")
         self.cancelled = counter("cancelled", "Requests whose client went away before the end")
         self.upstream_errors = counter("upstream_errors", "Upstreams that couldn't be reached, or broke off", "reason")
         self.recovered = counter("recovered", "Errors of an upstream that the client never saw", "reason")

@@ -14,7 +14,8 @@ _FIELDS = frozenset(
     "access_programs background background_options context_management conversation image include input instructions "
     "max_output_tokens max_tool_calls metadata model moderation parallel_tool_calls previous_response_id prompt "
     "prompt_cache_key prompt_cache_options prompt_cache_retention reasoning safety_identifier service_tier store "
-    "stream stream_options temperature text tool_choice tools top_logprobs top_p truncation user".split()
+    "stream stream_options temperature text tool_choice tools top_logprobs top_p truncation user "
+    "client_metadata".split()  # the last one is Codex's, undocumented and taken
 )
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "model": (str,), "input": (str, list), "instructions": (str,), "store": (bool,), "stream": (bool,),
@@ -73,6 +74,7 @@ _ITEMS: Mapping[str, tuple[tuple[str, ...], frozenset[str]]] = {
     "compaction_trigger": _fields("", "id"),
     "item_reference": _fields("id"),
 }
+_UNDOCUMENTED = {"internal_chat_message_metadata_passthrough"}  # Codex says it of any item, and it is taken
 _STRINGS = frozenset({"call_id", "name", "arguments", "input", "encrypted_content"})
 _ID_STARTS = {
     "message": "msg", "function_call": "fc", "reasoning": "rs", "custom_tool_call": "ctc", "web_search_call": "ws",
@@ -255,7 +257,7 @@ def check_item(item: Any, path: str) -> Iterator[Violation]:
         yield _wrong_value("item_kind", path, kind, sorted(_ITEMS))
         return
     required, known = _ITEMS[kind]
-    for name in sorted(set(item) - known):
+    for name in sorted(set(item) - known - _UNDOCUMENTED):
         yield _unknown("item_field", f"{path}.{name}")
     for name in required:
         if item.get(name) is None:
