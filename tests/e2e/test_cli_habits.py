@@ -322,3 +322,21 @@ def test_serve_names_the_routes_there_are(run: Run, place: Path, capsys: pytest.
     shown = capsys.readouterr().out
     assert "OPENAI_BASE_URL=http://127.0.0.1:8787/work/v1" in shown and "11434" in shown
     assert "ANTHROPIC" not in shown and shown.count("BASE_URL") == 1
+
+
+def test_serve_says_how_codex_does_without_a_websocket(
+    run: Run, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GW-6: the lines for its config.toml are TOML, and lead here."""
+    import tomllib
+
+    from perdure.cli.serve import _say_ready
+    from perdure.gateway.config import GatewayConfig
+
+    for has, told in (("websockets-sansio", False), ("none", True)):
+        monkeypatch.setattr("perdure.gateway.serving.WEBSOCKETS", has)
+        _say_ready("http://127.0.0.1:8787", GatewayConfig(), is_json=False)
+        shown = capsys.readouterr().out
+        assert ("config.toml" in shown) is told
+    given = tomllib.loads(shown.partition("config.toml:\n")[2])
+    assert given["model_providers"][given["model_provider"]]["base_url"] == "http://127.0.0.1:8787/v1"

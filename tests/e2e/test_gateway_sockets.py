@@ -164,7 +164,7 @@ async def test_where_no_socket_can_be_served_it_is_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GW-6: 426, by which clients fall back to HTTP; nothing goes upstream."""
-    monkeypatch.setattr("perdure.gateway.serving._WEBSOCKETS", "none")
+    monkeypatch.setattr("perdure.gateway.serving.WEBSOCKETS", "none")
     async with fake(FakeUpstream(rules=ModelRules())) as server, serving(tmp_path, server) as at:
         async with aiohttp.ClientSession() as http:
             with pytest.raises(aiohttp.WSServerHandshakeError) as raised:

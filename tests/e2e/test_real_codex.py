@@ -86,7 +86,7 @@ async def test_codex_reads_four_times_what_fits(
 ) -> None:
     """GW-6, GW-2: no error at the client, no violation upstream, every move of the prefix announced, one session."""
     if sockets is False:
-        monkeypatch.setattr("perdure.gateway.serving._WEBSOCKETS", "none")
+        monkeypatch.setattr("perdure.gateway.serving.WEBSOCKETS", "none")
     project = tmp_path / "project"
     project.mkdir()
     for n in range(calls):

@@ -26,6 +26,14 @@ _CLIENTS = {
     "openai": ("OPENAI_BASE_URL", "OpenAI SDKs and compatible clients"),
 }
 
+_CODEX = """\
+  model_provider = "perdure"
+  [model_providers.perdure]
+  name = "perdure"
+  base_url = "{base_url}"
+  wire_api = "responses"
+  env_key = "OPENAI_API_KEY\""""
+
 
 @app.command(
     epilog=examples(
@@ -85,6 +93,12 @@ def serve(
     raise typer.Exit(EXIT_OK)
 
 
+def _has_websockets() -> bool:
+    from perdure.gateway.serving import WEBSOCKETS
+
+    return WEBSOCKETS != "none"
+
+
 def _say_ready(url: str, gateway: GatewayConfig, *, is_json: bool) -> None:
     """Where it listens, and what clients can use there: only routes that lead somewhere."""
     routes = {"default": gateway.default_route, **gateway.routes}
@@ -102,6 +116,12 @@ def _say_ready(url: str, gateway: GatewayConfig, *, is_json: bool) -> None:
         for one in found:
             variable, who = _CLIENTS[one["protocol"]]
             out(f"  {variable}={one['base_url']}  for {who}, to {one['upstream']}")
+        openai = next((one["base_url"] for one in found if one["protocol"] == "openai"), None)
+        if openai is not None and not _has_websockets():
+            out(
+                "No WebSocket is served, since the package websockets is missing. Codex asks over HTTP with this in its"
+            )
+            out(f"config.toml:\n{_CODEX.format(base_url=openai)}")
         if not found:
             out("  no route leads to an upstream yet: name one under [gateway.upstreams] in the config file")
     sys.stdout.flush()

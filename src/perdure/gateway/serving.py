@@ -24,7 +24,7 @@ from perdure.ports.session import Sink
 
 _LOG = logging.getLogger("perdure.gateway")
 BACKLOG = 1024
-_WEBSOCKETS: Literal["none", "websockets-sansio"] = "websockets-sansio" if find_spec("websockets") else "none"
+WEBSOCKETS: Literal["none", "websockets-sansio"] = "websockets-sansio" if find_spec("websockets") else "none"
 
 
 class _Server(uvicorn.Server):
@@ -143,7 +143,7 @@ def uvicorn_config(app: GatewayApp, host: str, port: int, drain_seconds: int) ->
         host=host,
         port=port,
         http=_Connection,
-        ws=_WEBSOCKETS,
+        ws=WEBSOCKETS,
         ws_per_message_deflate=False,  # what is streamed is small, and the machine is near
         ws_max_size=app.gateway.active.gateway.max_body_bytes,
         lifespan="on",
