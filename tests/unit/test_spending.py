@@ -96,6 +96,26 @@ def test_first_calls_that_begin_together_are_taken_for_what_is_likely(home: Home
     anyio.run(body)
 
 
+def test_cheap_calls_open_no_door_for_many_dear_ones(home: Home) -> None:
+    """OBS-2: what calls cost so far says little of those that begin together; near the cap, one alone goes on."""
+
+    async def body() -> None:
+        caps, admitted = home.caps(of_session=1.0), []
+        for _ in range(20):
+            await pay(caps, 0.001, least=0.001)
+        for _ in range(100):
+            try:
+                admitted.append(await caps.admit("claude-x", 0.001, likely_usd=0.3))
+            except SpendingCapReached:
+                continue
+        assert len(admitted) == 3
+        for call in admitted:
+            await caps.settle(call, 0.3)
+        await caps.settle(await caps.admit("claude-x", 0.001, likely_usd=0.3), 0.05)
+
+    anyio.run(body)
+
+
 def test_a_call_that_failed_gives_its_room_back(home: Home) -> None:
     async def body() -> None:
         caps = home.caps(of_session=1.0)

@@ -2,8 +2,8 @@
 
 `spending/2026-11-22.jsonl` has the calls of a day, two lines each: what a call is expected to cost, before it is made,
 and what it cost. A call without its second line (it runs, or its process was killed) counts as expected: with its
-prompt, or with what calls of its session cost on average, if that is more. A call that is expected to pass a cap isn't
-made, however many run at a time. Nothing of it is written as long as no cap is set.
+prompt and a long answer, or with what calls of its session cost on average, if that is more. A call that is expected to
+pass a cap isn't made, however many run at a time. Nothing of it is written as long as no cap is set.
 
 `spending/commands.jsonl` has what commands asked models beside any session: no journal says it.
 """
@@ -153,16 +153,17 @@ class CappedSpending:
     def _checked(self, day: _Day, line: SpentLine, spent: float | None, likely_usd: float) -> SpentLine:
         """The line to write of a call that may begin. One that ended is written in any case.
 
-        Before any call has ended, nobody knows what calls cost: those that begin together are taken for what is likely,
-        and one alone may always try.
+        Beside others a call counts as what is likely, though calls cost less so far: of many that are dearer each would
+        pass the cap. One alone may try, as long as calls like those before it fit.
         """
         if spent is None:
             return line
         own = [one for one in day.costs.values() if one.session == self._session]
         costs = [one.usd for one in own if one.ended and one.usd]
-        kept = max(line.usd, math.fsum(costs) / len(costs) if costs else likely_usd)
+        alone = max(line.usd, math.fsum(costs) / len(costs) if costs else 0.0)
+        kept = max(alone, likely_usd)
         beside = own if self._day_usd is None else day.costs.values()
-        expected = kept if costs or not all(one.ended for one in beside) else line.usd
+        expected = alone if all(one.ended for one in beside) else kept
         for cap, so_far, what, name in (
             (self._session_usd, spent + day.usd(self._session), "this session", "session_cap_usd"),
             (self._day_usd, day.usd(), "today", "day_cap_usd"),
