@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable
@@ -77,7 +78,6 @@ def test_what_nobody_needs_goes(place: Path, run: Callable[..., Any]) -> None:
         aged(one, 1)
     for one in named:
         aged(one, 1)
-    doomed[1].unlink()  # beside the journal, a draft is looked at by itself
     before = {p: p.read_bytes() for p in (place / "home").rglob("*") if p.is_file() and p.name != "lock"}
     [told] = run("gc", "--dry-run", "--json").json
     expected = {str(one) for one in doomed if one.exists()}
@@ -86,7 +86,9 @@ def test_what_nobody_needs_goes(place: Path, run: Callable[..., Any]) -> None:
     lock = SessionLock.acquire(session)
     [told] = run("gc", "--dry-run", "--json").json
     lock.release()
-    assert not {str(orphan), str(doomed[2])} & {one["path"] for one in told["gone"]}  # somebody has the session
+    assert not {str(orphan), str(doomed[1]), str(doomed[2])} & {
+        one["path"] for one in told["gone"]
+    }  # somebody has the session
     done = run("gc")
     assert done.code == 0 and "freed" in done.out and not any(one.exists() for one in doomed)
     assert all(one.exists() for one in named) and run("doctor").code in (0, 1)
@@ -98,6 +100,12 @@ def test_drafts_of_a_journal_go_and_its_blobs_stay_beside_damage(place: Path, ru
     session = made(place, "s")
     draft = session / f"{JOURNAL}.new-12ab"
     draft.write_bytes(b"draft")
+    others = [session.parent / "history.new-0123456789abcdef", session.parent / "memory" / "a.md.new-0123456789abcdef"]
+    mine = session.parent / "memory" / "a.new-idea.md"
+    mine.parent.mkdir()
+    for one in (*others, mine):
+        one.write_bytes(b"draft")
+        aged(one, 3)
     (session / "blobs").mkdir()
     orphan = session / "blobs" / ("0" * 64)
     orphan.write_bytes(b"=x")
@@ -106,6 +114,7 @@ def test_drafts_of_a_journal_go_and_its_blobs_stay_beside_damage(place: Path, ru
     for one in (draft, orphan, torn):
         aged(one, 3)
     assert run("gc").code == 0
+    assert not any(one.exists() for one in others) and mine.exists()
     assert not draft.exists() and orphan.exists() and torn.exists()
 
 
@@ -246,6 +255,31 @@ def test_what_sessions_share_counts_once(place: Path) -> None:
     names, freed = collected(1, dry_run=True)
     assert names == ["first", "second"] and big < freed < big + 500_000
     assert collected(1, dry_run=False) == (names, freed)
+
+
+def test_a_quota_counts_that_the_index_goes_with_its_sessions(place: Path, run: Callable[..., Any]) -> None:
+    """SEC-12: the index of a home is about as large as its sessions; no more of them go than have to."""
+    for n in range(6):
+        words = " ".join(hashlib.sha256(b"%d %d" % (n, word)).hexdigest() for word in range(4_000))
+        made(place, f"s{n}", days=50 - n, words=1)
+
+        async def more(n: int = n, words: str = words) -> None:
+            session = await open_session(place / "home", f"s{n}")
+            await session.append(Message.of("user", words))
+            await session.close()
+
+        anyio.run(more)
+        aged(next((place / "home").glob(f"projects/*/s{n}")), 50 - n)
+    assert run("search", "s0").code == 0
+    home = place / "home"
+    before = sum(one.stat().st_size for one in home.rglob("*") if one.is_file())
+    assert (home / "index.db").stat().st_size > 0.4 * before
+    most = before * 3 // 4
+    [dry] = run("gc", "--dry-run", "--json", "--set", f"max_home_bytes={most}").json
+    assert run("gc", "--set", f"max_home_bytes={most}").code == 0
+    left = {directory.name for directory in SessionStore(home).directories()}
+    assert left == {"s2", "s3", "s4", "s5"} and len(dry["gone"]) == 2
+    assert sum(one.stat().st_size for one in home.rglob("*") if one.is_file()) <= most
 
 
 def test_a_quota_deletes_nothing_that_would_free_nothing(place: Path, run: Callable[..., Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sqlite3
 from collections import Counter
@@ -37,7 +38,7 @@ KEEP_TAG = "keep"  # of sessions that no retention and no quota deletes
 _DAY_SECONDS = 86_400.0
 _CACHE_DAYS = 30  # an index of memories that nobody asked for so long
 _DAMAGE = (f"{JOURNAL}.*", "*.damaged-*")  # names of what was set aside, beside journals and stored results
-_DRAFT = f"{JOURNAL}.new-"
+_DRAFT = re.compile(r"\.new-(?:\d+-)?[0-9a-f]+$")  # how what never got its name ends
 _Inode = tuple[int, int]
 _NONE_GONE: Mapping[_Inode, int] = MappingProxyType({})
 
@@ -130,22 +131,17 @@ class HomeCollection:
                 names = {one.name for one in path.iterdir()} if path.is_dir() and not path.is_symlink() else {JOURNAL}
                 if names and names <= {LOCK, mark_path(path / JOURNAL).name} and self._is_old(path):
                     yield Unneeded(path, _freed_by(path), "beside a journal that isn't there")
-        for journal in journals:
-            yield from self._drafts(journal.parent)
+        for objects in (journal.parent / CHECKPOINTS / "objects" for journal in journals):
+            for beside in (objects.with_name("objects.new"), objects.with_name("objects.old")):
+                if beside.is_dir() and objects.is_dir() and self._is_old(beside):
+                    yield Unneeded(beside, _freed_by(beside), "checkpoints that were replaced")
+        roots = (self.home, self.home / PROJECTS)  # which may be a link
+        for path in sorted({path for root in roots for path in root.rglob("*.new-*") if _DRAFT.search(path.name)}):
+            if path.is_file() and self._is_old(path):
+                yield Unneeded(path, path.lstat().st_size, "a draft that was never finished")
         for path in sorted((self.home / CACHES).glob("*.msgpack")):
             if self._is_old(path, _CACHE_DAYS * _DAY_SECONDS):
                 yield Unneeded(path, path.lstat().st_size, "an index of memories that nobody asked for any more")
-
-    def _drafts(self, session: Path) -> Iterator[Unneeded]:
-        """What writers that were killed left: files that never got their name."""
-        drafts = [*session.glob(f"{_DRAFT}*"), *(session / BLOBS).glob(".new-*")]
-        for path in sorted(drafts):
-            if path.is_file() and self._is_old(path):
-                yield Unneeded(path, path.lstat().st_size, "a draft that was never finished")
-        objects = session / CHECKPOINTS / "objects"
-        for beside in (objects.with_name("objects.new"), objects.with_name("objects.old")):
-            if beside.is_dir() and objects.is_dir() and self._is_old(beside):
-                yield Unneeded(beside, _freed_by(beside), "checkpoints that were replaced")
 
     def _remove(self, one: Unneeded, done: Collected, *, dry_run: bool) -> None:
         if self._is_behind_link(one.path, done):
@@ -171,7 +167,7 @@ class HomeCollection:
         if self._is_behind_link(folder, done):
             return
         there = [one for one in sorted(folder.glob("*")) if HASH_NAME.fullmatch(one.name) and self._is_old(one)]
-        if not there or any(journal.parent.glob(f"{JOURNAL}.*")):
+        if not there or any(not _DRAFT.search(one.name) for one in journal.parent.glob(f"{JOURNAL}.*")):
             return  # what was set aside may name some that the journal doesn't
         lock = _lock_of(journal.parent, done)
         if lock is None:
@@ -209,6 +205,8 @@ class HomeCollection:
             for one in done.gone:
                 gone.update(_links_below(one.path))
         total = _size_once(self.home) - (done.bytes if dry_run else 0)
+        # Its part of the index goes with each session: else more of them would go than have to.
+        indexed = _freed_by(self.home / INDEX) / max(1, sum(info.bytes for _, info in sessions))
         for store, info in sessions:
             if KEEP_TAG in info.tags or self._is_expired(info.modified, total) is None:
                 continue
@@ -236,7 +234,7 @@ class HomeCollection:
             finally:
                 lock.release()
             done.gone.append(Unneeded(info.directory, freed, why))
-            total -= freed
+            total -= freed + round(info.bytes * indexed)
 
     def _is_expired(self, written: float, total: int, freed: int | None = None) -> str | None:
         """Why a session goes that was written last then; `freed`, once it is known, is what its end would free."""
@@ -287,7 +285,7 @@ def _must_stay(session: Path) -> bool:
     Raises:
         JournalError: something of it is damaged, so that nobody knows what it was, or whether it had the tag.
     """
-    beside = [path.name for pattern in _DAMAGE for path in session.rglob(pattern) if not path.name.startswith(_DRAFT)]
+    beside = [path.name for pattern in _DAMAGE for path in session.rglob(pattern) if not _DRAFT.search(path.name)]
     if beside:
         raise JournalError(f"damage was set aside in {min(beside)}")
     tags: tuple[str, ...] = ()
