@@ -86,9 +86,7 @@ def test_what_nobody_needs_goes(place: Path, run: Callable[..., Any]) -> None:
     lock = SessionLock.acquire(session)
     [told] = run("gc", "--dry-run", "--json").json
     lock.release()
-    assert not {str(orphan), str(doomed[1]), str(doomed[2])} & {
-        one["path"] for one in told["gone"]
-    }  # somebody has the session
+    assert not {str(orphan), str(doomed[1]), str(doomed[2])} & {one["path"] for one in told["gone"]}
     done = run("gc")
     assert done.code == 0 and "freed" in done.out and not any(one.exists() for one in doomed)
     assert all(one.exists() for one in named) and run("doctor").code in (0, 1)
@@ -101,6 +99,7 @@ def test_drafts_of_a_journal_go_and_its_blobs_stay_beside_damage(place: Path, ru
     draft = session / f"{JOURNAL}.new-12ab"
     draft.write_bytes(b"draft")
     others = [session.parent / "history.new-0123456789abcdef", session.parent / "memory" / "a.md.new-0123456789abcdef"]
+    others.append(session.parent / "memory" / ".draft-0123456789abcdef")
     mine = session.parent / "memory" / "a.new-idea.md"
     mine.parent.mkdir()
     for one in (*others, mine):

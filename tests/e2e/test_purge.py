@@ -377,3 +377,51 @@ def test_a_full_disk_stops_a_purge_with_one_line(place: Path) -> None:
             anyio.run(opened, home, session)
     assert purge_of(home, directory, False, Disk()).carry_out().left == []
     assert files_with(home, WORD[2:]) == []
+
+
+@pytest.mark.parametrize("when", ["before it is listed", "before it is written", "before it is removed"])
+def test_a_folder_that_is_swapped_for_a_link_meanwhile_leads_nowhere(
+    tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SEC-12, SEC-2: who can write in a project chooses no file of the user's, however quick they are."""
+    folder, vault = tmp_path / "project" / ".perdure" / "agent-memory", tmp_path / "vault"
+    for one, text in ((folder, "ours"), (vault, "mine")):
+        one.mkdir(parents=True)
+        for name in ("a.md", f"{WORD}x.md"):
+            (one / name).write_text(f"{text}: {WORD}x\n")
+    (tmp_path / "home").mkdir()
+
+    def swap() -> None:
+        if not folder.is_symlink():
+            folder.rename(folder.with_name("old"))
+            folder.symlink_to(vault)
+
+    def first(name: str) -> None:
+        real = getattr(Purge, name)
+        monkeypatch.setattr(Purge, name, lambda *given: (swap(), real(*given))[1])
+
+    first({"before it is listed": "look", "before it is written": "_rewrite", "before it is removed": "_discard"}[when])
+    job = Purge(tmp_path / "home", "me", 1.0, texts=(f"{WORD}x",), also=(folder,))
+    if when == "before it is written":
+        with pytest.raises(PerdureError, match=r"a\.md: a symbolic link is on the way"):
+            job.carry_out()
+    else:
+        assert any("a symbolic link is on the way" in line for line in job.carry_out().unread)
+    assert {one.name: one.read_text() for one in vault.iterdir()} == dict.fromkeys(
+        ("a.md", f"{WORD}x.md"), f"mine: {WORD}x\n"
+    )
+
+
+def test_a_folder_of_memories_may_have_any_name(place: Path) -> None:
+    """SEC-12: also one that folders of sessions have, and below a home whose own path has such a name."""
+    place = place / "memory"
+    place.mkdir()
+    directory, home, project = spread(place), place / ".perdure", place / "project"
+    made = [directory.parent / "memory" / name / "azure.md" for name in ("blobs", "before", "checkpoints/objects")]
+    for path in made:
+        path.parent.mkdir(parents=True)
+        path.write_text(f"storage: {CANARY}\n")
+    done = command("purge", "--yes", cwd=project, env=environment(place), given=CANARY)
+    assert done.returncode == 0 and "stored result" in done.stdout, done.stderr
+    assert [path.read_text() for path in made] == ["storage: (purged)\n"] * 3
+    assert files_with(home, CANARY) == []

@@ -148,7 +148,7 @@ def _memories_elsewhere(config: Config) -> tuple[tuple[Path, ...], tuple[Path, .
             if (link := first_link(there, Path(roots.root))) is not None:
                 links[link] = None
             else:
-                kept.append(there.resolve())
+                kept.append(Path(roots.root).resolve() / roots.folder / folder)
         mine = (home, (home / PROJECTS).resolve())
         found |= {one: None for one in kept if one.is_dir() and not any(map(one.is_relative_to, mine))}
     return tuple(found), tuple(links)

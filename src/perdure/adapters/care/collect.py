@@ -38,7 +38,7 @@ KEEP_TAG = "keep"  # of sessions that no retention and no quota deletes
 _DAY_SECONDS = 86_400.0
 _CACHE_DAYS = 30  # an index of memories that nobody asked for so long
 _DAMAGE = (f"{JOURNAL}.*", "*.damaged-*")  # names of what was set aside, beside journals and stored results
-_DRAFT = re.compile(r"\.new-(?:\d+-)?[0-9a-f]+$")  # how what never got its name ends
+_DRAFT = re.compile(r"\.(?:new|draft)-(?:\d+-)?[0-9a-f]+$")  # how what never got its name ends
 _Inode = tuple[int, int]
 _NONE_GONE: Mapping[_Inode, int] = MappingProxyType({})
 
@@ -136,7 +136,7 @@ class HomeCollection:
                 if beside.is_dir() and objects.is_dir() and self._is_old(beside):
                     yield Unneeded(beside, _freed_by(beside), "checkpoints that were replaced")
         roots = (self.home, self.home / PROJECTS)  # which may be a link
-        for path in sorted({path for root in roots for path in root.rglob("*.new-*") if _DRAFT.search(path.name)}):
+        for path in sorted({path for root in roots for path in root.rglob("*") if _DRAFT.search(path.name)}):
             if path.is_file() and self._is_old(path):
                 yield Unneeded(path, path.lstat().st_size, "a draft that was never finished")
         for path in sorted((self.home / CACHES).glob("*.msgpack")):

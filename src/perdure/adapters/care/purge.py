@@ -6,15 +6,15 @@ written anew behind everything else, the one with the message last, so that whoe
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
 import secrets
 import shutil
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -36,9 +36,18 @@ from perdure.adapters.memory.directory import CACHES
 from perdure.adapters.memory.store import AUDIT, LOCK_SECONDS
 from perdure.adapters.memory.store import LOCK as MEMORY_LOCK
 from perdure.context.view import THINKING, project
-from perdure.errors import DamagedLine, JournalError, MalformedBlock, PerdureError, SessionNotFound
+from perdure.errors import (
+    DamagedLine,
+    FileMissing,
+    FileRefused,
+    JournalError,
+    MalformedBlock,
+    PerdureError,
+    SessionNotFound,
+)
 from perdure.memory.files import Type
-from perdure.memory.places import AGENTS, AGENTS_LOCAL, MEMORY, OWN
+from perdure.memory.places import AGENTS, AGENTS_LOCAL, MEMORY
+from perdure.memory.places import DISK as ANY_NAME
 from perdure.memory.save import name_words
 from perdure.text.purging import LEAST_CHARS, MARK, FixedPlaces, TextPurge
 from perdure.transcript.blocks import Block, Text, ToolResult, ToolUse
@@ -54,6 +63,7 @@ _OBJECTS = "objects"
 _LEAST_QUOTED = 24  # characters of a line of a message that others may have quoted
 _MOST_QUOTED = 200
 _QUOTE_CHARS = 300  # a longer line is looked for in pieces
+_MEMORIES = frozenset({MEMORY, AGENTS, AGENTS_LOCAL})
 _BESIDE_INDEX = ("", "-journal", "-wal", "-shm")
 
 What = Literal["journal", "blob", "checkpoints", "memory", "file"]
@@ -176,7 +186,7 @@ class Purge:
         home: Where the sessions are. It and its folder of projects may be links; no other link is followed.
         texts: What to take out; none for a message.
         message: The message to take out instead.
-        also: Folders of memories that stand elsewhere.
+        also: Folders of memories that stand elsewhere. On the way to their files no link is followed.
         by: Who asked for it.
         at: When, in seconds since 1970.
         disk: Through what journals and blobs are written.
@@ -224,8 +234,8 @@ class Purge:
             for directory in sorted(sessions):
                 locks.callback(SessionLock.acquire(directory).release)
             for directory in sorted({one for path in held if (one := _memory_of(path)) is not None}):
-                folder = locks.enter_context(RootedFolder.open(directory, rules=OWN))
-                locks.enter_context(folder.lock(MEMORY_LOCK, seconds=LOCK_SECONDS))
+                root, name = locks.enter_context(self._without_links(directory / MEMORY_LOCK))
+                locks.enter_context(root.lock(name, seconds=LOCK_SECONDS))
             mine = [path for path in self._files() if sessions.issuperset(self._sessions_of(path))]
             self._change([path for path in mine if self._holds(path) is not None])
             last = self.message.session.resolve() / JOURNAL if self.message else None
@@ -234,8 +244,7 @@ class Purge:
                     discard(self.disk, mark_path(journal))  # it knows the lines of before
                     self._replace(journal, b"".join(lines))
             for path in self._gone:
-                discard(self.disk, path)
-                self.disk.sync_directory(path.parent)
+                self._discard(path)
             self._forget_indexes()
             self._check()
         return self.report
@@ -261,7 +270,7 @@ class Purge:
                 new = f"{beginning}purged_{number}.md"
                 there = path.with_name(new)
                 if new not in taken and (
-                    not there.exists() or there.read_bytes() == self._purge.purged(path.read_bytes())
+                    not there.exists() or self._read(there) == self._purge.purged(self._read(path))
                 ):
                     break
             taken.add(new)
@@ -281,7 +290,8 @@ class Purge:
             for at, folders, names in os.walk(root):
                 folder = Path(at)
                 folders.sort()
-                if folder.parent.name == CHECKPOINTS and folder.name.partition(".")[0] == _OBJECTS:
+                is_store = folder.parent.name == CHECKPOINTS and folder.name.partition(".")[0] == _OBJECTS
+                if is_store and not self._is_memory(folder):
                     folders.clear()  # with what a change of them that was cut short left
                     yield folder
                     continue
@@ -293,7 +303,7 @@ class Purge:
                         continue  # goes with the copies that it names
                     if path.parent == self.home and name in _USERS_OWN:
                         continue
-                    if wanted is not None and not _is_memory(path) and wanted.isdisjoint(path.parents):
+                    if wanted is not None and not self._is_memory(path) and wanted.isdisjoint(path.parents):
                         continue  # what quotes a message stands with it, or in a memory
                     yield path
 
@@ -317,15 +327,55 @@ class Purge:
         try:
             if path.is_dir():
                 return "checkpoints" if self.message is None and self._copies_of(path) else None
-            if path.parent.name == BLOBS:
+            if self._is_blob(path):
                 return "blob" if self._blob(path) is not None else None
-            data = path.read_bytes()
+            data = self._read(path)
         except OSError as e:
             self.report.unread.append(f"{path}: {e.strerror or e}")
             return None
+        except FileRefused as e:
+            self.report.unread.append(str(e))
+            return None
         if not self._purge.is_in(data) and os.fsencode(path.name) not in self._purge.names:
             return None
-        return "memory" if _is_memory(path) else "file"
+        return "memory" if self._is_memory(path) else "file"
+
+    def _is_memory(self, path: Path) -> bool:
+        """Whether a file stands in a folder of memories."""
+        if self._is_outside(path) or _memory_of(path) is not None:
+            return True
+        return any(
+            path.is_relative_to(one) and not _MEMORIES.isdisjoint(path.relative_to(one).parts) for one in self._mine
+        )
+
+    def _is_blob(self, path: Path) -> bool:
+        return path.parent.name == BLOBS and not self._is_memory(path)
+
+    @contextmanager
+    def _without_links(self, path: Path) -> Iterator[tuple[RootedFolder, str]]:
+        """The way to a file in a project, on which no link is followed, even one that was put there a moment ago."""
+        with RootedFolder.open(Path(path.anchor), is_theirs=True, rules=ANY_NAME) as root:
+            try:
+                yield root, str(path.relative_to(path.anchor))
+            except FileRefused as e:
+                raise type(e)(f"{path}: {str(e).rpartition(': ')[2]}") from e
+
+    def _is_outside(self, path: Path) -> bool:
+        return any(map(path.is_relative_to, self.also))
+
+    def _read(self, path: Path) -> bytes:
+        if not self._is_outside(path):
+            return path.read_bytes()
+        with self._without_links(path) as (root, name):
+            return root.read(name, limit_bytes=sys.maxsize - 1)
+
+    def _discard(self, path: Path) -> None:
+        if self._is_outside(path):
+            with suppress(FileRefused), self._without_links(path) as (root, name):
+                root.remove(name)
+        else:
+            discard(self.disk, path)
+            self.disk.sync_directory(path.parent)
 
     def _blob(self, path: Path) -> bytes | None:
         """What a blob becomes; empty bytes for one that is damaged and holds it; None for one that doesn't."""
@@ -333,7 +383,7 @@ class Purge:
         content = unpacked(stored)
         if content is None:
             part = zlib.decompressobj()
-            with contextlib.suppress(zlib.error):
+            with suppress(zlib.error):
                 if self._purge.is_in(part.decompress(stored[1:])):
                     return b""
             self.report.unread.append(f"{path}: damaged, only its beginning could be searched")
@@ -368,14 +418,14 @@ class Purge:
     def _change(self, paths: Sequence[Path]) -> None:
         """Everything but the journals. What is named by its hash comes first, since others name it."""
         for path in paths:
-            if path.parent.name == BLOBS:
+            if self._is_blob(path):
                 self._change_blob(path)
             elif path.is_dir():
                 self._change_checkpoints(path)
             elif path.parent.name == _BEFORE or path.suffix == ".md":
                 self._change_named(path)
         for path in paths:  # what names those, such as the log of a memory, and all that is left
-            if path.is_file() and path.parent.name != BLOBS:
+            if path.is_file() and not self._is_blob(path):
                 self._rewrite(path)
         for log in {folder / AUDIT for path in paths if (folder := _memory_of(path)) is not None}:
             self._rewrite(log)
@@ -392,7 +442,7 @@ class Purge:
 
     def _change_named(self, path: Path) -> None:
         """A memory, notes, or what a memory said before: its hash is written down elsewhere, or is its name."""
-        old = path.read_bytes()
+        old = self._read(path)
         new = self._purge.purged(old)
         if path.parent.name == _BEFORE and HASH_NAME.fullmatch(path.name):
             target = path.with_name(hashlib.sha256(new).hexdigest())
@@ -427,8 +477,8 @@ class Purge:
         if path.is_symlink():
             return
         try:
-            data = path.read_bytes()
-        except FileNotFoundError:
+            data = self._read(path)
+        except (FileNotFoundError, FileMissing):
             return
         new = self._purge.purged(data)
         if (name := self._purge.names.get(os.fsencode(path.name))) is not None:
@@ -439,6 +489,19 @@ class Purge:
 
     def _replace(self, path: Path, data: bytes) -> None:
         """These bytes under this name, in one step; when it was written stays what it was."""
+        try:
+            if self._is_outside(path):
+                with self._without_links(path) as (root, name):
+                    there = root.stat(name)
+                    root.write(name, data, mtime_ns=there.mtime_ns if there else None)
+            else:
+                self._replace_own(path, data)
+        except (OSError, FileRefused) as e:
+            why = e.strerror or e if isinstance(e, OSError) else str(e).removeprefix(f"{path}: ")
+            told = "nothing is lost, but some of it still stands: mend that, or make room, and purge it again"
+            raise PerdureError(f"{path}: {why}: the purge stopped here; {told}") from e
+
+    def _replace_own(self, path: Path, data: bytes) -> None:
         draft = path.with_name(f"{path.name}.new-{secrets.token_hex(8)}")
         try:
             write_new(self.disk, draft, data)
@@ -446,14 +509,10 @@ class Purge:
                 about = path.stat()
                 os.utime(draft, ns=(about.st_atime_ns, about.st_mtime_ns))
             self.disk.rename(draft, path)
-            self.disk.sync_directory(path.parent)
-        except OSError as e:
-            discard(self.disk, draft)
-            told = "nothing is lost, but some of it still stands: make room, or mend the disk, and purge it again"
-            raise PerdureError(f"{path}: {e.strerror or e}: the purge stopped here; {told}") from e
         except BaseException:
             discard(self.disk, draft)
             raise
+        self.disk.sync_directory(path.parent)
 
     def _new_lines(self, journal: Path) -> list[bytes] | None:
         """The lines of a journal without it; None where it isn't there, or in a file that nobody can read as one."""
@@ -580,11 +639,6 @@ class Purge:
             for path in root.rglob("*"):
                 if self._purge.is_in(os.fsencode(path.name)):
                     self.report.left.append(f"{path}: has it in its name; rename it")
-
-
-def _is_memory(path: Path) -> bool:
-    """Whether a file stands in a folder of memories."""
-    return not {MEMORY, AGENTS, AGENTS_LOCAL}.isdisjoint(path.parts) or _memory_of(path) is not None
 
 
 def _memory_of(path: Path) -> Path | None:

@@ -171,6 +171,9 @@ class OsCalls:
     def make_private(self, fd: int) -> None:
         os.fchmod(fd, 0o600)
 
+    def set_time(self, dir_fd: int, part: str, mtime_ns: int) -> None:
+        os.utime(part, ns=(mtime_ns, mtime_ns), dir_fd=dir_fd, follow_symlinks=False)
+
     def sync(self, fd: int) -> None:
         DISK.sync_data(fd)
 
@@ -315,17 +318,22 @@ class RootedFolder:
             raise NotPlain(f"{name_for_people(name)}: {why}")
         return entry(name, about)
 
-    def write(self, name: str, data: bytes, *, is_new: bool = False, is_durable: bool = True) -> None:
+    def write(
+        self, name: str, data: bytes, *, is_new: bool = False, is_durable: bool = True, mtime_ns: int | None = None
+    ) -> None:
         """Replace a file in one step, or make it, with its folders. `is_new`: `NameTaken` when there is one.
 
         Whoever reads at any moment, and after a crash, finds the old bytes or the new, whole. On return they are on
-        stable storage, unless `is_durable` is off: then they survive the process, and not a power cut.
+        stable storage, unless `is_durable` is off: then they survive the process, and not a power cut. `mtime_ns`: when
+        it is said to have been written, if not now.
         """
         *folders, leaf = parts_of(name, self._rules)
         with disk_errors(name), self._folder(folders, make=True) as parent:
             self._replaceable(parent, leaf, name, is_new=is_new)
             draft = self._draft(parent, data, is_durable=is_durable)
             try:
+                if mtime_ns is not None:
+                    self._calls.set_time(parent, draft, mtime_ns)
                 if is_new:
                     self._calls.rename_new(parent, draft, parent, leaf)
                 else:
