@@ -267,6 +267,38 @@ def test_what_cant_be_purged_is_one_line(place: Path, words: tuple[str, ...], gi
     assert files_with(place / ".perdure", WORD) == before
 
 
+def test_a_text_in_the_path_of_the_project_is_purged(place: Path) -> None:
+    """SEC-12: it stands in the header of each journal, and in the copy that its mark has; the session goes on."""
+    home, project, env = place / ".perdure", place / "project-of-acme", environment(place)
+    project.mkdir()
+
+    async def said() -> str:
+        made = await bench(project, ["hello"], home=home, settings={"memory_extract": False})
+        await made.agent.say("hi")
+        await made.agent.close()
+        return made.agent.session.id
+
+    identity = anyio.run(said)
+    done = command("purge", "--yes", cwd=place, env=env, given="project-of-acme")
+    assert done.stderr.count("has it in its name; rename it") == 1, done.stderr  # the folder of the project's sessions
+    assert [path.parent.name for path in files_with(home, "project-of-acme")] == ["projects"]
+    assert "problem " not in command("doctor", cwd=place, env=env).stdout
+    anyio.run(opened, home, next(path for path in SessionStore(home).directories() if path.name == identity))
+
+
+@pytest.mark.parametrize("what", ["journal", "session", "blob", "copy"])
+def test_what_names_something_kept_isnt_purged(place: Path, what: str) -> None:
+    """SEC-12: a word of the header, an id of a session, a hash: refused in a line, and nothing is changed."""
+    directory, home = spread(place), place / ".perdure"
+    blob = next((directory / "blobs").iterdir()).name
+    copy = next(path for path in (directory / "checkpoints" / "objects").rglob("*") if path.is_file())
+    text = {"journal": "journal", "session": directory.name[:14], "blob": blob, "copy": copy.parent.name + copy.name}
+    before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file() and path.name != "lock"}
+    done = command("purge", "--yes", cwd=place / "project", env=environment(place), given=text[what])
+    assert done.returncode == 1 and "purge a longer text" in done.stderr and done.stderr.count("\n") == 1
+    assert {path: path.read_bytes() for path in before} == before
+
+
 def test_an_unknown_message_is_said(tmp_path: Path) -> None:
     """SEC-12."""
     directory = spread(tmp_path)

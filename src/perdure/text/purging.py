@@ -35,7 +35,10 @@ _PACKED = re.compile(rb'"(?:c|e[A-Za-z0-9]|H4sI)[^"\\\s]{%d,}"' % _PACKED_CHARS)
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
 _FREE = frozenset({"input", "arguments", "data"})  # whose members no format gives a meaning to
 _FIXED = frozenset(
-    "type role id tool_use_id origin name kind model media_type trigger strategy stop_reason response_id".split()
+    (
+        "format session type role id tool_use_id origin name kind model media_type trigger strategy stop_reason "
+        "response_id"
+    ).split()
 )
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
 _WORD = re.compile(rb"[a-z_]+")

@@ -301,6 +301,8 @@ class Purge:
                         continue
                     if folder.name == CHECKPOINTS and name == "index.msgpack":
                         continue  # goes with the copies that it names
+                    if JOURNAL in names and path == mark_path(folder / JOURNAL):
+                        continue  # has the journal's header, and goes when that is written anew
                     if path.parent == self.home and name in _USERS_OWN:
                         continue
                     if wanted is not None and not self._is_memory(path) and wanted.isdisjoint(path.parents):
@@ -328,6 +330,7 @@ class Purge:
             if path.is_dir():
                 return "checkpoints" if self.message is None and self._copies_of(path) else None
             if self._is_blob(path):
+                self._refuse_name(path, path.name)
                 return "blob" if self._blob(path) is not None else None
             data = self._read(path)
         except OSError as e:
@@ -339,6 +342,11 @@ class Purge:
         if not self._purge.is_in(data) and os.fsencode(path.name) not in self._purge.names:
             return None
         return "memory" if self._is_memory(path) else "file"
+
+    def _refuse_name(self, path: Path, name: str) -> None:
+        """A name that was made from the content of a file: without it nobody finds that."""
+        if any(text in name for text in self.texts):
+            raise PerdureError(f"{path}: the text is also what something kept is called ({name}): purge a longer text")
 
     def _is_memory(self, path: Path) -> bool:
         """Whether a file stands in a folder of memories."""
@@ -407,6 +415,7 @@ class Purge:
                 except JournalError as e:
                     self.report.unread.append(str(e))
                     continue
+                self._refuse_name(objects, name)
                 if self._purge.is_in(data):
                     found.append(name)
         finally:
