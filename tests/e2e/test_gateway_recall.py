@@ -10,16 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import anthropic
 import anyio.to_thread
 import msgspec
 import openai
 import pytest
 from tests.commands import command
-from tests.gateways import Running, config_of, fake, in_loop, serving
+from tests.gateways import KEY, Running, config_of, fake, in_loop, serving
 
 from perdure.events import CompactionDone, PrefixMoved
-from perdure.gateway.recall import MOST_ROUNDS
+from perdure.gateway.recall import MOST_ROUNDS, client_session
+from perdure.gateway.requests import ClientRequest
 from perdure.settings import Settings
 from perdure.testing import FakeUpstream, ModelRules, say, thinking, tool_use
 
@@ -63,6 +65,17 @@ async def test_it_is_told_once_where_originals_are_and_the_command_works(tmp_pat
         (session,) = set(COMMAND.findall(last))
         recall = partial(command, "recall", session, "toolu_0", cwd=tmp_path, env={"PERDURE_HOME": str(tmp_path)})
         assert (await anyio.to_thread.run_sync(recall)).stdout.startswith("line of file 0: value 0\n" * 3_000)
+        assert f"GET /perdure/recall/{session}/X" in last
+        async with aiohttp.ClientSession(headers={"x-api-key": KEY}) as http:
+            async with http.get(f"{at.url}/perdure/recall/{session}/toolu_0") as answer:
+                assert answer.status == 200 and await answer.text() == "line of file 0: value 0\n" * 3_000
+            async with http.get(f"{at.url}/perdure/recall/{session}/toolu_3?lines=2-3") as answer:
+                assert await answer.text() == "line of file 3: value 21\n" * 1 + "line of file 3: value 21"
+            async with http.get(f"{at.url}/perdure/recall/{session}/nothing") as answer:
+                assert answer.status == 404 and "nothing here has the id" in await answer.text()
+            other = {"x-api-key": "another-key"}
+            async with http.get(f"{at.url}/perdure/recall/{session}/toolu_0", headers=other) as answer:
+                assert answer.status == 404 and "line of file" not in await answer.text()
 
 
 # --- with tools: the model recalls by itself --------------------------------------------------------------------------
@@ -345,3 +358,100 @@ async def test_the_meter_reads_what_both_answers_used(tmp_path: Path, wire: str,
             output = told.completion_tokens if wire == "openai" else told.output_tokens
             assert output == stats.output_tokens and len(at.bodies) == 2
             assert seen == paid if usage == "upstream" else abs(seen - 1_000) < 5
+
+
+def lose_index(home: Path) -> None:
+    for path in home.rglob("links.sqlite*"):
+        path.unlink()
+
+
+SESSION_ID = "0b9f3a52-6f0e-4a35-9f7e-2f5b1c0de111"
+SAID_BY = {
+    "header": ({"extra_headers": {"x-claude-code-session-id": SESSION_ID}}, "anthropic"),
+    "own header": ({"extra_headers": {"x-perdure-session": "my work"}}, "openai"),
+    "user": ({"metadata": {"user_id": f"user_ab12_account__session_{SESSION_ID}"}}, "anthropic"),
+    "user as JSON": ({"metadata": {"user_id": f'{{"device_id":"d","session_id":"{SESSION_ID}"}}'}}, "anthropic"),
+    "cache key": ({"prompt_cache_key": SESSION_ID}, "openai"),
+}
+
+
+@pytest.mark.parametrize("kind", SAID_BY)
+@in_loop
+async def test_what_was_said_before_the_clients_own_compaction_is_found(tmp_path: Path, kind: str) -> None:
+    """GW-8: histories of one session of the client belong together, also for another process and without the index."""
+    more, wire = SAID_BY[kind]
+    async with fake(obedient(wire)) as server:
+        config = config_of(tmp_path, server.url)
+        async with serving(tmp_path, server, config=config) as at:
+            client = Client(at, wire, is_stream=True)
+            _, calls = await client.say("Look at the codes.", **more)
+            await client.answer((calls[0][1], "entry code: of the vault of Lisbon it is QX-4711"), **more)
+            del client.messages[:]  # it goes on from a summary of its own
+            text, _ = await client.say(f"Summary: we looked at codes. {QUESTION}", **more)
+            assert text.endswith("The code is QX-4711.") and len(at.held) == 2
+        lose_index(tmp_path)
+        async with serving(tmp_path, server, config=config) as at:
+            client = Client(at, wire, is_stream=False)
+            text, _ = await client.say(f"Summary: on with it. {QUESTION}", **more)
+            assert text.endswith("The code is QX-4711.") and "recall" not in seen_by(client)
+            assert not at.upstream.statistics.violations and not at.upstream.statistics.refused
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {},
+        {"extra_headers": {"x-claude-code-session-id": SESSION_ID.replace("0b9f", "1b9f")}},
+        {"extra_headers": {"x-claude-code-session-id": SESSION_ID, "x-api-key": "another-tenant"}},
+    ],
+)
+@in_loop
+async def test_nobody_finds_what_was_said_in_sessions_of_others(tmp_path: Path, other: dict[str, Any]) -> None:
+    """GW-8, SEC-7: neither of another session of the client, nor of another tenant, by search or by name."""
+    more: Any = {"extra_headers": {"x-claude-code-session-id": SESSION_ID}}
+    async with fake(obedient("anthropic")) as server, serving(tmp_path, server) as at:
+        client = Client(at, "anthropic", is_stream=False)
+        _, calls = await client.say("Look at the codes.", **more)
+        await client.answer((calls[0][1], "entry code: of the vault of Lisbon it is QX-4711"), **more)
+        (held,) = at.held
+        del client.messages[:]
+        text, _ = await client.say(QUESTION, **other)
+        assert text.endswith("I have read it.") and "QX-4711" not in str(at.bodies[-1])
+        for wanted in ({"query": "QX", "session": held.id}, {"id": calls[0][1]}, {"id": "x", "session": held.id}):
+            at.upstream.script.append(say(tool_use("recall", wanted)))
+            await client.say("Try it.", **other)
+            last = str(at.bodies[-1]["messages"][-1])
+            assert "recall failed" in last and "QX-4711" not in last
+
+
+@in_loop
+async def test_a_session_belongs_to_whoever_goes_on_with_it(tmp_path: Path) -> None:
+    """GW-8: two conversations that begin alike aren't linked by that."""
+    one, two = ({"extra_headers": {"x-claude-code-session-id": SESSION_ID[:-1] + end}} for end in "12")
+    async with fake(obedient("anthropic")) as server, serving(tmp_path, server) as at:
+        first, second = (Client(at, "anthropic", is_stream=False) for _ in range(2))
+        await first.say("Hi", **one)
+        await second.say("Hi", **two)  # the same session, as far as anybody can tell
+        _, calls = await second.say("Look at the codes.", **two)
+        await second.answer((calls[0][1], "entry code: of the vault of Lisbon it is QX-4711"), **two)
+        await first.say("And now?", **one)
+        text, _ = await first.say(QUESTION, **one)
+        assert text.endswith("I have read it.") and "QX-4711" not in seen_by(first)
+
+
+@pytest.mark.parametrize(
+    ("headers", "fields", "name"),
+    [
+        ({"session_id": "s-1"}, {}, "s-1"),
+        ({}, {"conversation": {"id": "conv_1"}}, "conv_1"),
+        ({}, {"prompt_cache_key": "ses_5f2a81b09ffe3c7aQ2sTb1"}, "ses_5f2a81b09ffe3c7aQ2sTb1"),
+        ({}, {"prompt_cache_key": "customer-support-prompt-2026-02"}, ""),
+        ({}, {"metadata": {"user_id": "7c9e6679-7425-40de-944b-e07fc1f90ae7"}}, ""),
+        ({}, {"metadata": "odd", "prompt_cache_key": 7, "conversation": None}, ""),
+    ],
+)
+def test_only_what_names_a_session_links_sessions(headers: dict[str, str], fields: dict[str, Any], name: str) -> None:
+    """GW-8: a key that many conversations share, or a person's id, isn't one."""
+    raw = {field: msgspec.Raw(msgspec.json.encode(value)) for field, value in fields.items()}
+    given = [(key.encode(), value.encode()) for key, value in headers.items()]
+    assert client_session(given, ClientRequest(b"", raw, ())) == name

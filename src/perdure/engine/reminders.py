@@ -73,10 +73,9 @@ class RecallReminder:
     """Says once who has the originals, when the first has left the view of a model without the recall tool (RCL-3).
 
     It stands in the journal like every reminder, so its bytes stay; a compaction that takes it away makes it due again.
-    `is_on_disk`: the session can be read by a command; else only the program that runs it has it.
     """
 
-    is_on_disk: bool
+    prompt: Literal["recall_by_command", "recall_by_request", "recall_in_program"]  # by what means they can be had
     name: str = "whereabouts"
 
     async def remind(self, session: LiveSession, moment: Moment) -> Sequence[Message]:
@@ -86,10 +85,8 @@ class RecallReminder:
             return ()
         if any(item.message.note == self.name for item in view.items):
             return ()
-        if self.is_on_disk:
-            text = prompts.render("recall_by_command", session=session.id)
-        else:
-            text = prompts.source("recall_in_program")
+        named = {} if self.prompt == "recall_in_program" else {"session": session.id}
+        text = prompts.render(self.prompt, **named)
         (message,) = prepend_context((), {"What was left out": text})
         return (Message.of("user", list(message.blocks), origin="reminder", note=self.name),)
 

@@ -89,6 +89,11 @@ class GatewayApp:
             told = await page(gateway, who)
             await _answer(send, told.status, told.body, told.content_type, told.headers)
             return
+        if who is not None and path.startswith(pages.RECALL) and scope["method"] in _READING:
+            place, query = path.removeprefix(pages.RECALL), scope.get("query_string", b"").decode("latin-1")
+            told = await pages.recalled(gateway, who, place, query)
+            await _answer(send, told.status, told.body, told.content_type, told.headers)
+            return
         try:
             assert who is not None, "strangers were refused"
             await self._passed_on(scope, who, receive, send)

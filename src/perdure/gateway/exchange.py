@@ -159,7 +159,9 @@ class GatewayExchange:
         inquiry = self._inquiry
         sessions = self._gateway.sessions(inquiry.tenant.id)
         has_tool = self._gateway.active.recall_tools.get(inquiry.route) if inquiry.recalls else False
-        return Requester(sessions, inquiry.tenant.id, inquiry.side, inquiry.route, inquiry.name, has_tool)
+        return Requester(
+            sessions, inquiry.tenant.id, inquiry.side, inquiry.route, inquiry.name, has_tool, inquiry.headers
+        )
 
     def _passes(self, reason: str) -> None:
         """Say that nothing was done here, and why: in the answer's headers, in a metric and in the log (GW-7)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +10,18 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from typing import Any
+from urllib.parse import parse_qs
 
+import anyio.to_thread
 import msgspec
 
+from perdure.adapters.journal.search import StoreArchive
+from perdure.engine.tools import original_in
+from perdure.errors import PerdureError
 from perdure.gateway.config import Tenant
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.sessions import CachedSession
+from perdure.recall.queries import RecallRequest, range_of, recalled_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,29 @@ async def page(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
     return GatewayResponse(401 if is_stranger else 200, "text/html; charset=utf-8", body, HEADERS)
 
 
+async def recalled(gateway: Gateway, who: Tenant, place: str, query: str) -> GatewayResponse:
+    """An original, for clients whose model has no recall tool: `SESSION/ID`, with `lines`, `chars` or `pattern`.
+
+    Only what the tenant itself said is there (RCL-3, GW-8).
+    """
+    session, _, identity = place.partition("/")
+    asked = {name: values[-1] for name, values in parse_qs(query).items()}
+    try:
+        wanted = RecallRequest(
+            id=identity,
+            lines=range_of(asked["lines"], what="lines") if "lines" in asked else None,
+            chars=range_of(asked["chars"], what="chars") if "chars" in asked else None,
+            pattern=asked.get("pattern"),
+            limit_chars=sys.maxsize,
+        )
+        loaded, blobs = await StoreArchive(gateway.sessions(who.id).home).load(session)
+        original = await original_in(loaded, blobs, identity)
+        text = (await anyio.to_thread.run_sync(recalled_part, original, wanted)).body
+    except PerdureError as e:
+        return GatewayResponse(404, "text/plain; charset=utf-8", f"{e}\n".encode(), _OWN_TEXT)
+    return GatewayResponse(200, "text/plain; charset=utf-8", text.encode("utf-8", "replace"), _OWN_TEXT)
+
+
 def _status_visibility(gateway: Gateway) -> str:
     return gateway.active.gateway.status or ("own" if gateway.active.tenants.is_closed else "all")
 
@@ -109,6 +139,12 @@ def _usd(amount: float | None) -> float | None:
     return None if amount is None else round(amount, 6)
 
 
+RECALL = "/perdure/recall/"
+_OWN_TEXT = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; sandbox"),
+    (b"x-content-type-options", b"nosniff"),
+)
 PAGES: dict[str, Page] = {"/healthz": health, "/readyz": ready, "/metrics": metrics, "/perdure/status": status}
 PAGES |= {"/perdure": page, "/perdure/": page}
 # These tell nothing of any tenant, so a probe needs no key; the page asks for one itself.

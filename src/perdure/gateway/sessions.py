@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import sqlite3
 import time
@@ -50,10 +51,13 @@ SOURCE = "gateway"
 CLIENT = "client"  # the cursor of the last message that the client knows
 RECALLED = "recalled"  # the note of a message with results of calls that the client never sees (GW-8)
 ASKED = "asked"  # the one of the last message before an answer of ours
+NAMED = "named"  # the one that holds the client's own name for the session, where it has one (GW-8)
 _LOG = logging.getLogger("perdure.gateway")
 _TRIES = 3
 _MAY_WAIT = (Message, Cursor, Titled, Calibrated, CompactionFailed, Noted)  # the client says them again, or we do
 _BATCH = 400  # links in one question
+_NAME, _BEHIND_NAMES = b"name:", b"name;"  # between these are the names of sessions in the index
+_MOST_NAMED = 20  # sessions of one name, as a client begins a new history whenever it compacts its own
 _IS_WHOLE = 1  # the version of a file that all journals were read into; what was begun only has none
 _SCHEMA = """
 PRAGMA journal_mode=WAL;
@@ -148,6 +152,7 @@ class LinkIndex:
         self._path = home / "links.sqlite"
         self._db: sqlite3.Connection | None = None
         self._entered: list[tuple[bytes, str, int]] = []
+        self._renamed: list[str] = []
         self._turn = anyio.Lock()
 
     @property
@@ -159,13 +164,23 @@ class LinkIndex:
         """The session that knows the longest beginning of a history, and how many messages of it."""
         return await self._aside(lambda: self._longest(links))
 
+    def name(self, session: str, name: str) -> None:
+        """Enter the name that a session has from now on, in the place of any before; empty for none."""
+        self._renamed.append(session)
+        if name:
+            self._entered.append((_name_link(name, session), session, int(time.time())))
+
+    async def named(self, name: str) -> list[str]:
+        """The sessions of a name, the newest first."""
+        return await self._aside(lambda: self._named(name))
+
     def put(self, session: str, links: Iterable[tuple[int, bytes]]) -> None:
         """Enter links of a session. The one that was there first keeps a link that several share."""
         self._entered += [(link, session, count) for count, link in links]
 
     async def flush(self) -> None:
         """Write what was entered."""
-        if self._entered:
+        if self._entered or self._renamed:
             await self._aside(lambda: None)
 
     async def forget(self, session: str) -> None:
@@ -180,11 +195,12 @@ class LinkIndex:
         """Write what was entered, and do something with the file then."""
 
         def done() -> T:
-            self._write(rows)
+            self._write(rows, renamed)
             return work()
 
         async with self._turn:
             rows, self._entered = self._entered, []
+            renamed, self._renamed = self._renamed, []
             with anyio.CancelScope(shield=True):  # what was taken is written
                 result = await anyio.to_thread.run_sync(done)
             return result
@@ -200,6 +216,14 @@ class LinkIndex:
                 return str(session), int(count)
         return None
 
+    def _named(self, name: str) -> list[str]:
+        first = _name_link(name, "")
+        rows = self._ask(
+            "SELECT session, count FROM links WHERE link >= ? AND link < ? ORDER BY count DESC LIMIT ?",
+            (first, first + b"\xff", _MOST_NAMED),
+        )
+        return [session for session, _ in rows]
+
     def _closed(self) -> None:
         if self._db is not None:
             self._db.close()
@@ -214,12 +238,16 @@ class LinkIndex:
             self._broken(e)
             return []
 
-    def _write(self, rows: list[tuple[bytes, str, int]]) -> None:
-        if not rows:
+    def _write(self, rows: list[tuple[bytes, str, int]], renamed: list[str]) -> None:
+        if not (rows or renamed):
             return
         try:
             db = self._open()
             with db:
+                db.executemany(
+                    "DELETE FROM links WHERE link >= ? AND link < ? AND session = ?",
+                    [(_NAME, _BEHIND_NAMES, session) for session in renamed],
+                )
                 db.executemany("INSERT OR IGNORE INTO links VALUES (?, ?, ?)", rows)
         except (sqlite3.Error, OSError) as e:
             self._broken(e)
@@ -254,7 +282,7 @@ class LinkIndex:
 
 
 def links_at(home: Path) -> Iterator[tuple[bytes, str, int]]:
-    """All links that the journals of a tenant know, oldest session first (REL-12)."""
+    """All links and names that the journals of a tenant know, oldest session first (REL-12)."""
     store = SessionStore(home)
     found = (directory for directory in store.directories() if (directory / JOURNAL).is_file())
     for directory in sorted(found, key=lambda directory: (directory / JOURNAL).stat().st_mtime):
@@ -263,9 +291,19 @@ def links_at(home: Path) -> Iterator[tuple[bytes, str, int]]:
                 scan = reader.scan(reader.body)
         except (PerdureError, OSError):
             continue
+        name = ""
         for placed in scan.placed:
             if (place := HistoryPosition.of(placed.record, CLIENT)) is not None:
                 yield place.link, directory.name, place.count
+            elif isinstance(placed.record, Cursor) and placed.record.name == NAMED:
+                name = placed.record.digest or ""
+        if name:
+            yield _name_link(name, directory.name), directory.name, int((directory / JOURNAL).stat().st_mtime)
+
+
+def _name_link(name: str, session: str) -> bytes:
+    """What stands in the index for a session's name, beside the links of its history, which are shorter."""
+    return _NAME + hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest() + session.encode()
 
 
 @dataclass(slots=True, eq=False)
@@ -461,6 +499,22 @@ class TenantSessions:
             del self._heads[held.head.link]
         held.head = head
         self._heads[head.link] = held
+
+    async def call(self, held: CachedSession, name: str) -> None:
+        """Record whose session it is now, by the name that the client gives it; who goes on with one has it."""
+        named = held.session.view.state.cursors.get(NAMED)
+        before = named.digest or "" if isinstance(named, Cursor) else ""
+        if name != before:
+            await held.session.record(Cursor(name=NAMED, message=held.head.message, digest=name))
+            self._index.name(held.id, name)
+
+    async def linked(self, held: CachedSession, name: str) -> list[str]:
+        """The other sessions of the same name, the newest first, as far as they are still there."""
+        store = SessionStore(self.home)
+        found = await self._index.named(name) if name else []
+        return [
+            one for one in found if one != held.id and (store.directory(one, project=self.home) / JOURNAL).is_file()
+        ]
 
     def enter(self, held: CachedSession, links: Iterable[tuple[int, bytes]]) -> None:
         """The index learns links of a session, with how many messages each comes after."""

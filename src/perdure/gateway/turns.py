@@ -30,6 +30,7 @@ from perdure.errors import ContextBlocked, ModelError
 from perdure.gateway.recall import (
     MOST_ROUNDS,
     NO_ROOM,
+    client_session,
     going_on,
     name_in,
     result_of,
@@ -88,6 +89,7 @@ class Requester:
     route: str
     name: str = ""
     recall_tool: bool | None = None
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
     @cached_property
     def seed(self) -> bytes:
@@ -113,6 +115,7 @@ class GatewayTurn:
     ours: str = ""  # the name of our recall tool in this request; empty where it isn't offered
     said: list[Message] = field(default_factory=list)  # answers that recalled, and what they got: the client sees none
     replies: list[Reply] = field(default_factory=list)  # the same answers, as they came
+    name: str = ""  # the client's own id of its session
     ladder: RecoveryLadder = field(default_factory=lambda: RecoveryLadder(rungs=_RUNGS))
 
     @property
@@ -201,9 +204,12 @@ class TurnMaker:
         await held.keepers.collect(held.session)
         await _append_new(who, incoming, held, links)
         await _record_front(who, incoming, held)
+        name = client_session(who.headers, incoming)
+        await who.sessions.call(held, name)
         tokens = await _ready(held, _required_thinking(who, incoming))
         await held.journal.commit()
-        turn = GatewayTurn(who, incoming, held, held.head, None, b"", tokens, held.sink.edits - before, ours=held.ours)
+        turn = GatewayTurn(who, incoming, held, held.head, None, b"", tokens, held.sink.edits - before)
+        turn.ours, turn.name = held.ours, name
         await _set_body(turn)
         return turn
 
@@ -274,7 +280,8 @@ class TurnMaker:
             answer = _answer(turn, reply, ids)
             mine = [use for message in answer for use in message.tool_uses if use.name == turn.ours]
             sent = turn.tokens + sum(size.live for message in turn.said for size in message.sizes)
-            results = await results_of(held.session, mine, (), sent)
+            linked = await turn.who.sessions.linked(held, turn.name)
+            results = await results_of(held.session, mine, linked, sent)
         turn.replies.append(reply)
         turn.said += [*answer, _results(turn, results)]
         return self.going_on(turn) if len(calls) == len(reply.tool_uses) else None

@@ -168,7 +168,7 @@ async def memory_session(
         given = with_hooks(parts.services, parts.settings, project=project)
         from perdure.engine.reminders import RecallReminder
 
-        given = replace(given, reminders=(*given.reminders, RecallReminder(is_on_disk=False)))
+        given = replace(given, reminders=(*given.reminders, RecallReminder("recall_in_program")))
         if parts.settings.instructions and parts.places is not None:
             from perdure.adapters.memory.instructions import DiskInstructions
             from perdure.engine.instructions import with_instructions

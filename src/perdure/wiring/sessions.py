@@ -220,7 +220,10 @@ def _services_of(session: LiveSession, files: SessionFiles, parts: SessionOption
     """The host's services, with the hooks of the settings before the host's, and the instruction files."""
     journal = str(files.directory / JOURNAL)
     given = with_hooks(parts.services, parts.settings, project=files.journal.header.project, transcript=journal)
-    given = replace(given, reminders=(*given.reminders, RecallReminder(is_on_disk=True)))
+    given = replace(
+        given,
+        reminders=(*given.reminders, RecallReminder("recall_by_request" if parts.is_remote else "recall_by_command")),
+    )
     if not parts.settings.instructions or session.is_read_only:
         return given
     places = parts.places
