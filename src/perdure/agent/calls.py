@@ -150,9 +150,9 @@ class ToolRunner:
                 changed = {"the input": changed_input(use.name, use.id, use.arguments)}
                 before = replace(before, context={**changed, **before.context})
             behind = hook_messages(PreToolUse, before.context)
-            touch = await tool.touches(self.context, given) if tool.touches else ToolEffects(tool.name)
+            effects = await tool.touches(self.context, given) if tool.touches else ToolEffects(tool.name)
             rule = tool.rule(given) if tool.rule else None
-            refusal = batch.not_run if batch.stopped_by else await self._refusal(batch, use, touch, rule, before)
+            refusal = batch.not_run if batch.stopped_by else await self._refusal(batch, use, effects, rule, before)
             if refusal is not None:
                 return ToolOutcome(refusal, is_error=True, behind=behind), "denied"
             batch.begun.add(use.id)
@@ -223,19 +223,19 @@ class ToolRunner:
         self,
         batch: ToolBatch,
         use: ToolInvocation,
-        touch: ToolEffects,
+        effects: ToolEffects,
         rule: PermissionRule | None,
         hooked: HookOutcome,
     ) -> str | None:
         """Why a call may not be made; None when it may. A person is asked one question at a time."""
-        verdict = self._verdict(touch, hooked)
+        verdict = self._verdict(effects, hooked)
         if verdict.decision == "ask":
-            if rule is not None and (hooked.permission == "ask" or not self._helps(rule, touch)):
+            if rule is not None and (hooked.permission == "ask" or not self._helps(rule, effects)):
                 rule = None
             async with self._asking:
                 if batch.stopped_by:
                     return batch.not_run
-                verdict = self._verdict(touch, hooked)  # an answer just now may have settled it
+                verdict = self._verdict(effects, hooked)  # an answer just now may have settled it
                 if verdict.decision == "ask":
                     return await self._asked(batch, use, verdict, rule)
         self._decided(use, verdict.decision, verdict.by)
@@ -245,7 +245,7 @@ class ToolRunner:
             self.on_progress(PermissionRefused(use.id, use.name, verdict))
         return f"Permission denied: {verdict.why}. Find another way, or say what you need."
 
-    def _verdict(self, touch: ToolEffects, hooked: HookOutcome) -> PermissionDecision:
+    def _verdict(self, effects: ToolEffects, hooked: HookOutcome) -> PermissionDecision:
         """What rules, the mode and hooks say together.
 
         A hook's yes answers only what the mode would ask about: not what a rule forbids or asks for, nor what touches
@@ -254,17 +254,17 @@ class ToolRunner:
         by = f"hook {hooked.by}"
         if hooked.block is not None:
             return PermissionDecision("deny", by, f"a hook refuses it: {hooked.block}")
-        verdict = decide(touch, self.context.policy)
+        verdict = decide(effects, self.context.policy)
         if hooked.permission == "ask" and verdict.decision == "allow":
             return PermissionDecision("ask", by, hooked.reason or "a hook says to ask")
         if hooked.permission == "allow" and verdict.decision == "ask" and verdict.by == f"mode {self.context.mode}":
             return PermissionDecision("allow", by, "")
         return verdict
 
-    def _helps(self, rule: PermissionRule, touch: ToolEffects) -> bool:
+    def _helps(self, rule: PermissionRule, effects: ToolEffects) -> bool:
         """Whether a call is allowed with one more rule: a redirect to a file, for one, isn't by that of its command."""
         policy = self.context.policy
-        return decide(touch, replace(policy, rules=policy.rules.allowing(rule))).decision == "allow"
+        return decide(effects, replace(policy, rules=policy.rules.allowing(rule))).decision == "allow"
 
     async def _asked(
         self, batch: ToolBatch, use: ToolInvocation, verdict: PermissionDecision, rule: PermissionRule | None

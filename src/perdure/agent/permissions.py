@@ -255,69 +255,69 @@ class PermissionPolicy:
     own: tuple[str, ...] = ()
 
 
-def decide(touch: ToolEffects, policy: PermissionPolicy) -> PermissionDecision:
+def decide(effects: ToolEffects, policy: PermissionPolicy) -> PermissionDecision:
     """Whether a call may be made."""
     rules = policy.rules
     for rule in rules.deny:
-        if _hits(rule, touch, policy) == "yes":
+        if _hits(rule, effects, policy) == "yes":
             return PermissionDecision("deny", f"rule {rule}", f"the rule {rule} forbids it")
     for rule in rules.ask:
-        if _hits(rule, touch, policy) != "no":
+        if _hits(rule, effects, policy) != "no":
             return PermissionDecision("ask", f"rule {rule}", f"the rule {rule} says to ask")
-    if policy.mode == "plan" and (refused := _refused_in_plan(touch, policy)):
+    if policy.mode == "plan" and (refused := _refused_in_plan(effects, policy)):
         return refused
-    unsure = _unsure(touch, policy)
+    unsure = _unsure(effects, policy)
     if unsure is not None:
         return unsure
-    if touch.is_unboxed:
+    if effects.is_unboxed:
         return PermissionDecision("ask", "sandbox", "it would run outside of the sandbox")
     if policy.mode == "bypass":
         return PermissionDecision("allow", "mode bypass", "")
-    return _protects(touch, policy) or _by_rule_or_mode(touch, policy)
+    return _protects(effects, policy) or _by_rule_or_mode(effects, policy)
 
 
-def _unsure(touch: ToolEffects, policy: PermissionPolicy) -> PermissionDecision | None:
+def _unsure(effects: ToolEffects, policy: PermissionPolicy) -> PermissionDecision | None:
     """What no mode lets through: a command that a rule may forbid, or that can't be read where rules forbid some."""
     limiting = [
         rule
         for rule in (*policy.rules.deny, *policy.rules.ask)
         if rule.pattern is not None and (rule.tool == "Bash" or rule.tool in OF_FILES)
     ]
-    if touch.command is None or not limiting:
+    if effects.command is None or not limiting:
         return None
     for rule in limiting:
-        if _hits(rule, touch, policy) == "perhaps":
+        if _hits(rule, effects, policy) == "perhaps":
             return PermissionDecision("ask", f"rule {rule}", f"it may be what the rule {rule} speaks of")
-    if why := unreadable(touch.command):
+    if why := unreadable(effects.command):
         return PermissionDecision("ask", "unclear command", f"{why}, and some are forbidden")
     of_files = [rule for rule in limiting if rule.tool in OF_FILES]
-    if of_files and not only_looks(touch.command):
-        named = _named(touch, policy)
+    if of_files and not only_looks(effects.command):
+        named = _named(effects, policy)
         if named.doubt:
             return PermissionDecision("ask", "unclear command", f"{named.doubt}, and some files are forbidden")
-        if not touch.is_walked and (found := next((r for r in of_files if _is_below(r, named, policy)), None)):
+        if not effects.is_walked and (found := next((r for r in of_files if _is_below(r, named, policy)), None)):
             return PermissionDecision(
                 "ask", f"rule {found}", f"it goes through folders that may hold what {found} speaks of"
             )
     return None
 
 
-def _protects(touch: ToolEffects, policy: PermissionPolicy) -> PermissionDecision | None:
+def _protects(effects: ToolEffects, policy: PermissionPolicy) -> PermissionDecision | None:
     """Files that others run or obey are changed only when a person says so (SEC-9)."""
-    if touch.kind == "edit" and not _is_granted(touch, policy):
-        for where in touch.paths:
-            why = protected(where.real) or protected(_absolute(where.given, policy, touch.cwd))
+    if effects.kind == "edit" and not _is_granted(effects, policy):
+        for where in effects.paths:
+            why = protected(where.real) or protected(_absolute(where.given, policy, effects.cwd))
             if why and where.real not in policy.own:
                 return PermissionDecision("ask", "protected file", f"{where.real}: {why}")
-    if touch.command is not None and not only_looks(touch.command) and not _only_reads(touch.command):
-        named = _named(touch, policy)
+    if effects.command is not None and not only_looks(effects.command) and not _only_reads(effects.command):
+        named = _named(effects, policy)
         if sum(path.is_wild for path in named.paths) > _MOST_WILD:
             return PermissionDecision("ask", "unclear command", "it names too many files by wildcards to be certain of")
         for path in named.paths:
             why = may_be_protected(path.lexical) if path.is_wild else protected(path.lexical)
             if why:
                 return PermissionDecision("ask", "protected file", f"{path.lexical[:200]}: {why}")
-        if found := next((path for path in touch.leads if protected(path)), None):
+        if found := next((path for path in effects.leads if protected(path)), None):
             return PermissionDecision("ask", "protected file", f"{found}: {protected(found)}")
     return None
 
@@ -334,9 +334,9 @@ def _reads(one: PlainCommand) -> bool:
     return name_of(one.words) in _READERS and not beyond_words(one, 1)
 
 
-def _is_granted(touch: ToolEffects, policy: PermissionPolicy) -> bool:
+def _is_granted(effects: ToolEffects, policy: PermissionPolicy) -> bool:
     """Whether a rule that names these files, and not only many more, allows them all."""
-    return any(_is_meant(rule.pattern) and _allows(rule, touch, policy) for rule in policy.rules.allow)
+    return any(_is_meant(rule.pattern) and _allows(rule, effects, policy) for rule in policy.rules.allow)
 
 
 def _is_meant(pattern: str | None) -> bool:
@@ -345,33 +345,33 @@ def _is_meant(pattern: str | None) -> bool:
     return bool(pattern) and all(protected(f"/{one}") for one in plain)
 
 
-def _refused_in_plan(touch: ToolEffects, policy: PermissionPolicy) -> PermissionDecision | None:
+def _refused_in_plan(effects: ToolEffects, policy: PermissionPolicy) -> PermissionDecision | None:
     why = "plan mode is on: look, think, and show the plan with ExitPlanMode; nothing is changed before it is approved"
-    if touch.kind == "edit" and not all(where.real in policy.own for where in touch.paths):
+    if effects.kind == "edit" and not all(where.real in policy.own for where in effects.paths):
         return PermissionDecision("deny", "mode plan", why)
-    if touch.command is not None and not only_looks(touch.command):
+    if effects.command is not None and not only_looks(effects.command):
         return PermissionDecision("deny", "mode plan", why)
     return None
 
 
-def _by_rule_or_mode(touch: ToolEffects, policy: PermissionPolicy) -> PermissionDecision:
-    if touch.command is not None:
-        return _command(touch, touch.command, policy)
+def _by_rule_or_mode(effects: ToolEffects, policy: PermissionPolicy) -> PermissionDecision:
+    if effects.command is not None:
+        return _command(effects, effects.command, policy)
     for rule in policy.rules.allow:
-        if _allows(rule, touch, policy):
+        if _allows(rule, effects, policy):
             return PermissionDecision("allow", f"rule {rule}", "")
-    if all(where.real in policy.own for where in touch.paths) and touch.paths:
+    if all(where.real in policy.own for where in effects.paths) and effects.paths:
         return PermissionDecision("allow", "the agent's own file", "")
-    outside = next((where for where in touch.paths if not where.is_inside), None)
+    outside = next((where for where in effects.paths if not where.is_inside), None)
     if outside is not None:
         leads = "" if outside.given == outside.real else f" (leads to {outside.real})"
         return PermissionDecision("ask", "outside the project", f"{outside.given}{leads} is outside the project")
-    if touch.kind == "edit" and policy.mode != "accept_edits":
+    if effects.kind == "edit" and policy.mode != "accept_edits":
         return PermissionDecision("ask", f"mode {policy.mode}", "it changes files")
     return PermissionDecision("allow", f"mode {policy.mode}", "")
 
 
-def _command(touch: ToolEffects, command: str, policy: PermissionPolicy) -> PermissionDecision:
+def _command(effects: ToolEffects, command: str, policy: PermissionPolicy) -> PermissionDecision:
     """A command is allowed when each of its parts is, or when commands are allowed as such."""
     whole = next((rule for rule in policy.rules.allow if rule == PermissionRule("Bash")), None)
     if whole is not None:
@@ -379,8 +379,8 @@ def _command(touch: ToolEffects, command: str, policy: PermissionPolicy) -> Perm
     plain = parse_command(command)
     if plain is None:
         return PermissionDecision("ask", f"mode {policy.mode}", "it isn't certain what the command runs")
-    if touch.git and any(name_of(one.words) == "git" for one in plain):
-        return PermissionDecision("ask", "git", f"git may run more than its own here: {touch.git}")
+    if effects.git and any(name_of(one.words) == "git" for one in plain):
+        return PermissionDecision("ask", "git", f"git may run more than its own here: {effects.git}")
     if only_looks(command):
         return PermissionDecision("allow", "only looks", "")
     wanting = [" ".join((*one.assigned, *one.words)) for one in plain if not _is_allowed(one, policy.rules.allow)]
@@ -415,61 +415,63 @@ def words_of(pattern: str) -> tuple[tuple[str, ...], bool]:
     return tuple(pattern.split()), False
 
 
-def _allows(rule: PermissionRule, touch: ToolEffects, policy: PermissionPolicy) -> bool:
+def _allows(rule: PermissionRule, effects: ToolEffects, policy: PermissionPolicy) -> bool:
     """Whether a rule that allows means all of a call, which is no command."""
-    if not _is_tool(rule.tool, touch):
+    if not _is_tool(rule.tool, effects):
         return False
     if rule.pattern is None:
-        return all(where.is_inside for where in touch.paths)  # to go outside takes a pattern that says where
+        return all(where.is_inside for where in effects.paths)  # to go outside takes a pattern that says where
     patterns = _patterns(rule.pattern, policy, anywhere=False)
-    return bool(touch.paths) and all(any(matches_glob(one, where.real) for one in patterns) for where in touch.paths)
-
-
-def _hits(rule: PermissionRule, touch: ToolEffects, policy: PermissionPolicy) -> Likelihood:
-    """Whether a rule that denies or asks speaks of a call, also of a part of it only."""
-    if touch.command is not None and rule.tool in OF_FILES:
-        return _names_file(rule, touch, policy)
-    if not _is_tool(rule.tool, touch):
-        return "no"
-    if rule.pattern is None:
-        return "yes"
-    if touch.command is not None:
-        wanted, is_prefix = words_of(rule.pattern)
-        if touch.command.strip() == rule.pattern:
-            return "yes"
-        found = runs(touch.command, wanted, is_prefix=is_prefix) if wanted else "no"
-        return found if found != "no" else _is_linked(wanted, touch)
-    paths = (path for where in touch.paths for path in (where.real, _absolute(where.given, policy, touch.cwd)))
-    return "yes" if any(_speaks_of(rule.pattern, NamedPath(path), policy) for path in paths) else "no"
-
-
-def _is_linked(wanted: tuple[str, ...], touch: ToolEffects) -> Likelihood:
-    """A program may be called by another name, through a link or a copy: where a word leads to it, it may be meant."""
-    is_named = wanted and any(path.rsplit("/", 1)[-1] == wanted[0] for path in touch.leads)
-    return "perhaps" if is_named and not only_lists(touch.command or "") else "no"
-
-
-def _is_tool(tool: str, touch: ToolEffects) -> bool:
-    if tool == touch.tool:
-        return True
-    return (tool == "Edit" and touch.kind == "edit" and touch.tool in _EDITS) or (
-        tool == "Read" and touch.tool in _LOOKS
+    return bool(effects.paths) and all(
+        any(matches_glob(one, where.real) for one in patterns) for where in effects.paths
     )
 
 
-def _names_file(rule: PermissionRule, touch: ToolEffects, policy: PermissionPolicy) -> Likelihood:
-    """Whether a command names a file that a rule for files is about. A command has more ways to reach a file."""
-    if rule.pattern is None or touch.command is None:
+def _hits(rule: PermissionRule, effects: ToolEffects, policy: PermissionPolicy) -> Likelihood:
+    """Whether a rule that denies or asks speaks of a call, also of a part of it only."""
+    if effects.command is not None and rule.tool in OF_FILES:
+        return _names_file(rule, effects, policy)
+    if not _is_tool(rule.tool, effects):
         return "no"
-    for named in _named(touch, policy).paths:
+    if rule.pattern is None:
+        return "yes"
+    if effects.command is not None:
+        wanted, is_prefix = words_of(rule.pattern)
+        if effects.command.strip() == rule.pattern:
+            return "yes"
+        found = runs(effects.command, wanted, is_prefix=is_prefix) if wanted else "no"
+        return found if found != "no" else _is_linked(wanted, effects)
+    paths = (path for where in effects.paths for path in (where.real, _absolute(where.given, policy, effects.cwd)))
+    return "yes" if any(_speaks_of(rule.pattern, NamedPath(path), policy) for path in paths) else "no"
+
+
+def _is_linked(wanted: tuple[str, ...], effects: ToolEffects) -> Likelihood:
+    """A program may be called by another name, through a link or a copy: where a word leads to it, it may be meant."""
+    is_named = wanted and any(path.rsplit("/", 1)[-1] == wanted[0] for path in effects.leads)
+    return "perhaps" if is_named and not only_lists(effects.command or "") else "no"
+
+
+def _is_tool(tool: str, effects: ToolEffects) -> bool:
+    if tool == effects.tool:
+        return True
+    return (tool == "Edit" and effects.kind == "edit" and effects.tool in _EDITS) or (
+        tool == "Read" and effects.tool in _LOOKS
+    )
+
+
+def _names_file(rule: PermissionRule, effects: ToolEffects, policy: PermissionPolicy) -> Likelihood:
+    """Whether a command names a file that a rule for files is about. A command has more ways to reach a file."""
+    if rule.pattern is None or effects.command is None:
+        return "no"
+    for named in _named(effects, policy).paths:
         if _speaks_of(rule.pattern, named, policy):
             return "perhaps" if named.is_wild else "yes"
-    is_led = any(_speaks_of(rule.pattern, NamedPath(path), policy) for path in touch.leads)
+    is_led = any(_speaks_of(rule.pattern, NamedPath(path), policy) for path in effects.leads)
     return "yes" if is_led else "no"
 
 
-def _named(touch: ToolEffects, policy: PermissionPolicy) -> CommandPaths:
-    return paths_in_command(touch.command or "", touch.cwd or policy.root, policy.home)
+def _named(effects: ToolEffects, policy: PermissionPolicy) -> CommandPaths:
+    return paths_in_command(effects.command or "", effects.cwd or policy.root, policy.home)
 
 
 def _is_below(rule: PermissionRule, named: CommandPaths, policy: PermissionPolicy) -> bool:

@@ -17,7 +17,7 @@ from perdure.compaction.boundary import make_boundary
 from perdure.compaction.from_notes import CURSOR, covered_until, keep_behind
 from perdure.compaction.ledger.memory import SpokenText
 from perdure.compaction.ledger.reader import block_text
-from perdure.compaction.ledger.render import RecordSurroundings, clock, render, short_id
+from perdure.compaction.ledger.render import BULK_UNITS, RecordSurroundings, clock, render, short_id
 from perdure.compaction.plan import CompactionPlan, can_leave, kept_items, leaving_history, summary_budget
 from perdure.context.groups import MessageGroup, WireBlock, flatten, with_words
 from perdure.context.models import model_spec
@@ -41,13 +41,12 @@ _WORDS_PER_TOKEN = 0.6
 _SUMMARY_SHARE = 0.75  # of the budget; the ledger has the rest
 _CERTAIN_SHARE = 3.0  # what leaves beyond so many budgets is more than any record of it
 _ASKED_SHARE = 0.5  # models write more than they are asked for
-_BULK_UNITS = 2_400  # pasted, rather than typed: goes in after what was typed
 _QUOTED_CHARS = 160
 _CUT_MARK = " […] "  # an earlier boundary shortened it, so it is nobody's words any more
-_ANALYSIS_BEGINS = re.compile(r"<analysis>", re.I)
-_ANALYSIS_ENDS = re.compile(r"</analysis>", re.I)
-_OPEN_SUMMARY = re.compile(r"<summary>", re.I)
-_CLOSE_SUMMARY = re.compile(r"</summary>", re.I)
+_ANALYSIS_OPENS = re.compile(r"<analysis>", re.I)
+_ANALYSIS_CLOSES = re.compile(r"</analysis>", re.I)
+_SUMMARY_OPENS = re.compile(r"<summary>", re.I)
+_SUMMARY_CLOSES = re.compile(r"</summary>", re.I)
 _TITLES = (
     "primary request",
     "key technical concepts",
@@ -65,7 +64,7 @@ _LEAD_CHARS = 400  # in which a summary says that it is one
 _SUMMARISING = ("summary", "summaris", "summariz", "the user", "conversation", "this session", "so far")
 _LISTED = re.compile(r"^[ \t]{0,8}(?:#{1,6} |[-*•] |\d{1,2}[.)] |\*\*)", re.M)
 _ENOUGH_LISTED = 4
-_OPEN_ANALYSIS = re.compile(r"</?analysis>", re.I)
+_ANALYSIS_TAG = re.compile(r"</?analysis>", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +85,11 @@ def instruction(facts: Facts, view: ContextView | None = None) -> str:
     wanted = facts.instructions.strip()
     more = prompts.render("full_instructions", instructions=wanted) if wanted else ""
     if view is not None and facts.span is not None:
-        more = f"{_scope(view, facts.span)}\n{more}"
+        more = f"{_part_named(view, facts.span)}\n{more}"
     return prompts.render("full_compact", words=f"{words:,}", instructions=more and f"\n\n{more}")
 
 
-def _scope(view: ContextView, span: tuple[int, int]) -> str:
+def _part_named(view: ContextView, span: tuple[int, int]) -> str:
     start, end = span
     first = "the beginning" if start == 0 else f"the message that begins with {_quoted(view, start)}"
     last = "the end" if end == len(view.items) else f"just before the message that begins with {_quoted(view, end)}"
@@ -109,7 +108,7 @@ def _without_analysis(text: str) -> str:
     """The text without its whole analyses, found tag by tag: one that never ends isn't looked for twice (SPD-8)."""
     kept: list[str] = []
     at = 0
-    while (opened := _ANALYSIS_BEGINS.search(text, at)) and (closed := _ANALYSIS_ENDS.search(text, opened.end())):
+    while (opened := _ANALYSIS_OPENS.search(text, at)) and (closed := _ANALYSIS_CLOSES.search(text, opened.end())):
         kept.append(text[at : opened.start()])
         at = closed.end()
     return "".join((*kept, text[at:]))
@@ -117,8 +116,8 @@ def _without_analysis(text: str) -> str:
 
 def _tagged(text: str) -> str | None:
     """What stands between the first tag that opens a summary and the last that closes one; None when there is none."""
-    opened = _OPEN_SUMMARY.search(text)
-    closed = None if opened is None else next(reversed([*_CLOSE_SUMMARY.finditer(text, opened.end())]), None)
+    opened = _SUMMARY_OPENS.search(text)
+    closed = None if opened is None else next(reversed([*_SUMMARY_CLOSES.finditer(text, opened.end())]), None)
     return None if opened is None or closed is None else text[opened.end() : closed.start()]
 
 
@@ -128,15 +127,15 @@ def summary_in(reply: Reply) -> str | None:
     whole = _tagged(text)
     if whole is not None:
         return whole.strip() or None
-    opened = _OPEN_SUMMARY.search(text)
+    opened = _SUMMARY_OPENS.search(text)
     if opened is not None:
         return text[opened.end() :].strip() or None
-    if _OPEN_ANALYSIS.search(text):  # begun and not ended: all of it is analysis
+    if _ANALYSIS_TAG.search(text):  # begun and not ended: all of it is analysis
         return None
-    return text.strip() if _is_plainly(text) else None
+    return text.strip() if _reads_as_summary(text) else None
 
 
-def _is_plainly(text: str) -> bool:
+def _reads_as_summary(text: str) -> bool:
     """Whether words without tags are a summary, and not the model going on with the work (CMP-4).
 
     Small models leave the tags out. Theirs has our titles; or it is of some length and says what it is, or who wanted
@@ -162,7 +161,7 @@ def fault_of(reply: Reply, facts: Facts) -> str | None:
         return CALLED_TOOL
     text = summary_in(reply)
     if text is None:
-        return ONLY_ANALYSIS if _OPEN_ANALYSIS.search(reply.text) else NO_TEXT
+        return ONLY_ANALYSIS if _ANALYSIS_TAG.search(reply.text) else NO_TEXT
     tokens, most = base_tokens(text), _most_tokens(facts)
     if tokens > most:
         return f"too_long: {FAILED}: it takes {tokens:,} tokens of the {most:,} that it may"
@@ -244,7 +243,7 @@ def kept_words(words: Sequence[SpokenText], units: int) -> list[SpokenText]:
     for is_bulk in (False, True):
         for index in newest:
             cost = utf16_units(indented(words[index].text)) + 80
-            if (cost > _BULK_UNITS) is is_bulk:
+            if (cost > BULK_UNITS) is is_bulk:
                 if cost > units:
                     break
                 kept.add(index)

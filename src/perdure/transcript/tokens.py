@@ -257,29 +257,19 @@ _PDF_LINEARIZED = rb"/Linearized\b[^>]{0,200}?/N\s+(\d{1,6})"
 _PDF_COUNT = rb"/Type\s*/Pages\b[^>]{0,200}?/Count\s+(\d{1,6})|/Count\s+(\d{1,6})[^>]{0,200}?/Type\s*/Pages\b"
 
 
-def document_tokens(
-    *,
-    text: str | None = None,
-    pdf_base64: str | None = None,
-    pages: int | None = None,
-    size_bytes: int | None = None,
-    estimate: Estimator = live_tokens,
-) -> int:
+def document_tokens(*, text: str | None = None, pdf_base64: str | None = None) -> int:
     """TOK-2: tokens of a document, from the best that is known of it.
 
-    Its text if it is a text document; else its pages, given or read from the PDF, at 2,250 each (Anthropic names
-    1,500 to 3,000); else its size at one page for 32 KiB begun; else the default of an image.
+    Its text if it is a text document; else the pages that the PDF says it has, at 2,250 each (Anthropic names 1,500 to
+    3,000), or its size at one page for 32 KiB begun; else the default of an image.
     """
     if text is not None:
-        return estimate(text)
-    if pages is None and pdf_base64 is not None:
-        raw = _decoded(pdf_base64)
-        pages = pdf_pages(raw)
-        size_bytes = len(raw) or len(pdf_base64) * 3 // 4
-    if pages is None and size_bytes is not None:
-        pages = -(-size_bytes // PDF_BYTES_PER_PAGE)
-    if pages is None:
+        return live_tokens(text)
+    if pdf_base64 is None:
         return IMAGE_TOKENS_DEFAULT
+    raw = _decoded(pdf_base64)
+    size_bytes = len(raw) or len(pdf_base64) * 3 // 4
+    pages = pdf_pages(raw) or -(-size_bytes // PDF_BYTES_PER_PAGE)
     return min(max(pages, 1), PDF_PAGES_MAX) * PDF_PAGE_TOKENS
 
 
@@ -291,6 +281,8 @@ def pdf_pages(data: bytes) -> int | None:
     counts = [int(found[1] or found[2]) for found in re.finditer(_PDF_COUNT, data)]
     return max(max(counts, default=0), len(re.findall(_PDF_PAGE, data))) or None
 
+
+# --- a block by every rule ------------------------------------------------------------------------------------------
 
 # TOK-1: a dense result (base64, hex, CJK) of this size makes characters over four wrong by half of the whole view.
 DENSE_BYTES = 50_000
@@ -318,7 +310,7 @@ NOTHING = Size(0, 0, 0)
 
 
 def text_size(text: str) -> Size:
-    """A text by both rules."""
+    """A text by every rule."""
     base = base_tokens(text)
     return Size(base, live_tokens(text), base)
 
@@ -333,15 +325,15 @@ def block_size(block: Block) -> Size:
     if isinstance(value, Thinking):
         return text_size(value.thinking)
     if isinstance(value, Image):
-        return Size(IMAGE_TOKENS_DEFAULT, _image_live(value.source), IMAGE_TOKENS_DEFAULT)
+        return Size(IMAGE_TOKENS_DEFAULT, _image_live_tokens(value.source), IMAGE_TOKENS_DEFAULT)
     if isinstance(value, Document):
-        tokens = _document(value.source)
+        tokens = _document_tokens_of(value.source)
         return Size(tokens, tokens, tokens)
     return json_size(block.raw)
 
 
 def json_size(raw: bytes) -> Size:
-    """Compact JSON by both rules, taken as the text it is."""
+    """Compact JSON by every rule, taken as the text it is."""
     if raw.isascii():
         base = base_tokens_of_units(len(raw))
         return Size(base, live_tokens_bytes(raw), base)
@@ -369,12 +361,12 @@ def _pixels(source: dict[str, Any]) -> tuple[int, int] | None:
     return image_size_base64(data) if isinstance(data, str) else None
 
 
-def _image_live(source: dict[str, Any]) -> int:
+def _image_live_tokens(source: dict[str, Any]) -> int:
     size = _pixels(source)
     return image_tokens(*size) if size else IMAGE_TOKENS_DEFAULT
 
 
-def _document(source: dict[str, Any]) -> int:
+def _document_tokens_of(source: dict[str, Any]) -> int:
     data = source.get("data")
     if source.get("type") == "text" and isinstance(data, str):
         return document_tokens(text=data)

@@ -237,7 +237,7 @@ def grouped(paths: list[str]) -> str:
     )
 
 
-_BULK_UNITS = 2_400  # pasted, rather than typed: goes in after what was typed
+BULK_UNITS = 2_400  # pasted, rather than typed: goes in after what was typed
 _COMMAND_CHARS, _SHORT_COMMAND = 300, 100
 _VOICE = {SAID: "Assistant", USER: "User", THOUGHT: "Assistant, thinking"}
 _MUST_MOST = 0.6  # of the budget, for what is always named
@@ -260,7 +260,7 @@ def file_trail(memory: LedgerMemory) -> FileTrail:
 # --- what is always named -------------------------------------------------------------------------------------------
 
 
-def must(sheet: Sheet, memory: LedgerMemory, known: FileTrail, whole: int) -> None:
+def always_named(sheet: Sheet, memory: LedgerMemory, known: FileTrail, whole: int) -> None:
     """Every changed file, open todo and failing test: in full where room is, else shorter, never left out."""
     end = memory.tokens
     room = int(min(_MUST_MOST * whole, sheet.units))
@@ -298,11 +298,11 @@ def must(sheet: Sheet, memory: LedgerMemory, known: FileTrail, whole: int) -> No
     )
     for index, (section, place, title, lines, names) in enumerate(parts):
         if lines:
-            left = sum(_least(other[4]) for other in parts[index + 1 :] if other[3])
+            left = sum(_least_units(other[4]) for other in parts[index + 1 :] if other[3])
             room -= _put_section(sheet, (section, place, title), lines, names, (room - left, sheet.units - left))
 
 
-def _least(names: Sequence[str]) -> int:
+def _least_units(names: Sequence[str]) -> int:
     return utf16_units(grouped(list(names))) + 80
 
 
@@ -366,7 +366,7 @@ def words(
             if text:
                 chosen[index] = text
                 room -= utf16_units(text) + 1
-    order = sorted(range(newest - 1, 0, -1), key=lambda i: utf16_units(said[i].text) > _BULK_UNITS)
+    order = sorted(range(newest - 1, 0, -1), key=lambda i: utf16_units(said[i].text) > BULK_UNITS)
     for index in order:
         text = _spoken(said[index], utf16_units(indented(said[index].text)) + 60)
         if utf16_units(text) + 1 > room and room > 400:
@@ -420,7 +420,7 @@ def work(sheet: Sheet, memory: LedgerMemory, tail: frozenset[str], units: float)
         lines.append(SheetLine(f"- {clock(one.at)} {text}".replace("-  ", "- "), age * 2 - 1, one.id))
     sheet.list("work", 24, "Where the work stands (latest first)", lines, int(units * 0.8))
     done = [task for task in memory.todos.values() if task.status == "done"]
-    healed = [test for test, run in memory.tests.items() if not run.is_failing]
+    mended = [test for test, run in memory.tests.items() if not run.is_failing]
     finished = [
         SheetLine(f"- [x] {inline(task.text)}{_when(task)}", -index, short=f"- [x] {clip(inline(task.text), 50)}")
         for index, task in enumerate(done)
@@ -430,7 +430,7 @@ def work(sheet: Sheet, memory: LedgerMemory, tail: frozenset[str], units: float)
         for key, task in memory.background.items()
         if has_ended(task.status)
     ]
-    finished += [SheetLine(f"- passes now: {inline(test)}", 0.5) for test in healed]
+    finished += [SheetLine(f"- passes now: {inline(test)}", 0.5) for test in mended]
     sheet.list("done", 26, "Done", finished, int(units * 0.6))
 
 
@@ -472,11 +472,11 @@ def read(sheet: Sheet, memory: LedgerMemory, known: FileTrail, units: float) -> 
 def errors(sheet: Sheet, memory: LedgerMemory, units: float) -> None:
     """Error lines, once each, with whether the command that showed them passed later."""
     end = memory.tokens
-    lines = [_trouble(text, trouble, end) for text, trouble in memory.errors.items()]
+    lines = [_error_line(text, trouble, end) for text, trouble in memory.errors.items()]
     sheet.list("errors", 44, "Errors seen", lines, int(units))
 
 
-def _trouble(text: str, trouble: ErrorHistory, end: int) -> SheetLine:
+def _error_line(text: str, trouble: ErrorHistory, end: int) -> SheetLine:
     over = ", resolved: the command passed later" if trouble.is_over else ""
     often = f" ({trouble.count}×)" if trouble.count > 1 else ""
     text = inline(text)
@@ -879,7 +879,7 @@ def render(
     sheet.put("pins", 1, "Pinned by the user, word for word", fenced("\n".join(around.pins)) if around.pins else "")
     if sheet.units > 4 * len(around.lead):
         sheet.put("lead", 0, "", around.lead)
-    must(sheet, memory, files, whole)
+    always_named(sheet, memory, files, whole)
     around = _with_tail(sheet, around, int(shares.tail * whole))
     words(sheet, memory, around.known, (shares.first, shares.last, shares.words), whole)
     work(sheet, memory, around.known, shares.work * whole)

@@ -120,14 +120,14 @@ def track_plan(state: AgentPlan, happened: Happened) -> AgentPlan:
             return AgentPlan(told[1], BlockPosition(happened.message, happened.block), state=state.state or "proposed")
         return state
     if happened.action.kind == "plan":
-        return _asked(state, happened)
+        return _plan_shown(state, happened)
     for deed in file_actions(happened):
         if _PLAN_FILE.search(deed.path) and deed.how in ("written", "edited"):
             state = AgentPlan(deed.path, state=state.state or "proposed")
     return state
 
 
-def _asked(state: AgentPlan, used: AnsweredCall) -> AgentPlan:
+def _plan_shown(state: AgentPlan, used: AnsweredCall) -> AgentPlan:
     saved = _SAVED.search(used.text)
     path = (saved[1] if saved else None) or used.word("planFilePath", "plan_path", "path") or state.path
     text = used.word("plan", "response")
@@ -252,7 +252,7 @@ class InvokedSkills(msgspec.Struct):
 def track_skills(state: InvokedSkills, happened: Happened) -> InvokedSkills:
     """Take in a call of a skill, the instructions behind it, or a read of a skill's file."""
     if isinstance(happened, MessageText):
-        _words(state, happened)
+        _skill_told(state, happened)
     elif happened.action.kind == "skill" and not happened.has_failed:
         name = happened.word("skill", "command", "name", "skill_name")
         if name:
@@ -269,7 +269,7 @@ def track_skills(state: InvokedSkills, happened: Happened) -> InvokedSkills:
     return state
 
 
-def _words(state: InvokedSkills, words: MessageText) -> None:
+def _skill_told(state: InvokedSkills, words: MessageText) -> None:
     base = _BASE.match(words.text) if words.origin != "model" else None
     if base is not None and len(base[1]) <= NAME_CHARS:
         folder = base[1].strip().rstrip("/\\")
@@ -315,7 +315,7 @@ def restore_skills(scene: RestoreScene, room: TokenRoom) -> Restoration | None:
     entries: list[RestoredEntry] = []
     left_out: list[str] = []
     for name, skill in _candidates(scene):
-        text = _skills_text(scene, name, skill)
+        text = _skill_text(scene, name, skill)
         if text is None:
             left_out.append(f"{name} (its text is not in the log any more)")
             continue
@@ -328,7 +328,7 @@ def restore_skills(scene: RestoreScene, room: TokenRoom) -> Restoration | None:
     return Restoration(tuple(entries), tuple(left_out)) if entries or left_out else None
 
 
-def _skills_text(scene: RestoreScene, name: str, skill: InvokedSkill) -> str | None:
+def _skill_text(scene: RestoreScene, name: str, skill: InvokedSkill) -> str | None:
     now = scene.files.get(skill.path) if scene.files is not None and skill.path else None
     if now is not None and now.text is not None:
         return now.text
@@ -444,7 +444,7 @@ _SORTS: Final = {
 }
 _FUNCTION: Final = re.compile(r"<function>(\{.*?\})</function>", re.DOTALL)
 _DEFINING: Final = ("input_schema", "parameters", "inputSchema", "description")  # a name alone defines nothing
-_NAMED: Final = 8  # of the tools whose definitions have no room
+_MOST_NAMED: Final = 8  # of the tools whose definitions have no room
 _ENTRY: Final = "definition of "
 _TOOLS_TOLD = re.compile(r"\A<system-reminder>\n(" + "|".join(_SORTS) + r"):\n")
 
@@ -465,17 +465,12 @@ def track_tools(state: LoadedTools, happened: Happened) -> LoadedTools:
             places.append(BlockPosition(happened.message, happened.block))
             del places[1 : max(1, len(places) - PLACES_KEPT + 1)]
     elif happened.action.kind == "tools" and not happened.has_failed:
-        for name in _found(happened):
+        for name in _definitions(happened):
             if name in state.loaded:
                 state.loaded.remove(name)
             state.loaded.append(name[:TOOL_NAME_CHARS])
         del state.loaded[:-NAMES_KEPT]
     return state
-
-
-def _found(used: AnsweredCall) -> list[str]:
-    """The names of the tools that a search found."""
-    return list(_definitions(used))
 
 
 def _definitions(used: AnsweredCall) -> dict[str, Any]:
@@ -522,7 +517,7 @@ def restore_tools(scene: RestoreScene, room: TokenRoom) -> Restoration | None:
         else:
             left_out.append(f"{len(state.loaded)} loaded tools")
     for sort, places in state.told.items():
-        text_now = _tools_text(scene, sort, places)
+        text_now = _listing_text(scene, sort, places)
         if text_now == "":
             continue  # the kept messages still say it
         if text_now is None:
@@ -550,8 +545,8 @@ def _put_definitions(
         else:
             without.append(inline(name))
     if without:
-        more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
-        left_out.append(f"the definitions of {', '.join(without[:_NAMED])}{more}")
+        more = f" and {len(without) - _MOST_NAMED} more" if len(without) > _MOST_NAMED else ""
+        left_out.append(f"the definitions of {', '.join(without[:_MOST_NAMED])}{more}")
 
 
 def _lost_definitions(scene: RestoreScene, loaded: list[str]) -> list[tuple[str, str]]:
@@ -580,19 +575,16 @@ def _lost_definitions(scene: RestoreScene, loaded: list[str]) -> list[tuple[str,
     return lost
 
 
-def _tools_text(scene: RestoreScene, sort: str, places: list[BlockPosition]) -> str | None:
+def _listing_text(scene: RestoreScene, sort: str, places: list[BlockPosition]) -> str | None:
     """What was announced, oldest first; empty when all of it is kept, None when none of it is known any more."""
     gone = [place for place in places if not scene.is_kept(place.message)]
     if not gone:
         return ""
     before = scene.text_at(scene.restored.get(TOOLS_KIND, {}).get(sort))
     texts = [unquoted(before.partition("\n")[2])] if before is not None else []
-    texts += [_body(said) for place in gone if (said := scene.text_at(place)) is not None]
+    said = [text for place in gone if (text := scene.text_at(place)) is not None]
+    texts += [_TOOLS_TOLD.sub("", text).removesuffix("\n</system-reminder>") for text in said]
     return "\n".join(texts) or None
-
-
-def _body(said: str) -> str:
-    return _TOOLS_TOLD.sub("", said).removesuffix("\n</system-reminder>")
 
 
 def tools_budget(settings: Settings) -> tuple[int, int]:
