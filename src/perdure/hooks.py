@@ -374,56 +374,55 @@ def hook_commands(given: object) -> tuple[tuple[HookCommand, ...], tuple[str, ..
     """
     if not isinstance(given, Mapping):
         return (), ("hooks has to be a table of events, as in [[hooks.PreToolUse]]",)
-    found: list[HookCommand] = []
-    odd: list[str] = []
-    others: dict[str, list[str]] = {}  # where hooks of other types stand, by their type
+    found = _FoundHooks()
     for event, groups in given.items():
         name = str(event)[:60]
         if name not in EVENTS:
-            odd.append(f"hooks.{name}: there is no such event here{nearest(name, tuple(EVENTS))}")
+            found.odd.append(f"hooks.{name}: there is no such event here{nearest(name, tuple(EVENTS))}")
         elif not isinstance(groups, list | tuple):
-            odd.append(f"hooks.{name} has to be a list of groups, each with its own list `hooks`")
+            found.odd.append(f"hooks.{name} has to be a list of groups, each with its own list `hooks`")
         else:
             for number, group in enumerate(groups, 1):
-                _take_group(name, f"hooks.{name}, group {number}", group, found, odd, others)
-    if others:
-        kinds = ", ".join(repr(kind) for kind in others)
-        where = "; ".join(dict.fromkeys(place for places in others.values() for place in places))
-        odd.append(f"hooks of the type {kinds} aren't supported, and aren't run; only 'command' is ({where})")
-    return tuple(dict.fromkeys(found)), tuple(odd)
+                _take_group(name, f"hooks.{name}, group {number}", group, found)
+    if found.other_types:
+        types = ", ".join(map(repr, found.other_types))
+        where = "; ".join(dict.fromkeys(place for places in found.other_types.values() for place in places))
+        of = "type" if len(found.other_types) == 1 else "types"
+        found.odd.append(f"hooks of the {of} {types} aren't supported, and aren't run; only 'command' is ({where})")
+    return tuple(dict.fromkeys(found.commands)), tuple(found.odd)
 
 
-def _take_group(
-    event: str,
-    place: str,
-    group: object,
-    found: list[HookCommand],
-    odd: list[str],
-    others: dict[str, list[str]],
-) -> None:
+@dataclass(slots=True)
+class _FoundHooks:
+    """What settings name: commands, lines for what isn't a hook, and where hooks of types stand that aren't run."""
+
+    commands: list[HookCommand] = field(default_factory=list)
+    odd: list[str] = field(default_factory=list)
+    other_types: dict[str, list[str]] = field(default_factory=dict)
+
+
+def _take_group(event: str, place: str, group: object, found: _FoundHooks) -> None:
     hooks = group.get("hooks") if isinstance(group, Mapping) else None
     matcher = (group.get("matcher") or "") if isinstance(group, Mapping) else ""
     if not isinstance(hooks, list | tuple) or not isinstance(matcher, str):
-        odd.append(f"{place}: needs a list `hooks`, and its `matcher` has to be a text")
+        found.odd.append(f"{place}: needs a list `hooks`, and its `matcher` has to be a text")
         return
     if why := _bad_matcher(matcher):
-        odd.append(f"{place}: matcher {matcher[:60]!r}: {why}")
+        found.odd.append(f"{place}: matcher {matcher[:60]!r}: {why}")
         return
     for one in hooks:
         kind = one.get("type", "command") if isinstance(one, Mapping) else None
         if not isinstance(one, Mapping) or not isinstance(kind, str):
-            odd.append(f'{place}: {one!r:.60} is no hook; write {{ type = "command", command = "…" }}')
+            found.odd.append(f'{place}: {one!r:.60} is no hook; write {{ type = "command", command = "…" }}')
         elif kind != "command":
-            others.setdefault(kind[:40], []).append(place)
+            found.other_types.setdefault(kind[:40], []).append(place)
         else:
-            _take_command(event, place, matcher, one, found, odd)
+            _take_command(event, place, matcher, one, found)
 
 
-def _take_command(
-    event: str, place: str, matcher: str, one: Mapping[str, Any], found: list[HookCommand], odd: list[str]
-) -> None:
+def _take_command(event: str, place: str, matcher: str, one: Mapping[str, Any], found: _FoundHooks) -> None:
     command, seconds, condition = one.get("command"), one.get("timeout"), one.get("if") or ""
-    is_async = one.get("async", False)
+    is_async, odd = one.get("async", False), found.odd
     if not isinstance(command, str) or not command.strip():
         odd.append(f"{place}: `command` has to be a shell command")
     elif seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0):
@@ -434,7 +433,7 @@ def _take_command(
         odd.append(f"{place}: `async` has to be true or false")
     else:
         limit = None if seconds is None else float(seconds)
-        found.append(HookCommand(event, command, matcher, limit, condition, is_async))
+        found.commands.append(HookCommand(event, command, matcher, limit, condition, is_async))
 
 
 def _bad_matcher(matcher: str) -> str:

@@ -200,7 +200,7 @@ def test_types_that_are_not_supported_are_said_once() -> None:
     found, odd = hook_commands({"Stop": [group, group], "PreToolUse": [{"hooks": [{"type": "agent"}]}]})
     assert [one.command for one in found] == ["true"]
     assert odd == (
-        "hooks of the type 'http', 'prompt', 'agent' aren't supported, and aren't run; only 'command' is "
+        "hooks of the types 'http', 'prompt', 'agent' aren't supported, and aren't run; only 'command' is "
         "(hooks.Stop, group 1; hooks.Stop, group 2; hooks.PreToolUse, group 1)",
     )
 
