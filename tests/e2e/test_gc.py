@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -309,3 +310,16 @@ def test_no_link_is_followed(place: Path, run: Callable[..., Any], name: str) ->
     done = run("gc")
     assert sorted(elsewhere.rglob("*")) == before and done.code == 1, done.out
     assert f"{link}: a link, which gc doesn't follow" in done.err and done.err.count("a link") == 1
+
+
+def test_two_at_once_dont_trip_over_each_other(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SEC-12: what somebody else removes at the same moment is gone, and nothing to complain of."""
+    for name in ("one", "two"):
+        made(place, name, days=50)
+    old = aged(next((place / "home").glob("projects/*/one")), 50)
+    old.rename(old.with_name(".deleted-0123"))
+    removed = shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", lambda path: [removed(path), removed(path)])
+    done = HomeCollection(place / "home", time.time(), retention_days=30).collect()
+    assert done.left == [] and [one.path.name for one in done.gone] == ["two"]
+    assert not list((place / "home").glob("projects/*/*"))

@@ -154,8 +154,8 @@ class HomeCollection:
                 if not dry_run:
                     shutil.rmtree(one.path) if one.path.is_dir() else one.path.unlink()
             done.gone.append(one)
-        except SessionBusy:
-            return  # whoever has it may be at work on just this
+        except (SessionBusy, FileNotFoundError):
+            return  # whoever has it may be at work on just this, or have removed it
         except (OSError, PerdureError) as e:
             done.left.append(f"{one.path}: {e}")
 

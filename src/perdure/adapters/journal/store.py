@@ -398,7 +398,8 @@ class SessionStore:
             doomed = directory.with_name(f".deleted-{secrets.token_hex(8)}")
             self._disk.rename(directory, doomed)
             self._disk.sync_directory(directory.parent)
-            shutil.rmtree(doomed)
+            with contextlib.suppress(FileNotFoundError):  # `perdure gc` may remove it as well
+                shutil.rmtree(doomed)
         except OSError as e:
             raise JournalError(f"{directory}: {e.strerror or e}: the session can't be removed") from e
         finally:
