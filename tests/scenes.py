@@ -207,7 +207,7 @@ def ctrl_c_question(stage: Stage) -> None:
         one.shows("or say what to do instead")
         stage.keep("asked", one)
         one.type("", "\x03")
-        one.shows("stopped")
+        one.shows("stopped: it wasn't done")
         assert "> my next thought" in stage.keep("refused", one) and not (stage.folder / "b").exists()
         one.type("\x15", "")
         stage.leave(one)
@@ -380,13 +380,14 @@ def help_and_costs(stage: Stage) -> None:
     with served(["Yes."]) as server, stage.chat(server) as one:
         one.type("Hello.")
         one.shows(COMPACTS)
-        for line in ("/help", "/cost", "/context", "/notes", "/pin the port is 4711", "/pin", "/memory", "/mode plan",
-                     "/autocompact", "/undo", "/rewind", "/retry"):  # fmt: skip
+        for line in ("/help", "/cost", "/context", "/notes", "/pin the port is 4711", "/pin", "/pin remove 1",
+                     "/memory", "/mode plan", "/autocompact", "/undo", "/rewind", "/retry"):  # fmt: skip
             one.type(line)
             one.rests()
         one.shows("asking the model again")
         shown = " ".join("\n".join(one.rests()).split())
         assert shown.endswith("mode plan] >"), "a turn ends with how full the window is"
+        assert "pin removed: 0 pins" in shown and "memory is on; agents write to it by themselves" in shown
         assert "system prompt and tools (measured)" not in shown and "98%) until auto-compaction at 167,000" in shown
         stage.keep("all", one)
         stage.leave(one)

@@ -352,7 +352,7 @@ def test_room_is_made_shown_and_taken_back(folder: Path, env: dict[str, str]) ->
             "/nope",
             more=("--mode", "bypass"),
         )
-        assert "pinned as pin-" in screen and "the port is 4711" in screen
+        assert "pinned: 1 pin, 4 of" in screen and "the port is 4711" in screen
         assert (
             re.search(r"- compacted (from|with) .*: about [\d,]+ -> about [\d,]+ tokens", screen)
             and "undone: about " in screen

@@ -27,6 +27,11 @@ pytestmark = pytest.mark.e2e
         (scenes.own_commands, 60, True),
         (scenes.files, 60, True),
         (scenes.review, 60, True),
+        (scenes.ctrl_c_tool, 60, False),
+        (scenes.two_chats, 140, True),
+        (scenes.sessions, 60, True),
+        (scenes.help_and_costs, 60, False),
+        (scenes.asked_again, 60, False),
     ],
     ids=lambda one: getattr(one, "__name__", None),
 )

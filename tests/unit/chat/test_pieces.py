@@ -307,7 +307,7 @@ def test_what_was_remembered_and_what_waits_is_a_line(capsys: pytest.CaptureFixt
         "- Remembered as /memories/port.md: the port is 4711",
         "- a memory waits for your review: /memory review",
         "- Waits for approval: the port is 4711; decide with /memory review",
-        "- 2 memories were saved from this conversation: /memory lists them",
+        "- 2 memories were saved from this conversation: /memory lists all",
     ]
 
 

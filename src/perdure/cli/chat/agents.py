@@ -356,7 +356,7 @@ def _of_rarer(event: Event) -> tuple[str, str] | None:
             return f"{what} isn't kept: the model won't see it", "dim"
         case MemoriesExtracted(written=written) if written:
             saved = "1 memory was" if written == 1 else f"{written} memories were"
-            return f"{saved} saved from this conversation: /memory lists them", _LOOK
+            return f"{saved} saved from this conversation: /memory lists all", _LOOK
         case MemoryProposed():
             return "a memory waits for your review: /memory review", _LOOK
         case HookFailed():

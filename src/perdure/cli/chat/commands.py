@@ -110,7 +110,6 @@ async def status_command(chat: Chat, argument: str) -> None:
         return session_total(chat.factory.config, chat.directory)
 
     rules, settings = agent.context.rules, session.settings
-    memory = f"on, agents may write: {settings.memory_mode}" if settings.memory else "off"
     rows: list[tuple[str, str]] = [
         ("session", " ".join(filter(None, (session.id, cut(session.view.state.title.title or "", 60))))),
         ("folder", agent.context.machine.workspace.root),
@@ -118,9 +117,9 @@ async def status_command(chat: Chat, argument: str) -> None:
         ("window", room_line(session.view, session.facts())),
         ("mode", agent.mode),
         ("rules", f"{len(rules.allow)} allow, {len(rules.ask)} ask, {len(rules.deny)} deny (/permissions)"),
-        ("memory", memory),
+        ("memory", memory_state(settings)),
         ("checkpoints", "on" if settings.checkpoints else "off"),
-        ("spent", f"{await to_thread.run_sync(spent)} in this session (/cost has the whole chat)"),
+        ("spent", f"in this session {await to_thread.run_sync(spent)} (/cost: since this chat began)"),
     ]
     if running := agent.background.running:
         rows.append(("running", ", ".join(cut(one.what, 40) for one in running)))
@@ -317,7 +316,15 @@ async def undo_command(chat: Chat, argument: str) -> None:
 async def cost_command(chat: Chat, argument: str) -> None:
     """What the models were asked for and what that cost, since this chat began."""
     rows: list[tuple[Cell, ...]] = [
-        (job, model, one.calls, tokens(one.read), tokens(one.cached), tokens(one.written), one.usd)
+        (
+            job,
+            model,
+            one.calls,
+            tokens(one.read),
+            tokens(one.cached),
+            tokens(one.written),
+            "unknown" if one.usd is None else one.usd,
+        )
         for (job, model), one in chat.spent.rows.items()
     ]
     if not rows:
@@ -340,8 +347,7 @@ async def memory_command(chat: Chat, argument: str) -> None:
         await review_memories(chat)
         return
     settings = chat.agent.session.settings
-    state = f"on, agents may write: {settings.memory_mode}" if settings.memory else "off (the setting memory)"
-    chat.screen.line(f"memory is {state}")
+    chat.screen.line(f"memory is {memory_state(settings)}")
 
     def show() -> None:
 
@@ -351,6 +357,21 @@ async def memory_command(chat: Chat, argument: str) -> None:
             list_memories(chat.factory.config, directory=None, is_user=False, is_json=False)
 
     await to_thread.run_sync(show)
+
+
+_WRITERS = {
+    "off": "agents have no tool for it",
+    "read-only": "agents only read it",
+    "ask": "what agents write waits for your review",
+    "auto": "agents write to it by themselves",
+}
+
+
+def memory_state(settings: Settings) -> str:
+    """Whether there are memories, and who writes them."""
+    if not settings.memory:
+        return "off (the setting memory)"
+    return f"on; {_WRITERS[settings.memory_mode]} (memory_mode {settings.memory_mode})"
 
 
 async def waiting_memories(chat: Chat) -> int:
@@ -409,20 +430,25 @@ async def notes_command(chat: Chat, argument: str) -> None:
 
 
 async def pin_command(chat: Chat, argument: str) -> None:
-    """Pin a text, take a pin back (`remove ID`), or list the pins (RST-8)."""
-    from perdure.cli.compact import pins_of, show_pins, taken
+    """Pin a text, take a pin back (`remove NUMBER`, or its id), or list the pins (RST-8)."""
+    from perdure.cli.compact import pins_of, taken
 
     session = chat.agent.session
     first, _, rest = argument.partition(" ")
+    pins, wanted = session.view.state.pins, rest.strip()
     if not argument:
-        show_pins(pins_of(session))
+        if pins:
+            table(("#", "pinned"), [(number, cut(one.text, 80)) for number, one in enumerate(pins, 1)])
+        chat.screen.line(f"{taken(pins_of(session))}; /pin TEXT pins a text" + "; /pin remove NUMBER" * bool(pins))
         return
-    if first == "remove" and rest.strip():
-        gone = await unpin(session, rest.strip())
-        chat.screen.line(f"removed {gone.id}: {taken(pins_of(session))}")
+    if first == "remove" and wanted:
+        is_number = wanted.isdecimal() and 1 <= int(wanted) <= len(pins)
+        gone = pins[int(wanted) - 1] if is_number else None
+        await unpin(session, gone.id if gone is not None else wanted)
+        chat.screen.line(f"pin removed: {taken(pins_of(session))}")
         return
-    done = await pin(session, argument)
-    chat.screen.line(f"pinned as {done.id}: {taken(pins_of(session))}")
+    await pin(session, argument)
+    chat.screen.line(f"pinned: {taken(pins_of(session))}")
 
 
 # --- back to an earlier prompt ----------------------------------------------------------------------------------------
@@ -459,10 +485,10 @@ COMMANDS: dict[str, tuple[ChatCommand, str]] = {
         "the memories of this project; [WORDS] searches them, review decides on what waits",
     ),
     "notes": (notes_command, "the notes kept of this session"),
-    "pin": (pin_command, "pin [TEXT], so that it survives compactions; remove ID; or list"),
+    "pin": (pin_command, "pin [TEXT], so that it survives compactions; remove NUMBER; or list"),
     "rewind": (rewind_command, "go back to before an earlier prompt; [NUMBER] [code|conversation|both], or undo"),
     "sessions": (sessions_command, "the other sessions of this project; [NUMBER|ID] goes on with one"),
-    "resume": (sessions_command, "the same"),
+    "resume": (sessions_command, "the same as /sessions"),
     "diff": (diff_command, "what changed in files since the session began; [PATH]"),
     "model": (model_command, "which model is asked; [NAME] takes another"),
     "status": (status_command, "session, folder, model, window, mode, rules, price"),

@@ -45,7 +45,7 @@ _ENDS = {
     "turns": "stopped after {turns} calls of the model (the setting agent_turns); say something to continue",
     "refused": "the model refused to continue",
     "max_tokens": "the answer was cut at its limit; say something to continue",
-    "stopped": "stopped",
+    "stopped": "stopped: it wasn't done; say what to do next",
     "hook": "a hook stopped this",
 }
 _ASKED_DIFF_LINES = 20
