@@ -12,6 +12,8 @@ import pytest
 from tests.terminals import served
 
 from perdure import Message, Session, Settings
+from perdure.cli.arguments import configured
+from perdure.cli.spend import session_total
 from perdure.context.cost import ForkSpending, spending_record
 from perdure.engine.compact import compact
 from perdure.engine.session import LiveSession
@@ -71,6 +73,18 @@ def test_what_was_spent_is_added_up(spent: float, run: Callable[..., Any]) -> No
     assert {row["job"]: row["usd"] for row in late["rows"]} == {"main": 3.0, "summarizer": 0.5, "notes": 0.25}
     shown = run("spend", "--by", "job").out
     assert "conversation" in shown and "$6.75 in total, and 3 calls of models whose price isn't known" in shown
+
+
+def test_a_chat_says_the_same_of_its_session(place: Path, spent: float, run: Callable[..., Any]) -> None:
+    """OBS-2, CLI-6: /status has the sum of `perdure spend SESSION`, helpers and calls without a price included."""
+    for name, words in (
+        ("first", "$3.75 and 2 calls of models whose price isn't known"),
+        ("second", "1 call of models whose price isn't known"),
+    ):
+        [told] = run("spend", name, "--json").json
+        (directory,) = (place / "home").glob(f"projects/*/{name}")
+        assert session_total(configured(), directory) == words
+        assert str(told["unknown"]) in words and (not told["usd"] or f"${told['usd']:,.2f}" in words)
 
 
 def test_of_one_session(spent: float, run: Callable[..., Any]) -> None:

@@ -397,7 +397,7 @@ async def review_memories(chat: Chat) -> None:
         place = "this session" if session == chat.agent.session.id else session or "outside of a session"
         about = f"{one.change.name}, {moment(one.stamp.at)}, from {place}"
         chat.screen.line(f"{number} of {len(pending)}: {about}", "bold")
-        chat.screen.line(f"  it waits, as {one.why}", "dim")
+        chat.screen.line(f"  it waits: {one.why}", "dim")
         await to_thread.run_sync(show_change, one, folder)
         if not chat.reader.can_ask:
             continue
