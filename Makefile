@@ -33,7 +33,7 @@ check: lint types imports test ## everything CI runs: style, types, import contr
 fuzz: $(STAMP) ## mutants of everything that is read, 20,000 of them: no internal error, no invalid request
 	$(BIN)/python -m bench.fuzz --mutants 20000 $(ARGS)
 
-thorough: $(STAMP) ## laws on 40 times as many sessions as in a test run, recordings to their end, long loops in every combination
+thorough: $(STAMP) ## laws on 80 times as many sessions as in a test run, recordings to their end, long loops in every combination
 	PERDURE_HYPOTHESIS=thorough $(BIN)/python -m pytest -n auto -o timeout=3600 tests/laws tests/machines tests/recordings \
 		tests/e2e/test_long_loop.py tests/e2e/test_gateway_loops.py tests/e2e/test_full_compact.py \
 		tests/e2e/test_planted.py $(ARGS)

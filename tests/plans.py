@@ -27,7 +27,7 @@ def examples(count: int) -> settings:
 
     Each run draws other sessions, so that many short runs see what one long run does.
     """
-    return settings(max_examples=20 * count if THOROUGH else max(10, count // 2))
+    return settings(max_examples=20 * count if THOROUGH else max(6, count // 4))
 
 
 Json = dict[str, Any]

@@ -23,7 +23,8 @@ FOLDERS = (
 )
 SUFFIXES = frozenset({".jsonl", ".json", ".traj"})
 ABSENT = "../shared/data is not here"
-STEPS = 200  # in a small window many compactions' worth
+STEPS = 100  # in a small window several compactions' worth
+SESSIONS = 6  # of a file
 
 
 def session_files() -> list[Path]:
@@ -38,6 +39,11 @@ def beginning(recording: Recording) -> Recording:
     The tests of tests/golden drive every recording to its end in any case, and hold what is sent against what was.
     """
     return recording if THOROUGH else replace(recording, steps=recording.steps[:STEPS])
+
+
+def first_sessions(recordings: tuple[Recording, ...]) -> tuple[Recording, ...]:
+    """The first sessions of a file that holds many of one kind; all of them in `make thorough`."""
+    return recordings if THOROUGH else recordings[:SESSIONS]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

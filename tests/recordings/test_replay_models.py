@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from tests.recordings.conftest import beginning
+from tests.recordings.conftest import beginning, first_sessions
 
 from perdure.context.models import model_spec
 from perdure.errors import PerdureError
@@ -35,7 +35,7 @@ def test_what_the_summariser_is_asked_is_valid(session_file: Path) -> None:
         recordings = read_recordings(session_file.read_bytes(), session_file.name)
     except PerdureError:
         pytest.skip("no session in it")
-    for number, recording in enumerate(recordings[:6]):
+    for number, recording in enumerate(first_sessions(recordings)):
         is_own = number % 2 == 0 and recording.model
         model = stand_in(recording.model if is_own and recording.model else "another-model")
         options = ReplayOptions(settings=Settings(window_tokens=WINDOW, notes=False))
