@@ -36,7 +36,7 @@ fuzz: $(STAMP) ## mutants of everything that is read, 20,000 of them: no interna
 thorough: $(STAMP) ## laws on 80 times as many sessions as in a test run, recordings to their end, long loops in every combination
 	PERDURE_HYPOTHESIS=thorough $(BIN)/python -m pytest -n auto -o timeout=3600 tests/laws tests/machines tests/recordings \
 		tests/e2e/test_long_loop.py tests/e2e/test_gateway_loops.py tests/e2e/test_full_compact.py \
-		tests/e2e/test_planted.py $(ARGS)
+		tests/e2e/test_planted.py tests/e2e/test_purge.py tests/unit/test_extraction.py $(ARGS)
 
 bench: $(STAMP) ## run every benchmark under bench/
 	@set -e; for script in $(BENCHES); do \

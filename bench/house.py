@@ -35,7 +35,6 @@ import sys
 import tempfile
 import threading
 import time
-import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -98,16 +97,16 @@ class Module:
 
 def _code_lines(source: bytes, nodes: Iterable[ast.AST]) -> set[int]:
     """The lines on which something stands that isn't a comment or a docstring."""
-    empty = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-    never = (*empty, tokenize.ENCODING, tokenize.ENDMARKER)
-    lines: set[int] = set()
-    for token in tokenize.tokenize(io.BytesIO(source).readline):
-        if token.type not in never:
-            lines.update(range(token.start[0], token.end[0] + 1))
+    lines = enumerate(source.decode().split("\n"), 1)
+    found = {number for number, line in lines if line.strip() and not line.lstrip().startswith("#")}
+    docstrings: set[int] = set()
     for node in nodes:
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return lines
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)):
+            if (end := node.end_lineno or node.lineno) > node.lineno:  # its empty lines are of the text
+                found.update(range(node.lineno, end + 1))
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            docstrings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return found - docstrings
 
 
 @dataclass

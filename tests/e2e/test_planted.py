@@ -199,9 +199,10 @@ async def test_looking_runs_nothing_that_was_planted(
     PLANTED[name](project, evil)
     monkeypatch.setenv("PATH", f"{project}/node_modules/.bin:{os.environ['PATH']}")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    for rules, mode in EACH:
+    for number, (rules, mode) in enumerate(EACH):
         b = await bench(project, mode=mode, rules=rules, is_alone=True, settings={"checkpoints": False})
-        for command in (*LOOKS, "ls", "git show HEAD", "git status -v"):
+        looks = (*LOOKS, "ls", "git show HEAD", "git status -v")
+        for command in looks if plans.THOROUGH else looks[number % 2 :: 2]:  # in CI every other one under each rule
             await b.call("Bash", command=command)
         await b.call("Glob", pattern="**/*")
         await b.call("Grep", pattern="x")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
 import pytest
 from tests.agents import bench, calls
 from tests.commands import command
+from tests.plans import THOROUGH
 from tests.search_bytes import files_with
 from tests.terminals import environment
 
@@ -29,6 +32,35 @@ pytestmark = pytest.mark.e2e
 
 WORD = "zqcanary4711"
 CANARY = f'Zqcanary4711-"Größe"/{WORD[2:]}\\end'
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A place as `spread` makes it, and the session in it: made once, since that takes a second."""
+    place = tmp_path_factory.mktemp("purge") / "place"
+    with pytest.MonkeyPatch.context() as patched:
+        for name in [one for one in os.environ if one.startswith(("PERDURE_", "CLAUDE_", "DISABLE_"))]:
+            patched.delenv(name)
+        directory = spread(place)
+    shutil.copytree(place, place.with_name("pristine"), symlinks=True)
+    return place, directory
+
+
+@pytest.fixture
+def place(made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The place as it was made, whatever the test before did to it."""
+    place, _ = made
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(place.with_name("pristine"), place, symlinks=True)
+    monkeypatch.setenv("PERDURE_HOME", str(place / "home"))
+    with contextlib.chdir(place):
+        yield place
+
+
+@pytest.fixture
+def directory(made: tuple[Path, Path], place: Path) -> Path:
+    """The session with the canary."""
+    return made[1]
 
 
 def spread(place: Path) -> Path:
@@ -99,9 +131,9 @@ def where(home: Path) -> set[str]:
     return found
 
 
-def test_a_purged_canary_is_found_nowhere(place: Path) -> None:
+def test_a_purged_canary_is_found_nowhere(place: Path, directory: Path) -> None:
     """SEC-12: planted in every place that there is, found there by a control, and after the purge in none."""
-    directory, home, project = spread(place), place / ".perdure", place / "project"
+    home, project = place / ".perdure", place / "project"
     assert where(home) >= {
         "objects.old",
         JOURNAL, "blobs", "objects", "session-memory", "memory", "before", "history", "torn", "index.db",
@@ -162,10 +194,13 @@ class DeadDisk(Disk):
         super().sync_directory(path)
 
 
+STRIDE = 23  # of some hundred changes; each of them is the last one in `make thorough`
+
+
 @pytest.mark.parametrize("is_message", [False, True], ids=["text", "message"])
-def test_a_purge_that_is_killed_anywhere_can_be_run_again(place: Path, is_message: bool) -> None:
+def test_a_purge_that_is_killed_anywhere_can_be_run_again(place: Path, directory: Path, is_message: bool) -> None:
     """SEC-12: whatever change is the last one, the session opens, and the next purge finishes."""
-    directory, home = spread(place), place / ".perdure"
+    home = place / ".perdure"
     pristine = place / "pristine"
     shutil.copytree(home, pristine, symlinks=True)
     count = 0
@@ -185,7 +220,7 @@ def test_a_purge_that_is_killed_anywhere_can_be_run_again(place: Path, is_messag
         assert left == [], (count, left)
         if is_message:
             assert MARKED not in (directory / JOURNAL).read_text()
-        count += 7 if count > 10 else 1
+        count += 1 if count < 6 or THOROUGH else STRIDE
     assert count > 5
 
 
@@ -212,9 +247,9 @@ async def opened(home: Path, session: Path) -> None:
     await live.close()
 
 
-def test_a_call_is_purged_with_its_result_and_its_blob(place: Path) -> None:
+def test_a_call_is_purged_with_its_result_and_its_blob(place: Path, directory: Path) -> None:
     """SEC-12: by its recall id, from the session and its fork; calls and results stay pairs, and recall says so."""
-    directory, home, project = spread(place), place / ".perdure", place / "project"
+    home, project = place / ".perdure", place / "project"
 
     async def call() -> str:
         session = await open_session(home, directory, read_only=True, whole=True)
@@ -232,9 +267,9 @@ def test_a_call_is_purged_with_its_result_and_its_blob(place: Path) -> None:
     assert "problem " not in command("doctor", cwd=project, env=env).stdout
 
 
-def test_a_session_that_somebody_else_writes_isnt_purged(place: Path) -> None:
+def test_a_session_that_somebody_else_writes_isnt_purged(place: Path, directory: Path) -> None:
     """SEC-12: one line that names who has it, and nothing is changed, in other sessions either."""
-    directory, home, project = spread(place), place / ".perdure", place / "project"
+    home, project = place / ".perdure", place / "project"
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file() and path.name != "lock"}
     lock = SessionLock.acquire(directory)
     try:
@@ -260,16 +295,16 @@ def test_a_session_that_somebody_else_writes_isnt_purged(place: Path) -> None:
 )
 def test_what_cant_be_purged_is_one_line(place: Path, words: tuple[str, ...], given: str, told: str) -> None:
     """SEC-12: too short, a word of the format, an unknown id, nobody to ask: nothing is changed."""
-    spread(place)
     before = files_with(place / ".perdure", WORD)
     done = command("purge", *words, cwd=place / "project", env=environment(place), given=given)
     assert done.returncode in (1, 2, 3) and told in done.stderr and done.stderr.count("\n") == 1
     assert files_with(place / ".perdure", WORD) == before
 
 
-def test_a_text_in_the_path_of_the_project_is_purged(place: Path) -> None:
+@pytest.mark.usefixtures("place")
+def test_a_text_in_the_path_of_the_project_is_purged(tmp_path: Path) -> None:
     """SEC-12: it stands in the header of each journal, and in the copy that its mark has; the session goes on."""
-    home, project, env = place / ".perdure", place / "project-of-acme", environment(place)
+    home, project, env = tmp_path / ".perdure", tmp_path / "project-of-acme", environment(tmp_path)
     project.mkdir()
 
     async def said() -> str:
@@ -279,17 +314,17 @@ def test_a_text_in_the_path_of_the_project_is_purged(place: Path) -> None:
         return made.agent.session.id
 
     identity = anyio.run(said)
-    done = command("purge", "--yes", cwd=place, env=env, given="project-of-acme")
+    done = command("purge", "--yes", cwd=tmp_path, env=env, given="project-of-acme")
     assert done.stderr.count("has it in its name; rename it") == 1, done.stderr  # the folder of the project's sessions
     assert [path.parent.name for path in files_with(home, "project-of-acme")] == ["projects"]
-    assert "problem " not in command("doctor", cwd=place, env=env).stdout
+    assert "problem " not in command("doctor", cwd=tmp_path, env=env).stdout
     anyio.run(opened, home, next(path for path in SessionStore(home).directories() if path.name == identity))
 
 
 @pytest.mark.parametrize("what", ["journal", "session", "blob", "copy"])
-def test_what_names_something_kept_isnt_purged(place: Path, what: str) -> None:
+def test_what_names_something_kept_isnt_purged(place: Path, directory: Path, what: str) -> None:
     """SEC-12: a word of the header, an id of a session, a hash: refused in a line, and nothing is changed."""
-    directory, home = spread(place), place / ".perdure"
+    home = place / ".perdure"
     blob = next((directory / "blobs").iterdir()).name
     copy = next(path for path in (directory / "checkpoints" / "objects").rglob("*") if path.is_file())
     text = {"journal": "journal", "session": directory.name[:14], "blob": blob, "copy": copy.parent.name + copy.name}
@@ -299,16 +334,15 @@ def test_what_names_something_kept_isnt_purged(place: Path, what: str) -> None:
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_an_unknown_message_is_said(tmp_path: Path) -> None:
+def test_an_unknown_message_is_said(directory: Path) -> None:
     """SEC-12."""
-    directory = spread(tmp_path)
     with pytest.raises(SessionNotFound, match="no message, call or result"):
         find_message(directory, "m-nobody")
 
 
-def test_a_file_that_is_no_journal_stops_nobody_else(place: Path) -> None:
+def test_a_file_that_is_no_journal_stops_nobody_else(place: Path, directory: Path) -> None:
     """SEC-12: it is named as not searched where it doesn't hold the text, and refused where it does."""
-    directory, home, project, env = spread(place), place / ".perdure", place / "project", environment(place)
+    home, project, env = place / ".perdure", place / "project", environment(place)
     broken = directory.with_name("broken") / JOURNAL
     broken.parent.mkdir()
     broken.write_bytes(b"no journal\n")
@@ -322,7 +356,6 @@ def test_a_file_that_is_no_journal_stops_nobody_else(place: Path) -> None:
 
 def test_a_link_in_a_project_isnt_followed(place: Path) -> None:
     """SEC-12, SEC-2: whoever wrote the project chose where it leads; the user's file stays, the link is said."""
-    spread(place)
     project, vault = place / "project", place / "me" / "vault"
     vault.mkdir(parents=True)
     (vault / "passwords.md").write_text(f"mine: {CANARY}\n")
@@ -339,9 +372,9 @@ def test_a_link_in_a_project_isnt_followed(place: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["projects", ""], ids=["projects", "home"])
-def test_a_home_behind_a_link_is_searched(place: Path, name: str) -> None:
+def test_a_home_behind_a_link_is_searched(place: Path, directory: Path, name: str) -> None:
     """SEC-12: the user's own choice in their own home; a link below that leads elsewhere is said, and not followed."""
-    directory, home, project = spread(place), place / ".perdure", place / "project"
+    home, project = place / ".perdure", place / "project"
     (home / name).rename(place / "disk")
     (home / name).symlink_to(place / "disk")
     other = place / "other"
@@ -355,9 +388,9 @@ def test_a_home_behind_a_link_is_searched(place: Path, name: str) -> None:
     assert files_with(place / "disk", WORD, WORD[2:]) == [] and (other / "note.md").read_text() == f"{CANARY}\n"
 
 
-def test_memories_behind_a_link_in_the_home_stay(place: Path) -> None:
+def test_memories_behind_a_link_in_the_home_stay(place: Path, directory: Path) -> None:
     """SEC-12: no setting says that they are there; the link is named."""
-    directory, project = spread(place), place / "project"
+    project = place / "project"
     memory, elsewhere = directory.parent / "memory", place / "memories"
     memory.rename(elsewhere)
     memory.symlink_to(elsewhere)
