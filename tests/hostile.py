@@ -1,6 +1,6 @@
 """A folder that is out to do harm, and programs started in it under observation (SEC-8).
 
-Run as `python -m tests.hostile PLAN` in a network namespace of its own: it brings up loopback, serves a model there,
+Run as `python -m tests.hostile` in a network namespace of its own: it brings up loopback, serves a model there,
 starts each command of the plan under strace, and prints what came of it.
 """
 
@@ -386,9 +386,18 @@ def _served(words: list[str], cwd: Path, env: Mapping[str, str], trace: Path) ->
 
 
 def main() -> None:
-    base, words, where = Path(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
-    places, began = Places(base), time.monotonic()
+    """Open a folder for each order that comes, a line of JSON, and tell what came of it, in another."""
     _loopback_up()
+    for line in sys.stdin:
+        base, words, where = json.loads(line)
+        began = time.monotonic()
+        told = _opened(Path(base), words, where)
+        told["seconds"] = time.monotonic() - began
+        print(json.dumps(told), flush=True)
+
+
+def _opened(base: Path, words: list[str], where: str) -> dict[str, Any]:
+    places = Places(base)
     with served() as model:
         env, trace = _environment(base, model.server.url), base / "trace"
         words = [
@@ -404,8 +413,7 @@ def main() -> None:
         told["bodies"] = [body.decode() for body in model.bodies]
         told["heads"] = [repr(one) for one in model.server.received]
         told["port"] = int(model.server.url.rsplit(":", 1)[1])
-    told["seconds"] = time.monotonic() - began
-    print(json.dumps(told))
+    return told
 
 
 if __name__ == "__main__":

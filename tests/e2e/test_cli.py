@@ -88,7 +88,7 @@ def kept(place: Path) -> str:
     async def make() -> None:
         session = await create_session(place / "home", project=place, session="ours")
         await session.record(Titled(title="The \x1b[31mparser bug"))
-        await session.append(*messages(turns=30, words=2_000))
+        await session.append(*messages(turns=30, words=500))
         await compact(session, trigger="manual")
         await session.append(
             Message(id=MessageId("more"), role="user", content=content_of([text_block("go on")]), origin="user")

@@ -22,7 +22,7 @@ from perdure.wiring import create_session
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("place")]
 
 
-def messages(turns: int = 12, words: int = 1_000) -> list[Message]:
+def messages(turns: int = 12, words: int = 750) -> list[Message]:
     found = [Message.of("user", "Find the bug in parser_main.py", id=MessageId("m-start"), at=1_750_000_000.0)]
     size = 8_000
     for turn in range(turns):

@@ -366,7 +366,7 @@ class Stub:
         pass
 
 
-ROUNDS = 20 if plans.THOROUGH else 8
+ROUNDS = 20 if plans.THOROUGH else 5
 
 
 @pytest.mark.parametrize("kind", ["empty", "garbage", "echo", "1 MB", "ignore", "no tags", "exception", "bug"])

@@ -87,8 +87,8 @@ def lose_index(home: Path) -> None:
 
 @in_loop
 async def test_a_long_conversation_through_the_anthropic_sdk(tmp_path: Path) -> None:
-    """GW-2, GW-3: 60 turns of tools far beyond the window; the client sees no error, the server no violation."""
-    turns = 60
+    """GW-2, GW-3: 44 turns of tools far beyond the window; the client sees no error, the server no violation."""
+    turns = 44
     upstream = FakeUpstream(rules=ModelRules(window_tokens=WINDOW), script=script_of(turns))
     async with fake(upstream) as server, serving(tmp_path, server) as at:
         client, messages = at.claude(max_retries=0), list[Any]()
@@ -107,7 +107,7 @@ async def test_a_long_conversation_through_the_anthropic_sdk(tmp_path: Path) -> 
 @in_loop
 async def test_a_long_conversation_through_the_openai_sdk(tmp_path: Path) -> None:
     """GW-1, GW-2: the same over Chat Completions, streamed and not, with ids that a server counts anew each time."""
-    turns = 50
+    turns = 36
     script: list[Any] = []
     for n in range(turns):
         script += [say(tool_use("Read", {"file_path": f"src/file_{n}.py"}, id="call_0")), f"done with {n}"]

@@ -12,6 +12,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,18 +63,34 @@ def within(path: str, folder: Path) -> bool:
     return path == str(folder) or path.startswith(f"{folder}/")
 
 
-def started(places: Places, words: list[str], where: str) -> tuple[dict[str, Any], list[Call]]:
-    observer = ["unshare", "-n", sys.executable, "-m", "tests.hostile", str(places.base), json.dumps(words), where]
-    done = subprocess.run(observer, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3_000:]
-    return json.loads(done.stdout), list(calls_in(places.base / "trace"))
+@pytest.fixture(scope="module")
+def observer() -> Iterator[subprocess.Popen[str]]:
+    """A process in a network namespace of its own, which opens folders."""
+    words = ["unshare", "-n", sys.executable, "-m", "tests.hostile"]
+    with subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdin is not None
+        yield running
+        running.stdin.close()
+
+
+def opened(
+    observer: subprocess.Popen[str], places: Places, words: list[str], where: str
+) -> tuple[dict[str, Any], list[Call]]:
+    assert observer.stdin is not None and observer.stdout is not None
+    observer.stdin.write(json.dumps([str(places.base), words, where]) + "\n")
+    observer.stdin.flush()
+    told = observer.stdout.readline()
+    assert told, "the observer ended: what it said is on stderr"
+    return json.loads(told), list(calls_in(places.base / "trace"))
 
 
 @observed
 @pytest.mark.parametrize(("words", "where"), OPENED, ids=lambda one: one if isinstance(one, str) else one[0])
-def test_opening_a_hostile_folder_does_nothing_but_read_its_text(places: Places, words: list[str], where: str) -> None:
+def test_opening_a_hostile_folder_does_nothing_but_read_its_text(
+    observer: subprocess.Popen[str], places: Places, words: list[str], where: str
+) -> None:
     """SEC-8: no process, no connection but the user's own, nothing written or read outside, nothing of it sent."""
-    told, calls = started(places, words, where)
+    told, calls = opened(observer, places, words, where)
     assert told["code"] == 0, told
     is_trusted = "--trust" in words
 

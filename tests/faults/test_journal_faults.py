@@ -34,6 +34,7 @@ pytestmark = pytest.mark.faults
 HEADER = Header(format=FORMAT, version=VERSION, session="s1", created=1.0)
 KILLS = int(os.environ.get("PERDURE_KILLS", "20"))
 FLIPS = int(os.environ.get("PERDURE_FLIPS", "500"))
+IS_LONG = "PERDURE_CHAOS" in os.environ  # make chaos
 
 
 def said(name: str, text: str = "hello") -> Message:
@@ -467,7 +468,10 @@ def damage_line(path: Path, line: int) -> None:
 
 
 def test_cut_anywhere_every_earlier_record_is_there(path: Path) -> None:
-    """REL-2: at each byte of the last 8 KB; the torn line is set aside byte for byte and said, and work goes on."""
+    """REL-2: at each byte of the last 8 KB (in CI each third, and where a line ends).
+
+    The torn line is set aside byte for byte and said, and work goes on.
+    """
     disk = Unsynced()
 
     async def body() -> None:
@@ -476,6 +480,8 @@ def test_cut_anywhere_every_earlier_record_is_there(path: Path) -> None:
         starts = line_starts(raw)
         cut = path.with_name("cut.jsonl")
         for length in range(len(raw) - 8192, len(raw)):
+            if length % 3 and length not in starts and not IS_LONG:
+                continue
             whole_lines = sum(start <= length for start in starts) - 2
             cut.write_bytes(raw[:length])
             cut.with_suffix(".mark").unlink(missing_ok=True)  # as if it had never been acknowledged
