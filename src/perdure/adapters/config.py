@@ -424,7 +424,8 @@ class _Layers:
                 why = f"a project may not set it, so it isn't used; if you want it, put it into {own}"
                 self._warn(name, f"{path}: {why}")
             else:
-                self._warn(name, f"{path}: not a setting{nearest(name[:_SHOWN_CHARS], NAMES)}")
+                hint = nearest(name[:_SHOWN_CHARS], NAMES) if len(self.warnings) < _MOST_TOLD else ""  # untold, in vain
+                self._warn(name, f"{path}: not a setting{hint}")
         self._take_seen(path, content.get("hooks", {}), folder, f"{PROJECT} {path}")
 
     def take_claude(self, cwd: Path, folder: FolderTrust, *, environ: Mapping[str, str]) -> None:
