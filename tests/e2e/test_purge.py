@@ -400,9 +400,9 @@ def test_memories_behind_a_link_in_the_home_stay(place: Path, directory: Path) -
     assert before and {one: one.read_bytes() for one in before} == before
 
 
-def test_memories_are_renamed_whatever_form_their_names_have(place: Path) -> None:
+def test_memories_are_renamed_whatever_form_their_names_have(place: Path, directory: Path) -> None:
     """SEC-12: also where the text stands in the name alone, and behind a linked folder that the settings name."""
-    directory, home, project, env = spread(place), place / ".perdure", place / "project", environment(place)
+    home, project, env = place / ".perdure", place / "project", environment(place)
     elsewhere = place / "memories"
     (directory.parent / "memory").rename(elsewhere)
     (place / "link").symlink_to(elsewhere)
@@ -431,9 +431,9 @@ class FullDisk(Disk):
         return super().write(fd, data)
 
 
-def test_a_full_disk_stops_a_purge_with_one_line(place: Path) -> None:
+def test_a_full_disk_stops_a_purge_with_one_line(place: Path, directory: Path) -> None:
     """SEC-12: which names the file and what to do; nothing half written stays, and with room it is finished."""
-    directory, home = spread(place), place / ".perdure"
+    home = place / ".perdure"
     for room in (0, 1_000, 10_000):
         with pytest.raises(PerdureError, match=r"/.*: No space left on device: the purge stopped here; .* again$"):
             purge_of(home, directory, False, FullDisk(room)).carry_out()
