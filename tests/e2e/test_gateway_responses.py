@@ -186,3 +186,90 @@ async def test_a_history_from_elsewhere_is_taken_over_with_its_parallel_calls(tm
         assert not stats.violations
         calls = {one["call_id"]: one["output"] for one in sent if one.get("type") == "function_call_output"}
         assert calls and not any("interrupted" in output for output in calls.values())
+
+
+async def chat_on(client: openai.AsyncOpenAI, turns: int, previous: str | None, start: int = 0, **more: Any) -> str:
+    """A conversation of which the client sends only what is new; the id of its last answer."""
+    for n in range(start, start + turns):
+        items: list[Any] = [{"role": "user", "content": f"Look at {n}. " + f"Remark {n}: keep it short. " * 250}]
+        for _ in range(2):
+            fields = {"model": "fake-gpt", "tools": [READ, PATCH], "input": items, **more}
+            if previous is not None:
+                fields["previous_response_id"] = previous
+            if n % 2:
+                async with client.responses.stream(**fields) as events:
+                    answer: Any = await events.get_final_response()
+            else:
+                answer = await client.responses.create(**fields)
+            assert answer.previous_response_id == previous
+            previous, items = answer.id, []
+            for item in answer.output:
+                if item.type == "function_call":
+                    output = f"line of file {n}: value_{n} = {n * 7}\n" * 200
+                    items.append({"type": "function_call_output", "call_id": item.call_id, "output": output})
+                elif item.type == "custom_tool_call":
+                    items.append({"type": "custom_tool_call_output", "call_id": item.call_id, "output": "ok"})
+        assert answer.output_text == f"done with {n}"
+    assert previous is not None
+    return previous
+
+
+def lose_index(home: Path) -> None:
+    for path in home.rglob("links.sqlite*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("more", [{}, {"store": False}], ids=["stored", "not stored"])
+@in_loop
+async def test_a_conversation_of_which_only_the_new_is_sent(tmp_path: Path, more: Any) -> None:
+    """GW-6: `previous_response_id` is resolved here, also after a restart without the index; upstream gets all."""
+    turns = 30
+    async with fake(upstream(*script_of(turns + 1))) as server:
+        async with serving(tmp_path, server) as at:
+            previous = await chat_on(at.gpt(max_retries=0), turns, None, instructions="You help.", **more)
+            (held,) = at.held
+            assert any(isinstance(e, CompactionDone) for e in at.sink.events)
+            assert at.metric("perdure_forks_total") == 0
+            later = at.bodies[1:]
+            assert all("previous_response_id" not in body and body["store"] is False for body in later)
+            assert all(body["instructions"] == "You help." for body in later)
+        lose_index(tmp_path)
+        async with serving(tmp_path, server) as at:
+            await chat_on(at.gpt(max_retries=0), 1, previous, turns, instructions="You help.", **more)
+            assert [one.id for one in at.held] == [held.id] and at.metric("perdure_forks_total") == 0
+        stats = server.upstream.statistics
+        assert not stats.violations and stats.refused == 0
+
+
+@in_loop
+async def test_an_answer_can_be_continued_twice(tmp_path: Path) -> None:
+    """GW-6: from the same answer two conversations go on, and each keeps what the developer said first."""
+    async with fake(upstream("one", "two", "three", "four")) as server, serving(tmp_path, server) as at:
+        client = at.gpt(max_retries=0)
+        first: list[Any] = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "start"}]
+        begun = await client.responses.create(model="fake-gpt", input=first)
+        left = await client.responses.create(model="fake-gpt", input="left", previous_response_id=begun.id)
+        right = await client.responses.create(model="fake-gpt", input="right", previous_response_id=begun.id)
+        again = await client.responses.create(model="fake-gpt", input="more", previous_response_id=left.id)
+        assert [left.output_text, right.output_text, again.output_text] == ["two", "three", "four"]
+        words = [[one["content"] for one in body["input"] if one["role"] != "assistant"] for body in at.bodies[1:]]
+        assert words == [
+            ["Be brief.", "start", "left"],
+            ["Be brief.", "start", "right"],
+            ["Be brief.", "start", "left", "more"],
+        ]
+        assert len(at.held) == 2
+
+
+@in_loop
+async def test_an_answer_that_nobody_here_gave_is_asked_of_the_upstream(tmp_path: Path) -> None:
+    """GW-6: an unknown id gets the upstream's own error; one of another tenant's is unknown."""
+    async with fake(upstream("one")) as server, serving(tmp_path, server) as at:
+        begun = await at.gpt().responses.create(model="fake-gpt", input="start", store=False)
+        for key, previous in ((KEY, "resp_unheard_of"), ("another-key", begun.id)):
+            async with openai.AsyncOpenAI(api_key=key, base_url=f"{at.url}/v1", max_retries=0) as client:
+                with pytest.raises(openai.BadRequestError) as told:
+                    await client.responses.create(model="fake-gpt", input="on", previous_response_id=previous)
+            assert told.value.code == "previous_response_not_found"
+            assert told.value.response.headers["x-perdure-mode"] == "passed"
+        assert at.metric("perdure_passed_total", reason="unknown_answer") == 2

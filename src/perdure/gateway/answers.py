@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -165,7 +165,8 @@ class StreamReader:
 class BodyReader:
     """Holds an answer that is no stream until `end`, so that it can be read; as an event, one that is too large isn't.
 
-    `usage` gives other usage to show the client, or None to leave it as it is. `reply` makes the answer of the body.
+    `usage` gives other usage to show the client, or None to leave it as it is; `shown` are other fields that it is to
+    see. `reply` makes the answer of the body.
     """
 
     def __init__(
@@ -174,8 +175,10 @@ class BodyReader:
         reply: Callable[[Any], Reply],
         most_bytes: int,
         hidden: HiddenCalls | None = None,
+        shown: Mapping[str, Any] | None = None,
     ) -> None:
         self._usage, self._reply, self._most_bytes, self._hidden = usage, reply, most_bytes, hidden
+        self._shown = shown or {}
         self._waiting = BoundedBuffer(most_bytes)
         self.is_lost = self.is_broken = False
 
@@ -195,7 +198,8 @@ class BodyReader:
         body = self._waiting.joined()
         try:
             fields = fields_of(body)
-            shown = (self._hidden.shown(msgspec.json.decode(body)) if self._hidden is not None else None) or {}
+            seen = self._hidden.shown(msgspec.json.decode(body)) if self._hidden is not None else None
+            shown = {**self._shown, **(seen or {})}
             usage = self._usage(msgspec.json.decode(fields["usage"])) if "usage" in fields else None
         except (Unmanageable, *UNREADABLE, KeyError, TypeError, ValueError, AttributeError):
             return body

@@ -328,7 +328,8 @@ class ParsedBody:
 class ClientRequest:
     """A request. `history` are the messages that make the conversation; `prefill` the beginning of the answer to it.
 
-    `lead` are messages before the history that belong to the front.
+    `lead` are messages before the history that belong to the front, and `skipped` how many others aren't part of it.
+    `continues` is the id of an answer of ours, or a sealed place, that the history goes on from.
     """
 
     body: bytes
@@ -337,6 +338,8 @@ class ClientRequest:
     prefill: msgspec.Raw | None = None
     lead: Sequence[msgspec.Raw] = ()
     taken: ParsedBody | None = None
+    skipped: int = 0
+    continues: str = ""
 
     @property
     def is_stream(self) -> bool:

@@ -46,9 +46,10 @@ from perdure.transcript.response_items import (
 
 Data = dict[str, Any]
 # What only the upstream can answer: it keeps the history itself, fills a template, or works on after its answer.
-_SERVERS_OWN = ("conversation", "previous_response_id", "prompt")
+_SERVERS_OWN = ("conversation", "prompt")
 # The view is kept small here, so that nothing of it has to go there.
-_NOT_HEAD = frozenset({"input", "tools", "instructions", "context_management"})
+_NOT_HEAD = frozenset({"input", "tools", "instructions", "context_management", "previous_response_id"})
+_ENCRYPTED = "reasoning.encrypted_content"
 _END = re.compile(rb'"type" ?: ?"response\.(?:completed|incomplete|failed)"')
 
 
@@ -66,11 +67,15 @@ class ResponsesProtocol:
                 raise Unmanageable(name)
         if whole.value("background") is True:
             raise Unmanageable("background")
-        said = whole.value("input")
+        said, continues = whole.value("input"), str(whole.value("previous_response_id") or "")
         if isinstance(said, str):
             history: Sequence[msgspec.Raw] = [msgspec.Raw(msgspec.json.encode({"role": "user", "content": said}))]
-            return replace(whole, history=history)
+            return replace(whole, history=history, continues=continues)
         taken = _with_reasoning(taken)
+        if continues:
+            if not taken.messages:
+                raise Unmanageable("no_messages")
+            return ClientRequest(body, taken.fields, taken.messages, taken=taken, continues=continues)
         start = next((n for n, raw in enumerate(taken.messages) if not is_of_front(*_kind(raw))), len(taken.messages))
         if start == len(taken.messages):
             raise Unmanageable("no_messages")
@@ -103,6 +108,9 @@ class ResponsesProtocol:
 
     def head(self, incoming: ClientRequest, most_tokens: int | None) -> Data:
         head: Data = {k: msgspec.Raw(bytes(v)) for k, v in incoming.fields.items() if k not in _NOT_HEAD}
+        if incoming.continues:  # the whole history goes up, and nothing of it has to be there
+            included = incoming.value("include") or []
+            head |= {"store": False, "include": included if _ENCRYPTED in included else [*included, _ENCRYPTED]}
         asked = incoming.value("max_output_tokens")
         if most_tokens is not None and isinstance(asked, int):
             head["max_output_tokens"] = min(asked, most_tokens)
@@ -121,9 +129,10 @@ class ResponsesProtocol:
         ours: str = "",
     ) -> AnswerReader:
         if not is_stream:
-            return BodyReader(partial(_capped, cap), partial(_reply_of, incoming.model), most_bytes)
+            reply = partial(_reply_of, incoming.model)
+            return BodyReader(partial(_capped, cap), reply, most_bytes, shown=_as_asked(incoming))
         builder = ResponseBuilder(incoming.model)
-        look, is_end = partial(_look, builder, cap), lambda data: _END.search(data) is not None
+        look, is_end = partial(_look, builder, cap, _as_asked(incoming)), lambda data: _END.search(data) is not None
         return StreamReader(look, is_end, builder.reply, most_bytes)
 
     def tool_name(self, tool: bytes) -> str:
@@ -192,11 +201,22 @@ def _with_reasoning(taken: ParsedBody) -> ParsedBody:
 _capped = partial(capped_usage, prompt_name="input_tokens", output_name="output_tokens")
 
 
-def _look(builder: ResponseBuilder, cap: int | None, event: Data) -> Data | None:
+def _as_asked(incoming: ClientRequest) -> Data:
+    """What a response says of its request, where another one was sent."""
+    if not incoming.continues:
+        return {}
+    previous = {"previous_response_id": value} if (value := incoming.value("previous_response_id")) else {}
+    return {**previous, "store": incoming.value("store") is not False}
+
+
+def _look(builder: ResponseBuilder, cap: int | None, asked: Data, event: Data) -> Data | None:
     builder.feed(event)
     response = event.get("response")
-    shown = _capped(cap, response.get("usage")) if isinstance(response, dict) else None
-    return {**event, "response": {**response, "usage": shown}} if response and shown else None
+    if not isinstance(response, dict):
+        return None
+    usage = _capped(cap, response.get("usage"))
+    shown = {**asked, "usage": usage} if usage else asked
+    return {**event, "response": {**response, **shown}} if shown else None
 
 
 def _reply_of(model: str, response: Any) -> Reply:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import anyio
@@ -63,6 +63,7 @@ _SCHEMA = """
 PRAGMA journal_mode=WAL;
 PRAGMA synchronous=OFF;
 CREATE TABLE IF NOT EXISTS links (link BLOB PRIMARY KEY, session TEXT NOT NULL, count INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS answers (id TEXT PRIMARY KEY, link BLOB NOT NULL, count INTEGER NOT NULL) WITHOUT ROWID;
 """
 
 T = TypeVar("T")
@@ -151,7 +152,7 @@ class LinkIndex:
         self._home = home
         self._path = home / "links.sqlite"
         self._db: sqlite3.Connection | None = None
-        self._entered: list[tuple[bytes, str, int]] = []
+        self._entered: list[KnownLink] = []
         self._renamed: list[str] = []
         self._turn = anyio.Lock()
 
@@ -168,15 +169,25 @@ class LinkIndex:
         """Enter the name that a session has from now on, in the place of any before; empty for none."""
         self._renamed.append(session)
         if name:
-            self._entered.append((_name_link(name, session), session, int(time.time())))
+            self._entered.append(KnownLink(_name_link(name, session), session, int(time.time())))
 
     async def named(self, name: str) -> list[str]:
         """The sessions of a name, the newest first."""
         return await self._aside(lambda: self._named(name))
 
-    def put(self, session: str, links: Iterable[tuple[int, bytes]]) -> None:
-        """Enter links of a session. The one that was there first keeps a link that several share."""
-        self._entered += [(link, session, count) for count, link in links]
+    async def place(self, answer: str) -> HistoryPosition | None:
+        """Where an answer ended, by its id."""
+        asked = "SELECT link, count FROM answers JOIN links USING (link, count) WHERE id = ?"
+        rows = await self._aside(lambda: self._ask(asked, (answer,)))
+        return HistoryPosition(rows[0][1], rows[0][0]) if rows else None
+
+    def put(self, session: str, links: Iterable[tuple[int, bytes]], answer: str = "") -> None:
+        """Enter links of a session. The one that was there first keeps a link that several share.
+
+        An `answer` of this id ended at the last of them.
+        """
+        rows = [KnownLink(link, session, count) for count, link in links]
+        self._entered += [*rows[:-1], *(row._replace(answer=answer) for row in rows[-1:])]
 
     async def flush(self) -> None:
         """Write what was entered."""
@@ -229,7 +240,7 @@ class LinkIndex:
             self._db.close()
             self._db = None
 
-    def _ask(self, statement: str, values: Sequence[object]) -> list[tuple[str, int]]:
+    def _ask(self, statement: str, values: Sequence[object]) -> list[tuple[Any, int]]:
         try:
             db = self._open()
             with db:
@@ -238,7 +249,7 @@ class LinkIndex:
             self._broken(e)
             return []
 
-    def _write(self, rows: list[tuple[bytes, str, int]], renamed: list[str]) -> None:
+    def _write(self, rows: list[KnownLink], renamed: list[str]) -> None:
         if not (rows or renamed):
             return
         try:
@@ -248,7 +259,7 @@ class LinkIndex:
                     "DELETE FROM links WHERE link >= ? AND link < ? AND session = ?",
                     [(_NAME, _BEHIND_NAMES, session) for session in renamed],
                 )
-                db.executemany("INSERT OR IGNORE INTO links VALUES (?, ?, ?)", rows)
+                _enter(db, rows)
         except (sqlite3.Error, OSError) as e:
             self._broken(e)
 
@@ -262,7 +273,7 @@ class LinkIndex:
                 if db.execute("PRAGMA user_version").fetchone()[0] != _IS_WHOLE:
                     with db:
                         db.execute("BEGIN")
-                        db.executemany("INSERT OR IGNORE INTO links VALUES (?, ?, ?)", links_at(self._home))
+                        _enter(db, links_at(self._home))
                         db.execute(f"PRAGMA user_version = {_IS_WHOLE}")
             except BaseException:
                 db.close()
@@ -281,7 +292,23 @@ class LinkIndex:
                 path.unlink(missing_ok=True)
 
 
-def links_at(home: Path) -> Iterator[tuple[bytes, str, int]]:
+class KnownLink(NamedTuple):
+    """A link of a session, after so many messages; and the id of the answer that ended there, if one did."""
+
+    link: bytes
+    session: str
+    messages: int
+    answer: str = ""
+
+
+def _enter(db: sqlite3.Connection, rows: Iterable[KnownLink]) -> None:
+    for row in rows:
+        db.execute("INSERT OR IGNORE INTO links VALUES (?, ?, ?)", row[:3])
+        if row.answer:
+            db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", (row.answer, row.link, row.messages))
+
+
+def links_at(home: Path) -> Iterator[KnownLink]:
     """All links and names that the journals of a tenant know, oldest session first (REL-12)."""
     store = SessionStore(home)
     found = (directory for directory in store.directories() if (directory / JOURNAL).is_file())
@@ -291,14 +318,19 @@ def links_at(home: Path) -> Iterator[tuple[bytes, str, int]]:
                 scan = reader.scan(reader.body)
         except (PerdureError, OSError):
             continue
-        name = ""
+        name, answers = "", dict[MessageId, str]()
         for placed in scan.placed:
-            if (place := HistoryPosition.of(placed.record, CLIENT)) is not None:
-                yield place.link, directory.name, place.count
-            elif isinstance(placed.record, Cursor) and placed.record.name == NAMED:
-                name = placed.record.digest or ""
+            record = placed.record
+            if isinstance(record, Message) and record.model is not None:
+                answers[record.id] = record.response_id or ""
+            elif (place := HistoryPosition.of(record, CLIENT)) is not None:
+                yield KnownLink(place.link, directory.name, place.count, answers.get(place.message, ""))
+            elif isinstance(record, Cursor) and record.name == NAMED:
+                name = record.digest or ""
         if name:
-            yield _name_link(name, directory.name), directory.name, int((directory / JOURNAL).stat().st_mtime)
+            yield KnownLink(
+                _name_link(name, directory.name), directory.name, int((directory / JOURNAL).stat().st_mtime)
+            )
 
 
 def _name_link(name: str, session: str) -> bytes:
@@ -390,6 +422,10 @@ class TenantSessions:
                         return
         raise JournalError("the session kept changing while it was looked for")
 
+    async def place(self, continues: str) -> HistoryPosition | None:
+        """The place in a history where an answer ended, by its id; None for one that isn't known here."""
+        return await self._index.place(continues)
+
     def cached(self, links: Sequence[bytes]) -> CachedSession | None:
         """The session in memory that a history goes on from; nothing is opened or changed."""
         found = (self._heads.get(links[n]) for n in range(len(links) - 1, 0, -1))
@@ -400,21 +436,24 @@ class TenantSessions:
 
         Histories that begin with the same message wait for each other, since they may be of one session; no others do.
         """
-        first = links[1] if len(links) > 1 else links[0]
-        opening = self._opening.get(first)
-        if opening is None:
-            opening = self._opening[first] = asyncio.Lock()
-        async with opening:
+        async with self._one_at_a_time(next((link for link in links[1:] if link), links[0])):
             hot = next((n for n in range(len(links) - 1, 0, -1) if links[n] in self._heads), 0)
             known = await self._index.longest(links[hot + 1 :]) if hot + 1 < len(links) else None
             if known is not None:
-                await self._closed(known[0])
-                held = self.open.get(known[0]) or await self._opened(known[0], route)
+                async with self._one_at_a_time(known[0].encode()):
+                    await self._closed(known[0])
+                    held = self.open.get(known[0]) or await self._opened(known[0], route)
                 if held is not None:
                     return held
             if hot and (held := self._heads.get(links[hot])) is not None:
                 return held
             return await self._created(links[0], route)
+
+    def _one_at_a_time(self, name: bytes) -> asyncio.Lock:
+        lock = self._opening.get(name)
+        if lock is None:
+            lock = self._opening[name] = asyncio.Lock()
+        return lock
 
     async def _closed(self, session: str) -> None:
         """Wait until a session that is being closed can be opened again."""
@@ -516,9 +555,9 @@ class TenantSessions:
             one for one in found if one != held.id and (store.directory(one, project=self.home) / JOURNAL).is_file()
         ]
 
-    def enter(self, held: CachedSession, links: Iterable[tuple[int, bytes]]) -> None:
-        """The index learns links of a session, with how many messages each comes after."""
-        self._index.put(held.id, links)
+    def enter(self, held: CachedSession, links: Iterable[tuple[int, bytes]], answer: str = "") -> None:
+        """The index learns links of a session, with how many messages each comes after, and the answer at the last."""
+        self._index.put(held.id, links, answer)
 
     # --- keeping them in bounds ---------------------------------------------------------------------------------------
 

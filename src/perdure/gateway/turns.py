@@ -65,6 +65,7 @@ from perdure.gateway.sessions import (
 from perdure.transcript.blocks import Block
 from perdure.transcript.messages import CallIds, Message, MessageId, ResponseId, content_of, with_call_ids
 from perdure.transcript.records import Front
+from perdure.transcript.response_items import items_in_front
 
 _BATCH_BYTES = 256 * 1024  # of what a client says at once: what one transaction holds, and one step of the loop folds
 
@@ -131,7 +132,8 @@ class GatewayTurn:
     def go_back(self) -> bool:
         """After the upstream refused the view, or our tool: send the client's own bytes instead, once and if they fit
         (GW-7)."""
-        if not (self.is_shaped or self.ours) or self.went_back or not self._own_fits():
+        is_other = bool(self.is_shaped or self.ours) and not self.incoming.continues
+        if not is_other or self.went_back or not self._own_fits():
             return False
         self.went_back, self.is_shaped, self.ours, self.body = True, False, "", self.incoming.body
         return True
@@ -168,17 +170,23 @@ class TurnMaker:
 
     async def links(self, who: Requester, incoming: ClientRequest) -> list[bytes]:
         """The chain of a history. Raises `Unmanageable` beyond the limits."""
-        links = await run_aside(_new_bytes(incoming), lambda: self._links(who, incoming))
+        start = 0, who.seed
+        if incoming.continues:
+            place = await who.sessions.place(incoming.continues)
+            if place is None:
+                raise Unmanageable("unknown_answer")  # the upstream may know it, or says that it doesn't
+            start = place.count, place.link
+        links = await run_aside(_new_bytes(incoming), lambda: self._links(who, incoming, start[1]))
         if incoming.taken is not None:
-            self._bodies.keep(who.seed, incoming.taken, len(incoming.lead), links)
-        return links
+            self._bodies.keep(who.seed, incoming.taken, len(incoming.lead) + incoming.skipped, links)
+        return [*(b"" for _ in range(start[0])), *links]
 
-    def _links(self, who: Requester, incoming: ClientRequest) -> list[bytes]:
+    def _links(self, who: Requester, incoming: ClientRequest, start: bytes) -> list[bytes]:
         history, taken = incoming.history, incoming.taken
         if len(history) > self._max_messages:
             raise Unmanageable("too_many_messages")
         known = list(taken.links[: len(history) + 1]) if taken else []
-        known = known or [who.seed]
+        known = known if known[:1] == [start] else [start]
         new = history[len(known) - 1 :]
         return [*known[:-1], *self._known.chain(known[-1], new, lambda raw: who.side.digest(raw, self._limits))]
 
@@ -220,12 +228,13 @@ class TurnMaker:
         What `is_sent` offers no tool of ours, since nobody would answer it. Raises `Unmanageable`.
         """
         incoming = await self.read(who, body)
-        held = who.sessions.cached(await self.links(who, incoming))
-        if held is None or not held.is_shaped:
+        links = await self.links(who, incoming)
+        held = who.sessions.cached(links)
+        if held is None or not (held.is_shaped or incoming.continues):
             before = "" if held is None else held.tool_name
             ours = "" if is_sent else _tool_offered(who, incoming, who.side.front(incoming), before)
             return with_tool(who.side, incoming, ours) if ours else None
-        view, facts, new = held.session.view.copy(), held.session.facts(), incoming.history[held.head.count :]
+        view, facts, new = held.session.view.copy(), held.session.facts(), _unsaid(incoming, held, links)
         if is_sent and view.front is not None:
             advance(view, without_tool(view.front, who.side))
 
@@ -325,7 +334,9 @@ class TurnMaker:
                 await held.session.append(*messages, also=(asked.cursor(ASKED), *cursors))
                 held.asked, held.is_shaped = asked, held.is_shaped or not all(map(is_plain, messages))
                 turn.who.sessions.moved(held, places[-1])
-                turn.who.sessions.enter(held, [(place.count, place.link) for place in places])
+                links_of = [(place.count, place.link) for place in places]
+                can_be_named = turn.who.side.protocol == "responses"
+                turn.who.sessions.enter(held, links_of, reply.response if can_be_named else "")
         return None
 
     async def after(self, turn: GatewayTurn) -> None:
@@ -340,7 +351,8 @@ async def _set_body(turn: GatewayTurn) -> None:
     """What goes upstream: the client's own bytes as long as the view shows nothing else."""
     held, prefill = turn.held, turn.incoming.prefill
     held.is_shaped = held.is_shaped or held.journal.has_edits
-    turn.is_shaped, turn.compacted = held.is_shaped, held.sink.compacted if turn.edits else ""
+    turn.is_shaped = held.is_shaped or bool(turn.incoming.continues)  # the client hasn't all of it
+    turn.compacted = held.sink.compacted if turn.edits else ""
     turn.body = turn.incoming.body
     if turn.ours and not turn.is_shaped:
         turn.body = with_tool(turn.who.side, turn.incoming, turn.ours)
@@ -356,11 +368,11 @@ async def _set_body(turn: GatewayTurn) -> None:
 async def _append_new(who: Requester, incoming: ClientRequest, held: CachedSession, links: list[bytes]) -> None:
     """Append what the session doesn't know yet; in front of what is said now, what the session adds to it (TURN-10)."""
     start, session = held.head.count, held.session
-    if start == len(incoming.history):
+    new = _unsaid(incoming, held, links)
+    if not new:
         return
     messages: list[Message] = []
     ids = held.session.view.call_ids()
-    new = incoming.history[start:]
     for message in await run_aside(_new_bytes(incoming), lambda: who.side.messages(new)):
         identity = MessageId(session.ports.ids.new("message"))
         messages.append(msgspec.structs.replace(_with_own_ids(message, ids), id=identity))
@@ -374,6 +386,14 @@ async def _append_new(who: Requester, incoming: ClientRequest, held: CachedSessi
     await remind(session, "before")
     await _appended(who, held, messages[now:], links)
     who.sessions.enter(held, enumerate(links[start + 1 :], start + 1))
+
+
+def _unsaid(incoming: ClientRequest, held: CachedSession, links: Sequence[bytes]) -> Sequence[msgspec.Raw]:
+    """What of a history its session doesn't know yet. Raises `Unmanageable` when what it continues is gone."""
+    before = len(links) - 1 - len(incoming.history)
+    if held.head.count < before:
+        raise Unmanageable("unknown_answer")
+    return incoming.history[held.head.count - before :]
 
 
 def in_answers(messages: Sequence[Message], view: ContextView) -> list[Message]:
@@ -421,8 +441,7 @@ def _new_bytes(incoming: ClientRequest) -> int:
     taken = incoming.taken
     if taken is None or not isinstance(taken.messages, MessageSlices):
         return len(incoming.body)
-    known = max(0, len(taken.links) - 1 + len(incoming.lead))
-    ends = taken.messages.ends
+    known, ends = taken.known, taken.messages.ends
     return ends[-1] - (ends[known - 1] if 0 < known <= len(ends) else taken.start)
 
 
@@ -452,6 +471,8 @@ async def _record_front(who: Requester, incoming: ClientRequest, held: CachedSes
         held.session.configure(replace(held.session.settings, recall_tool=has_tool))
     if front is None:
         return
+    if incoming.continues and not incoming.lead and known is not None:
+        front = msgspec.structs.replace(front, system=(*front.system, *items_in_front(known)))
     if held.ours:
         tool = msgspec.Raw(who.side.recall_tool(held.ours))
         front = msgspec.structs.replace(front, tools=(*front.tools, tool))

@@ -18,6 +18,7 @@ from perdure.errors import MalformedBlock
 from perdure.transcript.blocks import Block, Document, Image, Text, ToolResult, ToolUse, encode, sendable_id
 from perdure.transcript.messages import Message, Origin, Role, call_id_as_said
 from perdure.transcript.plain import image_of
+from perdure.transcript.records import Front
 
 KEPT_ITEM: Final = "response_item"
 KEPT_PART: Final = "response_part"
@@ -435,6 +436,11 @@ def _shell_output(block: Block) -> dict[str, Any]:
 
 def _shell_said(text: str) -> dict[str, Any]:
     return {"stdout": text, "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}
+
+
+def items_in_front(front: Front) -> tuple[msgspec.Raw, ...]:
+    """What of a system prompt came as items, which a request that continues an answer doesn't say again."""
+    return tuple(raw for raw in front.system if KEPT_ITEM in _FIELDS.decode(raw))
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------
