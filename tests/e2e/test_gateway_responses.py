@@ -273,3 +273,59 @@ async def test_an_answer_that_nobody_here_gave_is_asked_of_the_upstream(tmp_path
             assert told.value.code == "previous_response_not_found"
             assert told.value.response.headers["x-perdure-mode"] == "passed"
         assert at.metric("perdure_passed_total", reason="unknown_answer") == 2
+
+
+@pytest.mark.parametrize("form", ["compact", "trigger", "trigger in a stream"])
+@in_loop
+async def test_a_client_that_compacts_goes_on_where_it_was(tmp_path: Path, form: str) -> None:
+    """GW-6: it gets exactly one item for its history, a sealed place of ours; and the session goes on, compacted."""
+    turns = 6
+    async with fake(upstream(*script_of(2 * turns))) as server, serving(tmp_path, server) as at:
+        client, items = at.gpt(max_retries=0), list[Any]()
+        items.append({"role": "developer", "content": "Be brief."})
+        await talk(client, items, turns, as_codex_says)
+        asked = server.upstream.statistics.requests
+        if form == "compact":
+            done: Any = await client.responses.compact(model="fake-gpt", input=items, instructions="You help.")
+            assert done.object == "response.compaction"
+        else:
+            trigger = [*items, {"type": "compaction_trigger"}]
+            done = await ask(client, trigger, stream=form != "trigger", instructions="You help.")
+            assert done.status == "completed"
+        assert server.upstream.statistics.requests == asked, "nobody else was asked"
+        (item,) = done.output
+        assert item.type == "compaction" and done.usage.total_tokens > 0
+        (held,) = at.held
+        assert any(isinstance(e, CompactionDone) and e.trigger == "manual" for e in at.sink.events)
+        items = [items[0], {"role": "user", "content": "Look at file 0."}, as_codex_says(item)]
+        await talk(client, items, turns, as_codex_says, start=turns)
+        assert [one.id for one in at.held] == [held.id] and at.metric("perdure_forks_total") == 0
+        sent = at.bodies[-1]["input"]
+        assert sent[0] == items[0] and "compaction" not in [one.get("type") for one in sent]
+        assert done.usage.output_tokens < done.usage.input_tokens and held.session.view.boundary is not None
+        assert not server.upstream.statistics.violations
+
+
+@in_loop
+async def test_a_compaction_survives_a_restart_and_is_nobody_elses(tmp_path: Path) -> None:
+    """GW-6: the place is found again with the index lost; another tenant's, a forged and a foreign one pass through."""
+    async with fake(upstream("one", "two", "three", "four")) as server:
+        first: list[Any] = [{"role": "user", "content": "The word is heron. " * 2_000}]
+        async with serving(tmp_path, server) as at:
+            answer = await ask(at.gpt(), first, stream=False)
+            said = [as_codex_says(item) for item in answer.output]
+            done = await at.gpt().responses.compact(model="fake-gpt", input=[*first, *said])
+        lose_index(tmp_path)
+        sealed = as_codex_says(done.output[0])
+        forged = {**sealed, "encrypted_content": sealed["encrypted_content"][:-8] + "AAAAAAA="}
+        foreign = {"type": "compaction", "encrypted_content": "gAAAAsomebody"}
+        async with serving(tmp_path, server) as at:
+            more: list[Any] = [{"role": "user", "content": "What was it?"}]
+            assert (await ask(at.gpt(), [sealed, *more], stream=False)).output_text == "two"
+            assert "heron" in json.dumps(at.bodies[-1]["input"])
+            for key, item in (("another-key", sealed), (KEY, forged), (KEY, foreign)):
+                async with openai.AsyncOpenAI(api_key=key, base_url=f"{at.url}/v1", max_retries=0) as client:
+                    with pytest.raises(openai.BadRequestError) as told:
+                        await ask(client, [item, *more], stream=False)
+                assert told.value.code == "invalid_encrypted_content"
+                assert at.bodies[-1]["input"] == [item, *more]

@@ -34,6 +34,7 @@ _MANAGED = {
     "/v1/messages/count_tokens": ("anthropic", "count"),
     "/responses": ("responses", "turn"),
     "/responses/input_tokens": ("responses", "count"),
+    "/responses/compact": ("responses", "compact"),
 }
 _PROVIDER = {"anthropic": "anthropic", "openai": "openai", "responses": "openai"}  # whose upstream of a route it is
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -22,10 +22,12 @@ from perdure.context.replies import Reply
 from perdure.engine.ask import CallCost, within_caps
 from perdure.engine.session import run_aside
 from perdure.errors import JournalError, ModelDown, ModelError, Overloaded, PromptTooLong, SpendingCapReached
+from perdure.gateway.compactions import CompactedHistory, answer_of
 from perdure.gateway.config import Tenant, UpstreamConfig, credential_of
 from perdure.gateway.encodings import UnreadableEncoding, decoded, encoded
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.requests import AnswerReader, ClientProtocol, Unmanageable
+from perdure.gateway.responses import TRIGGER
 from perdure.gateway.turns import GatewayTurn, Requester
 from perdure.gateway.upstream import BROKEN, Headers, error_of, headers_down, headers_up, query_up, target_of
 
@@ -95,7 +97,12 @@ class GatewayExchange:
             self._passes("path" if route is None or route.is_managed else "route")
         elif not await self._read_encoding():
             kind = "other"
-        turn = await self._turn() if kind == "turn" else None
+        may_compact = kind == "compact" or (kind == "turn" and TRIGGER in self._said)
+        if may_compact and (done := await self._compaction(is_asked=kind == "compact")) is not None:
+            metrics.requests.labels(self._inquiry.route, "compact", self._mode).inc()
+            await self._compacted(done, send)
+            return
+        turn = await self._turn() if kind == "turn" and self._mode != "passed" else None
         try:
             body = await self._shadow_body(is_sent=False) if kind == "count" else self._instead
             metrics.overhead.observe(time.perf_counter() - self._began)
@@ -154,6 +161,27 @@ class GatewayExchange:
         self._mode = "view" if turn.is_shaped else "untouched"
         gateway.metrics.saved.inc(turn.spared_tokens)
         return turn
+
+    async def _compaction(self, *, is_asked: bool) -> CompactedHistory | None:
+        """The compaction that the client asks for; None when it asks for something else, or its upstream has to."""
+        try:
+            return await self._gateway.active.turns.compact(self._who(), self._said, is_asked=is_asked)
+        except Exception as e:  # the boundary of context management: it never fails a request (REL-15)
+            self._passes(_reason(e))
+            if not isinstance(e, Unmanageable):
+                _warn("a compaction is left to the upstream", e)
+            return None
+
+    async def _compacted(self, done: CompactedHistory, send: Send) -> None:
+        self._mode = "view"
+        body, content_type = answer_of(done, self._gateway.clock.now(), self._cap(done.window))
+        told = {
+            "mode": self._mode,
+            "session": done.session,
+            "view-tokens": str(done.after_tokens),
+            "compacted": done.how,
+        }
+        await self._own_answer(send, 200, body, content_type, _told_headers(told))
 
     def _who(self) -> Requester:
         inquiry = self._inquiry
@@ -241,7 +269,8 @@ class GatewayExchange:
             headers.append((b"content-length", length.encode("latin-1")))
         whole: bytes | None = None
         if is_count and answer.status == 200:
-            whole = _capped_count(await self._whole(answer), self._cap())
+            window = self._gateway.active.config.settings.window_tokens
+            whole = _capped_count(await self._whole(answer), self._cap(window))
         client = _ClientAnswer(send, answer.status, headers)
         if whole is not None:
             self.is_over = True
@@ -358,17 +387,16 @@ class GatewayExchange:
         """Reads the answer along, if it is one that can be read."""
         if turn is None or answer.status != 200 or answer.headers.get("content-encoding", "identity") != "identity":
             return None
-        most_bytes = self._gateway.active.gateway.max_event_bytes
+        most_bytes, cap = self._gateway.active.gateway.max_event_bytes, self._cap(turn.cap_window)
         return self._inquiry.side.reader(
-            turn.incoming, self._cap(turn), is_stream=_is_stream(answer), most_bytes=most_bytes, ours=turn.ours
+            turn.incoming, cap, is_stream=_is_stream(answer), most_bytes=most_bytes, ours=turn.ours
         )
 
-    def _cap(self, turn: GatewayTurn | None = None) -> int | None:
+    def _cap(self, window: int | None) -> int | None:
         """The most tokens of prompt that a client's meter may read; None: whatever the upstream says."""
         config = self._gateway.active.gateway
         if config.usage != "capped":
             return None
-        window = turn.cap_window if turn else self._gateway.active.config.settings.window_tokens
         return None if window is None else window * config.usage_cap_percent // 100
 
     def _reply(self, turn: GatewayTurn, reader: AnswerReader) -> tuple[Reply | None, str | None]:
@@ -418,8 +446,12 @@ class GatewayExchange:
             yield data
 
     async def _refused(self, send: Send, status: int, text: str) -> None:
-        body = self._inquiry.side.error_body(status, text)
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        await self._own_answer(send, status, self._inquiry.side.error_body(status, text), "application/json")
+
+    async def _own_answer(
+        self, send: Send, status: int, body: bytes, content_type: str, more: Iterable[tuple[bytes, bytes]] = ()
+    ) -> None:
+        headers = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body)), *more]
         self._gateway.metrics.answers.labels(f"{status // 100}xx").inc()
         await send({"type": "http.response.start", "status": status, "headers": headers})
         self.is_over = True
@@ -472,6 +504,10 @@ def _answer_headers(turn: GatewayTurn | None, mode: str, reason: str) -> Headers
             "compacted": turn.compacted,
             "spared-tokens": str(turn.spared_tokens),
         }
+    return _told_headers(told)
+
+
+def _told_headers(told: Mapping[str, str]) -> Headers:
     return [(f"x-perdure-{name}".encode(), value.encode("latin-1")) for name, value in told.items() if value]
 
 

@@ -28,6 +28,7 @@ from perdure.context.models import model_spec
 from perdure.engine.session import Services
 from perdure.errors import JournalError, PerdureError
 from perdure.gateway.anthropic import AnthropicProtocol
+from perdure.gateway.compactions import PlaceSeal
 from perdure.gateway.config import GatewayConfig, RouteConfig, Tenants, gateway_config, secret_at, settings_of
 from perdure.gateway.metrics import Metrics, SessionSink
 from perdure.gateway.openai import OpenAIProtocol
@@ -221,6 +222,7 @@ class Gateway:
                 lambda: SessionSink(self.metrics, self.clock, self._sink),
                 self._parts,
                 is_durable=self.active.config.settings.durability == "commit",
+                seal=PlaceSeal(self._secret, tenant),
             )
         return found
 

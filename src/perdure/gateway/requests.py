@@ -329,7 +329,8 @@ class ClientRequest:
     """A request. `history` are the messages that make the conversation; `prefill` the beginning of the answer to it.
 
     `lead` are messages before the history that belong to the front, and `skipped` how many others aren't part of it.
-    `continues` is the id of an answer of ours, or a sealed place, that the history goes on from.
+    `continues` is the id of an answer of ours, or a sealed place, that the history goes on from. `wants_compaction`: it
+    asks for nothing else.
     """
 
     body: bytes
@@ -340,6 +341,7 @@ class ClientRequest:
     taken: ParsedBody | None = None
     skipped: int = 0
     continues: str = ""
+    wants_compaction: bool = False
 
     @property
     def is_stream(self) -> bool:

@@ -6,10 +6,10 @@ A message of the history is an item with the reasoning in front of it, as a piec
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +18,7 @@ from perdure.context.replies import Reply, WireProtocol
 from perdure.context.request import NO_TEXT
 from perdure.errors import MalformedBlock
 from perdure.gateway.answers import MOST_BYTES, BodyReader, StreamReader
+from perdure.gateway.compactions import SEALED
 from perdure.gateway.openai import capped_usage, openai_error_body
 from perdure.gateway.requests import (
     AnswerReader,
@@ -49,6 +50,8 @@ Data = dict[str, Any]
 _SERVERS_OWN = ("conversation", "prompt")
 # The view is kept small here, so that nothing of it has to go there.
 _NOT_HEAD = frozenset({"input", "tools", "instructions", "context_management", "previous_response_id"})
+TRIGGER: Final = b'"compaction_trigger"'
+_SEALED = SEALED.encode()
 _ENCRYPTED = "reasoning.encrypted_content"
 _END = re.compile(rb'"type" ?: ?"response\.(?:completed|incomplete|failed)"')
 
@@ -72,14 +75,25 @@ class ResponsesProtocol:
             history: Sequence[msgspec.Raw] = [msgspec.Raw(msgspec.json.encode({"role": "user", "content": said}))]
             return replace(whole, history=history, continues=continues)
         taken = _with_reasoning(taken)
+        messages, end = taken.messages, len(taken.messages)
+        wants_compaction = bool(end) and _last_kind(messages[-1])[0] == "compaction_trigger"
+        end -= wants_compaction
+        start = first = next((n for n in range(end) if not is_of_front(*_last_kind(messages[n]))), end)
         if continues:
-            if not taken.messages:
-                raise Unmanageable("no_messages")
-            return ClientRequest(body, taken.fields, taken.messages, taken=taken, continues=continues)
-        start = next((n for n, raw in enumerate(taken.messages) if not is_of_front(*_kind(raw))), len(taken.messages))
-        if start == len(taken.messages):
+            start = first = 0  # what the developer said first was said before
+        elif _SEALED in body:
+            continues, start = next(_sealed_places(messages, end), ("", start))
+        if start == end and not (continues and (wants_compaction or start)):
             raise Unmanageable("no_messages")
-        return ClientRequest(body, taken.fields, taken.messages[start:], None, taken.messages[:start], taken)
+        return replace(
+            whole,
+            history=messages[start:end],
+            lead=messages[: min(first, start)],
+            taken=taken,
+            skipped=start - min(first, start),
+            continues=continues,
+            wants_compaction=wants_compaction,
+        )
 
     def digest(self, raw: bytes, limits: DigestLimits) -> bytes:
         message = _message(raw)
@@ -161,6 +175,21 @@ def _kind(raw: bytes | msgspec.Raw) -> tuple[str, str]:
         raise Unmanageable("malformed_item") from None
 
 
+def _last_kind(message: msgspec.Raw) -> tuple[str, str]:
+    """What the last item of a message is, behind the reasoning that it came with."""
+    return _kind(list_of(msgspec.Raw(b"[%b]" % bytes(message)))[-1])
+
+
+def _sealed_places(messages: Sequence[msgspec.Raw], end: int) -> Iterator[tuple[str, int]]:
+    """The places of compactions of ours, and where the history goes on behind each; the last one first."""
+    for number in range(end - 1, -1, -1):
+        raw = bytes(messages[number])
+        if _SEALED in raw and _last_kind(messages[number])[0] == "compaction":
+            sealed = msgspec.json.decode(b"[%b]" % raw)[-1].get("encrypted_content")
+            if isinstance(sealed, str) and sealed.startswith(SEALED):
+                yield sealed, number + 1
+
+
 def _message(raw: bytes) -> Message:
     try:
         return message_of_items(list_of(msgspec.Raw(b"[" + raw + b"]")))
@@ -174,7 +203,7 @@ def _with_reasoning(taken: ParsedBody) -> ParsedBody:
     What was read before is so already; only the last of it may be reasoning that waits for the item behind it.
     """
     messages, known, links = taken.messages, taken.known, taken.links
-    if known and _kind(list_of(msgspec.Raw(b"[%b]" % bytes(messages[known - 1])))[-1])[0] == REASONING:
+    if known and _last_kind(messages[known - 1])[0] == REASONING:
         known, links = known - 1, links[:-1]
     runs: list[tuple[int, int]] = []
     begins = known

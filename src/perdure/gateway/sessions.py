@@ -27,6 +27,7 @@ from perdure.context.reminders import neutralised_result
 from perdure.engine.background import Keepers
 from perdure.engine.session import LiveSession
 from perdure.errors import JournalError, PerdureError, SessionNotFound
+from perdure.gateway.compactions import SEALED, PlaceSeal
 from perdure.gateway.metrics import SessionSink, SessionSpending
 from perdure.ports.session import Journal, Receipt
 from perdure.ports.session import LoadedJournal as Loaded
@@ -382,8 +383,9 @@ class TenantSessions:
         parts: Callable[[str, SessionSink], Parts],
         *,
         is_durable: bool = True,
+        seal: PlaceSeal,
     ) -> None:
-        self.home = home
+        self.home, self.seal = home, seal
         self.open: dict[str, CachedSession] = {}
         self._sink, self._parts_of = sink, parts
         self._is_durable = is_durable
@@ -423,8 +425,13 @@ class TenantSessions:
         raise JournalError("the session kept changing while it was looked for")
 
     async def place(self, continues: str) -> HistoryPosition | None:
-        """The place in a history where an answer ended, by its id; None for one that isn't known here."""
-        return await self._index.place(continues)
+        """The place in a history that a client goes on from, by the id of the answer that ended there, or as it was
+        sealed; None for one that isn't known here."""
+        if not continues.startswith(SEALED):
+            return await self._index.place(continues)
+        count, link = self.seal.opened(continues) or (0, b"")
+        known = count and await self._index.longest([link])
+        return HistoryPosition(count, link) if known else None
 
     def cached(self, links: Sequence[bytes]) -> CachedSession | None:
         """The session in memory that a history goes on from; nothing is opened or changed."""

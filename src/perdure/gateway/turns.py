@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -22,11 +23,12 @@ from perdure.context.state import PROVIDER_EDITED
 from perdure.context.thinking import closing_lines, is_broken
 from perdure.context.view import ContextView, advance
 from perdure.engine.ask import Compact, Correct, DropMedia, DropThinking, RecoveryLadder, RemedyLimits, apply, step
-from perdure.engine.compact import compact_reactively
+from perdure.engine.compact import CompactionSuccess, compact, compact_reactively
 from perdure.engine.reminders import remind
 from perdure.engine.session import run_aside
 from perdure.engine.turn import make_request, ready_view, rest_aside
-from perdure.errors import ContextBlocked, ModelError
+from perdure.errors import CompactionRefused, ContextBlocked, ModelError
+from perdure.gateway.compactions import CompactedHistory, response_id
 from perdure.gateway.recall import (
     MOST_ROUNDS,
     NO_ROOM,
@@ -220,6 +222,33 @@ class TurnMaker:
         turn.ours, turn.name = held.ours, name
         await _set_body(turn)
         return turn
+
+    async def compact(self, who: Requester, body: bytes, *, is_asked: bool) -> CompactedHistory | None:
+        """Compact a session because its client wants to replace its history; None for a request that wants an answer.
+
+        `is_asked`: where it was sent says so. Raises `Unmanageable`.
+        """
+        incoming = await self.read(who, body)
+        if not (is_asked or incoming.wants_compaction):
+            return None
+        links, how, done = await self.links(who, incoming), "", None
+        with anyio.CancelScope(shield=True):
+            async with who.sessions.entered(links, who.route) as held:
+                session = held.session
+                await held.keepers.collect(session)
+                await _append_new(who, incoming, held, links)
+                await _record_front(who, incoming, held)
+                before = held.tokens
+                with suppress(CompactionRefused):  # it is switched off: the history is what it was
+                    if isinstance(await compact(session, trigger="manual"), CompactionSuccess):
+                        held.is_shaped, how = True, held.sink.compacted
+                await held.journal.commit(everything=True)  # the client has nothing else of it
+                response, place = response_id(), held.head
+                who.sessions.enter(held, [(place.count, place.link)], response)
+                sealed = who.sessions.seal.sealed(place.count, place.link)
+                window = session.limits.window
+                done = CompactedHistory(incoming, held.id, window, sealed, before, held.tokens, response, how)
+        return done
 
     async def shadow(self, who: Requester, body: bytes, *, is_sent: bool) -> bytes | None:
         """What a shaped session would send if nothing could be recorded, or just to be counted; None for what came.
