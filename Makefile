@@ -60,7 +60,7 @@ chaos: $(STAMP) ## kills, cuts of power and damage, TIMES as long as in CI (40);
 		$(BIN)/python -m pytest -rs \
 		tests/faults/test_chaos.py tests/faults/test_every_byte.py tests/faults/test_journal_faults.py $(ARGS)
 
-scenes: $(STAMP) ## a chat in a terminal that draws: 24 scenes, at 60 and 140 columns, with and without colours; read build/scenes
+scenes: $(STAMP) ## a chat in a terminal that draws: 25 scenes, at 60 and 140 columns, with and without colours; read build/scenes
 	$(BIN)/python -m tests.scenes $(ARGS)
 
 lint: $(STAMP) ## style: ruff check and ruff format --check

@@ -237,14 +237,22 @@ def ctrl_c_compaction(stage: Stage) -> None:
 
 
 def two_chats(stage: Stage) -> None:
-    """Two chats on one session: the second is told who has it, and nothing is lost."""
-    with served(["Yes.", "Still here."]) as server, stage.chat(server) as one:
+    """Two chats on one session: the second is told who has it, goes on in a copy, and nothing is lost."""
+    with served(["Yes.", "In a copy.", "Still here."]) as server, stage.chat(server) as one:
         one.type("Hello.")
         one.shows(COMPACTS)
         words = ("resume", "--last", "--model", server.chat_name, *ALONE)
         with drawn(*words, cwd=stage.folder, env=stage.env, columns=stage.columns) as other:
             assert other.end() == 4
             assert "--fork" in stage.keep("the second", other)
+        with drawn(*words, "--fork", cwd=stage.folder, env=stage.env, columns=stage.columns) as other:
+            other.ready()
+            (name,) = re.findall(r"new session (\w+),", "\n".join(one.seen))
+            other.shows(f"from a copy of {name}: new session")
+            other.type("And you?")
+            other.shows("In a copy.")
+            stage.keep("a copy", other)
+            stage.leave(other)
         one.type("Are you there?")
         one.shows("Still here.")
         stage.keep("the first", one)
@@ -481,6 +489,19 @@ def review(stage: Stage) -> None:
             stage.leave(one)
 
 
+def saved(stage: Stage) -> None:
+    """What was saved from what a person said, without being asked to, is one line."""
+    with served(["Fine.", "Good."]) as server, stage.chat(server) as one:
+        one.type("We always deploy on Mondays, never on Fridays. I prefer tabs over spaces in Python files.")
+        one.shows(COMPACTS)
+        one.type("Go on then.")
+        one.shows("- 2 memories were saved from this conversation: /memory lists all")
+        one.type("/memory")
+        one.shows("tabs over spaces")
+        stage.keep("saved", one)
+        stage.leave(one)
+
+
 def asked_again(stage: Stage) -> None:
     """An answer that broke off is asked for again, and that is said, once."""
     with served(["Half of this is lost at first, and then it comes whole."] * 2) as server:
@@ -520,7 +541,7 @@ Scene = Callable[[Stage], None]
 SCENES: tuple[Scene, ...] = (
     latin, east_asian, joined, long_lines, ctrl_c_idle, ctrl_c_stream, ctrl_c_tool, ctrl_c_question, ctrl_c_compaction,
     two_chats, resized, narrow, pasted, resume, queue, commands, help_and_costs, sessions, own_commands, files, review,
-    asked_again, compacts_by_itself, hangup,
+    saved, asked_again, compacts_by_itself, hangup,
 )  # fmt: skip
 
 

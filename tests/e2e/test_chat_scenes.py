@@ -32,6 +32,7 @@ pytestmark = pytest.mark.e2e
         (scenes.sessions, 60, True),
         (scenes.help_and_costs, 60, False),
         (scenes.asked_again, 60, False),
+        (scenes.saved, 60, True),
     ],
     ids=lambda one: getattr(one, "__name__", None),
 )

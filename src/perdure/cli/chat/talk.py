@@ -219,7 +219,10 @@ async def talk(factory: AgentFactory, *, resume: str | None, last: bool, fork: b
         directory = factory.resumed(resume, last=last)
         one = Chat(factory, await factory.agent(resume=directory, fork=fork), screen, reader, spent)
         screen.root = one.agent.context.machine.workspace.root
-        _greet(one, is_resumed=directory is not None)
+        _greet(
+            one,
+            "new" if directory is None else f"from a copy of {short_name(directory)}: new" if fork else "continuing",
+        )
         if directory is not None:
             one.show_last_exchange()
             one.show_room()
@@ -279,10 +282,9 @@ def _reader(factory: AgentFactory, screen: Screen, ears: CtrlCListener) -> Promp
     return found
 
 
-def _greet(one: Chat, *, is_resumed: bool) -> None:
+def _greet(one: Chat, what: str) -> None:
     for line in one.factory.told:
         one.screen.line(line, "yellow")
-    what = "continuing" if is_resumed else "new"
     one.screen.line(f"{what} session {one.name}, {one.model_line()}", "bold")
     one.screen.line(f"{one.screen.root}; permission mode {one.agent.mode}; /help lists the commands", "dim")
 
