@@ -58,17 +58,18 @@ def _next(view: ContextView, facts: Facts) -> str:
     return f", {'at least ' * (view.anchor is None)}{shown} left until {what}"
 
 
-def _end(view: ContextView, limits: Thresholds) -> int:
-    return begins_at(view, limits) if limits.auto else limits.block
+def _end(view: ContextView, facts: Facts) -> int:
+    compacts = facts.limits.auto and not has_given_up(view, facts.settings)
+    return begins_at(view, facts.limits) if compacts else facts.limits.block
 
 
 def _left(view: ContextView, facts: Facts) -> int:
-    return max(0, _end(view, facts.limits) - facts.size(view))
+    return max(0, _end(view, facts) - facts.size(view))
 
 
 def room_lines(view: ContextView, facts: Facts, **advice: str) -> Iterator[str]:
     """The same at length, with every size at which something happens; `advice` is as for `low_line`."""
-    limits, size, end = facts.limits, facts.size(view), _end(view, facts.limits)
+    limits, size, end = facts.limits, facts.size(view), _end(view, facts)
     yield f"window: {window_line(limits)}"
     if is_measured(view):
         yield "used: as the provider counted it"
@@ -77,7 +78,12 @@ def room_lines(view: ContextView, facts: Facts, **advice: str) -> Iterator[str]:
     else:
         yield "used: estimated" + ", with a margin, until a provider counts it" * (view.anchor is None)
     left = _left(view, facts)
-    what = f"auto-compaction at {end:,}" if limits.auto else f"calls stop at {end:,}, as auto-compaction is off"
+    if not limits.auto:
+        what = f"calls stop at {end:,}, as auto-compaction is off"
+    elif has_given_up(view, facts.settings):
+        what = f"calls stop at {end:,}, as auto-compaction has given up"
+    else:
+        what = f"auto-compaction at {end:,}"
     yield f"left: {left:,} tokens ({left * 100 / end:.0f}%) until {what}"
     free = f"free: {max(0, limits.usable - size):,} tokens beside the {limits.reserve:,} reserved for the answer"
     yield free + (f"; calls stop at {limits.block:,}" if limits.auto else "")

@@ -72,3 +72,5 @@ def test_auto_compaction_that_gave_up_is_not_promised() -> None:
     failed: Iterable[Record] = [CompactionFailed(trigger="auto", reason="empty") for _ in range(3)]
     line = room_line(view(*failed, reported=170_000), facts())
     assert line.endswith("tokens used; auto-compaction has given up: /compact makes room, and calls stop at 177,000")
+    lines = "\n".join(room_lines(view(*failed, reported=170_000), facts()))
+    assert "until calls stop at 177,000, as auto-compaction has given up\n" in lines
