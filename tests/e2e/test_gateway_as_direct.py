@@ -289,3 +289,79 @@ async def test_what_the_body_cannot_help_is_not_asked_again(tmp_path: Path, stat
     """GW-7: a key, a limit or a model that isn't there stay what they are."""
     async with fake(upstream(UpstreamError(status, "error", "no"))) as server, serving(tmp_path, server) as at:
         assert (await posted(at, CHAT, chat(tool_loop(1, 60_000))))[0] == status and len(server.received) == 1
+
+
+# --- what a view keeps ------------------------------------------------------------------------------------------------
+
+
+def claude_code(turns: int, words: int) -> dict[str, Any]:
+    """A request as Claude Code makes it: an hour of cache, and a system message in mid-conversation."""
+    hour = {"type": "ephemeral", "ttl": "1h"}
+    messages: list[dict[str, Any]] = []
+    for n in range(turns):
+        messages += [
+            {"role": "user", "content": [{"type": "text", "text": f"turn {n} " + "word " * words}]},
+            {"role": "system", "content": f"The date is day {n}."},
+            {"role": "assistant", "content": [{"type": "text", "text": "ok"}]},
+        ]
+    messages.append({"role": "user", "content": [{"type": "text", "text": "now", "cache_control": hour}]})
+    system = [{"type": "text", "text": "You help.", "cache_control": hour}]
+    return {"model": "claude-opus-5", "max_tokens": 50, "system": system, "messages": messages}
+
+
+@in_loop
+async def test_system_messages_and_lifetimes_of_the_cache_stay(tmp_path: Path) -> None:
+    """GW-7, G5: they are no reason for a view; and a view has them where and as the client does."""
+    async with fake() as server, serving(tmp_path, server) as at:
+        body = msgspec.json.encode(claude_code(2, 10))
+        status, headers, got = await posted(at, MESSAGES, body)
+        assert status == 200, got
+        assert headers["x-perdure-mode"] == "untouched" and server.received[-1].body == body
+        (held,) = at.held
+        held.is_shaped = True
+        asked = claude_code(2, 10)
+        asked["messages"] += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
+        status, headers, _ = await posted(at, MESSAGES, msgspec.json.encode(asked))
+        assert status == 200 and headers["x-perdure-mode"] == "view" and len(at.held) == 1
+        sent = msgspec.json.decode(server.received[-1].body)
+        assert [one["role"] for one in sent["messages"]] == [one["role"] for one in asked["messages"]]
+        told = [one["content"][0]["text"] for one in sent["messages"] if one["role"] == "system"]
+        assert told == ["The date is day 0.", "The date is day 1."]
+        marks = [part["cache_control"] for part in sent["system"] if "cache_control" in part]
+        marks += [p["cache_control"] for m in sent["messages"] for p in m["content"] if "cache_control" in p]
+        assert len(marks) >= 2 and all(mark == {"type": "ephemeral", "ttl": "1h"} for mark in marks)
+
+
+@in_loop
+async def test_a_front_may_be_kept_longer_than_the_rest(tmp_path: Path) -> None:
+    """GW-7: an hour for the system prompt, five minutes for what follows, as the client asked."""
+    async with fake() as server, serving(tmp_path, server) as at:
+        asked = claude_code(1, 10)
+        asked["messages"][-1]["content"][0]["cache_control"] = {"type": "ephemeral"}
+        await posted(at, MESSAGES, msgspec.json.encode(asked))
+        (held,) = at.held
+        held.is_shaped = True
+        asked["messages"] += [{"role": "assistant", "content": "ok"}]
+        asked["messages"] += [
+            {"role": "user", "content": [{"type": "text", "text": "go on", "cache_control": {"type": "ephemeral"}}]}
+        ]
+        await posted(at, MESSAGES, msgspec.json.encode(asked))
+        sent = msgspec.json.decode(server.received[-1].body)
+        assert sent["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
+        marks = [p["cache_control"] for m in sent["messages"] for p in m["content"] if "cache_control" in p]
+        assert marks and all(mark == {"type": "ephemeral"} for mark in marks)
+
+
+@in_loop
+async def test_system_messages_stay_behind_a_compaction(tmp_path: Path) -> None:
+    """GW-7, G5: requests stay valid when what they follow was compacted away."""
+    config = partial(config_of, tmp_path, settings=Settings(window_tokens=12_000, durability="process"))
+    upstreams = FakeUpstream(rules=ModelRules(window_tokens=12_000))
+    async with fake(upstreams) as server, serving(tmp_path, server, config=config(server.url)) as at:
+        for turns in range(1, 30):
+            status, _, got = await posted(at, MESSAGES, msgspec.json.encode(claude_code(turns, 400)))
+            assert status == 200, got
+        assert at.metric("perdure_compactions_total", trigger="auto", strategy="ledger") > 1
+        sent = msgspec.json.decode(server.received[-1].body)["messages"]
+        assert sent[0]["role"] == "user" and "system" in [one["role"] for one in sent]
+        assert not upstreams.statistics.violations

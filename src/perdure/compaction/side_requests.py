@@ -96,7 +96,7 @@ def fork_request(
     brought is written once, to be read by the next.
     """
     instruction, exchanges = said
-    groups = with_words(base.groups, instruction, about.protocol)
+    groups = with_words(base.groups, instruction)
     tokens = base.tokens + base_tokens(instruction)
     for one in exchanges:
         groups += _exchange(one, about)
@@ -179,8 +179,8 @@ def _exchange(one: ForkTurn, about: ModelInfo) -> list[MessageGroup]:
     if not one.words:
         return [said, told]
     if not told.results:
-        return [said, *with_words([MessageGroup("assistant", first)], one.words, about.protocol)[1:]]
-    return [said, *with_words([told], one.words, about.protocol)]
+        return [said, *with_words([MessageGroup("assistant", first)], one.words)[1:]]
+    return [said, *with_words([told], one.words)]
 
 
 def _is_sent(block: Block) -> bool:

@@ -293,7 +293,7 @@ def summary_ask(
         groups = _without(groups[starts[dropped] :], dropped, is_bound=loses_thinking)
     if about.protocol == "anthropic":
         groups = closed_groups(view, groups, len(view.items), is_bare=not own or loses_thinking)
-    groups = with_words(groups, instruction, about.protocol)
+    groups = with_words(groups, instruction)
     model = None if own else about.id
     request = to_request(view, facts, protocol=about.protocol, stream=True, model=model, groups=groups)
     tokens = facts.size(view) - sum(sizes[:dropped]) + base_tokens(instruction)

@@ -25,7 +25,7 @@ from perdure.transcript.blocks import (
     encode,
     text_block,
 )
-from perdure.transcript.messages import ToolUseId
+from perdure.transcript.messages import Message, ToolUseId, WireFields
 
 NO_RESULT = "[No result: the call was interrupted before it returned]"
 CONTINUES = "[The conversation continues]"
@@ -49,6 +49,8 @@ class WireBlock(NamedTuple):
     kind: str
     position: int = -1
     block: int = -1
+    wire: WireFields | None = None  # what its client said of the message in its own words
+    extra: msgspec.Raw | None = None  # … and of this part of it
 
 
 _CONTINUES = WireBlock(text_block(CONTINUES).raw, "text")
@@ -166,26 +168,13 @@ def flatten_from_scratch(view: ContextView, upto: int) -> list[MessageGroup]:
     return closed[:-1] if len(closed) > 1 and not last.results and last.blocks == [_CONTINUES] else closed
 
 
-def with_words(groups: Sequence[MessageGroup], text: str, protocol: str) -> list[MessageGroup]:
-    """The groups with words of ours as the last thing said, which no later request will hold.
-
-    What stands before them keeps its bytes: in the words of OpenAI a lone text is a string, so ours go on in it, where
-    a second text would make it a list.
-    """
+def with_words(groups: Sequence[MessageGroup], text: str) -> list[MessageGroup]:
+    """The groups with words of ours as the last thing said, which no later request will hold."""
     kept, block, last = list(groups), WireBlock(text_block(text).raw, "text"), groups[-1]
     if last.role == "assistant":
         return [*kept, MessageGroup("user", last.first, [block])]
     blocks = [*last.blocks, block]
-    if protocol == "openai" and len(last.blocks) == 1 and not any(map(_holds_media, last.results.values())):
-        value = Block(last.blocks[0].raw).value
-        if isinstance(value, Text):
-            blocks = [WireBlock(text_block(f"{value.text}\n\n{text}").raw, "text")]
     return [*kept[:-1], MessageGroup(last.role, last.first, blocks, {**last.results}, [*last.calls])]
-
-
-def _holds_media(result: WireBlock) -> bool:
-    value = Block(result.raw).value
-    return isinstance(value, ToolResult) and any(part.type != "text" for part in value.parts())
 
 
 def _forget(flat: _FlatView, position: int) -> None:
@@ -235,7 +224,7 @@ def _add_assistant(groups: list[MessageGroup], item: ViewItem, position: int) ->
     group.response = item.message.response_id
     group.encoded.clear()
     for index, block in blocks:
-        group.blocks.append(_part(block, position, index))
+        group.blocks.append(_part(block, item.message, position, index))
         if isinstance(block.value, ToolUse):
             group.calls.append(ToolUseId(block.value.id))
     if groups[-1] is not group and groups[-1].blocks:
@@ -329,12 +318,12 @@ def _add_user(groups: list[MessageGroup], item: ViewItem, position: int, view: C
         group.encoded.clear()
         if call is not None:
             said = block is item.message.blocks[index]
-            part = _part(block, position, index)
+            part = _part(block, item.message, position, index)
             group.results[call] = part._replace(raw=neutralised_result(part.raw)) if said else part
         else:
             if not group.blocks:
                 _interrupt(groups)
-            group.blocks.append(_part(block, position, index))
+            group.blocks.append(_part(block, item.message, position, index))
 
 
 def _interrupt(groups: list[MessageGroup]) -> None:
@@ -355,12 +344,14 @@ def _sent(item: ViewItem) -> Iterator[tuple[int, Block]]:
             yield index, block
 
 
-def _part(block: Block, position: int, index: int) -> WireBlock:
+def _part(block: Block, message: Message, position: int, index: int) -> WireBlock:
     """A block's bytes, without what the API would refuse: a breakpoint of its sender's, empty text inside a result."""
     raw = block.raw
     if b'"cache_control"' in raw or (block.type == "tool_result" and b'""' in raw):
         raw = _cleaned(raw)
-    return WireBlock(raw, block.type, position, index)
+    wire = message.wire
+    extra = None if wire is None else wire.of_part(message.blocks, index)
+    return WireBlock(raw, block.type, position, index, wire, extra)
 
 
 def _cleaned(raw: bytes) -> bytes:

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 import msgspec
 
 from perdure import prompts
-from perdure.transcript.blocks import encode, text_block
+from perdure.transcript.blocks import Block, Text, encode, text_block
 from perdure.transcript.messages import Message, MessageId, content_of
 
 # What has a meaning to the model when Perdure, or the agent whose log it is, writes it.
@@ -107,6 +107,13 @@ def prepend_context(messages: Sequence[Message], context: Mapping[str, str]) -> 
         id=MessageId(f"context-{identity}"), role="user", content=content_of([text_block(text)]), origin="reminder"
     )
     return (front, *messages)
+
+
+def as_reminder(block: Block) -> Block:
+    """What a client said as a system message in mid-conversation, for a place where none can stand."""
+    value = block.value
+    words = value.text if isinstance(value, Text) else block.raw.decode("utf-8", "replace")
+    return text_block(f"<system-reminder>\n{words}\n</system-reminder>")
 
 
 def neutralised(text: str, *, tokens: bool = False) -> str:

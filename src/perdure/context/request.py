@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import msgspec
@@ -14,9 +14,11 @@ from perdure.context.groups import MessageGroup, WireBlock, clearing_frontier, f
 from perdure.context.models import CacheTtl
 from perdure.context.passes import frontier
 from perdure.context.policy import Facts
+from perdure.context.reminders import as_reminder
 from perdure.context.replies import WireProtocol
 from perdure.context.view import ContextView, advance
 from perdure.transcript.blocks import (
+    BLOCK_TYPES,
     OPENAI_PARTS,
     Block,
     Document,
@@ -24,11 +26,12 @@ from perdure.transcript.blocks import (
     Text,
     ToolResult,
     ToolUse,
+    UnknownBlock,
     anthropic_tool,
     encode,
     text_block,
 )
-from perdure.transcript.messages import Message
+from perdure.transcript.messages import Message, WireFields, call_id_as_said
 from perdure.transcript.records import Front
 from perdure.transcript.response_items import (
     KEPT_ITEM,
@@ -40,34 +43,49 @@ from perdure.transcript.response_items import (
 )
 
 NO_TEXT = "(no text)"
+_NOTHING_SAID = WireBlock(text_block(NO_TEXT).raw, "text")
+INNER = ("function", "image_url")  # objects inside of parts, to whose fields a client may add
 
 
-def _plain_raws(group: MessageGroup) -> list[bytes]:
-    """The blocks of a group without what only the Responses API knows of them."""
-    return [raw for part in group.parts() if (raw := in_plain_words(part.raw))] or [text_block(NO_TEXT).raw]
+def _plain_parts(parts: Iterable[WireBlock]) -> list[WireBlock]:
+    """Parts without what only the Responses API knows of them; those that say nothing without it are left out."""
+    plain = ((part, in_plain_words(part.raw)) for part in parts)
+    return [part if raw is part.raw else part._replace(raw=raw, kind=Block(raw).type) for part, raw in plain if raw]
 
 
-def openai_body(head: dict[str, Any], front: Front, groups: list[MessageGroup], *, stream: bool) -> bytes:
-    """The request body; each group is encoded once."""
+def openai_body(
+    head: dict[str, Any],
+    front: Front,
+    groups: list[MessageGroup],
+    *,
+    stream: bool,
+    lead: Sequence[msgspec.Raw] | None = None,
+) -> bytes:
+    """The request body; each group is encoded once. `lead` stands in the place of the front's system messages; then its
+    tools are a client's own, too, and go as they came."""
     if stream:
         head = {**head, "stream": True, "stream_options": {"include_usage": True}}
     pieces = [encode(head)[:-1]]
-    tools = [_tool(msgspec.json.decode(raw)) for raw in front.tools]
+    tools = [_tool(msgspec.json.decode(raw)) for raw in front.tools] if lead is None else list(front.tools)
     if tools:
         pieces.append(b',"tools":' + encode([tool for tool in tools if tool]))
-    messages = []
+    messages = [bytes(raw) for raw in lead or ()]
     system = "\n\n".join(text for raw in front.system if (text := _system_text(bytes(raw))))
-    if system:
+    if system and lead is None:
         messages.append(encode({"role": "system", "content": system}))
-    messages += map(_chat_messages, groups)
+    before: MessageGroup | None = None
+    for group in groups:
+        messages.append(_chat_messages(group, before))
+        before = group
     pieces.append(b',"messages":[' + b",".join(messages) + b"]}")
     return b"".join(pieces)
 
 
-def _chat_messages(group: MessageGroup) -> bytes:
+def _chat_messages(group: MessageGroup, before: MessageGroup | None) -> bytes:
+    """The messages of a group; the one before it says by which ids its results are known."""
     done = group.encoded.get("openai")
     if done is None:
-        done = group.encoded["openai"] = b",".join(encode(message) for message in _messages(group))
+        done = group.encoded["openai"] = b",".join(encode(message) for message in _messages(group, before))
     return done
 
 
@@ -76,8 +94,10 @@ def messages_alone(messages: Sequence[Message], protocol: WireProtocol) -> bytes
     view = ContextView()
     for message in messages:
         advance(view, message)
-    _, *groups = flatten(view)  # a request begins with the user, who says nothing here
-    return b",".join(_plain(group) if protocol == "anthropic" else _chat_messages(group) for group in groups)
+    groups = flatten(view)  # a request begins with the user, who says nothing here
+    if protocol == "anthropic":
+        return b",".join(map(_plain, groups[1:]))
+    return b",".join(_chat_messages(group, before) for before, group in pairwise(groups))
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any] | None:
@@ -97,35 +117,127 @@ def _system_text(raw: bytes) -> str:
     return value.text if isinstance(value, Text) else ""
 
 
-def _messages(group: MessageGroup) -> list[dict[str, Any]]:
-    blocks = [Block(raw) for raw in _plain_raws(group)]
-    if group.role == "assistant":
-        return [_assistant(blocks)]
-    results = [b.value for b in blocks if isinstance(b.value, ToolResult)]
-    messages = [_tool_message(value) for value in results]
-    content = [part for value in results for part in _media(value)]
-    content += [part for b in blocks if b.type != "tool_result" for part in _user_part(b)]
-    if content:
-        only = content[0]["text"] if len(content) == 1 and content[0]["type"] == "text" else None
-        messages.append({"role": "user", "content": only or content})
+@dataclass(slots=True)
+class _Said:
+    """An OpenAI message in the making: blocks that one role says, and what clients said around them in their words."""
+
+    role: str
+    fields: dict[str, msgspec.Raw]
+    is_list: bool
+    parts: list[tuple[Block, WireBlock]]
+
+    def takes(self, role: str, fields: Mapping[str, msgspec.Raw]) -> bool:
+        """Whether more can be said in it: servers want roles to take turns, unless a field can't hold for both."""
+        if role != self.role or role not in ("user", "assistant"):
+            return False
+        has_calls = any(part.kind == "tool_use" for _, part in self.parts)  # whose results have to follow
+        return has_calls or all(self.fields.get(name, value) == value for name, value in fields.items())
+
+
+def _messages(group: MessageGroup, before: MessageGroup | None) -> list[dict[str, Any]]:
+    ids = {} if before is None or not group.results else _ids(before)
+    messages: list[dict[str, Any]] = []
+    media: list[dict[str, Any]] = []
+    for part in _plain_parts(group.results.values()):
+        value = Block(part.raw).value
+        assert isinstance(value, ToolResult)
+        wire = _own(part)
+        keeps_media = wire is not None and wire.is_list and not isinstance(value.content, str)
+        made = _tool_message(value, wire if keeps_media or wire is None else _text_only(wire))
+        messages.append({**made, "tool_call_id": ids.get(value.tool_use_id, value.tool_use_id)})
+        media += [] if keeps_media else _media(value)
+    said = _said_in(group)
+    if media:
+        if not said or said[0].role != "user":
+            said.insert(0, _Said("user", {}, True, []))
+        said[0].is_list = True
+    for number, one in enumerate(said):
+        if group.role == "assistant" and one.role == "assistant":
+            messages.append(_assistant(one))
+        elif (content := [*(media if not number else ()), *_content(one)]) or one.role != "user":
+            messages.append({"role": one.role, "content": _joined(content, one.is_list), **one.fields})
     return messages
 
 
-def _assistant(blocks: list[Block]) -> dict[str, Any]:
-    text = "\n\n".join(b.value.text for b in blocks if isinstance(b.value, Text))
-    calls = [
-        {
-            "id": b.value.id,
-            "type": "function",
-            "function": {"name": b.value.name, "arguments": _arguments(b.value)},
-        }
-        for b in blocks
-        if isinstance(b.value, ToolUse)
-    ]
-    message: dict[str, Any] = {"role": "assistant", "content": text or (None if calls else NO_TEXT)}
+def _ids(group: MessageGroup) -> dict[str, Any]:
+    """The ids of a group's calls as their client says them, where not every API would take those."""
+    found: dict[str, Any] = {}
+    for part in group.blocks:
+        if part.kind == "tool_use" and part.extra is not None and isinstance(use := Block(part.raw).value, ToolUse):
+            found[use.id] = _with_extra(_call(use), part)["id"]
+    return found
+
+
+def _own(part: WireBlock) -> WireFields | None:
+    """What the client of this protocol said of the part's message."""
+    return part.wire if part.wire is not None and part.wire.protocol == "openai" else None
+
+
+def _text_only(wire: WireFields) -> WireFields:
+    return msgspec.structs.replace(wire, parts={}, is_list=False)
+
+
+def _said_in(group: MessageGroup) -> list[_Said]:
+    """The messages that a group's blocks become; what follows each other in one role is one, as far as that can be."""
+    found: list[_Said] = []
+    for part in _plain_parts(group.blocks) or ([_NOTHING_SAID] if group.role == "assistant" else []):
+        wire, block = _own(part), Block(part.raw)
+        if part.wire is not None and part.wire.role and wire is None:
+            block = as_reminder(block)  # a system message of another protocol
+        role, fields = (wire.role or group.role, wire.fields) if wire is not None else (group.role, {})
+        is_same = bool(found) and bool(found[-1].parts) and found[-1].parts[-1][1].position == part.position
+        if not (found and (is_same or found[-1].takes(role, fields))):
+            found.append(_Said(role, {}, False, []))
+        last = found[-1]
+        last.fields = {**fields, **last.fields}
+        last.is_list = last.is_list or (wire is not None and wire.is_list)
+        last.parts.append((block, part))
+    return found
+
+
+def _content(said: _Said) -> list[dict[str, Any]]:
+    return [_with_extra(one, part) for block, part in said.parts for one in _user_part(block, _own(part) is not None)]
+
+
+def _joined(content: list[dict[str, Any]], is_list: bool) -> str | list[dict[str, Any]]:
+    """Texts as one string, which every server takes, unless their client sent a list or says more of one."""
+    if is_list or any(set(part) != {"type", "text"} for part in content):
+        return content
+    return "\n\n".join(part["text"] for part in content)
+
+
+def _with_extra(made: dict[str, Any], part: WireBlock) -> dict[str, Any]:
+    """A part with what its client said besides; an inner object is added to the one of the same name."""
+    if part.extra is None or _own(part) is None:
+        return made
+    extra = msgspec.json.decode(part.extra, type=dict[str, msgspec.Raw])
+    if "id" in extra and call_id_as_said(made["id"]) != made["id"]:
+        del extra["id"]  # it came twice, and was made one of its own
+    return _added(made, extra)
+
+
+def _added(made: dict[str, Any], extra: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+    out = dict(made)
+    for name, raw in extra.items():
+        if isinstance(out.get(name), dict):
+            out[name] = {**out[name], **msgspec.json.decode(raw, type=dict[str, msgspec.Raw])}
+        elif name not in INNER:
+            out[name] = raw
+    return out
+
+
+def _assistant(said: _Said) -> dict[str, Any]:
+    texts = [_with_extra({"type": "text", "text": b.value.text}, p) for b, p in said.parts if isinstance(b.value, Text)]
+    calls = [_with_extra(_call(b.value), p) for b, p in said.parts if isinstance(b.value, ToolUse)]
+    content = _joined(texts, said.is_list) if texts else (None if calls else NO_TEXT)
+    message: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
         message["tool_calls"] = calls
-    return message
+    return {**message, **{k: v for k, v in said.fields.items() if k != "content" or (calls and not texts)}}
+
+
+def _call(use: ToolUse) -> dict[str, Any]:
+    return {"id": use.id, "type": "function", "function": {"name": use.name, "arguments": _arguments(use)}}
 
 
 def _arguments(use: ToolUse) -> str:
@@ -136,11 +248,18 @@ def _arguments(use: ToolUse) -> str:
     return bytes(use.raw_input).decode("utf-8", "replace")
 
 
-def _tool_message(value: ToolResult) -> dict[str, Any]:
-    text = value.text()
-    if value.is_error:
-        text = f"[error] {text}"
-    return {"role": "tool", "tool_call_id": value.tool_use_id, "content": text}
+def _tool_message(value: ToolResult, wire: WireFields | None) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "tool", "tool_call_id": value.tool_use_id}
+    if wire is not None and wire.is_list:
+        parts = [(part, wire.parts.get(str(n))) for n, part in enumerate(value.parts())]
+        nested = [(one, extra) for part, extra in parts for one in _user_part(part, True)]
+        message["content"] = [
+            one if extra is None else _added(one, msgspec.json.decode(extra, type=dict[str, msgspec.Raw]))
+            for one, extra in nested
+        ]
+    else:
+        message["content"] = f"[error] {value.text()}" if value.is_error else value.text()
+    return {**message, **(wire.fields if wire is not None else {})}
 
 
 def _media(value: ToolResult) -> list[dict[str, Any]]:
@@ -149,7 +268,8 @@ def _media(value: ToolResult) -> list[dict[str, Any]]:
     return [part for block in value.parts() if block.type != "text" for part in _user_part(block)]
 
 
-def _user_part(block: Block) -> list[dict[str, Any]]:
+def _user_part(block: Block, is_own: bool = False) -> list[dict[str, Any]]:
+    """A block as a content part; of a kind that only its server knows, if it came from a client of this protocol."""
     value = block.value
     if isinstance(value, Text):
         return [{"type": "text", "text": value.text}]
@@ -162,8 +282,9 @@ def _user_part(block: Block) -> list[dict[str, Any]]:
             return [{"type": "text", "text": str(value.source.get("data", ""))}]
         data = f"data:{value.source.get('media_type', 'application/pdf')};base64,{value.source.get('data', '')}"
         return [{"type": "file", "file": {"filename": value.title or "document.pdf", "file_data": data}}]
-    if block.type in OPENAI_PARTS:
-        return [msgspec.json.decode(block.raw)]
+    is_unknown = is_own and isinstance(value, UnknownBlock) and block.type not in BLOCK_TYPES
+    if block.type in OPENAI_PARTS or is_unknown:
+        return [msgspec.json.decode(block.raw, type=dict[str, msgspec.Raw])]
     return [{"type": "text", "text": block.raw.decode("utf-8", "replace")}]
 
 
@@ -235,21 +356,27 @@ def to_request(
     groups: list[MessageGroup] | None = None,
     marks: dict[int, int] | None = None,
     head: Mapping[str, Any] | None = None,
+    front_ttl: CacheTtl | None = None,
 ) -> ModelRequest:
     """The request that the next model call sends; to `model`, when it isn't the one of the conversation.
 
     With `groups`, what a helper asks once in the place of the view's own: it reads the cache, but writes nothing to it,
     and the provider doesn't compact it (PRS-5). `marks` are its breakpoints (group to block) where it knows better.
-    `head` are the fields of whoever asks, as they are, in the place of ours (GW-2): all but messages, system and tools.
+    `head` are the fields of whoever asks, as they are, in the place of ours (GW-2): all but system and tools, and of
+    the messages only those that are part of the front in their protocol. `front_ttl` is how long they want the front
+    cached, where that isn't as long as the rest.
     """
     once, groups = groups is not None, flatten(view) if groups is None else groups
     front = view.front or Front()
     settings = facts.settings
-    if head is not None and protocol != "anthropic":
-        make = openai_body if protocol == "openai" else responses_body
-        return ModelRequest(protocol, make(dict(head), front, groups, stream=False), _snapshot(groups))
+    if head is not None and protocol == "responses":
+        return ModelRequest(protocol, responses_body(dict(head), front, groups, stream=False), _snapshot(groups))
+    if head is not None and protocol == "openai":
+        fields = {name: value for name, value in head.items() if name != "messages"}
+        body = openai_body(fields, front, groups, stream=False, lead=head.get("messages", ()))
+        return ModelRequest(protocol, body, _snapshot(groups))
     if head is not None:
-        body = _marked_body(view, facts, dict(head), groups, marks=None, once=False)
+        body = _marked_body(view, facts, dict(head), groups, marks=None, once=False, front_ttl=front_ttl)
         return ModelRequest(protocol, body, _snapshot(groups))
     model = model or front.model or view.state.calibration.model
     named = {"model": model} if model else {}  # an adapter that knows its model names it itself
@@ -290,12 +417,15 @@ def _marked_body(
     *,
     marks: dict[int, int] | None,
     once: bool,
+    front_ttl: CacheTtl | None = None,
 ) -> bytes:
     if marks is None:
         marks = _breakpoints(groups, view, clearing_frontier(view, lambda: frontier(view, facts)), once=once)
-    marker = _marker(facts.cache_ttl(view))
+    ttl = facts.cache_ttl(view)
+    marker = _marker(ttl)
     runs = _runs(groups, marks, marker, None if once else view)
-    return _anthropic(head, view.front or Front(), runs, marker)
+    # What is to be kept longer has to stand in front of the rest.
+    return _anthropic(head, view.front or Front(), runs, marker if ttl == "1h" or not front_ttl else _marker(front_ttl))
 
 
 def _provider_compaction(facts: Facts) -> dict[str, Any]:
@@ -394,21 +524,46 @@ def _encoded(group: MessageGroup, marked: int | None, marker: bytes) -> bytes:
     if marked is None:
         return _plain(group)
     parts = list(group.parts())
-    raws = [in_plain_words(part.raw) or b"" for part in parts]
-    if raws[marked]:
-        raws[marked] = _marked(raws[marked], marker)
-    return _message(group.role, [raw for raw in raws if raw] or [text_block(NO_TEXT).raw])
+    if raw := in_plain_words(parts[marked].raw):
+        parts[marked] = parts[marked]._replace(raw=_marked(raw, marker), kind=Block(raw).type)
+    return _message(group.role, parts)
 
 
 def _plain(group: MessageGroup) -> bytes:
     done = group.encoded.get("anthropic")
     if done is None:
-        done = group.encoded["anthropic"] = _message(group.role, _plain_raws(group))
+        done = group.encoded["anthropic"] = _message(group.role, list(group.parts()))
     return done
 
 
-def _message(role: str, raws: list[bytes]) -> bytes:
-    return b'{"role":"%b","content":[' % role.encode() + b",".join(raws) + b"]}"
+def _message(role: str, parts: list[WireBlock]) -> bytes:
+    """An API message; behind that of a user, the system messages that its client sent after it."""
+    fields: dict[str, msgspec.Raw] = {}
+    own: list[bytes] = []
+    system: dict[int, list[WireBlock]] = {}
+    for part in _plain_parts(parts) or [_NOTHING_SAID]:
+        if (wire := part.wire) is None:
+            own.append(part.raw)
+        elif wire.role:
+            system.setdefault(part.position, []).append(part)
+        else:
+            own.append(part.raw)
+            if wire.protocol == "anthropic":
+                fields = {**wire.fields, **fields}
+    messages = [_object(role, own, fields)] if own else []
+    for some in system.values():
+        wire = some[0].wire
+        if own and wire is not None and wire.protocol == "anthropic":
+            messages.append(_object(wire.role, [part.raw for part in some], wire.fields))
+        else:  # it can stand behind what a user says, and nowhere else
+            own += [as_reminder(Block(part.raw)).raw for part in some]
+            messages[:1] = [_object(role, own, fields)]
+    return b",".join(messages)
+
+
+def _object(role: str, raws: list[bytes], fields: Mapping[str, msgspec.Raw]) -> bytes:
+    more = b"," + encode(fields)[1:] if fields else b"}"
+    return b'{"role":"%b","content":[' % role.encode() + b",".join(raws) + b"]" + more
 
 
 def _breakpoints(groups: list[MessageGroup], view: ContextView, kept_from: int, *, once: bool) -> dict[int, int]:

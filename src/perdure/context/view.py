@@ -37,6 +37,7 @@ from perdure.transcript.records import (
     Snipped,
     Titled,
     Undone,
+    Worded,
 )
 from perdure.transcript.tokens import NOTHING, Size, block_size
 from perdure.transcript.tool_calls.actions import path_of
@@ -657,10 +658,21 @@ def _folded(view: ContextView, record: Record) -> None:
         apply_front(view, record)
     elif isinstance(record, Calibrated):
         apply_calibration(view, record)
+    elif isinstance(record, Worded):
+        _worded(view, record)
     else:
         view.state = view.state.after(record)  # not shown, but remembered
     if view.past is not None:
         view.since.append(record)
+
+
+def _worded(view: ContextView, record: Worded) -> None:
+    """A message that was said has other words around it in its client's protocol; what it says is the same."""
+    position = view.positions.get(record.message)
+    if position is not None:
+        item = view.items[position]
+        view.items[position] = replace(item, message=msgspec.structs.replace(item.message, wire=record.wire))
+        view.dirty = min(view.dirty, position)
 
 
 def is_uncompact(view: ContextView, record: Record) -> bool:

@@ -653,9 +653,15 @@ def _read(messages: Sequence[Message], settings: Settings, limits: MessageLimits
             from perdure.memory.trust.secrets import redact_json
 
             done = [redact_json(bytes(raw), key) for raw in message.content]
+            content, wire = tuple(msgspec.Raw(one.raw) for one in done), message.wire
+            if wire is not None:
+                around = {name: redact_json(bytes(raw), key) for name, raw in (wire.fields | wire.parts).items()}
+                done += around.values()
+                fields, parts = ({n: msgspec.Raw(around[n].raw) for n in some} for some in (wire.fields, wire.parts))
+                wire = msgspec.structs.replace(wire, fields=fields, parts=parts)
             if families := [family for one in done for family in one.families]:
                 secrets.append(families)
-                message = msgspec.structs.replace(message, content=tuple(msgspec.Raw(one.raw) for one in done))
+                message = msgspec.structs.replace(message, content=content, wire=wire)
         taken.append(message)
     complete = cast("tuple[Message, ...]", readable(tuple(taken)))
     for message in complete:

@@ -19,6 +19,7 @@ from perdure.context.groups import (
     unencoded_bytes,
     unflattened_bytes,
 )
+from perdure.context.models import CacheTtl
 from perdure.context.passes import CLOSING_PASSES, Pass
 from perdure.context.policy import Facts, Pressure, compaction_need, least_window, percent_left, pressure_at
 from perdure.context.replies import ModelInfo, Reply, WireProtocol
@@ -244,12 +245,18 @@ async def prepare(
 
 
 async def make_request(
-    session: LiveSession, facts: Facts, *, protocol: WireProtocol, stream: bool, head: Mapping[str, Any] | None = None
+    session: LiveSession,
+    facts: Facts,
+    *,
+    protocol: WireProtocol,
+    stream: bool,
+    head: Mapping[str, Any] | None = None,
+    front_ttl: CacheTtl | None = None,
 ) -> ModelRequest:
     """The request of the session's view. One whose parts are large and new is made aside; nobody else may use the
     session meanwhile, as at any time."""
     view = session.view
-    make = partial(to_request, view, facts, protocol=protocol, stream=stream, head=head)
+    make = partial(to_request, view, facts, protocol=protocol, stream=stream, head=head, front_ttl=front_ttl)
     return await run_aside(unencoded_bytes(view), make)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from perdure.adapters.providers.anthropic import AnthropicReplyBuilder
+from perdure.context.models import CacheTtl
 from perdure.context.replies import Reply, WireProtocol
 from perdure.context.state import PROVIDER_EDITED
 from perdure.engine.tools import recall_tool
@@ -16,6 +18,7 @@ from perdure.gateway.answers import LEFT_OUT, MOST_BYTES, BodyReader, StreamRead
 from perdure.gateway.requests import (
     UNREADABLE,
     AnswerReader,
+    CacheTtls,
     ClientRequest,
     DigestLimits,
     ParsedBody,
@@ -26,16 +29,19 @@ from perdure.gateway.requests import (
     is_call_of,
     list_of,
     scaled_count,
+    unread_fields,
 )
 from perdure.transcript.blocks import Block, encode, text_block
-from perdure.transcript.messages import Message
+from perdure.transcript.messages import Message, WireFields
 from perdure.transcript.records import Front
 
 # What makes the server itself hold or change the history: only it knows what such a request means.
 _SERVERS_OWN = ("thread", "compaction")
 _NOT_HEAD = frozenset({"messages", "system", "tools", "cache_control"})  # breakpoints are ours, of which four may stand
+_MARKED_MESSAGES = 4  # a client marks the end of its history, and where the last request ended
+_BREAKPOINT = re.compile(rb'(?:"cache_control"\s*:\s*|\A)(\{[^{}]*"ephemeral"[^{}]*\})')
+_HOUR = re.compile(rb'"ttl"\s*:\s*"1h"')
 _INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-REMINDER = "<system-reminder>\n%s\n</system-reminder>"  # a system message in the middle, where none can stand
 
 
 class _MessageFields(msgspec.Struct):
@@ -44,6 +50,7 @@ class _MessageFields(msgspec.Struct):
 
 
 _MESSAGE = msgspec.json.Decoder(_MessageFields)
+_READ = frozenset(_MessageFields.__struct_fields__)
 
 
 class _ToolFields(msgspec.Struct):
@@ -105,6 +112,10 @@ class AnthropicProtocol:
     def answered(self, reply: Reply) -> list[SaidMessage]:
         return [("assistant", reply.blocks)]
 
+    def cache_ttls(self, incoming: ClientRequest) -> CacheTtls:
+        front = _longest(incoming.fields.get("tools"), incoming.fields.get("system"))
+        return CacheTtls(front, _longest(incoming.fields.get("cache_control"), *incoming.history[-_MARKED_MESSAGES:]))
+
     def reader(
         self,
         incoming: ClientRequest,
@@ -149,6 +160,14 @@ class AnthropicProtocol:
         )
 
 
+def _longest(*raws: msgspec.Raw | None) -> CacheTtl | None:
+    """The longest time that a breakpoint in some JSON asks for."""
+    asked = [found for raw in raws if raw is not None for found in _BREAKPOINT.findall(bytes(raw))]
+    if not asked:
+        return None
+    return "1h" if any(_HOUR.search(one) for one in asked) else "5m"
+
+
 def _read(raw: msgspec.Raw) -> _MessageFields:
     try:
         return _MESSAGE.decode(raw)
@@ -163,12 +182,14 @@ def _message(raw: msgspec.Raw) -> Message:
         is_text = content.lstrip()[:1] == b'"'
         parts = [] if is_text else list_of(said.content)
         blocks = [text_block(msgspec.json.decode(content))] if is_text else [Block(bytes(part)) for part in parts]
+        fields = unread_fields(fields_of(bytes(raw)), _READ)
+        wire = WireFields(protocol="anthropic", fields=fields) if fields else None
         if said.role in ("user", "assistant"):
             note = PROVIDER_EDITED if any(block.type == "compaction" for block in blocks) else None
-            return Message.of(said.role, blocks, note=note).check()  # type: ignore[arg-type]
+            return Message.of(said.role, blocks, note=note, wire=wire).check()  # type: ignore[arg-type]
         if said.role == "system":
-            texts = "\n\n".join(str(getattr(block.value, "text", "")) for block in blocks)
-            return Message.of("user", [text_block(REMINDER % texts)], origin="reminder")
+            wire = WireFields(protocol="anthropic", role="system", fields=fields)
+            return Message.of("user", blocks, origin="reminder", wire=wire)
     except (MalformedBlock, *UNREADABLE):
         raise Unmanageable("malformed_message") from None
     raise Unmanageable("unknown_role")

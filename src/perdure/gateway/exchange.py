@@ -41,6 +41,8 @@ _AGAIN = 3  # times that an answer which has begun is asked to go on
 _AGAIN_SECONDS = 10.0  # the longest wait before that, whatever the upstream says
 _RECOVERABLE = (400, 413, 422, 500)  # statuses in which servers say that a prompt is too long
 _NOT_OF_BODIES = (401, 402, 403, 404, 407, 408, 409, 425, 429)  # what other bytes wouldn't change
+_NOTHING = (b"", b"data: [DONE]")  # what there is of a stream without an answer
+_LEAST_ANSWER_BYTES = 512  # of an answer that says something, with all that stands around it
 _EXPANDS = 8  # how many times larger JSON is than it was compressed, about
 
 
@@ -88,6 +90,7 @@ class GatewayExchange:
         self._cost = CallCost()
         self._calls = AsyncExitStack()  # what is open of the call under way
         self._instead: bytes | None = None  # what is sent when nothing can be recorded
+        self._first = b""  # of an answer, read already
         self._kept: bytes | None = None  # the body of an answer that was read as a whole
 
     async def run(self, kind: str, send: Send) -> None:
@@ -219,7 +222,8 @@ class GatewayExchange:
             answer = await self._sent(sent)
             if turn is None:
                 return answer
-            if answer.status in _RECOVERABLE and await self._recovered(turn, answer):
+            is_blank = answer.status == 200 and await self._is_blank(answer)
+            if (is_blank or answer.status in _RECOVERABLE) and await self._recovered(turn, answer):
                 self._mode = "view"
             elif 400 <= answer.status < 500 and answer.status not in _NOT_OF_BODIES and turn.go_back():
                 self._mode, self._reason = "untouched", "view_refused"
@@ -231,7 +235,7 @@ class GatewayExchange:
 
     async def _sent(self, body: bytes) -> aiohttp.ClientResponse:
         inquiry, upstream = self._inquiry, self._upstream
-        self._kept = None
+        self._kept, self._first = None, b""
         is_own = body is self._said
         if is_own:
             body = inquiry.body
@@ -244,10 +248,28 @@ class GatewayExchange:
         target = target_of(upstream, inquiry.raw_path, query)
         return await self._gateway.client.send(upstream, inquiry.method, target, headers, body)
 
+    async def _is_blank(self, answer: aiohttp.ClientResponse) -> bool:
+        """Whether a success says nothing at all: how some servers take a prompt that is too long (LIB-3)."""
+        if self._inquiry.side.protocol != "openai":
+            return False
+        if answer.content_type == "text/event-stream":
+            try:
+                self._first = await answer.content.readany()
+            except BROKEN as e:
+                raise ModelDown(type(e).__name__) from e
+            return self._first.strip() in _NOTHING
+        if int(answer.headers.get("content-length") or _LEAST_ANSWER_BYTES) >= _LEAST_ANSWER_BYTES:
+            return False
+        body = await self._whole(answer)
+        return not body.strip() or b'"choices":[]' in body.replace(b" ", b"")
+
     async def _recovered(self, turn: GatewayTurn, answer: aiohttp.ClientResponse) -> bool:
         """Whether an error could be answered by another request. Its body stays readable for the client."""
         try:
-            error = error_of(answer.status, await self._whole(answer), answer.headers)
+            if answer.status == 200:
+                error: ModelError = PromptTooLong("the answer was empty", status=200)
+            else:
+                error = error_of(answer.status, await self._whole(answer), answer.headers)
             is_helped = await self._gateway.active.turns.recovered(turn, error)
         except Exception as e:  # the boundary of context management: the client gets the error it would have got
             self._gateway.metrics.passed.labels(_reason(e)).inc()
@@ -442,6 +464,8 @@ class GatewayExchange:
         if self._kept is not None:
             yield self._kept
             return
+        if self._first:
+            yield self._first
         async for data in answer.content.iter_any():  # as much as is there, so that bursts aren't sent in crumbs
             yield data
 

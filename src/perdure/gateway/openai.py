@@ -10,36 +10,48 @@ import msgspec
 
 from perdure.adapters.providers.openai import OpenAIReplyBuilder
 from perdure.context.replies import Reply, ToolInputDelta, WireProtocol
+from perdure.context.request import INNER
 from perdure.engine.tools import recall_tool
 from perdure.errors import MalformedBlock
 from perdure.gateway.answers import LEFT_OUT, MOST_BYTES, BodyReader, StreamReader, summed_usage
-from perdure.gateway.anthropic import REMINDER
 from perdure.gateway.requests import (
     UNREADABLE,
     AnswerReader,
+    CacheTtls,
     ClientRequest,
     DigestLimits,
     ParsedBody,
     SaidMessage,
     Unmanageable,
     digest,
+    fields_of,
     is_call_of,
     list_of,
     scaled_count,
+    unread_fields,
 )
-from perdure.transcript.blocks import Block, Text, block_of, encode, sendable_id, text_block
-from perdure.transcript.messages import Message
+from perdure.transcript.blocks import BLOCK_TYPES, Block, Text, block_of, encode, one_line, sendable_id, text_block
+from perdure.transcript.messages import Message, WireFields
 from perdure.transcript.plain import image_of
 from perdure.transcript.records import Front
 
 Data = dict[str, Any]
+RawFields = dict[str, msgspec.Raw]
 _NOT_HEAD = frozenset({"messages", "tools"})
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _SYSTEM = ("system", "developer")
 _MOST_TOOLS = 128  # that OpenAI takes
 _REPEATED = ("id", "created")  # in all chunks of an answer
 _JOINT = "\n\n"  # between the texts of answers that the client sees as one
-_WHOLE_PARTS = ("file", "input_audio")  # parts that only this protocol knows; they stay what they are
+# What becomes of a message's fields, and of those of its parts, in a block; all others are kept as they came.
+_READ = frozenset({"role", "content", "tool_calls", "tool_call_id"})
+_READ_PARTS = {
+    "text": frozenset({"type", "text"}),
+    "refusal": frozenset({"type", "refusal"}),
+    "image_url": frozenset({"type", "image_url"}),
+    "function": frozenset({"id", "type", "function", "index"}),
+}
+_READ_INNER = frozenset({"name", "arguments", "url"})
 
 
 class OpenAIProtocol:
@@ -64,7 +76,8 @@ class OpenAIProtocol:
 
     def digest(self, raw: bytes, limits: DigestLimits) -> bytes:
         message = _message(raw)
-        return digest(message.role, [msgspec.json.decode(block.raw) for block in message.blocks], limits)
+        role = message.role if message.wire is None else message.wire.role or message.role
+        return digest(role, [msgspec.json.decode(block.raw) for block in message.blocks], limits)
 
     def messages(self, raws: Sequence[msgspec.Raw]) -> list[Message]:
         return [_message(bytes(raw)) for raw in raws]
@@ -72,9 +85,9 @@ class OpenAIProtocol:
     def front(self, incoming: ClientRequest) -> Front:
         system: list[msgspec.Raw] = []
         for raw in incoming.lead:
-            fields = _fields(bytes(raw))
+            content = _raw_fields(bytes(raw)).get("content")
             try:
-                system += [msgspec.Raw(block.raw) for block in _parts(fields.get("content")) if block.type == "text"]
+                system += [msgspec.Raw(block.raw) for block in _parts(content) if block.type == "text"]
             except (MalformedBlock, *UNREADABLE, AttributeError, TypeError, KeyError):
                 raise Unmanageable("malformed_message") from None
         tools = incoming.fields.get("tools")
@@ -83,6 +96,7 @@ class OpenAIProtocol:
 
     def head(self, incoming: ClientRequest, most_tokens: int | None) -> dict[str, Any]:
         head: dict[str, Any] = {k: msgspec.Raw(bytes(v)) for k, v in incoming.fields.items() if k not in _NOT_HEAD}
+        head["messages"] = [msgspec.Raw(bytes(raw)) for raw in incoming.lead]
         for name in _LIMITS:
             asked = incoming.value(name)
             if most_tokens is not None and isinstance(asked, int):
@@ -91,6 +105,9 @@ class OpenAIProtocol:
 
     def answered(self, reply: Reply) -> list[SaidMessage]:
         return [("assistant", reply.blocks)]
+
+    def cache_ttls(self, incoming: ClientRequest) -> CacheTtls:
+        return CacheTtls()  # what is said of it stands in fields and parts, and goes up with them
 
     def reader(
         self,
@@ -108,7 +125,7 @@ class OpenAIProtocol:
         return StreamReader(answer.look, lambda data: data == b"[DONE]", answer.reply, most_bytes, hidden)
 
     def tool_name(self, tool: bytes) -> str:
-        fields = _fields(tool)
+        fields = msgspec.json.decode(tool)
         inner = fields.get("function", fields.get("custom", fields))
         return str(inner.get("name") or "") if isinstance(inner, dict) else ""
 
@@ -140,16 +157,6 @@ def openai_error_body(status: int, message: str) -> bytes:
     return msgspec.json.encode({"error": {"message": f"perdure: {message}", "type": kind, "param": None, "code": None}})
 
 
-def _fields(raw: bytes) -> Data:
-    try:
-        value = msgspec.json.decode(raw)
-    except UNREADABLE:
-        raise Unmanageable("malformed_message") from None
-    if not isinstance(value, dict):
-        raise Unmanageable("malformed_message")
-    return value
-
-
 class _RoleField(msgspec.Struct):
     role: str = ""
 
@@ -165,29 +172,78 @@ def _role(raw: msgspec.Raw) -> str:
 
 
 def _message(raw: bytes) -> Message:
-    fields = _fields(raw)
-    role = fields.get("role")
+    fields = _raw_fields(raw)
     try:
+        role = _value(fields, "role")
+        wire = _wire(fields)
         if role == "user":
-            return Message.of("user", list(_parts(fields.get("content")))).check()
+            return Message.of("user", list(_parts(fields.get("content"))), wire=wire).check()
         if role == "tool":
-            return Message.of("user", [_result(fields)]).check()
+            return Message.of("user", [_result(fields)], wire=wire).check()
         if role == "assistant":
-            return Message.of("assistant", [*_parts(fields.get("content")), *_calls(fields)]).check()
+            return Message.of("assistant", [*_parts(fields.get("content")), *_calls(fields)], wire=wire).check()
         if role in _SYSTEM:
-            text = "\n\n".join(str(getattr(block.value, "text", "")) for block in _parts(fields.get("content")))
-            return Message.of("user", [text_block(REMINDER % text)], origin="reminder")
+            wire = msgspec.structs.replace(wire or WireFields(protocol="openai"), role=role)
+            return Message.of("user", list(_parts(fields.get("content"))), origin="reminder", wire=wire)
     except (MalformedBlock, *UNREADABLE, AttributeError, TypeError, KeyError):
         raise Unmanageable("malformed_message") from None
     raise Unmanageable("unknown_role")
 
 
-def _parts(content: Any) -> Iterator[Block]:
-    if isinstance(content, str):
-        if content:
-            yield text_block(content)
+def _raw_fields(raw: bytes) -> RawFields:
+    try:
+        return fields_of(raw)
+    except Unmanageable:
+        raise Unmanageable("malformed_message") from None
+
+
+def _value(fields: RawFields, name: str) -> Any:
+    return msgspec.json.decode(fields[name]) if name in fields else None
+
+
+def _wire(fields: RawFields) -> WireFields | None:
+    """What a message says that blocks have no place for; None when that is nothing."""
+    more, parts = unread_fields(fields, _READ), dict[str, msgspec.Raw]()
+    content, calls = bytes(fields.get("content", b"")).strip(), _listed(fields, "tool_calls")
+    if content == b'""' and calls:
+        more["content"] = msgspec.Raw(content)  # to some servers null isn't the same
+    is_list = content.startswith(b"[")
+    for number, part in enumerate(_listed(fields, "content") if is_list else ()):
+        if extra := _unread(part):
+            parts[str(number)] = extra
+    for call in calls:
+        if extra := _unread(call):
+            parts[sendable_id(_value(call, "id"))] = extra
+    if not (more or parts or is_list):
+        return None
+    return WireFields(protocol="openai", fields=more, parts=parts, is_list=is_list)
+
+
+def _listed(fields: RawFields, name: str) -> list[RawFields]:
+    raw = fields.get(name)
+    return [] if raw is None or bytes(raw) == b"null" else [_raw_fields(bytes(one)) for one in list_of(raw)]
+
+
+def _unread(part: RawFields) -> msgspec.Raw | None:
+    """What a content part or a call says that its block doesn't hold; None when that is nothing."""
+    kind = _value(part, "type") or "function"
+    if kind not in _READ_PARTS:
+        return None  # it is kept whole
+    extra = unread_fields(part, _READ_PARTS[kind])
+    if "id" in part and sendable_id(call := _value(part, "id")) != call:
+        extra["id"] = msgspec.Raw(bytes(part["id"]))
+    if kind in INNER and (inner := unread_fields(_raw_fields(bytes(part[kind])), _READ_INNER)):
+        extra[kind] = msgspec.Raw(encode(inner))
+    return msgspec.Raw(encode(extra)) if extra else None
+
+
+def _parts(content: msgspec.Raw | None) -> Iterator[Block]:
+    if content is None or bytes(content)[:1] != b"[":
+        if text := None if content is None else msgspec.json.decode(content, type=str | None):
+            yield text_block(text)
         return
-    for part in content or ():
+    for raw in list_of(content):
+        part = msgspec.json.decode(raw)
         kind = part["type"]
         if kind == "text":
             yield text_block(part["text"])
@@ -195,28 +251,30 @@ def _parts(content: Any) -> Iterator[Block]:
             yield text_block(part["refusal"])
         elif kind == "image_url":
             yield image_of(part["image_url"]["url"])
-        elif kind in _WHOLE_PARTS:
-            yield block_of(part)
-        else:
-            raise Unmanageable("unknown_part")
+        elif kind in BLOCK_TYPES:
+            raise Unmanageable("unknown_part")  # it would mean something else here
+        else:  # only its server knows it; it stays what it is
+            yield Block(one_line(bytes(raw)))
 
 
-def _result(fields: Data) -> Block:
+def _result(fields: RawFields) -> Block:
     content = fields.get("content")
-    if not isinstance(content, str):
-        content = "".join(str(part["text"]) for part in content or ())
-    return block_of({"type": "tool_result", "tool_use_id": sendable_id(fields["tool_call_id"]), "content": content})
+    said: Any = [msgspec.Raw(block.raw) for block in _parts(content)]
+    if content is None or bytes(content)[:1] != b"[":
+        said = _value(fields, "content") or ""
+    call = sendable_id(_value(fields, "tool_call_id"))
+    return block_of({"type": "tool_result", "tool_use_id": call, "content": said})
 
 
-def _calls(fields: Data) -> Iterator[Block]:
-    if fields.get("function_call"):
+def _calls(fields: RawFields) -> Iterator[Block]:
+    if _value(fields, "function_call"):
         raise Unmanageable("functions")
-    for call in fields.get("tool_calls") or ():
-        if "function" not in call:
+    for raw in _listed(fields, "tool_calls"):
+        if "function" not in raw:
             raise Unmanageable("custom_tool_call")
-        text = call["function"].get("arguments") or "{}"
-        use = {"type": "tool_use", "id": sendable_id(call["id"]), "name": call["function"]["name"]}
-        yield block_of({**use, "input": _arguments(text)})
+        function = _value(raw, "function")
+        use = {"type": "tool_use", "id": sendable_id(_value(raw, "id")), "name": function["name"]}
+        yield block_of({**use, "input": _arguments(function.get("arguments") or "{}")})
 
 
 def _arguments(text: str) -> msgspec.Raw | dict[str, str]:

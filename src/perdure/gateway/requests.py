@@ -7,14 +7,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, overload
+from typing import Any, NamedTuple, Protocol, overload
 
 import msgspec
 
+from perdure.context.models import CacheTtl
 from perdure.context.replies import Reply, WireProtocol
-from perdure.transcript.blocks import Block, ToolUse
+from perdure.transcript.blocks import Block, ToolUse, one_line
 from perdure.transcript.messages import Message, Role
 from perdure.transcript.records import Front
 from perdure.transcript.response_items import KEPT_ITEM, KEPT_PART, REASONING
@@ -360,6 +361,13 @@ class ClientRequest:
             return None
 
 
+class CacheTtls(NamedTuple):
+    """How long a client wants its front cached, and its messages; None where it doesn't say."""
+
+    front: CacheTtl | None = None
+    messages: CacheTtl | None = None
+
+
 class AnswerReader(Protocol):
     """Reads an answer on its way to the client.
 
@@ -409,6 +417,8 @@ class ClientProtocol(Protocol):
 
     def answered(self, reply: Reply) -> list[SaidMessage]: ...
 
+    def cache_ttls(self, incoming: ClientRequest) -> CacheTtls: ...
+
     def reader(
         self, incoming: ClientRequest, cap: int | None, *, is_stream: bool, most_bytes: int, ours: str
     ) -> AnswerReader: ...
@@ -437,6 +447,11 @@ def fields_of(body: bytes) -> dict[str, msgspec.Raw]:
         return _FIELDS.decode(body)
     except UNREADABLE:
         raise Unmanageable("not_json") from None
+
+
+def unread_fields(fields: Mapping[str, msgspec.Raw], read: Collection[str]) -> dict[str, msgspec.Raw]:
+    """The fields of an object that nobody here reads, each with its own bytes, in one line as a journal keeps them."""
+    return {name: msgspec.Raw(one_line(bytes(raw))) for name, raw in fields.items() if name not in read}
 
 
 def list_of(raw: msgspec.Raw | None) -> list[msgspec.Raw]:

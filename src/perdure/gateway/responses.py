@@ -22,6 +22,7 @@ from perdure.gateway.compactions import SEALED
 from perdure.gateway.openai import capped_usage, openai_error_body
 from perdure.gateway.requests import (
     AnswerReader,
+    CacheTtls,
     ClientRequest,
     DigestLimits,
     MessageSlices,
@@ -129,6 +130,9 @@ class ResponsesProtocol:
         if most_tokens is not None and isinstance(asked, int):
             head["max_output_tokens"] = min(asked, most_tokens)
         return head
+
+    def cache_ttls(self, incoming: ClientRequest) -> CacheTtls:
+        return CacheTtls()
 
     def answered(self, reply: Reply) -> list[SaidMessage]:
         return answer_messages(reply.blocks)

@@ -23,6 +23,7 @@ from perdure.adapters.journal.disk import DISK, make_private
 from perdure.adapters.journal.journal import FileJournal
 from perdure.adapters.journal.reading import open_journal_reader
 from perdure.adapters.journal.store import SessionStore, fork
+from perdure.context.models import CacheTtl
 from perdure.context.reminders import neutralised_result
 from perdure.engine.background import Keepers
 from perdure.engine.session import LiveSession
@@ -44,6 +45,7 @@ from perdure.transcript.records import (
     Record,
     Rewound,
     Titled,
+    Worded,
 )
 from perdure.wiring import SessionOptions as Parts
 from perdure.wiring import background, create_session, open_session
@@ -55,7 +57,8 @@ ASKED = "asked"  # the one of the last message before an answer of ours
 NAMED = "named"  # the one that holds the client's own name for the session, where it has one (GW-8)
 _LOG = logging.getLogger("perdure.gateway")
 _TRIES = 3
-_MAY_WAIT = (Message, Cursor, Titled, Calibrated, CompactionFailed, Noted)  # the client says them again, or we do
+# The client says them again, or we do.
+_MAY_WAIT = (Message, Worded, Cursor, Titled, Calibrated, CompactionFailed, Noted)
 _BATCH = 400  # links in one question
 _NAME, _BEHIND_NAMES = b"name:", b"name;"  # between these are the names of sessions in the index
 _MOST_NAMED = 20  # sessions of one name, as a client begins a new history whenever it compacts its own
@@ -103,7 +106,8 @@ class HistoryPosition:
 
 def _is_ours(record: Record) -> bool:
     """Whether a message is one that no client says again."""
-    return isinstance(record, Message) and (record.origin == "reminder" or record.note == RECALLED)
+    is_reminder = isinstance(record, Message) and record.origin == "reminder" and record.wire is None
+    return is_reminder or (isinstance(record, Message) and record.note == RECALLED)
 
 
 class LateSyncJournal:
@@ -358,6 +362,7 @@ class CachedSession:
     used: float = field(default_factory=time.monotonic)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_corrected: bool = False  # answers as long as the client wants are refused: a shorter one is asked for
+    front_ttl: CacheTtl | None = None  # how long the client wants its system prompt and tools cached
     wants_own: bool = False  # the upstream refused the view and took the client's own bytes
     spending: SessionSpending = field(default_factory=SessionSpending)
     ours: str = ""  # the name of our recall tool in the last request; empty where it wasn't offered

@@ -66,7 +66,7 @@ from perdure.gateway.sessions import (
 )
 from perdure.transcript.blocks import Block
 from perdure.transcript.messages import CallIds, Message, MessageId, ResponseId, content_of, with_call_ids
-from perdure.transcript.records import Front
+from perdure.transcript.records import Front, Worded
 from perdure.transcript.response_items import items_in_front
 
 _BATCH_BYTES = 256 * 1024  # of what a client says at once: what one transaction holds, and one step of the loop folds
@@ -212,8 +212,10 @@ class TurnMaker:
     ) -> GatewayTurn:
         before = held.sink.edits
         await held.keepers.collect(held.session)
+        await _reword_answer(who, incoming, held)
         await _append_new(who, incoming, held, links)
         await _record_front(who, incoming, held)
+        _keep_lifetimes(who, incoming, held)
         name = client_session(who.headers, incoming)
         await who.sessions.call(held, name)
         tokens = await _ready(held, _required_thinking(who, incoming))
@@ -394,6 +396,17 @@ async def _set_body(turn: GatewayTurn) -> None:
         turn.go_back()
 
 
+async def _reword_answer(who: Requester, incoming: ClientRequest, held: CachedSession) -> None:
+    """Learn how the client words our last answer, now that it says it again: what its provider wants back with it."""
+    count = held.head.count
+    item = held.session.view.item(held.head.message)
+    if item is None or item.message.origin != "model" or not 0 < count < len(incoming.history):
+        return
+    said = who.side.messages(incoming.history[count - 1 : count])
+    if said and said[-1].wire != item.message.wire:
+        await held.session.record(Worded(message=item.message.id, wire=said[-1].wire))
+
+
 async def _append_new(who: Requester, incoming: ClientRequest, held: CachedSession, links: list[bytes]) -> None:
     """Append what the session doesn't know yet; in front of what is said now, what the session adds to it (TURN-10)."""
     start, session = held.head.count, held.session
@@ -518,6 +531,13 @@ def _tool_offered(who: Requester, incoming: ClientRequest, front: Front, before:
     return tool_name(who.side, front.tools, before) if is_wanted else ""
 
 
+def _keep_lifetimes(who: Requester, incoming: ClientRequest, held: CachedSession) -> None:
+    """How long the client's own breakpoints ask for holds for those that stand in their place (GW-7)."""
+    held.front_ttl, asked = who.side.cache_ttls(incoming)
+    if asked is not None and held.session.settings.cache_ttl != asked:
+        held.session.configure(replace(held.session.settings, cache_ttl=asked))
+
+
 def _required_thinking(who: Requester, incoming: ClientRequest) -> RequiredThinking:
     """What the client's request has to bring back of an open loop's thinking (TURN-15)."""
     return required_thinking(who.side.protocol, {"thinking": incoming.value("thinking")})
@@ -537,7 +557,8 @@ async def _request(turn: GatewayTurn) -> ModelRequest:
     facts = session.facts()
     most = output_tokens(session.view, facts, side.protocol) if turn.held.is_corrected else None
     head: dict[str, Any] = side.head(turn.incoming, most)
-    return await make_request(session, facts, protocol=side.protocol, stream=turn.incoming.is_stream, head=head)
+    is_stream, front_ttl = turn.incoming.is_stream, turn.held.front_ttl
+    return await make_request(session, facts, protocol=side.protocol, stream=is_stream, head=head, front_ttl=front_ttl)
 
 
 def _without_calls(reply: Reply, ours: str) -> Reply:

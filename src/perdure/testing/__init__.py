@@ -8,6 +8,7 @@ docs/use/testing.md shows them at work.
 from perdure.testing.block_rules import ModelRules, Violation
 from perdure.testing.models import ChaosModel, Fault, ReplayingModel, ScriptedModel
 from perdure.testing.openai_rules import check_openai
+from perdure.testing.opinions import OPINIONS, OpinionatedServer, ServerOpinion
 from perdure.testing.request import count_tokens
 from perdure.testing.request_rules import check_anthropic
 from perdure.testing.responses_events import ResponseEvents
@@ -41,6 +42,7 @@ from perdure.testing.upstream import (
 )
 
 __all__ = [
+    "OPINIONS",
     "ChaosModel",
     "CutStream",
     "ErrorInStream",
@@ -49,6 +51,7 @@ __all__ = [
     "FakeUpstream",
     "Fault",
     "ModelRules",
+    "OpinionatedServer",
     "PrefixMove",
     "RawAnswer",
     "ReplayingModel",
@@ -56,6 +59,7 @@ __all__ = [
     "Scripted",
     "ScriptedAnswer",
     "ScriptedModel",
+    "ServerOpinion",
     "Statistics",
     "UpstreamError",
     "UpstreamReply",

@@ -245,7 +245,7 @@ _PLACES: Final[dict[str, frozenset[str]]] = {
     "front": frozenset(("text",)),
 }
 OPENAI_PARTS: Final = ("file", "input_audio")  # come in that protocol's own words, and go out in them
-_KNOWN: Final = frozenset().union(*_PLACES.values(), ("tool_addition", "tool_removal"))
+BLOCK_TYPES: Final = frozenset().union(*_PLACES.values(), ("tool_addition", "tool_removal"))
 
 Data = dict[str, Any]
 
@@ -276,7 +276,7 @@ def check_sendable(block: Block, role: str) -> None:
 
 
 def _check(fields: Data, kind: str, place: str) -> None:
-    if kind not in _KNOWN:
+    if kind not in BLOCK_TYPES:
         return
     if kind not in _PLACES[place]:
         raise Unsendable(kind, f"it can't stand in {_PLACE_NAMES.get(place, f'a {place} block')}")
@@ -294,7 +294,7 @@ def check_written(block: Block, role: str) -> None:
     known = {"user": _USER.union(OPENAI_PARTS), "assistant": _PLACES["assistant"]}.get(role)
     if known is None:
         return
-    if block.type not in known | _KNOWN:
+    if block.type not in known | BLOCK_TYPES:
         if hint := nearest(block.type, sorted(known), cutoff=0.6 if role == "user" else 0.85):
             raise Unsendable(block.type, f"there is no such type{hint}")
         if role == "user":

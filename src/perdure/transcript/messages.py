@@ -77,6 +77,39 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 _COUNTS = Usage.__struct_fields__
 
 
+class WireFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a client said of a message in the words of its protocol, where ours have no place for it (GW-7).
+
+    A request in that protocol brings it back byte for byte, whatever else of the message is edited.
+
+    Attributes:
+        protocol: in whose words this is.
+        role: the client's, of a message that is a reminder to us: `system` or `developer`.
+        fields: of the message itself.
+        parts: of its calls, by their ids, and of its other blocks, by their number among those that aren't thinking:
+            an object whose fields are added to those of the part.
+        is_list: the content came as a list of parts; servers that take only strings got one.
+    """
+
+    protocol: str
+    role: str = ""
+    fields: dict[str, msgspec.Raw] = {}
+    parts: dict[str, msgspec.Raw] = {}
+    is_list: bool = False
+
+    def of_part(self, blocks: Sequence[Block], index: int) -> msgspec.Raw | None:
+        """What is said of one of the message's blocks."""
+        if not self.parts:
+            return None
+        value = blocks[index].value
+        if isinstance(value, ToolUse):
+            return self.parts.get(call_id_as_said(value.id))
+        return self.parts.get(str(sum(block.type not in THOUGHT for block in blocks[:index])))
+
+
+THOUGHT = ("thinking", "redacted_thinking")
+
+
 class Message(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True, tag_field="type", tag="message"
 ):
@@ -94,6 +127,7 @@ class Message(
         stop_reason: why the answer ended.
         agent_id: of a sub-agent, whose messages are kept but aren't part of the main view.
         note: what kind of reminder it is, of a reminder.
+        wire: what its client said of it that only its protocol has words for.
 
     Example:
         message = Message.of("user", "Hello", id="m1")
@@ -112,6 +146,7 @@ class Message(
     stop_reason: str | None = None
     agent_id: str | None = None
     note: str | None = None
+    wire: WireFields | None = None
 
     @classmethod
     def of(cls, role: Role, content: str | Sequence[Block | Mapping[str, Any] | str], **fields: Any) -> Message:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from perdure.transcript.blocks import Block, check_front, system_raws, tool_raws
-from perdure.transcript.messages import BlobId, Message, MessageId, ToolUseId
+from perdure.transcript.messages import BlobId, Message, MessageId, ToolUseId, WireFields
 
 __all__ = [
     "Calibrated",
@@ -236,6 +236,13 @@ def _is_raw(given: Any) -> bool:
     return isinstance(given, tuple) and all(type(one) is msgspec.Raw for one in given)
 
 
+class Worded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="worded"):
+    """How the client words an answer of the model that was recorded as it came from the provider (GW-7)."""
+
+    message: MessageId
+    wire: WireFields | None = None
+
+
 class Calibrated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="calibrated"):
     """What was learned about a model's counting (TOK-4): reported tokens per estimated one, its true window.
 
@@ -340,6 +347,7 @@ Record = (
     | Undone
     | Rewound
     | Compacted
+    | Worded
     | Calibrated
     | Titled
     | Pinned

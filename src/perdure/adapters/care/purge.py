@@ -53,7 +53,7 @@ from perdure.text.purging import LEAST_CHARS, MARK, FixedPlaces, TextPurge
 from perdure.transcript.blocks import Block, Text, ToolResult, ToolUse
 from perdure.transcript.codec import decode_line, encode_line, seal, unseal
 from perdure.transcript.messages import Message
-from perdure.transcript.records import BlockChange, Compacted, Edit, Noted, Record, ThinkingDropped
+from perdure.transcript.records import BlockChange, Compacted, Edit, Noted, Record, ThinkingDropped, Worded
 
 PURGED = "purged"  # the kind of the note that a purge leaves in a journal
 _USERS_OWN = ("config.toml", "config")  # what a person wrote by hand: it is named, and left to them
@@ -590,7 +590,10 @@ class Purge:
             content = tuple(
                 msgspec.Raw(blank(bytes(raw))) if number in meant else raw for number, raw in enumerate(record.content)
             )
-            return record if content == record.content else msgspec.structs.replace(record, content=content)
+            is_blank = content == record.content and record.wire is None
+            return record if is_blank else msgspec.structs.replace(record, content=content, wire=None)
+        if isinstance(record, Worded) and record.message == target.message and record.wire is not None:
+            return msgspec.structs.replace(record, wire=None)
         if not isinstance(record, Edit | Compacted) or not record.changes:
             return record
         changes = tuple(

@@ -27,7 +27,7 @@ from perdure.logs.recording import Problem
 from perdure.ports.session import PlacedRecord as Placed
 from perdure.transcript.codec import FORMAT, VERSION, decode_header, decode_line, encode_header, seal, unseal
 from perdure.transcript.messages import Message
-from perdure.transcript.records import Compacted, Header, Record, Repaired, Rewound, Undone
+from perdure.transcript.records import Compacted, Header, Record, Repaired, Rewound, Undone, Worded
 
 
 def is_overtaken(boundary: Compacted, after: Iterable[Record]) -> bool:
@@ -68,8 +68,13 @@ def records_since(boundary: Compacted, placed: Sequence[Placed]) -> tuple[Placed
     if at is None or is_overtaken(boundary, (p.record for p in placed[at + 1 :])):
         return None
     kept = frozenset(boundary.kept)
-    before = (p for p in placed[:at] if isinstance(p.record, Message) and p.record.id in kept)
+    before = (p for p in placed[:at] if _message_of(p.record) in kept)
     return (*before, *placed[at:])
+
+
+def _message_of(record: Record) -> str | None:
+    """The message that a record says, or says more of."""
+    return record.id if isinstance(record, Message) else record.message if isinstance(record, Worded) else None
 
 
 def last_boundary(records: Sequence[Record]) -> Compacted | None:
