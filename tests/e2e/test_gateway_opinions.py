@@ -109,13 +109,12 @@ async def test_a_session_of_forty_calls(tmp_path: Path, name: str, is_stream: bo
     believed = 200_000 if name == "empty-when-full" else WINDOW
     settings = Settings(window_tokens=believed, durability="process")
     config = partial(config_of, tmp_path, settings=settings)
-    async with server_of(name, WINDOW) as server:
-        async with serving(tmp_path, server, config=config(server.url)) as at:
-            client = Client(at.url + server.opinion.path, name, is_stream=is_stream)
-            await client.run()
-            assert not client.errors, client.errors
-            assert [m["role"] for m in client.messages] == [m["role"] for m in direct.messages]
-            assert {e.message.partition(":")[0] for e in server.refused} <= {"prompt is too long"}
-            assert client.modes[0] == "untouched" and client.modes[-1] == "view" and len(at.held) == 1
-            if name == "empty-when-full":
-                assert at.metric("perdure_recovered_total", reason="prompt_too_long") == len(server.refused) > 0
+    async with server_of(name, WINDOW) as server, serving(tmp_path, server, config=config(server.url)) as at:
+        client = Client(at.url + server.opinion.path, name, is_stream=is_stream)
+        await client.run()
+        assert not client.errors, client.errors
+        assert [m["role"] for m in client.messages] == [m["role"] for m in direct.messages]
+        assert {e.message.partition(":")[0] for e in server.refused} <= {"prompt is too long"}
+        assert client.modes[0] == "untouched" and client.modes[-1] == "view" and len(at.held) == 1
+        if name == "empty-when-full":
+            assert at.metric("perdure_recovered_total", reason="prompt_too_long") == len(server.refused) > 0
