@@ -8,6 +8,7 @@ import itertools
 import logging
 import os
 import random
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from perdure.adapters.journal.disk import Disk
 from perdure.adapters.sinks import event_data
 from perdure.errors import BadSetting
 from perdure.gateway.turns import TurnMaker
-from perdure.testing import FakeUpstream, ModelRules, ScriptedAnswer, text
+from perdure.testing import FakeUpstream, ModelRules, ScriptedAnswer, say
+from perdure.testing.request import DecodedRequest
 
 pytestmark = pytest.mark.e2e
 HEADERS = {"x-api-key": KEY, "anthropic-version": "2023-06-01", "content-type": "application/json"}
@@ -245,12 +247,10 @@ async def crossing(home: Path, *, requests: int) -> None:
     class Echo(FakeUpstream):
         """Answers every request with its last word."""
 
-        def respond(self, body: bytes, **more: Any) -> Any:
-            said = msgspec.json.decode(body)["messages"][-1]["content"]
-            said = said if isinstance(said, str) else said[-1]["text"]
-            return super().respond(body, reply=ScriptedAnswer((text(f"echo {said} " + "x" * 400),)), **more)
+        def reply_to(self, request: DecodedRequest) -> ScriptedAnswer:
+            return say(f"echo {request.messages[-1].text} " + "x" * 400)
 
-    chance = random.Random(7)
+    chance, can_socket = random.Random(7), find_spec("websockets") is not None
     upstream = Echo(rules=ModelRules(window_tokens=WINDOW))
     async with fake(upstream, delay_seconds=0.001) as server, serving(home, server) as at:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=24)) as http:
@@ -258,10 +258,20 @@ async def crossing(home: Path, *, requests: int) -> None:
 
             async def one(n: int) -> None:
                 nonlocal done, cancelled
-                path, said = chance.choice(("/v1/messages", "/v1/chat/completions")), f"word-{n}-"
-                data = body_of(said, stream=chance.random() < 0.7)
+                path, said = chance.choice(("/v1/messages", "/v1/chat/completions", "/v1/responses")), f"word-{n}-"
+                stream, by_socket = chance.random() < 0.7, can_socket and chance.random() < 0.3
+                data = body_of(said, stream=stream)
+                if path == "/v1/responses":
+                    data = msgspec.json.encode({"model": "m", "input": said, "stream": stream, "store": False})
 
                 async def asked() -> bytes:
+                    if by_socket and path == "/v1/responses":
+                        async with http.ws_connect(f"{at.url}{path}", headers=HEADERS) as socket:
+                            await socket.send_bytes(data[:-1] + b',"type":"response.create"}')
+                            events = b""
+                            while b'"response.completed"' not in events:
+                                events += (await socket.receive_str()).encode()
+                            return events
                     async with http.post(f"{at.url}{path}", data=data, headers=HEADERS) as answer:
                         return await answer.read()
 

@@ -63,6 +63,7 @@ class DecodedMessage:
     media: int = 0
     media_bytes: int = 0
     longest_side: int = 0
+    text: str = ""  # of its text blocks
     first_plain: int | None = None  # the first block that is not a tool_result
 
     def linked(self, *kinds: str) -> Iterator[tuple[int, str]]:
@@ -158,6 +159,7 @@ class RequestReader:
             media=len(media),
             media_bytes=sum(size for size, _ in media),
             longest_side=max((side for _, side in media), default=0),
+            text="".join(block["text"] for block in known if isinstance(block.get("text"), str)),
             first_plain=next(plain, None),
         )
 

@@ -225,8 +225,10 @@ class FakeResponses:
             if kind_of(item) == "message" and item.get("role") in ("system", "developer"):
                 role = "system"
             reader = self._upstream.reader(rules)
-            blocks = tuple(reader.block(block, role) for block in _blocks(item))
-            read = self._read[rules, raw] = item, DecodedMessage(role, blocks, ())
+            blocks = _blocks(item)
+            text = "".join(block["text"] for block in blocks if block["type"] == "text")
+            decoded = tuple(reader.block(block, role) for block in blocks)
+            read = self._read[rules, raw] = item, DecodedMessage(role, decoded, (), text=text)
         return read
 
     def _resolved(self, read: tuple[Json, DecodedMessage], rules: ModelRules) -> tuple[Json, DecodedMessage]:
