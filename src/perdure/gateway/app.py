@@ -7,8 +7,10 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
+from urllib.parse import parse_qsl
 
 import anyio
+import msgspec
 
 from perdure.gateway import pages
 from perdure.gateway.config import Tenant
@@ -16,6 +18,7 @@ from perdure.gateway.exchange import GatewayExchange, Inquiry
 from perdure.gateway.gateway import SIDES, Gateway, GatewayBusy
 from perdure.gateway.requests import ClientProtocol, read_body
 from perdure.gateway.sockets import ResponseSocket, is_upgrade, request_scope
+from perdure.gateway.stored import deletion, page_of
 from perdure.gateway.upstream import is_plain_path
 
 AsgiScope = MutableMapping[str, Any]
@@ -36,6 +39,7 @@ _MANAGED = {
     "/responses/input_tokens": ("responses", "count"),
     "/responses/compact": ("responses", "compact"),
 }
+_STORED = re.compile(r"/responses/([^/]+?)(/input_items)?\Z")
 _PROVIDER = {"anthropic": "anthropic", "openai": "openai", "responses": "openai"}  # whose upstream of a route it is
 
 _SOCKETS = ("/v1/responses", "/responses")
@@ -178,6 +182,12 @@ class GatewayApp:
             await _answer(send, 413, side.error_body(413, text))
             return
         kind = kind if scope["method"] == "POST" and route.is_managed else "other"
+        if route.is_managed and scope["method"] in ("GET", "DELETE") and (stored := _STORED.search(path)):
+            is_shared = tenant.keys.get(upstream) is not None  # its account has others' responses, too
+            passed = await self._stored(tenant, scope, send, *stored.groups(), is_shared=is_shared)
+            if passed is None:
+                return
+            send = passed
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         raw = raw[len(name) + 1 :] if raw.startswith(f"/{name}/".encode()) and name != "default" else raw
         inquiry = Inquiry(
@@ -193,6 +203,29 @@ class GatewayApp:
         exchange = GatewayExchange(self.gateway, inquiry, config.upstreams[upstream], upstream)
         with admission.answered(tenant.id, config.max_waiting):
             await self._watched(exchange, kind, receive, send)
+
+    async def _stored(
+        self, tenant: Tenant, scope: AsgiScope, send: Send, response: str, items: str | None, *, is_shared: bool
+    ) -> Send | None:
+        """Answer what is asked about a stored response of ours; for what the upstream is to answer, how that is sent."""
+        sessions = self.gateway.sessions(tenant.id)
+        known = await sessions.stored(response)
+        mode = "untouched" if known is None else "view"
+        self.gateway.metrics.requests.labels(self._route_of(scope)[0], "stored", mode).inc()
+        if known is None and not is_shared and not sessions.is_deleted(response):
+            return send
+        if known is None:
+            text = f"Response with id '{response}' not found."
+            await _answer(send, 404, SIDES["responses"].error_body(404, text))
+        elif scope["method"] == "GET":
+            asked = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+            await _answer(send, 200, page_of(known, asked) if items else msgspec.json.encode(known.response()))
+        else:
+            await sessions.delete_response(response)
+            if not is_shared:
+                return _with_deletion(send, response)  # the upstream may have it, too
+            await _answer(send, 200, deletion(response))
+        return None
 
     async def _watched(self, exchange: GatewayExchange, kind: str, receive: Receive, send: Send) -> None:
         """Run an exchange until it ends or the client goes away, which cancels the upstream."""
@@ -226,6 +259,21 @@ def _side_of(path: str, scope: AsgiScope) -> ClientProtocol:
     names = {name for name, _ in scope["headers"]}
     is_anthropic = b"anthropic-version" in names or b"x-api-key" in names or "/v1/messages" in path
     return SIDES["anthropic" if is_anthropic else "openai"]
+
+
+def _with_deletion(send: Send, response: str) -> Send:
+    """How an upstream's answer to a deletion is sent that was carried out here: it may never have had the response."""
+    is_missing = False
+
+    async def sent(message: AsgiMessage) -> None:
+        nonlocal is_missing
+        if message["type"] == "http.response.start" and message["status"] == 404:
+            is_missing = True
+            await _answer(send, 200, deletion(response))
+        elif not is_missing:
+            await send(message)
+
+    return sent
 
 
 def _is_ours(host: str, allowed: tuple[str, ...]) -> bool:

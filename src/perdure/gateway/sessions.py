@@ -30,6 +30,7 @@ from perdure.engine.session import LiveSession
 from perdure.errors import JournalError, PerdureError, SessionNotFound
 from perdure.gateway.compactions import SEALED, PlaceSeal
 from perdure.gateway.metrics import SessionSink, SessionSpending
+from perdure.gateway.stored import DeletedResponses, StoredResponse, stored_response
 from perdure.ports.session import Journal, Receipt
 from perdure.ports.session import LoadedJournal as Loaded
 from perdure.ports.session import PlacedRecord as Placed
@@ -185,6 +186,12 @@ class LinkIndex:
         asked = "SELECT link, count FROM answers JOIN links USING (link, count) WHERE id = ?"
         rows = await self._aside(lambda: self._ask(asked, (answer,)))
         return HistoryPosition(rows[0][1], rows[0][0]) if rows else None
+
+    async def session_of(self, answer: str) -> str | None:
+        """The session that an answer was given in, by its id."""
+        asked = "SELECT session, count FROM answers JOIN links USING (link, count) WHERE id = ?"
+        rows = await self._aside(lambda: self._ask(asked, (answer,)))
+        return rows[0][0] if rows else None
 
     def put(self, session: str, links: Iterable[tuple[int, bytes]], answer: str = "") -> None:
         """Enter links of a session. The one that was there first keeps a link that several share.
@@ -395,6 +402,7 @@ class TenantSessions:
         self._sink, self._parts_of = sink, parts
         self._is_durable = is_durable
         self._index = LinkIndex(home)
+        self._deleted = DeletedResponses(home)
         self._heads: dict[bytes, CachedSession] = {}
         self._opening: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
         self._entering = 0
@@ -433,10 +441,33 @@ class TenantSessions:
         """The place in a history that a client goes on from, by the id of the answer that ended there, or as it was
         sealed; None for one that isn't known here."""
         if not continues.startswith(SEALED):
-            return await self._index.place(continues)
+            return None if continues in self._deleted else await self._index.place(continues)
         count, link = self.seal.opened(continues) or (0, b"")
         known = count and await self._index.longest([link])
         return HistoryPosition(count, link) if known else None
+
+    async def stored(self, response: str) -> StoredResponse | None:
+        """An answer by its id, from the journal of its session; None for one that isn't known, or was deleted."""
+        session = None if response in self._deleted else await self._index.session_of(response)
+
+        def read(name: str) -> StoredResponse | None:
+            try:
+                with open_journal_reader(
+                    DISK, SessionStore(self.home).directory(name, project=self.home) / JOURNAL
+                ) as reader:
+                    return stored_response((placed.record for placed in reader.scan(reader.body).placed), response)
+            except (PerdureError, OSError):
+                return None
+
+        return None if session is None else await anyio.to_thread.run_sync(read, session)
+
+    def is_deleted(self, response: str) -> bool:
+        """Whether the client had this answer deleted."""
+        return response in self._deleted
+
+    async def delete_response(self, response: str) -> None:
+        """Nobody gets this answer again, or goes on from it; its session stays what it is."""
+        await anyio.to_thread.run_sync(self._deleted.add, response)
 
     def cached(self, links: Sequence[bytes]) -> CachedSession | None:
         """The session in memory that a history goes on from; nothing is opened or changed."""

@@ -1,0 +1,180 @@
+"""Responses that a client asks for again, from the journals of its tenant's sessions (GW-6).
+
+A response that goes on from another one is stored nowhere else, since its upstream is sent the whole history and told
+to keep nothing. What was deleted is remembered by its id: nobody gets it again, and no response goes on from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from perdure.transcript.messages import Message, Usage
+from perdure.transcript.records import Front, Record, Rewound
+from perdure.transcript.response_items import items_of, response_tool
+
+DEFAULT_PAGE: Final = 20
+MOST_PAGE: Final = 100
+_UNFINISHED: Final = {
+    "max_tokens": "max_output_tokens", "model_context_window_exceeded": "max_output_tokens", "refusal": "content_filter"
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """An answer, and the conversation that it answered, oldest first."""
+
+    id: str
+    asked: tuple[Message, ...]
+    said: tuple[Message, ...]
+    front: Front | None
+
+    def response(self) -> dict[str, Any]:
+        """The response as the API gives it. Parameters that only its request had are those of the API's defaults."""
+        last, front = self.said[-1], self.front
+        reason = _UNFINISHED.get(last.stop_reason or "")
+        system = [str(block.get("text", "")) for block in map(_decoded, front.system if front else ())]
+        tools = [response_tool(bytes(raw)) for raw in (front.tools if front else ())]
+        return {
+            "id": self.id,
+            "object": "response",
+            "created_at": int(last.at or 0),
+            "status": "incomplete" if reason else "completed",
+            "error": None,
+            "incomplete_details": {"reason": reason} if reason else None,
+            "model": last.model,
+            "instructions": "\n\n".join(system) or None,
+            "tools": [msgspec.Raw(tool) for tool in tools if tool is not None],
+            "tool_choice": "auto",
+            "parallel_tool_calls": True,
+            "previous_response_id": None,
+            "store": True,
+            "metadata": {},
+            "output": [msgspec.Raw(raw) for message in self.said for raw in items_of(message.role, message.content)],
+            "usage": _usage(last.usage),
+        }
+
+    def items(self, *, after: str, limit: int, newest_first: bool) -> dict[str, Any]:
+        """A page of what the answer was given. Items that came without an id have one here."""
+        raws = [bytes(raw) for message in self.asked for raw in items_of(message.role, message.content)]
+        items = [_named(raw, number) for number, raw in enumerate(raws)]
+        if newest_first:
+            items.reverse()
+        first = next((at + 1 for at, item in enumerate(items) if item["id"] == after), 0)
+        page = items[first : first + limit]
+        ids = [item["id"] for item in page] or [None]
+        more = first + limit < len(items)
+        return {"object": "list", "data": page, "first_id": ids[0], "last_id": ids[-1], "has_more": more}
+
+
+def page_of(stored: StoredResponse, asked: Mapping[str, str]) -> bytes:
+    """The page of input items that a query asks for; what can't be read of it is as if it weren't there."""
+    limit = int(asked["limit"]) if asked.get("limit", "").isascii() and asked.get("limit", "").isdigit() else 0
+    page = stored.items(
+        after=asked.get("after", ""),
+        limit=min(limit, MOST_PAGE) or DEFAULT_PAGE,
+        newest_first=asked.get("order") != "asc",
+    )
+    return msgspec.json.encode(page)
+
+
+def deletion(response: str) -> bytes:
+    """What a client is told of a response that it had deleted."""
+    return msgspec.json.encode({"id": response, "object": "response", "deleted": True})
+
+
+def stored_response(records: Iterable[Record | None], response: str) -> StoredResponse | None:
+    """The answer of this id in a journal; None where it isn't."""
+    spoken: list[Message] = []
+    said: list[Message] = []
+    front: Front | None = None
+    for record in records:
+        match record:
+            case Message() if record.agent_id is None and record.origin != "reminder":
+                if record.response_id == response:
+                    said.append(record)
+                elif said:
+                    break
+                spoken.append(record)
+            case Rewound() if not said:
+                at = next((n for n, message in enumerate(spoken) if message.id == record.to), None)
+                spoken = spoken if at is None else spoken[: at + 1]
+            case Front() if not said:
+                front = record
+            case _:
+                pass
+    asked = tuple(spoken[: len(spoken) - len(said)])
+    return StoredResponse(response, asked, tuple(said), front) if said else None
+
+
+@dataclass(slots=True)
+class DeletedResponses:
+    """The ids of a tenant's deleted responses, in a file of its home."""
+
+    home: Path
+    _ids: set[str] | None = field(default=None)
+
+    def add(self, response: str) -> None:
+        """Remember one, durably."""
+        self._all().add(response)
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, f"{response}\n".encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def __contains__(self, response: str) -> bool:
+        return response in self._all()
+
+    @property
+    def _path(self) -> Path:
+        return self.home / "deleted-responses"
+
+    def _all(self) -> set[str]:
+        if self._ids is None:
+            try:
+                self._ids = set(self._path.read_text().splitlines())
+            except FileNotFoundError:
+                self._ids = set()
+        return self._ids
+
+
+def _named(raw: bytes, number: int) -> dict[str, Any]:
+    item: dict[str, Any] = msgspec.json.decode(raw)
+    kind = item.setdefault("type", "message")
+    if not isinstance(item.get("id"), str):
+        start = "msg" if kind == "message" else "item"
+        item["id"] = f"{start}_{hashlib.sha256(b'%d ' % number + raw).hexdigest()[:48]}"
+    if kind == "message" and isinstance(item.get("content"), str):
+        part = "output_text" if item.get("role") == "assistant" else "input_text"
+        item["content"] = [{"type": part, "text": item["content"]}]
+    return item
+
+
+def _usage(usage: Usage | None) -> dict[str, Any] | None:
+    if usage is None:
+        return None
+    prompt = usage.input_tokens + usage.cache_read_input_tokens + usage.cache_creation_input_tokens
+    cached = {
+        "cached_tokens": usage.cache_read_input_tokens,
+        "cache_write_tokens": usage.cache_creation_input_tokens,
+    }
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": cached,
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": prompt + usage.output_tokens,
+    }
+
+
+def _decoded(raw: msgspec.Raw) -> dict[str, Any]:
+    block: dict[str, Any] = msgspec.json.decode(raw)
+    return block

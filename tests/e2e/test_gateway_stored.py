@@ -1,0 +1,116 @@
+"""Stored responses at the gateway: fetched, listed, deleted, by their tenant alone (GW-6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from tests.gateways import Running, config_of, fake, in_loop, serving, upstream
+
+from perdure.testing import FakeServer, say, thinking, tool_use
+
+pytestmark = pytest.mark.e2e
+READ: Any = {"type": "function", "name": "Read", "parameters": {"type": "object"}, "strict": False}
+
+
+def script() -> list[Any]:
+    return [say(thinking("let me look"), "I look.", tool_use("Read", {"path": "a"})), say("It is ", "empty.")]
+
+
+async def talked(at: Running) -> tuple[Any, Any]:
+    """Two responses, the second of which goes on from the first."""
+    create = at.gpt().responses.create
+    first = await create(model="gpt-6-sol", input="look", tools=[READ], instructions="You help.")
+    call = first.output[-1]
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "nothing"}
+    second = await create(model="gpt-6-sol", input=[result], tools=[READ], previous_response_id=first.id)
+    return first, second
+
+
+@in_loop
+async def test_a_response_is_given_again_as_it_was(tmp_path: Path) -> None:
+    """GW-6: also the one that its upstream was told not to keep, also after a restart."""
+    async with fake(upstream(*script())) as server:
+        async with serving(tmp_path, server) as at:
+            first, second = await talked(at)
+            assert at.bodies[1]["store"] is False
+        async with serving(tmp_path, server) as at:
+            responses = at.gpt().responses
+            for made in (first, second):
+                again = await responses.retrieve(made.id)
+                assert again.output == made.output and again.output_text == made.output_text
+                assert (again.usage.total_tokens, again.model, again.status) == (
+                    *(made.usage.total_tokens, made.model),
+                    "completed",
+                )
+            assert again.tools[0].name == "Read" and again.instructions is None
+            pages = [item async for item in await responses.input_items.list(second.id, order="asc", limit=2)]
+            assert [item.type for item in pages] == [
+                *("message", "reasoning", "message", "function_call"),
+                "function_call_output",
+            ]
+            assert pages[0].content[0].text == "look" and pages[1] == first.output[0]
+            newest = await responses.input_items.list(second.id, limit=1)
+            assert newest.data[0].output == "nothing" and newest.has_more
+
+
+@in_loop
+async def test_what_is_deleted_is_gone_here_and_upstream(tmp_path: Path) -> None:
+    """GW-6: nobody gets it again or goes on from it, also after a restart; the upstream forgets what it had."""
+    async with fake(upstream(*script())) as server:
+        async with serving(tmp_path, server) as at:
+            first, second = await talked(at)
+            responses = at.gpt(max_retries=0).responses
+            await responses.delete(first.id)
+            await responses.delete(second.id)
+            deleted = [r.path for r in server.received if r.method == "DELETE"]
+            assert deleted == [f"/v1/responses/{first.id}", f"/v1/responses/{second.id}"]
+            for gone in (first.id, second.id):
+                with pytest.raises(openai.NotFoundError):
+                    await responses.delete(gone)
+        async with serving(tmp_path, server) as at:
+            responses = at.gpt(max_retries=0).responses
+            for gone in (first.id, second.id):
+                with pytest.raises(openai.NotFoundError):
+                    await responses.retrieve(gone)
+                with pytest.raises(openai.BadRequestError) as raised:
+                    await responses.create(model="gpt-6-sol", input="go on", previous_response_id=gone)
+                assert raised.value.code == "previous_response_not_found"
+
+
+@in_loop
+async def test_another_tenant_has_no_part_in_it(tmp_path: Path) -> None:
+    """GW-6, GW-4: not even where both are the same account upstream."""
+    async with fake(upstream(*script())) as server:
+        tenants = {name: {"key_env": name.upper(), "upstream_keys": {"openai": "SHARED"}} for name in ("alice", "bob")}
+        environ = {"ALICE": "alice-key", "BOB": "bob-key", "SHARED": "shared-key"}
+        async with serving(tmp_path, server, environ=environ, tenants=tenants) as at:
+            alice = openai.AsyncOpenAI(api_key="alice-key", base_url=f"{at.url}/v1", max_retries=0)
+            bob = openai.AsyncOpenAI(api_key="bob-key", base_url=f"{at.url}/v1", max_retries=0)
+            at.clients += [alice, bob]
+            made = await alice.responses.create(model="gpt-6-sol", input="my secret", tools=[READ])
+            asked = len(server.received)
+            for refused in (bob.responses.retrieve(made.id), bob.responses.delete(made.id)):
+                with pytest.raises(openai.NotFoundError):
+                    await refused
+            with pytest.raises(openai.BadRequestError) as raised:
+                await bob.responses.create(model="gpt-6-sol", input="go on", previous_response_id=made.id)
+            assert raised.value.code == "previous_response_not_found"
+            assert len(server.received) == asked, "the account isn't asked, which has it"
+            assert (await alice.responses.retrieve(made.id)).output == made.output
+
+
+@in_loop
+async def test_what_isnt_ours_is_the_upstreams(tmp_path: Path) -> None:
+    """GW-7: a response from before, and a route that isn't managed."""
+    async with FakeServer(upstream()) as server:
+        async with openai.AsyncOpenAI(api_key="k", base_url=f"{server.url}/v1") as direct:
+            made = await direct.responses.create(model="gpt-6-sol", input="hello")
+        config = config_of(tmp_path, server.url)
+        async with serving(tmp_path, server, config=config) as at:
+            assert (await at.gpt().responses.retrieve(made.id)).output == made.output
+            await at.gpt().responses.delete(made.id)
+            with pytest.raises(openai.NotFoundError):
+                await at.gpt().responses.retrieve(made.id)
