@@ -182,8 +182,8 @@ class GatewayApp:
             await _answer(send, 413, side.error_body(413, text))
             return
         kind = kind if scope["method"] == "POST" and route.is_managed else "other"
+        is_shared = self.gateway.active.tenants.shares(tenant, upstream)  # then its account has others' responses, too
         if route.is_managed and scope["method"] in ("GET", "DELETE") and (stored := _STORED.search(path)):
-            is_shared = tenant.keys.get(upstream) is not None  # its account has others' responses, too
             passed = await self._stored(tenant, scope, send, *stored.groups(), is_shared=is_shared)
             if passed is None:
                 return
@@ -199,6 +199,7 @@ class GatewayApp:
             side=SIDES[protocol],
             route=name,
             tenant=tenant,
+            is_shared=is_shared,
         )
         exchange = GatewayExchange(self.gateway, inquiry, config.upstreams[upstream], upstream)
         with admission.answered(tenant.id, config.max_waiting):
@@ -207,7 +208,7 @@ class GatewayApp:
     async def _stored(
         self, tenant: Tenant, scope: AsgiScope, send: Send, response: str, items: str | None, *, is_shared: bool
     ) -> Send | None:
-        """Answer what is asked about a stored response of ours; for what the upstream is to answer, how that is sent."""
+        """Answer what is asked about a stored response; None where that is done, else how the upstream's is sent."""
         sessions = self.gateway.sessions(tenant.id)
         known = await sessions.stored(response)
         mode = "untouched" if known is None else "view"

@@ -224,6 +224,12 @@ class Tenants:
         name = f"key-{self._hash(credential).hex()[:20]}" if credential else ANYONE
         return Tenant(name, self._shared)
 
+    def shares(self, tenant: Tenant, upstream: str) -> bool:
+        """Whether the key that goes to an upstream for a tenant goes there for others, too."""
+        key = tenant.keys.get(upstream)
+        others = [other.keys.get(upstream) for _, other in self._known if other.id != tenant.id]
+        return key is not None and (not self.is_closed or key in others)
+
     def _hash(self, credential: str) -> bytes:
         return hmac.new(self._secret, credential.encode("utf-8", "surrogateescape"), hashlib.sha256).digest()
 

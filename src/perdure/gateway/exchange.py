@@ -27,7 +27,7 @@ from perdure.gateway.config import Tenant, UpstreamConfig, credential_of
 from perdure.gateway.encodings import UnreadableEncoding, decoded, encoded
 from perdure.gateway.gateway import Gateway
 from perdure.gateway.requests import AnswerReader, ClientProtocol, Unmanageable
-from perdure.gateway.responses import TRIGGER
+from perdure.gateway.responses import TRIGGER, UnknownResponse, continued
 from perdure.gateway.turns import GatewayTurn, Requester
 from perdure.gateway.upstream import BROKEN, Headers, error_of, headers_down, headers_up, query_up, target_of
 
@@ -58,6 +58,7 @@ class Inquiry:
     side: ClientProtocol
     route: str
     tenant: Tenant
+    is_shared: bool = False  # others' requests go upstream with the same key
 
     @property
     def name(self) -> str:
@@ -116,6 +117,9 @@ class GatewayExchange:
                 self._calls.callback(answer.close)
                 self._cost.has_begun = answer.status == 200
                 await self._passed_back(turn, answer, send, is_count=kind == "count")
+        except UnknownResponse as e:
+            self._gateway.metrics.refused.labels("response").inc()
+            await self._own_answer(send, 400, e.body, "application/json")
         except SpendingCapReached as e:  # 402: clients try again by themselves after a 429, which would not help
             await self._refused(send, 402, str(e))
         except ModelDown as e:
@@ -237,6 +241,8 @@ class GatewayExchange:
         inquiry, upstream = self._inquiry, self._upstream
         self._kept, self._first = None, b""
         is_own = body is self._said
+        if is_own and inquiry.is_shared and (answer := continued(body)):
+            raise UnknownResponse(answer)
         if is_own:
             body = inquiry.body
         elif encoding := inquiry.encoding:

@@ -21,6 +21,7 @@ from perdure.gateway.answers import MOST_BYTES, BodyReader, StreamReader
 from perdure.gateway.compactions import SEALED
 from perdure.gateway.openai import capped_usage, openai_error_body
 from perdure.gateway.requests import (
+    UNREADABLE,
     AnswerReader,
     CacheTtls,
     ClientRequest,
@@ -30,6 +31,7 @@ from perdure.gateway.requests import (
     SaidMessage,
     Unmanageable,
     digest,
+    fields_of,
     list_of,
 )
 from perdure.transcript.blocks import Text
@@ -53,6 +55,7 @@ _SERVERS_OWN = ("conversation", "prompt")
 _NOT_HEAD = frozenset({"input", "tools", "instructions", "context_management", "previous_response_id"})
 TRIGGER: Final = b'"compaction_trigger"'
 _SEALED = SEALED.encode()
+_CONTINUES = "previous_response_id"
 _ENCRYPTED = "reasoning.encrypted_content"
 _END = re.compile(rb'"type" ?: ?"response\.(?:completed|incomplete|failed)"')
 
@@ -170,6 +173,26 @@ class ResponsesProtocol:
 
     def error_event(self, status: int, message: str) -> bytes:
         return b"event: error\ndata: " + self.error_body(status, message) + b"\n\n"
+
+
+class UnknownResponse(Exception):
+    """A response that none of the tenant's sessions has, and that the upstream may have of somebody else."""
+
+    def __init__(self, response: str) -> None:
+        super().__init__(response)
+        text = f"Previous response with id '{response}' not found."
+        told = {"type": "invalid_request_error", "param": _CONTINUES, "code": "previous_response_not_found"}
+        self.body = msgspec.json.encode({"error": {"message": text, **told}})
+
+
+def continued(body: bytes) -> str:
+    """The response that a body goes on from; empty for none."""
+    if _CONTINUES.encode() not in body:
+        return ""
+    try:
+        return str(msgspec.json.decode(fields_of(body).get(_CONTINUES, b"null")) or "")
+    except (Unmanageable, *UNREADABLE):
+        return ""
 
 
 def _kind(raw: bytes | msgspec.Raw) -> tuple[str, str]:

@@ -37,10 +37,9 @@ class StoredResponse:
 
     def response(self) -> dict[str, Any]:
         """The response as the API gives it. Parameters that only its request had are those of the API's defaults."""
-        last, front = self.said[-1], self.front
+        last = self.said[-1]
         reason = _UNFINISHED.get(last.stop_reason or "")
-        system = [str(block.get("text", "")) for block in map(_decoded, front.system if front else ())]
-        tools = [response_tool(bytes(raw)) for raw in (front.tools if front else ())]
+        tools = [response_tool(bytes(raw)) for raw in (self.front.tools if self.front else ())]
         return {
             "id": self.id,
             "object": "response",
@@ -49,7 +48,7 @@ class StoredResponse:
             "error": None,
             "incomplete_details": {"reason": reason} if reason else None,
             "model": last.model,
-            "instructions": "\n\n".join(system) or None,
+            "instructions": None,
             "tools": [msgspec.Raw(tool) for tool in tools if tool is not None],
             "tool_choice": "auto",
             "parallel_tool_calls": True,
@@ -173,8 +172,3 @@ def _usage(usage: Usage | None) -> dict[str, Any] | None:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": prompt + usage.output_tokens,
     }
-
-
-def _decoded(raw: msgspec.Raw) -> dict[str, Any]:
-    block: dict[str, Any] = msgspec.json.decode(raw)
-    return block
