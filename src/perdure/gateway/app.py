@@ -111,7 +111,8 @@ class GatewayApp:
         """A WebSocket: of the Responses API, and none else; each of its requests then comes in as one over HTTP."""
         gateway, request = self.gateway, request_scope(scope)
         await receive()  # the wish to connect
-        refusal = self._refusal(request, gateway.active.tenants.of(scope["headers"]))
+        who = gateway.active.tenants.of(scope["headers"], scope.get("query_string", b""))
+        refusal = self._refusal(request, who)
         _, path = self._route_of(scope)
         if refusal is None and path not in _SOCKETS:
             refusal = "path", 426, _NO_SOCKET
