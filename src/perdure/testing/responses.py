@@ -49,7 +49,7 @@ class ResponseAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredResponse:
+class KeptResponse:
     """A response that was asked to be kept."""
 
     response: Json
@@ -74,7 +74,7 @@ class FakeResponses:
     def __init__(self, upstream: FakeUpstream) -> None:
         self._upstream = upstream
         self._read: dict[tuple[ModelRules, bytes], tuple[Json, DecodedMessage]] = {}
-        self._stored: dict[str, StoredResponse] = {}
+        self._stored: dict[str, KeptResponse] = {}
         self._issued: dict[str, IssuedItem] = {}  # by the id of an item and by that of a call
 
     def create(self, body: bytes) -> ResponseAnswer:
@@ -99,7 +99,7 @@ class FakeResponses:
         response = self._response(asked, reply, items)
         output = tuple(msgspec.json.encode(item) for item in response["output"])
         if asked.get("store") is not False:
-            self._stored[response["id"]] = StoredResponse(response, tuple(raw), output)
+            self._stored[response["id"]] = KeptResponse(response, tuple(raw), output)
         streaming = asked.get("stream_options")
         obfuscates = not isinstance(streaming, dict) or streaming.get("include_obfuscation") is not False
         return ResponseAnswer(response, bool(asked.get("stream")), obfuscates)
@@ -342,7 +342,7 @@ class FakeResponses:
                 if "call_id" in item:
                     self._issued[item["call_id"]] = issued
 
-    def _kept(self, response: str) -> StoredResponse:
+    def _kept(self, response: str) -> KeptResponse:
         if (kept := self._stored.get(response)) is None:
             self._not_there("response", f"Response with id '{response}' not found.")
         return kept
