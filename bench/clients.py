@@ -26,14 +26,14 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedAnswer, text, tool_use
+from perdure.testing import FakeServer, FakeUpstream, ModelRules, ScriptedAnswer, say, tool_use
 from perdure.testing.request import DecodedRequest
 from perdure.testing.upstream import UpstreamReply
 
@@ -58,19 +58,20 @@ class Worker(FakeUpstream):
         self.calls, self.ending = calls, ending
         self.made: Counter[str] = Counter()  # by conversation
 
-    def answer(self, request: DecodedRequest, rules: ModelRules, **more: Any) -> UpstreamReply:
-        """Answer a request of any protocol; what it breaks is refused before anything counts as made."""
-        name, run = _conversation(request), _runner(request.tools)
-        number = self.made[name]
+    def reply_to(self, request: DecodedRequest) -> ScriptedAnswer:
+        """What the model says next, whatever the protocol."""
+        run, number = _runner(request.tools), self.made[_conversation(request)]
         if run is None:
-            said = ScriptedAnswer((text(f"I am done with this: part {number}."),))
-        elif number < self.calls:
-            said = ScriptedAnswer((text(f"Now part {number}."), run(f"cat part_{number:03}.txt")))
-        elif self.ending is not None:
-            said = ScriptedAnswer((text("I am done: all parts are read."), run(self.ending)))
-        else:
-            said = ScriptedAnswer((text("I am done: all parts are read."),))
-        reply = super().answer(request, rules, **{**more, "session": name, "reply": more.get("reply") or said})
+            return say(f"I am done with this: part {number}.")
+        if number < self.calls:
+            return say(f"Now part {number}.", run(f"cat part_{number:03}.txt"))
+        said = "I am done: all parts are read."
+        return say(said) if self.ending is None else say(said, run(self.ending))
+
+    def answer(self, request: DecodedRequest, rules: ModelRules, **more: Any) -> UpstreamReply:
+        """Conversations are told apart by what they are, since not every client says which it is."""
+        name = _conversation(request)
+        reply = super().answer(request, rules, **{**more, "session": name})
         self.made[name] += 1
         return reply
 
@@ -300,64 +301,111 @@ class Outcome:
         )
 
 
-def project(folder: Path, calls: int) -> None:
-    """Long files, one for each call."""
-    folder.mkdir()
-    chance = random.Random(7)
-    for number in range(calls):
-        lines = (" ".join(chance.choices(WORDS, k=12)) + f" {chance.randrange(10**6)}" for _ in range(170))
-        (folder / f"part_{number:03}.txt").write_text("\n".join(lines) + "\n")
+@dataclass(frozen=True)
+class ServedGateway:
+    """`perdure serve` in a process of its own."""
+
+    url: str
+    process: subprocess.Popen[str]
+    events: Path  # its events, a line each
 
 
 @contextlib.contextmanager
-def gateway(url: str, window: int, home: Path) -> Iterator[tuple[str, Path]]:
-    """`perdure serve` in front of the upstream, with its events in a file."""
+def gateway(url: str, window: int, home: Path, port: int = 0) -> Iterator[ServedGateway]:
+    """`perdure serve` in front of the upstream."""
     events = home / "events.jsonl"
-    home.mkdir()
+    home.mkdir(exist_ok=True)
     upstreams = "".join(f'[gateway.upstreams.{name}]\nurl = "{url}"\n' for name in ("anthropic", "openai"))
     home.joinpath("config.toml").write_text(f"window_tokens = {window}\n[gateway]\n{upstreams}")
-    command = [sys.executable, "-m", "perdure", "serve", "--port", "0", "--json", "--events", str(events)]
+    command = [sys.executable, "-m", "perdure", "serve", "--port", str(port), "--json", "--events", str(events)]
     environ = {**os.environ, "PERDURE_HOME": str(home)}
     with (
-        open(home / "said.txt", "w") as said,
+        open(home / "said.txt", "a") as said,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=environ) as process,
     ):
         assert process.stdout is not None
         try:
-            yield msgspec.json.decode(process.stdout.readline())["url"], events
+            yield ServedGateway(msgspec.json.decode(process.stdout.readline())["url"], process, events)
         finally:
             process.terminate()
 
 
+@dataclass(frozen=True)
+class ClientHome:
+    """A client with a home of its own, that knows the gateway's address."""
+
+    client: RealClient
+    folder: Path
+    url: str
+
+    @property
+    def project(self) -> Path:
+        return self.folder / "project"
+
+    def begin(self, calls: int) -> None:
+        """Make its home, with its files, and a project with as many long files as it is to read."""
+        self.project.mkdir()
+        chance = random.Random(7)
+        for number in range(calls):
+            lines = (" ".join(chance.choices(WORDS, k=12)) + f" {chance.randrange(10**6)}" for _ in range(170))
+            (self.project / f"part_{number:03}.txt").write_text("\n".join(lines) + "\n")
+        for name, content in {".begun": "", **self.client.files}.items():
+            path = self.folder / "home" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self._filled(content))
+
+    async def run(self, argv: Sequence[str]) -> str:
+        """Run a command of the client in the project; everything it prints."""
+        programs = self._filled("{bin}")
+        environ = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": self._filled("{home}")}
+        environ |= {"TERM": "dumb", "NO_COLOR": "1"}
+        environ |= {name: self._filled(value) for name, value in self.client.environ.items()}
+        process = await asyncio.create_subprocess_exec(
+            *map(self._filled, argv),
+            cwd=self.project,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            output, _ = await asyncio.wait_for(process.communicate(), SECONDS)
+        except TimeoutError:
+            os.killpg(process.pid, 9)
+            return f"killed after {SECONDS} seconds"
+        return output.decode(errors="replace")
+
+    def _filled(self, text: str) -> str:
+        programs = folder_of(self.client) / ("node_modules/.bin" if self.client.registry == "npm" else "bin")
+        values = {
+            "url": self.url,
+            "home": str(self.folder / "home"),
+            "prompt": PROMPT,
+            "bin": str(programs),
+            "scripts": str(ROOT / "bench" / "frameworks"),
+        }
+        for name, value in values.items():
+            text = text.replace("{" + name + "}", value)
+        return text
+
+
 async def run(client: RealClient, calls: int, window: int, folder: Path) -> Outcome:
-    programs = folder_of(client) / ("node_modules/.bin" if client.registry == "npm" else "bin")
-    home = folder / "home"
-    home.mkdir()
-    project(folder / "project", calls)
+    """Let a client do its work, in folders of its own."""
     worker = Worker(calls, window, client.ending)
     began = time.monotonic()
     async with FakeServer(worker, keeps_requests=False) as fake:
-        with gateway(fake.url, window, folder / "perdure") as (url, events):
-            filled = {
-                "url": url,
-                "home": str(home),
-                "prompt": PROMPT,
-                "bin": str(programs),
-                "scripts": str(ROOT / "bench" / "frameworks"),
-            }
-            environ = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(home), "TERM": "dumb", "NO_COLOR": "1"}
-            environ |= {name: _fill(value, filled) for name, value in client.environ.items()}
-            for name, content in client.files.items():
-                path = home / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(_fill(content, filled))
+        with gateway(fake.url, window, folder / "perdure") as served:
+            home = ClientHome(client, folder, served.url)
+            home.begin(calls)
             said = ""
             for argv in (*client.before, client.argv):
-                said = await _ran([_fill(word, filled) for word in argv], folder / "project", environ)
+                said = await home.run(argv)
             (folder / "said.txt").write_text(said)
-            answers = await asyncio.to_thread(_answers, url)
-        lines = events.read_bytes().splitlines() if events.exists() else []
+            answers = await asyncio.to_thread(_answers, served.url)
+        lines = served.events.read_bytes().splitlines() if served.events.exists() else []
     kinds = Counter(msgspec.json.decode(line)["event"] for line in lines)
+    titles = sessions(folder / "perdure")
     return Outcome(
         client,
         worker.statistics.answered,
@@ -365,35 +413,11 @@ async def run(client: RealClient, calls: int, window: int, folder: Path) -> Outc
         calls <= max(worker.made.values(), default=0) and "done" in said.lower(),
         worker,
         kinds["PrefixMoved"],
-        kinds["Compacted"],
-        _sessions(folder / "perdure"),
+        kinds["CompactionDone"],
+        f"{len(titles)}: {', '.join(dict.fromkeys(titles))[:80]}",
         time.monotonic() - began,
         said,
     )
-
-
-async def _ran(argv: list[str], folder: Path, environ: dict[str, str]) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        cwd=folder,
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), SECONDS)
-    except TimeoutError:
-        os.killpg(process.pid, 9)
-        return f"killed after {SECONDS} seconds"
-    return output.decode(errors="replace")
-
-
-def _fill(text: str, values: Mapping[str, str]) -> str:
-    for name, value in values.items():
-        text = text.replace("{" + name + "}", value)
-    return text
 
 
 def _answers(url: str) -> dict[str, int]:
@@ -404,15 +428,15 @@ def _answers(url: str) -> dict[str, int]:
     return {kind: int(float(count)) for kind, count in found}
 
 
-def _sessions(home: Path) -> str:
-    """What `perdure sessions` shows of a client's sessions."""
+def sessions(home: Path) -> list[str]:
+    """What `perdure sessions` calls the sessions of all clients."""
     shown: list[str] = []
     for tenant in sorted((home / "gateway" / "tenants").glob("*")):
         command = [sys.executable, "-m", "perdure", "sessions", "--json"]
         environ = {**os.environ, "PERDURE_HOME": str(tenant)}
         done = subprocess.run(command, capture_output=True, text=True, env=environ, check=True)
         shown += [str(line.get("title") or line.get("last_prompt"))[:60] for line in _objects(done.stdout)]
-    return f"{len(shown)}: {', '.join(dict.fromkeys(shown))[:80]}"
+    return shown
 
 
 def _objects(output: str) -> list[dict[str, Any]]:
