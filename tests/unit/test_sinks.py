@@ -119,7 +119,7 @@ def traced() -> tuple[OtelSink, InMemorySpanExporter, InMemoryMetricReader]:
     spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
     tracers = TracerProvider()
     tracers.add_span_processor(SimpleSpanProcessor(spans))
-    return OtelSink("s1", tracers=tracers, meters=MeterProvider([reader])), spans, reader
+    return OtelSink(lambda: {"session": "s1"}, tracers=tracers, meters=MeterProvider([reader])), spans, reader
 
 
 CALLED = ModelCalled("claude-x", "main", "r1", "end_turn", 1.5, 90, 100, 60, 7, 0.01)
@@ -163,7 +163,7 @@ def test_other_events_stand_on_the_span_that_is_open() -> None:
 
 def test_a_setting_names_the_sinks(tmp_path: Path) -> None:
     """OBS-1: off by default; a session made with the setting writes there; an unknown name is refused."""
-    assert sinks_of((), session="s", now=lambda: 1.0) == []
+    assert sinks_of((), about=dict, now=lambda: 1.0) == []
     path = tmp_path / "events.jsonl"
 
     async def talk() -> None:
@@ -180,4 +180,4 @@ def test_a_setting_names_the_sinks(tmp_path: Path) -> None:
     assert any(line["event"] == "MessageAppended" for line in lines) and "secret" not in path.read_text()
     for bad in ("jsonl", "jsonl:", "otel:x", "syslog"):
         with pytest.raises(BadSetting, match="is no sink"):
-            sinks_of((bad,), session="s", now=lambda: 1.0)
+            sinks_of((bad,), about=dict, now=lambda: 1.0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,19 @@ from perdure.ports.session import Sink
 
 _LOG = logging.getLogger("perdure")
 _ENCODER = msgspec.json.Encoder()
+About = Callable[[], Mapping[str, str]]
+"""Whose event it is that happens now: names beside the event's own fields, such as the session's id."""
 
 
-def event_data(event: Event) -> dict[str, Any]:
-    """An event as plain data: its name under `event`, then its fields."""
-    return {"event": type(event).__name__, **msgspec.structs.asdict(event)}
+def event_data(event: Event, about: About | None = None) -> dict[str, Any]:
+    """An event as plain data: its name under `event`, whose it is, then its fields."""
+    return {"event": type(event).__name__, **(about() if about else {}), **msgspec.structs.asdict(event)}
+
+
+def event_line(event: Event, now: Callable[[], float] | None, about: About | None) -> bytes:
+    """An event as a line of JSON, with the time that `now` gives, in `at`."""
+    data = event_data(event, about)
+    return _ENCODER.encode(data if now is None else {"at": now(), **data}) + b"\n"
 
 
 class NullSink:
@@ -47,13 +55,14 @@ class ListSink:
 class LoggingSink:
     """`ports.Sink` that writes to the standard logger `perdure`, with the fields in `extra["perdure"]`."""
 
-    def __init__(self, logger: logging.Logger = _LOG, level: int = logging.INFO) -> None:
+    def __init__(self, logger: logging.Logger = _LOG, level: int = logging.INFO, *, about: About | None = None) -> None:
         self._logger = logger
         self._level = level
+        self._about = about
 
     def emit(self, event: Event) -> None:
         if self._logger.isEnabledFor(self._level):
-            data = event_data(event)
+            data = event_data(event, self._about)
             shown = " ".join(f"{key}={value}" for key, value in data.items() if key != "event")
             self._logger.log(self._level, "%s %s", data["event"], shown, extra={"perdure": data})
 
@@ -62,11 +71,11 @@ class JsonlSink:
     """`ports.Sink` that appends a JSON line for each event to a private file, with the time `now` gives, in `at`.
 
     The file is opened for each line: nothing is held, and a file that is moved away is made again. When it can't be
-    written, `problem` says why, and the events from then on are dropped.
+    written, `problem` says why, and the events from then on are dropped. `about` says whose events they are.
     """
 
-    def __init__(self, path: Path, now: Callable[[], float] | None = None) -> None:
-        self._now = now
+    def __init__(self, path: Path, now: Callable[[], float] | None = None, *, about: About | None = None) -> None:
+        self._now, self._about = now, about
         self.problem: str | None = None
         self._path = path
         self._write(b"")
@@ -74,10 +83,7 @@ class JsonlSink:
     def emit(self, event: Event) -> None:
         if self.problem is not None:
             return
-        data = event_data(event)
-        if self._now is not None:
-            data = {"at": self._now(), **data}
-        self._write(_ENCODER.encode(data) + b"\n")
+        self._write(event_line(event, self._now, self._about))
 
     def _write(self, line: bytes) -> None:
         """One write on an append-only descriptor, so that lines of several processes don't mix."""
@@ -92,28 +98,56 @@ class JsonlSink:
             _LOG.warning("%s", self.problem)
 
 
-def sinks_of(names: Sequence[str], *, session: str, now: Callable[[], float]) -> list[Sink]:
-    """The sinks that a setting names: `log`, `jsonl:PATH`, `otel`. Raises `BadSetting` for any other (OBS-1)."""
+class LinesSink:
+    """`ports.Sink` that hands each event as a line of JSON to something that writes it elsewhere."""
+
+    def __init__(self, write: Callable[[bytes], None], now: Callable[[], float], about: About) -> None:
+        self._write, self._now, self._about = write, now, about
+
+    def emit(self, event: Event) -> None:
+        self._write(event_line(event, self._now, self._about))
+
+
+def sinks_of(
+    names: Sequence[str],
+    *,
+    about: About,
+    now: Callable[[], float],
+    writer: Callable[[str], Callable[[bytes], None]] | None = None,
+) -> list[Sink]:
+    """The sinks that a setting names: `log`, `jsonl:PATH`, `otel` (OBS-1).
+
+    Args:
+        names: as in the setting `events`.
+        about: whose events they are.
+        now: the time that lines carry.
+        writer: what appends lines to a path; without it each event is written at once.
+
+    Raises:
+        BadSetting: for any other name, and for a sink that can't be had.
+    """
     made: list[Sink] = []
     for name in names:
         kind, _, rest = name.strip().partition(":")
         if kind == "log" and not rest:
-            made.append(LoggingSink())
+            made.append(LoggingSink(about=about))
         elif kind == "jsonl" and rest:
-            made.append(JsonlSink(Path(rest).expanduser(), now))
+            made.append(
+                LinesSink(writer(rest), now, about) if writer else JsonlSink(Path(rest).expanduser(), now, about=about)
+            )
         elif kind == "otel" and not rest:
-            made.append(_otel(session))
+            made.append(_otel(about))
         else:
             raise BadSetting(f"events: {name!r} is no sink: give log, jsonl:PATH or otel")
     return made
 
 
-def _otel(session: str) -> Sink:
+def _otel(about: About) -> Sink:
     try:
         from perdure.adapters.telemetry import OtelSink
     except ImportError as e:
         raise BadSetting(f"events: otel needs OpenTelemetry: {install('otel')}") from e
-    return OtelSink(session)
+    return OtelSink(about)
 
 
 class TeeSink:

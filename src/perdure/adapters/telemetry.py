@@ -16,6 +16,7 @@ from opentelemetry import metrics, trace
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 
+from perdure.adapters.sinks import About
 from perdure.context.models import model_spec
 from perdure.events import (
     CompactionAttemptFailed,
@@ -30,25 +31,27 @@ from perdure.events import (
 
 SCOPE = "perdure"
 _SECOND = 1_000_000_000  # nanoseconds
+_NAMES = {"session": "gen_ai.conversation.id", "model": "gen_ai.request.model"}  # of whose event it is; others are ours
 
 
 class OtelSink:
     """`ports.Sink` that makes a span of what took time and an event on the current span of everything else.
 
     A call of a model is a span `chat MODEL`, a compaction `compact MODEL`, a keeper's run `keep NAME`. With
-    `has_model_spans` off the calls are left out, for hosts whose SDK makes these spans itself.
+    `has_model_spans` off the calls are left out, for hosts whose SDK makes these spans itself. `about` names the
+    session, under `session`, and whatever else the spans are to carry.
     """
 
     def __init__(
         self,
-        conversation: str | None = None,
+        about: About | None = None,
         *,
         has_model_spans: bool = True,
         tracers: TracerProvider | None = None,
         meters: MeterProvider | None = None,
     ) -> None:
         self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracers)
-        self._common: dict[str, Any] = {"gen_ai.conversation.id": conversation} if conversation else {}
+        self._about = about
         self._has_model_spans = has_model_spans
         self._is_compacted = False
         self._model = ""
@@ -77,7 +80,12 @@ class OtelSink:
             case _:
                 if isinstance(event, PrefixMoved):
                     self._rewritten.add(event.tokens_rewritten, {"reason": event.reason})
-                trace.get_current_span().add_event(f"perdure.{_snake(event)}", _own(event))
+                trace.get_current_span().add_event(f"perdure.{_snake(event)}", self._common() | _own(event))
+
+    def _common(self) -> dict[str, Any]:
+        """Whose event it is."""
+        about = self._about() if self._about else {}
+        return {_NAMES.get(name, f"{SCOPE}.{name}"): value for name, value in about.items()}
 
     def _called(self, event: ModelCalled) -> None:
         self._model = event.model
@@ -111,7 +119,7 @@ class OtelSink:
     ) -> None:
         """A span that has ended just now: events come when what they tell of is over."""
         ended = time.time_ns()
-        told = self._common | _own(event) | (more or {})
+        told = self._common() | _own(event) | (more or {})
         if operation:
             told["gen_ai.operation.name"] = operation
         if compacted or (self._is_compacted and operation == "chat"):

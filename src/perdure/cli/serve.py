@@ -7,7 +7,6 @@ import os
 import sys
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -51,6 +50,9 @@ def serve(
         bool, typer.Option("--trust", help="Trust this folder for now: use the settings in its .perdure.")
     ] = False,
     events: Annotated[str | None, typer.Option(metavar="FILE", help="Append every event to FILE as JSON.")] = None,
+    access_log: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Append a line of JSON for each request to FILE; - prints them.")
+    ] = None,
     sets: Sets = None,
     json: Json = False,
 ) -> None:
@@ -67,25 +69,19 @@ def serve(
         from perdure.adapters.extras import install
 
         raise BadSetting(f"the gateway needs another package ({e.name}): {install('gateway')}") from e
-    sink = None
-    if events is not None:
-        from perdure.adapters.machine.clock import SystemClock
-        from perdure.adapters.sinks import JsonlSink
-
-        logging.getLogger("perdure").addHandler(logging.NullHandler())  # what is wrong is said once, below
-        sink = JsonlSink(Path(events), SystemClock().now)
-        if sink.problem:
-            raise BadSetting(sink.problem)
-
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="perdure: %(message)s")
 
     def read() -> Config:
         config = configured(sets or (), trusts=trust)
-        given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-        return replace(config, gateway={**config.gateway, **given})
+        given = {"host": host, "port": port, "access_log": access_log}
+        settings = config.settings
+        if events is not None:
+            settings = replace(settings, events=(*settings.events, f"jsonl:{events}"))
+        table = {**config.gateway, **{name: value for name, value in given.items() if value is not None}}
+        return replace(config, settings=settings, gateway=table)
 
     on_ready = partial(_say_ready, is_json=json)
-    run = partial(run_gateway, read, os.environ, on_ready=on_ready, on_note=note, sink=sink)
+    run = partial(run_gateway, read, os.environ, on_ready=on_ready, on_note=note)
     try:
         anyio.run(run, backend_options={"use_uvloop": sys.platform != "win32"})
     except KeyboardInterrupt:

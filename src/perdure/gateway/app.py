@@ -13,6 +13,7 @@ import anyio
 import msgspec
 
 from perdure.gateway import pages
+from perdure.gateway.access import CURRENT, RequestRecord, client_of
 from perdure.gateway.config import Tenant
 from perdure.gateway.exchange import GatewayExchange, Inquiry
 from perdure.gateway.gateway import SIDES, Gateway, GatewayBusy
@@ -42,6 +43,7 @@ _MANAGED = {
 _STORED = re.compile(r"/responses/([^/]+?)(/input_items)?\Z")
 _PROVIDER = {"anthropic": "anthropic", "openai": "openai", "responses": "openai"}  # whose upstream of a route it is
 
+_REQUEST = b"x-perdure-request"
 _SOCKETS = ("/v1/responses", "/responses")
 _NO_SOCKET = "no WebSocket is served here: use HTTP"
 
@@ -77,32 +79,67 @@ class GatewayApp:
                 return
 
     async def _http(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        record = self._record(scope)
+
+        async def noted(message: AsgiMessage) -> None:
+            record.sent(message)
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], (_REQUEST, record.request.encode())]}
+            await send(message)
+
+        before = CURRENT.set(record)
+        try:
+            await self._served(scope, receive, noted, record)
+        finally:
+            CURRENT.reset(before)
+            self._log(record)
+
+    def _record(self, scope: AsgiScope) -> RequestRecord:
+        return RequestRecord(self.gateway.clock.now(), client=client_of(scope["headers"]))
+
+    def _log(self, record: RequestRecord) -> None:
+        """A line in the access log, unless it was one of our own pages."""
+        if record.kind != "page" and (write := self.gateway.active.access) is not None:
+            write(record.line())
+
+    async def _served(self, scope: AsgiScope, receive: Receive, send: Send, record: RequestRecord) -> None:
         gateway = self.gateway
         path = scope["path"]
+        if path in pages.PROBES and scope["method"] in _READING:
+            record.kind = "page"
+            told = await pages.PROBES[path](gateway)
+            await _answer(send, told.status, told.body, told.content_type, told.headers)
+            return
         who = gateway.active.tenants.of(scope["headers"], scope.get("query_string", b""))
+        record.tenant = "" if who is None else who.id
         refusal = self._refusal(scope, who)
         if refusal is not None:
             reason, status, text = refusal
+            record.reason = reason
             gateway.metrics.refused.labels(reason).inc()
             await _answer(send, status, _side_of(path, scope).error_body(status, text))
             return
         if is_upgrade(scope["headers"]):
+            record.reason = "websocket"
             body = _side_of(path, scope).error_body(426, _NO_SOCKET)
             await _answer(send, 426, body, extra=[(b"connection", b"close")])
             return
         if (page := pages.PAGES.get(path)) is not None and scope["method"] in _READING:
+            record.kind = "page"
             told = await page(gateway, who)
             await _answer(send, told.status, told.body, told.content_type, told.headers)
             return
         if who is not None and path.startswith(pages.RECALL) and scope["method"] in _READING:
+            record.kind = "page"
             place, query = path.removeprefix(pages.RECALL), scope.get("query_string", b"").decode("latin-1")
             told = await pages.recalled(gateway, who, place, query)
             await _answer(send, told.status, told.body, told.content_type, told.headers)
             return
         try:
             assert who is not None, "strangers were refused"
-            await self._passed_on(scope, who, receive, send)
+            await self._passed_on(scope, who, receive, send, record)
         except GatewayBusy:
+            record.reason = "busy"
             gateway.metrics.refused.labels("busy").inc()
             body = _side_of(path, scope).error_body(503, "too many requests at a time; come back in a second")
             await _answer(send, 503, body, extra=[(b"retry-after", b"1")])
@@ -123,10 +160,15 @@ class GatewayApp:
             gateway.metrics.refused.labels(reason).inc()
             body = _side_of(path, scope).error_body(status, text)
 
+            record = self._record(scope)
+            record.kind, record.reason = "socket", reason
+
             async def refuse(message: AsgiMessage) -> None:
+                record.sent(message)
                 await send({**message, "type": f"websocket.{message['type']}"})
 
             await _answer(refuse, status, body)
+            self._log(record)
             return
         self._sockets += 1
         gateway.metrics.sockets.inc()
@@ -150,7 +192,9 @@ class GatewayApp:
             return "credential", 401, "no tenant has this key"
         return None
 
-    async def _passed_on(self, scope: AsgiScope, tenant: Tenant, receive: Receive, send: Send) -> None:
+    async def _passed_on(
+        self, scope: AsgiScope, tenant: Tenant, receive: Receive, send: Send, record: RequestRecord
+    ) -> None:
         side, config = _side_of(scope["path"], scope), self.gateway.active.gateway
         name, path = self._route_of(scope)
         is_bare = path == "/responses" or path.startswith("/responses/")  # of a client that was told no /v1
@@ -159,7 +203,9 @@ class GatewayApp:
         ends = (told for end, told in _MANAGED.items() if path.endswith(end))
         protocol, kind = next(ends, (side.protocol, "other"))
         upstream = None if route is None else getattr(route, _PROVIDER[protocol])
+        record.route, record.protocol, record.kind, record.upstream = name, protocol, kind, upstream or ""
         if route is None or upstream is None:
+            record.reason = "no_upstream"
             await _answer(send, 404, side.error_body(404, "no upstream is configured for this path"))
             return
         admission = self.gateway.admission
@@ -169,22 +215,27 @@ class GatewayApp:
                 body = await read_body(_chunks(receive), config.max_body_bytes)
                 is_whole = True
         except ClientGone:
+            record.ending = "cancelled"
             self.gateway.metrics.cancelled.inc()
             return
         if arrival.gave_way:
             raise GatewayBusy
         if not is_whole:
+            record.reason = "slow"
             self.gateway.metrics.refused.labels("slow").inc()
             await _answer(send, 408, side.error_body(408, f"the body took more than {config.body_seconds:g} s"))
             return
         if body is None:
+            record.reason = "too_large"
             self.gateway.metrics.refused.labels("too_large").inc()
             text = f"the body is larger than {config.max_body_bytes:,} bytes"
             await _answer(send, 413, side.error_body(413, text))
             return
-        kind = kind if scope["method"] == "POST" and route.is_managed else "other"
+        record.kind = kind = kind if scope["method"] == "POST" and route.is_managed else "other"
+        record.bytes_in = len(body)
         is_shared = self.gateway.active.tenants.shares(tenant, upstream)  # then its account has others' responses, too
         if route.is_managed and scope["method"] in ("GET", "DELETE") and (stored := _STORED.search(path)):
+            record.kind = "stored"
             passed = await self._stored(tenant, scope, send, *stored.groups(), is_shared=is_shared)
             if passed is None:
                 return
@@ -202,9 +253,9 @@ class GatewayApp:
             tenant=tenant,
             is_shared=is_shared,
         )
-        exchange = GatewayExchange(self.gateway, inquiry, config.upstreams[upstream], upstream)
+        exchange = GatewayExchange(self.gateway, inquiry, config.upstreams[upstream], upstream, record)
         with admission.answered(tenant.id, config.max_waiting):
-            await self._watched(exchange, kind, receive, send)
+            await self._watched(exchange, kind, receive, send, record)
 
     async def _stored(
         self, tenant: Tenant, scope: AsgiScope, send: Send, response: str, items: str | None, *, is_shared: bool
@@ -229,7 +280,9 @@ class GatewayApp:
             await _answer(send, 200, deletion(response))
         return None
 
-    async def _watched(self, exchange: GatewayExchange, kind: str, receive: Receive, send: Send) -> None:
+    async def _watched(
+        self, exchange: GatewayExchange, kind: str, receive: Receive, send: Send, record: RequestRecord
+    ) -> None:
         """Run an exchange until it ends or the client goes away, which cancels the upstream."""
         async with anyio.create_task_group() as tasks:
 
@@ -238,6 +291,7 @@ class GatewayApp:
                     pass
                 if not exchange.is_over:
                     exchange.is_cancelled = True
+                    record.ending = "cancelled"
                     self.gateway.metrics.cancelled.inc()
                     tasks.cancel_scope.cancel()
 

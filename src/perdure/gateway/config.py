@@ -90,6 +90,7 @@ class GatewayConfig(_Table, frozen=True):
     open_tokens: int = 8_000_000  # … and at most so large together
     keep_days: int | None = None  # of sessions of clients that aren't configured as tenants; None: for good
     drain_seconds: int = 30  # at shutdown, for answers under way
+    access_log: str | None = None  # a file that gets a JSON line for each request; "-" is the standard output
     status: Literal["own", "all"] | None = None  # None: all, unless tenants are configured
 
     @property

@@ -22,6 +22,8 @@ from perdure.context.replies import Reply
 from perdure.engine.ask import CallCost, within_caps
 from perdure.engine.session import run_aside
 from perdure.errors import JournalError, ModelDown, ModelError, Overloaded, PromptTooLong, SpendingCapReached
+from perdure.events import ModelCalled, ModelFailed
+from perdure.gateway.access import RequestRecord
 from perdure.gateway.compactions import CompactedHistory, answer_of
 from perdure.gateway.config import Tenant, UpstreamConfig, credential_of
 from perdure.gateway.encodings import UnreadableEncoding, decoded, encoded
@@ -81,11 +83,14 @@ class Inquiry:
 class GatewayExchange:
     """Runs one request. `is_over`: the answer is out, so a client that leaves now leaves nothing behind."""
 
-    def __init__(self, gateway: Gateway, inquiry: Inquiry, upstream: UpstreamConfig, upstream_name: str) -> None:
+    def __init__(
+        self, gateway: Gateway, inquiry: Inquiry, upstream: UpstreamConfig, upstream_name: str, record: RequestRecord
+    ) -> None:
+        self._record = record
         self.is_over = self.is_cancelled = False
         self._gateway, self._inquiry, self._upstream = gateway, inquiry, upstream
         self._key = inquiry.tenant.keys.get(upstream_name)
-        self._began = time.perf_counter()
+        self._began = self._sent_at = time.perf_counter()
         self._mode, self._reason = "untouched", ""
         self._said = inquiry.body  # the body as it is read
         self._cost = CallCost()
@@ -121,11 +126,15 @@ class GatewayExchange:
             self._gateway.metrics.refused.labels("response").inc()
             await self._own_answer(send, 400, e.body, "application/json")
         except SpendingCapReached as e:  # 402: clients try again by themselves after a 429, which would not help
+            self._reason = "spending_cap"
             await self._refused(send, 402, str(e))
         except ModelDown as e:
             metrics.upstream_errors.labels(e.detail).inc()
+            self._reason = "upstream_down"
+            self._failed(turn, e)
             await self._refused(send, 502, f"the upstream can't be reached ({e.detail})")
         finally:
+            self._record.mode, self._record.reason = self._mode, self._reason or self._record.reason
             if turn is not None:
                 turn.end()
 
@@ -166,6 +175,7 @@ class GatewayExchange:
             _warn("a request passes through unmodified", e)
             return None
         self._mode = "view" if turn.is_shaped else "untouched"
+        self._record.session, self._record.model = turn.held.id, turn.incoming.model
         gateway.metrics.saved.inc(turn.spared_tokens)
         return turn
 
@@ -180,7 +190,7 @@ class GatewayExchange:
             return None
 
     async def _compacted(self, done: CompactedHistory, send: Send) -> None:
-        self._mode = "view"
+        self._mode, self._record.session = "view", done.session
         body, content_type = answer_of(done, self._gateway.clock.now(), self._cap(done.window))
         told = {
             "mode": self._mode,
@@ -241,8 +251,8 @@ class GatewayExchange:
         inquiry, upstream = self._inquiry, self._upstream
         self._kept, self._first = None, b""
         is_own = body is self._said
-        if is_own and inquiry.is_shared and (answer := continued(body)):
-            raise UnknownResponse(answer)
+        if is_own and inquiry.is_shared and (response := continued(body)):
+            raise UnknownResponse(response)
         if is_own:
             body = inquiry.body
         elif encoding := inquiry.encoding:
@@ -252,7 +262,15 @@ class GatewayExchange:
         headers = headers_up(inquiry.headers, self._key, inquiry.side.protocol, is_read=is_read, is_own_body=is_own)
         query = query_up(inquiry.query, self._key, credential_of(inquiry.headers, inquiry.query))
         target = target_of(upstream, inquiry.raw_path, query)
-        return await self._gateway.client.send(upstream, inquiry.method, target, headers, body)
+        self._record.bytes_up += len(body)
+        self._sent_at = time.perf_counter()
+        try:
+            answer = await self._gateway.client.send(upstream, inquiry.method, target, headers, body)
+        except ModelDown as e:
+            self._gateway.upstream_is(self._record.upstream, e)
+            raise
+        self._gateway.upstream_is(self._record.upstream, None)
+        return answer
 
     async def _is_blank(self, answer: aiohttp.ClientResponse) -> bool:
         """Whether a success says nothing at all: how some servers take a prompt that is too long (LIB-3)."""
@@ -290,6 +308,9 @@ class GatewayExchange:
         self, turn: GatewayTurn | None, answer: aiohttp.ClientResponse, send: Send, *, is_count: bool
     ) -> None:
         headers = headers_down(answer.headers) + _answer_headers(turn, self._mode, self._reason)
+        self._record.is_stream = _is_stream(answer)
+        if turn is not None and answer.status >= 400:
+            self._failed(turn, error_of(answer.status, await self._whole(answer), answer.headers))
         self._gateway.metrics.answers.labels(f"{answer.status // 100}xx").inc()
         self._gateway.metrics.first_byte.observe(time.perf_counter() - self._began)
         reader = self._reader(turn, answer)
@@ -324,6 +345,7 @@ class GatewayExchange:
         except BROKEN as e:
             # What has come is passed on; without its end the client knows that the answer broke off.
             self._gateway.metrics.upstream_errors.labels(type(e).__name__).inc()
+            self._reason = "upstream_broke_off"
             return False
         return reader is None or not reader.is_broken
 
@@ -437,6 +459,7 @@ class GatewayExchange:
             _warn("an answer was passed on but not read", e)
             return None, _reason(e)
         self._cost.usage = reply.billed or reply.usage
+        usd = None
         if usage := self._cost.usage:
             tokens = self._gateway.metrics.tokens
             tokens.labels("prompt").inc(usage.input_tokens)
@@ -445,8 +468,34 @@ class GatewayExchange:
             tokens.labels("output").inc(usage.output_tokens)
             session, now = turn.held.session, self._gateway.clock.now()
             ttl = session.facts().held_ttl(session.view)
+            usd = self._record.cost(usage, session.model, ttl)
             turn.held.spending.answered(usage, turn.spared_tokens, session.model, now, ttl)
+        self._called(turn, reply, usd)
         return reply, None
+
+    def _called(self, turn: GatewayTurn, reply: Reply, usd: float | None) -> None:
+        """Tell that the model answered (OBS-1)."""
+        usage = reply.usage
+        turn.held.session.emit(
+            ModelCalled(
+                turn.incoming.model,
+                "main",
+                reply.response,
+                reply.stop_reason,
+                time.perf_counter() - self._sent_at,
+                turn.tokens,
+                usage.prompt_tokens if usage else None,
+                usage.cache_read_input_tokens if usage else None,
+                usage.output_tokens if usage else None,
+                usd,
+            )
+        )
+
+    def _failed(self, turn: GatewayTurn | None, error: ModelError) -> None:
+        """Tell that the model gave no answer."""
+        if turn is not None:
+            seconds = time.perf_counter() - self._sent_at
+            turn.held.session.emit(ModelFailed(turn.incoming.model, "main", error.reason, error.status, seconds))
 
     async def _recorded(self, turn: GatewayTurn, reply: Reply) -> str | None:
         """The answer joins its session before the client sees its end, so that the next request finds it there."""

@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,13 +20,15 @@ from perdure.adapters.config import Config
 from perdure.adapters.journal import JOURNAL
 from perdure.adapters.journal.disk import DISK, discard, make_private, write_new
 from perdure.adapters.journal.store import GATEWAY, TENANTS, SessionStore
+from perdure.adapters.lines import LineFiles
 from perdure.adapters.machine.clock import RandomIds, SystemClock
 from perdure.adapters.machine.jobs import TaskJobs
 from perdure.adapters.machine.trust import folder_trust
 from perdure.adapters.memory.instructions import places_of
+from perdure.adapters.sinks import About, TeeSink, sinks_of
 from perdure.context.models import model_spec
 from perdure.engine.session import Services
-from perdure.errors import JournalError, PerdureError
+from perdure.errors import JournalError, ModelDown, PerdureError
 from perdure.gateway.anthropic import AnthropicProtocol
 from perdure.gateway.compactions import PlaceSeal
 from perdure.gateway.config import GatewayConfig, RouteConfig, Tenants, gateway_config, secret_at, settings_of
@@ -145,6 +147,7 @@ class ActiveConfig:
     turns: TurnMaker
     summarizers: Mapping[str, tuple[Model, ...]]
     recall_tools: Mapping[str, bool | None]  # of each route, as its settings say
+    access: Callable[[bytes], None] | None  # takes the lines of the access log, where one is kept
     projects: dict[str, ProjectContext] = field(default_factory=dict)
 
 
@@ -163,6 +166,8 @@ class Gateway:
         self._environ = environ
         self._sink = sink
         self._ids = RandomIds()
+        self._files = LineFiles()
+        self._down: set[str] = set()  # upstreams that can't be reached
         self._sessions: dict[str, TenantSessions] = {}
         self._told: set[str] = set()
         self._secret = secret_at(self.home)
@@ -176,7 +181,11 @@ class Gateway:
         routes = {name: gateway.route(name) or RouteConfig() for name in names}
         tools = {name: settings_of(route, config.settings, name).recall_tool for name, route in routes.items()}
         tenants = Tenants(gateway, self._environ, self._secret)
-        return ActiveConfig(config, gateway, tenants, TurnMaker(limits, gateway.max_messages), summarizers, tools)
+        for name, route in routes.items():
+            self._listeners(settings_of(route, config.settings, name).events, dict)  # to say what is wrong with them
+        access = None if gateway.access_log is None else self._files.writer(gateway.access_log)
+        turns = TurnMaker(limits, gateway.max_messages)
+        return ActiveConfig(config, gateway, tenants, turns, summarizers, tools, access)
 
     def _summarizers(self, config: Config, gateway: GatewayConfig, name: str) -> tuple[Model, ...]:
         """The models that write records for a route; without any named, the ledger does (CMP-1)."""
@@ -210,6 +219,15 @@ class Gateway:
             self._told.add(line)
             _LOG.warning("%s", line)
 
+    def upstream_is(self, name: str, error: ModelDown | None) -> None:
+        """Log that an upstream can't be reached, and that it can again; once each."""
+        if error is not None and name not in self._down:
+            self._down.add(name)
+            _LOG.warning("the upstream %s can't be reached (%s)", name, error.detail)
+        elif error is None and name in self._down:
+            self._down.discard(name)
+            _LOG.warning("the upstream %s answers again", name)
+
     # --- sessions -----------------------------------------------------------------------------------------------------
 
     def sessions(self, tenant: str) -> TenantSessions:
@@ -219,12 +237,22 @@ class Gateway:
             self._forget_idle()
             found = self._sessions[tenant] = TenantSessions(
                 self.home / TENANTS / tenant,
-                lambda: SessionSink(self.metrics, self.clock, self._sink),
+                lambda route: self._session_sink(tenant, route),
                 self._parts,
                 is_durable=self.active.config.settings.durability == "commit",
                 seal=PlaceSeal(self._secret, tenant),
             )
         return found
+
+    def _session_sink(self, tenant: str, route: str) -> SessionSink:
+        """What a session's events go to: the metrics, and where its settings say (OBS-1)."""
+        sink = SessionSink(self.metrics, self.clock, tenant)
+        onward = self._listeners(self._settings(route).events, sink.about)
+        sink.onward = TeeSink(*onward, *([self._sink] if self._sink else ()))
+        return sink
+
+    def _listeners(self, names: Sequence[str], about: About) -> list[Sink]:
+        return sinks_of(names, about=about, now=self.clock.now, writer=self._files.writer)
 
     def _forget_idle(self) -> None:
         """Strangers come and go: what they leave behind is on disk, and keeps no file open here."""
@@ -340,6 +368,7 @@ class Gateway:
             await sessions.close()
         await _close_models(self.active)
         await self.client.close()
+        await anyio.to_thread.run_sync(self._files.close)
 
     async def is_ready(self) -> tuple[bool, float]:
         """Whether the disk takes an append: really writes and syncs one, and says how many seconds that took."""

@@ -13,6 +13,7 @@ from perdure.adapters.sinks import event_data
 from perdure.context.cost import usage_usd
 from perdure.context.models import CACHE_SECONDS, CacheTtl, ModelSpec
 from perdure.events import CompactionAttemptFailed, CompactionDone, Event, PrefixMoved, ResultOffloaded, ResultsCleared
+from perdure.gateway.access import CURRENT
 from perdure.ports.session import Clock, Sink
 from perdure.transcript.messages import Usage
 
@@ -115,14 +116,16 @@ _EDITS = (ResultOffloaded, ResultsCleared, PrefixMoved)
 
 @dataclass(slots=True)
 class SessionSink:
-    """`ports.Sink` of one session: what was done is counted here, and passed on where somebody wants to know.
+    """`ports.Sink` of one session: what was done is counted here, and passed on to whoever wants to know.
 
     `recent` holds no text.
     """
 
     metrics: Metrics
     clock: Clock
-    onward: Sink | None
+    tenant: str
+    session: str = ""
+    onward: Sink | None = None
     counts: Tally[str] = field(default_factory=Tally)
     recent: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_RECENT))
     compacted: str = ""  # how the last compaction came about
@@ -136,6 +139,11 @@ class SessionSink:
             self.recent.append({"at": round(self.clock.now(), 3), **event_data(event)})
         if self.onward is not None:
             self.onward.emit(event)
+
+    def about(self) -> dict[str, str]:
+        """Whose events these are: the tenant, the session, and the request that is being served (GW-9)."""
+        record = CURRENT.get()
+        return {"tenant": self.tenant, "session": self.session, **(record.about() if record else {})}
 
     @property
     def edits(self) -> int:

@@ -41,12 +41,12 @@ def _json(status: int, value: Any) -> GatewayResponse:
     return GatewayResponse(status, "application/json", msgspec.json.encode(value))
 
 
-async def health(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
+async def health(gateway: Gateway) -> GatewayResponse:
     """The process answers."""
     return _json(200, {"status": "ok", "seconds": round(gateway.clock.now() - gateway.started, 1)})
 
 
-async def ready(gateway: Gateway, who: Tenant | None) -> GatewayResponse:
+async def ready(gateway: Gateway) -> GatewayResponse:
     """The disk took an append just now. Without that the gateway still proxies, and remembers nothing."""
     is_ready, seconds = await gateway.is_ready()
     text = "ready" if is_ready else "not ready: the disk takes no append"
@@ -145,10 +145,11 @@ _OWN_TEXT = (
     (b"content-security-policy", b"default-src 'none'; sandbox"),
     (b"x-content-type-options", b"nosniff"),
 )
-PAGES: dict[str, Page] = {"/healthz": health, "/readyz": ready, "/metrics": metrics, "/perdure/status": status}
+# What kubelets and load balancers ask, by an address that is nobody's name; it tells nothing of anybody.
+PROBES: dict[str, Callable[[Gateway], Awaitable[GatewayResponse]]] = {"/healthz": health, "/readyz": ready}
+PAGES: dict[str, Page] = {"/metrics": metrics, "/perdure/status": status}
 PAGES |= {"/perdure": page, "/perdure/": page}
-# These tell nothing of any tenant, so a probe needs no key; the page asks for one itself.
-OPEN = ("/healthz", "/readyz", "/metrics", "/perdure", "/perdure/")
+OPEN = ("/metrics", "/perdure", "/perdure/")  # the first tells nothing of any tenant; the page asks for a key itself
 
 
 Data = Mapping[str, Any]

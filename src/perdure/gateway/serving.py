@@ -20,7 +20,6 @@ from perdure.errors import BadSetting
 from perdure.gateway.app import GatewayApp
 from perdure.gateway.config import GatewayConfig
 from perdure.gateway.gateway import Gateway
-from perdure.ports.session import Sink
 
 _LOG = logging.getLogger("perdure.gateway")
 BACKLOG = 1024
@@ -63,14 +62,13 @@ async def serve(
     *,
     on_ready: Callable[[str, GatewayConfig], None],
     on_note: Callable[[str], None],
-    sink: Sink | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; answers under way get `drain_seconds` to end.
 
     `read` gives the configuration, now and on each SIGHUP. Raises `BadSetting` for one that can't be used at the start;
     later, `on_note` says so and the one before stays in force. `on_ready` learns the address, and what holds there.
     """
-    gateway = Gateway(read(), environ, sink=sink)
+    gateway = Gateway(read(), environ)
     told = gateway.active.gateway
     uvicorn_options = uvicorn_config(GatewayApp(gateway), told.host, told.port, told.drain_seconds)
     server = _Server(uvicorn_options, lambda url: on_ready(url, told))

@@ -386,12 +386,13 @@ class CachedSession:
 
 
 class TenantSessions:
-    """All sessions of one tenant, under a home of their own. `parts` says what a session of a route is made with."""
+    """All sessions of one tenant, under a home of their own. `parts` says what a session of a route is made with, and
+    `sink` makes what its events go to."""
 
     def __init__(
         self,
         home: Path,
-        sink: Callable[[], SessionSink],
+        sink: Callable[[str], SessionSink],
         parts: Callable[[str, SessionSink], Parts],
         *,
         is_durable: bool = True,
@@ -504,7 +505,8 @@ class TenantSessions:
             await closing.wait()
 
     async def _opened(self, session: str, route: str) -> CachedSession | None:
-        sink = self._sink()
+        sink = self._sink(route)
+        sink.session = session
         try:
             opened = await open_session(self.home, session, parts=self._parts(route, sink))
         except SessionNotFound:
@@ -513,8 +515,10 @@ class TenantSessions:
         return self._hold(opened, sink, route)
 
     async def _created(self, start: bytes, route: str) -> CachedSession:
-        sink = self._sink()
-        made = await create_session(self.home, project=self.home, source=SOURCE, parts=self._parts(route, sink))
+        sink = self._sink(route)
+        parts = self._parts(route, sink)
+        sink.session = parts.ids.new("session")
+        made = await create_session(self.home, project=self.home, session=sink.session, source=SOURCE, parts=parts)
         return self._hold(made, sink, route, HistoryPosition(0, start))
 
     def _parts(self, route: str, sink: SessionSink) -> Parts:
@@ -565,7 +569,8 @@ class TenantSessions:
         session = ports.ids.new("session")
         with anyio.CancelScope(shield=True):
             await fork(store, parent.id, session, created=ports.clock.now(), past=past)
-            sink = self._sink()
+            sink = self._sink(route)
+            sink.session = session
             try:
                 opened = await open_session(self.home, session, parts=self._parts(route, sink))
             except BaseException:  # nobody was told of it: the client asks again, and forks again

@@ -74,7 +74,10 @@ class SessionOptions:
 
 def sink_for(parts: SessionOptions, session: str) -> Sink | None:
     """Whom a session tells of its events; None when nobody listens. One that raises is left out from then on."""
-    listeners = [parts.sink] if parts.sink else sinks_of(parts.settings.events, session=session, now=parts.clock.now)
+    about = {"session": session}
+    listeners = (
+        [parts.sink] if parts.sink else sinks_of(parts.settings.events, about=lambda: about, now=parts.clock.now)
+    )
     if parts.also is not None:
         listeners.append(parts.also)
     return TeeSink(*listeners) if listeners else None
