@@ -20,8 +20,8 @@ from tests.commands import command
 from tests.gateways import KEY, Running, config_of, fake, in_loop, serving
 
 from perdure.events import CompactionDone, PrefixMoved
-from perdure.gateway.recall import MOST_ROUNDS, client_session
-from perdure.gateway.requests import ClientRequest
+from perdure.gateway.recall import MOST_ROUNDS
+from perdure.gateway.requests import ClientRequest, client_session
 from perdure.settings import Settings
 from perdure.testing import FakeUpstream, ModelRules, say, thinking, tool_use
 

@@ -34,6 +34,7 @@ from perdure.transcript.blocks import (
 from perdure.transcript.messages import Message, WireFields, call_id_as_said
 from perdure.transcript.records import Front
 from perdure.transcript.response_items import (
+    ITEM_MARK,
     KEPT_ITEM,
     call_kinds,
     in_plain_words,
@@ -47,9 +48,14 @@ _NOTHING_SAID = WireBlock(text_block(NO_TEXT).raw, "text")
 INNER = ("function", "image_url")  # objects inside of parts, to whose fields a client may add
 
 
+def _block_for_others(raw: bytes) -> bytes | None:
+    """A block as wires other than the Responses API take it; None for one that says nothing there."""
+    return in_plain_words(raw) if ITEM_MARK in raw else raw
+
+
 def _plain_parts(parts: Iterable[WireBlock]) -> list[WireBlock]:
     """Parts without what only the Responses API knows of them; those that say nothing without it are left out."""
-    plain = ((part, in_plain_words(part.raw)) for part in parts)
+    plain = ((part, _block_for_others(part.raw)) for part in parts)
     return [part if raw is part.raw else part._replace(raw=raw, kind=Block(raw).type) for part, raw in plain if raw]
 
 
@@ -473,7 +479,7 @@ def _marker(ttl: CacheTtl) -> bytes:
 def _anthropic(head: dict[str, Any], front: Front, runs: Iterable[bytes | bytearray], marker: bytes) -> bytes:
     pieces = [encode(head)[:-1]]
     tools = [_unmarked(anthropic_tool(bytes(raw))) for raw in front.tools]
-    system = [_unmarked(in_plain_words(bytes(raw)) or b"") for raw in front.system]
+    system = [_unmarked(_block_for_others(bytes(raw)) or b"") for raw in front.system]
     stable = len(system) if front.dynamic_from is None else front.dynamic_from
     if tools:
         if not stable:
@@ -524,7 +530,7 @@ def _encoded(group: MessageGroup, marked: int | None, marker: bytes) -> bytes:
     if marked is None:
         return _plain(group)
     parts = list(group.parts())
-    if raw := in_plain_words(parts[marked].raw):
+    if raw := _block_for_others(parts[marked].raw):
         parts[marked] = parts[marked]._replace(raw=_marked(raw, marker), kind=Block(raw).type)
     return _message(group.role, parts)
 

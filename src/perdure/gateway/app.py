@@ -18,7 +18,7 @@ from perdure.gateway.config import Tenant
 from perdure.gateway.exchange import GatewayExchange, Inquiry
 from perdure.gateway.gateway import SIDES, Gateway, GatewayBusy
 from perdure.gateway.requests import ClientProtocol, read_body
-from perdure.gateway.sockets import ResponseSocket, is_upgrade, request_scope
+from perdure.gateway.sockets import ResponseSocket, request_scope
 from perdure.gateway.stored import deletion, page_of
 from perdure.gateway.upstream import is_plain_path
 
@@ -119,7 +119,7 @@ class GatewayApp:
             gateway.metrics.refused.labels(reason).inc()
             await _answer(send, status, _side_of(path, scope).error_body(status, text))
             return
-        if is_upgrade(scope["headers"]):
+        if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in scope["headers"]):
             record.reason = "websocket"
             body = _side_of(path, scope).error_body(426, _NO_SOCKET)
             await _answer(send, 426, body, extra=[(b"connection", b"close")])

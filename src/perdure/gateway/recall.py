@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -19,12 +18,6 @@ from perdure.transcript.records import Front
 
 MOST_ROUNDS = 8  # in which an answer may recall; then the model is asked without the tool, so that it answers
 _NAMES = (RECALL_TOOL, *(f"perdure{number or ''}__{RECALL_TOOL}" for number in (0, *range(2, 10))))
-_NAME_HEADERS = (b"x-perdure-session", b"x-claude-code-session-id", b"session_id", b"session-id", b"conversation_id")
-_NAME_CHARS = 200
-_UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-_USERS_SESSION = re.compile(rf"session(?:_|_id\W+)({_UUID})")  # Claude Code's `user_…_session_…`, and its JSON
-# An id that was drawn for one conversation: a UUID, or as long a word of letters and digits.
-_DRAWN = re.compile(rf"{_UUID}|(?<![A-Za-z0-9])(?=[A-Za-z0-9]*[0-9])(?=[A-Za-z0-9]*[A-Za-z])[A-Za-z0-9]{{20,}}")
 _LEAST_CHARS = 600
 _CHARS_PER_TOKEN = 3
 NO_ROOM = "recall failed: there is no room for it now. Ask for a part of it, or go on without."
@@ -72,28 +65,6 @@ def going_on(side: ClientProtocol, body: bytes, said: Sequence[Message], *, has_
 def _extended(array: msgspec.Raw, items: bytes) -> msgspec.Raw:
     """An array that isn't empty with items behind its own."""
     return msgspec.Raw(bytes(array).rstrip()[:-1] + b"," + items + b"]")
-
-
-def client_session(headers: Iterable[tuple[bytes, bytes]], incoming: ClientRequest) -> str:
-    """The client's own id of its session, by which its histories belong together; empty where it sends none.
-
-    A client that compacts its history itself, or clears it, begins a new one under the same id. Only what names a
-    session counts: a key for the cache, or a person, may be shared by conversations that mustn't see each other.
-    """
-    given = {name: value.decode("latin-1")[:_NAME_CHARS] for name, value in headers if name in _NAME_HEADERS}
-    for header in _NAME_HEADERS:
-        if given.get(header, "").strip():
-            return given[header].strip()
-    metadata = incoming.value("metadata")
-    user = metadata.get("user_id") if isinstance(metadata, dict) else None
-    if isinstance(user, str) and (found := _USERS_SESSION.search(user)):
-        return found[1]
-    conversation = incoming.value("conversation")
-    conversation = conversation.get("id") if isinstance(conversation, dict) else conversation
-    for given_id in (conversation, incoming.value("prompt_cache_key")):
-        if isinstance(given_id, str) and (given_id is conversation or _DRAWN.search(given_id)):
-            return given_id[:_NAME_CHARS]
-    return ""
 
 
 async def results_of(

@@ -477,3 +477,35 @@ async def read_body(chunks: AsyncIterator[bytes], most_bytes: int) -> bytes | No
             return None
         parts.append(chunk)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+# --- which session of its client it is of -----------------------------------------------------------------------------
+
+_NAME_HEADERS = (b"x-perdure-session", b"x-claude-code-session-id", b"session_id", b"session-id", b"conversation_id")
+_NAME_CHARS = 200
+_UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_USERS_SESSION = re.compile(rf"session(?:_|_id\W+)({_UUID})")  # Claude Code's `user_…_session_…`, and its JSON
+# An id that was drawn for one conversation: a UUID, or as long a word of letters and digits.
+_DRAWN = re.compile(rf"{_UUID}|(?<![A-Za-z0-9])(?=[A-Za-z0-9]*[0-9])(?=[A-Za-z0-9]*[A-Za-z])[A-Za-z0-9]{{20,}}")
+
+
+def client_session(headers: Iterable[tuple[bytes, bytes]], incoming: ClientRequest) -> str:
+    """The client's own id of its session, by which its histories belong together; empty where it sends none.
+
+    A client that compacts its history itself, or clears it, begins a new one under the same id. Only what names a
+    session counts: a key for the cache, or a person, may be shared by conversations that mustn't see each other.
+    """
+    given = {name: value.decode("latin-1")[:_NAME_CHARS] for name, value in headers if name in _NAME_HEADERS}
+    for header in _NAME_HEADERS:
+        if given.get(header, "").strip():
+            return given[header].strip()
+    metadata = incoming.value("metadata")
+    user = metadata.get("user_id") if isinstance(metadata, dict) else None
+    if isinstance(user, str) and (found := _USERS_SESSION.search(user)):
+        return found[1]
+    conversation = incoming.value("conversation")
+    conversation = conversation.get("id") if isinstance(conversation, dict) else conversation
+    for given_id in (conversation, incoming.value("prompt_cache_key")):
+        if isinstance(given_id, str) and (given_id is conversation or _DRAWN.search(given_id)):
+            return given_id[:_NAME_CHARS]
+    return ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -261,11 +261,6 @@ def request_scope(scope: Message) -> Message:
         headers.append((name, value))
     scheme = "https" if scope.get("scheme") == "wss" else "http"
     return {**scope, "type": "http", "method": "POST", "scheme": scheme, "headers": headers}
-
-
-def is_upgrade(headers: Sequence[tuple[bytes, bytes]]) -> bool:
-    """Whether a request over HTTP asks for a WebSocket."""
-    return any(name == b"upgrade" and value.lower() == b"websocket" for name, value in headers)
 
 
 def _value(fields: dict[str, msgspec.Raw], name: str) -> Any:

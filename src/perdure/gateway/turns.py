@@ -32,7 +32,6 @@ from perdure.gateway.compactions import CompactedHistory, response_id
 from perdure.gateway.recall import (
     MOST_ROUNDS,
     NO_ROOM,
-    client_session,
     going_on,
     name_in,
     result_of,
@@ -51,6 +50,7 @@ from perdure.gateway.requests import (
     Unmanageable,
     chain,
     chain_seed,
+    client_session,
     digest,
     is_call_of,
     taken_apart,

@@ -469,12 +469,12 @@ def response_tool(raw: bytes) -> bytes | None:
 
 # --- for other wires --------------------------------------------------------------------------------------------------
 
-_MARK: Final = b'"response_'
+ITEM_MARK: Final = b'"response_'  # stands in every block that needs it
 
 
 def in_plain_words(raw: bytes) -> bytes | None:
     """A block as any wire takes it, without what only this one knows; None for one that says nothing there."""
-    if _MARK not in raw:
+    if ITEM_MARK not in raw:
         return raw
     fields = _FIELDS.decode(raw)
     kind = _decoded(fields["type"])
@@ -486,7 +486,7 @@ def in_plain_words(raw: bytes) -> bytes | None:
         return encode({"type": "text", "text": f"[{part}]"})
     shown: dict[str, Any] = {name: value for name, value in fields.items() if name not in (KEPT_ITEM, KEPT_PART)}
     content = bytes(fields.get("content", b""))
-    if kind == "tool_result" and _MARK in content and content[:1] == b"[":
+    if kind == "tool_result" and ITEM_MARK in content and content[:1] == b"[":
         plain = (in_plain_words(bytes(part)) for part in _LIST.decode(content))
         shown["content"] = [msgspec.Raw(part) for part in plain if part is not None]
     elif len(shown) == len(fields):
