@@ -230,7 +230,8 @@ class SyncSession(Blocking[SessionFace]):
         """The messages as the model would see them now, as plain data.
 
         Args:
-            format: in whose words, `anthropic` or `openai`. With `openai` the system prompt is the first message.
+            format: in whose words: `anthropic`, `openai`, where the system prompt is the first message, or `responses`,
+                for the items of the Responses API.
 
         Returns:
             New objects; changing them changes nothing.
@@ -248,7 +249,7 @@ class SyncSession(Blocking[SessionFace]):
         """Bring the context in shape for the next call of a model, compacted if it is time, and make the request.
 
         Args:
-            protocol: for whose API, `anthropic` (Messages) or `openai` (Chat Completions).
+            protocol: for which API: `anthropic` (Messages), `openai` (Chat Completions) or `responses`.
             stream: whether the request asks for a stream.
 
         Returns:

@@ -13,7 +13,8 @@ from tests.gateways import KEY, WINDOW, Running, config_of, fake, in_loop, servi
 
 from perdure.events import CompactionDone, PrefixMoved
 from perdure.settings import Settings
-from perdure.testing import FakeUpstream, ModelRules, say, text, thinking, tool_use
+from perdure.testing import ErrorInStream, FakeUpstream, ModelRules, say, text, thinking, tool_use
+from perdure.testing.upstream import prompt_too_long, server_error
 
 pytestmark = pytest.mark.e2e
 READ: Any = {"type": "function", "name": "Read", "parameters": {"type": "object"}, "strict": False}
@@ -329,3 +330,35 @@ async def test_a_compaction_survives_a_restart_and_is_nobody_elses(tmp_path: Pat
                         await ask(client, [item, *more], stream=False)
                 assert told.value.code == "invalid_encrypted_content"
                 assert at.bodies[-1]["input"] == [item, *more]
+
+
+@pytest.mark.parametrize("events", [0, 1, 2])
+@in_loop
+async def test_an_overflow_that_a_stream_begins_with_is_answered_by_a_smaller_request(
+    tmp_path: Path, events: int
+) -> None:
+    """GW-6: a server may say it behind a status of 200, before any item; the client sees the answer alone."""
+    async with fake(upstream("one", "two", "three")) as server, serving(tmp_path, server) as at:
+        client = at.gpt(max_retries=0)
+        items: list[Any] = [{"role": "user", "content": "word " * 5_000}]
+        items += [as_codex_says(item) for item in (await ask(client, items, stream=True)).output]
+        items += [{"role": "user", "content": "word " * 5_000}]
+        server.faults.append(ErrorInStream(prompt_too_long(120_000, 100_000), after_events=events))
+        assert (await ask(client, items, stream=True)).output_text == "three"
+        assert at.metric("perdure_recovered_total", reason="prompt_too_long") == 1
+        assert any(isinstance(e, CompactionDone) and e.trigger == "reactive" for e in at.sink.events)
+
+
+@in_loop
+async def test_an_error_behind_the_first_item_is_the_clients_to_see(tmp_path: Path) -> None:
+    """GW-6: what was begun is passed on as it comes and isn't recorded; nor is an error of another kind helped."""
+    async with fake(upstream("one", "two", "three")) as server, serving(tmp_path, server) as at:
+        client, items = at.gpt(max_retries=0), [{"role": "user", "content": "hello"}]
+        for events, status in ((5, 400), (2, 500)):
+            error = prompt_too_long(120_000, 100_000) if status == 400 else server_error()
+            server.faults.append(ErrorInStream(error, after_events=events))
+            with pytest.raises(openai.APIError):
+                await ask(client, items, stream=True)
+            assert at.held[0].head.count == 1
+        assert (await ask(client, items, stream=True)).output_text == "three"
+        assert at.held[0].head.count == 2 and at.metric("perdure_recovered_total", reason="prompt_too_long") == 0

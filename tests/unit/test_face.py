@@ -239,7 +239,7 @@ def test_wrong_order_is_refused() -> None:
         (lambda s: s.run("hi", "cloude"), "'cloude' names no model"),
         (lambda s: s.run("hi", "openai:gpt-6#PERDURE_NO_SUCH_KEY"), "needs a key: set PERDURE_NO_SUCH_KEY"),
         (lambda s: s.run("hi", ScriptedModel), "is no model: give its name, or what connect gives"),
-        (lambda s: s.prepare("gemini"), "'gemini' is no protocol here: write 'anthropic' or 'openai'"),
+        (lambda s: s.prepare("gemini"), "'gemini' is no protocol here: write 'anthropic', 'openai' or 'responses'"),
         (lambda s: s.rewind(), "the session has 0 prompts to go back to"),
         (lambda s: s.rewind("nope"), "nothing in this session has that id"),
         (lambda s: s.undo_rewind(), "there is no rewind to undo"),

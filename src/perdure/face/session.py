@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
@@ -284,7 +284,8 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         """The messages as the model would see them now, as plain data.
 
         Args:
-            format: in whose words, `anthropic` or `openai`. With `openai` the system prompt is the first message.
+            format: in whose words: `anthropic`, `openai`, where the system prompt is the first message, or `responses`,
+                for the items of the Responses API.
 
         Returns:
             New objects; changing them changes nothing.
@@ -304,7 +305,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         if lacks_turn(self.view):
             groups = groups[:-1]  # a line that only passes the turn on; nobody said it
         request = to_request(self.view, self.facts(), protocol=_protocol(format), groups=list(groups), marks={})
-        found: list[dict[str, Any]] = PreparedRequest(request, 0).data["messages"]
+        found: list[dict[str, Any]] = PreparedRequest(request, 0).data["input" if format == "responses" else "messages"]
         return found
 
     # --- asking a model -----------------------------------------------------------------------------------------------
@@ -313,7 +314,7 @@ class Session(LiveSession, metaclass=_ShownAsFace):
         """Bring the context in shape for the next call of a model, compacted if it is time, and make the request.
 
         Args:
-            protocol: for whose API, `anthropic` (Messages) or `openai` (Chat Completions).
+            protocol: for which API: `anthropic` (Messages), `openai` (Chat Completions) or `responses`.
             stream: whether the request asks for a stream.
 
         Returns:
@@ -748,9 +749,9 @@ def model_of(model: Any) -> Model:
 
 
 def _protocol(given: Any) -> WireProtocol:
-    if given not in ("anthropic", "openai"):
-        raise BadSetting(f"{given!r:.40} is no protocol here: write 'anthropic' or 'openai'")
-    protocol: Literal["anthropic", "openai"] = given
+    if given not in ("anthropic", "openai", "responses"):
+        raise BadSetting(f"{given!r:.40} is no protocol here: write 'anthropic', 'openai' or 'responses'")
+    protocol: WireProtocol = given
     return protocol
 
 

@@ -147,6 +147,9 @@ class AnthropicProtocol:
     def error_event(self, status: int, message: str) -> bytes:
         return b"event: error\ndata: " + self.error_body(status, message) + b"\n\n"
 
+    def begins(self, data: bytes) -> bool:
+        return True
+
     def error_body(self, status: int, message: str) -> bytes:
         kinds = {
             400: "invalid_request_error",

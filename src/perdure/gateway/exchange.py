@@ -28,7 +28,7 @@ from perdure.gateway.compactions import CompactedHistory, answer_of
 from perdure.gateway.config import Tenant, UpstreamConfig, credential_of
 from perdure.gateway.encodings import UnreadableEncoding, decoded, encoded
 from perdure.gateway.gateway import Gateway
-from perdure.gateway.requests import AnswerReader, ClientProtocol, Unmanageable
+from perdure.gateway.requests import UNREADABLE, AnswerReader, ClientProtocol, Unmanageable
 from perdure.gateway.responses import TRIGGER, UnknownResponse, continued
 from perdure.gateway.turns import GatewayTurn, Requester
 from perdure.gateway.upstream import BROKEN, Headers, error_of, headers_down, headers_up, query_up, target_of
@@ -96,7 +96,7 @@ class GatewayExchange:
         self._cost = CallCost()
         self._calls = AsyncExitStack()  # what is open of the call under way
         self._instead: bytes | None = None  # what is sent when nothing can be recorded
-        self._first = b""  # of an answer, read already
+        self._ahead: list[bytes] = []  # of a stream, what was read to see how it begins
         self._kept: bytes | None = None  # the body of an answer that was read as a whole
 
     async def run(self, kind: str, send: Send) -> None:
@@ -236,8 +236,12 @@ class GatewayExchange:
             answer = await self._sent(sent)
             if turn is None:
                 return answer
-            is_blank = answer.status == 200 and await self._is_blank(answer)
-            if (is_blank or answer.status in _RECOVERABLE) and await self._recovered(turn, answer):
+            try:
+                error = await self._error(answer)
+            except BaseException:
+                answer.close()
+                raise
+            if error is not None and await self._recovered(turn, error):
                 self._mode = "view"
             elif 400 <= answer.status < 500 and answer.status not in _NOT_OF_BODIES and turn.go_back():
                 self._mode, self._reason = "untouched", "view_refused"
@@ -249,7 +253,7 @@ class GatewayExchange:
 
     async def _sent(self, body: bytes) -> aiohttp.ClientResponse:
         inquiry, upstream = self._inquiry, self._upstream
-        self._kept, self._first = None, b""
+        self._kept, self._ahead = None, []
         is_own = body is self._said
         if is_own and inquiry.is_shared and (response := continued(body)):
             raise UnknownResponse(response)
@@ -278,22 +282,36 @@ class GatewayExchange:
             return False
         if answer.content_type == "text/event-stream":
             try:
-                self._first = await answer.content.readany()
+                self._ahead = [await answer.content.readany()]
             except BROKEN as e:
                 raise ModelDown(type(e).__name__) from e
-            return self._first.strip() in _NOTHING
+            return self._ahead[0].strip() in _NOTHING
         if int(answer.headers.get("content-length") or _LEAST_ANSWER_BYTES) >= _LEAST_ANSWER_BYTES:
             return False
         body = await self._whole(answer)
         return not body.strip() or b'"choices":[]' in body.replace(b" ", b"")
 
-    async def _recovered(self, turn: GatewayTurn, answer: aiohttp.ClientResponse) -> bool:
-        """Whether an error could be answered by another request. Its body stays readable for the client."""
+    async def _error(self, answer: aiohttp.ClientResponse) -> ModelError | None:
+        """The error that an answer is, which may be the first thing in a stream; it stays readable for the client."""
+        if answer.status in _RECOVERABLE:
+            return error_of(answer.status, await self._whole(answer), answer.headers)
+        if answer.status == 200 and await self._is_blank(answer):
+            return PromptTooLong("the answer was empty", status=200)
+        if answer.status != 200 or not _is_stream(answer) or "content-encoding" in answer.headers:
+            return None
+        begins = self._inquiry.side.begins
         try:
-            if answer.status == 200:
-                error: ModelError = PromptTooLong("the answer was empty", status=200)
-            else:
-                error = error_of(answer.status, await self._whole(answer), answer.headers)
+            while not begins(b"".join(self._ahead)) and (data := await answer.content.readany()):
+                self._ahead.append(data)
+        except ModelError as e:
+            return e
+        except (*BROKEN, *UNREADABLE, KeyError, TypeError, AttributeError):
+            pass  # whoever reads it along finds out
+        return None
+
+    async def _recovered(self, turn: GatewayTurn, error: ModelError) -> bool:
+        """Whether an error could be answered by another request."""
+        try:
             is_helped = await self._gateway.active.turns.recovered(turn, error)
         except Exception as e:  # the boundary of context management: the client gets the error it would have got
             self._gateway.metrics.passed.labels(_reason(e)).inc()
@@ -519,8 +537,8 @@ class GatewayExchange:
         if self._kept is not None:
             yield self._kept
             return
-        if self._first:
-            yield self._first
+        for data in self._ahead:
+            yield data
         async for data in answer.content.iter_any():  # as much as is there, so that bursts aren't sent in crumbs
             yield data
 

@@ -147,6 +147,9 @@ class OpenAIProtocol:
     def error_event(self, status: int, message: str) -> bytes:
         return b"data: " + self.error_body(status, message) + b"\n\n"
 
+    def begins(self, data: bytes) -> bool:
+        return True
+
     def error_body(self, status: int, message: str) -> bytes:
         return openai_error_body(status, message)
 

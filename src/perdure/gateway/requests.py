@@ -80,7 +80,7 @@ def _block(block: dict[str, Any], role: str, depth: int) -> dict[str, Any] | Non
         shown = [one for part in parts if isinstance(part, dict) and (one := _block(part, "user", depth - 1))]
         return {"type": kind, "id": block.get("tool_use_id"), "content": shown, "error": bool(block.get("is_error"))}
     if kind == KEPT_ITEM:
-        item = block["item"]
+        item = block.get("item", {})
         is_reference = len(item) <= 2  # its id is all that it says
         said = {key: value for key, value in item.items() if is_reference or key not in _GIVEN}
         return None if item.get("type") == REASONING else _plain(said, depth - 1)
@@ -399,7 +399,9 @@ class ClientProtocol(Protocol):
     `answered` are the messages of one answer. `reader` leaves calls of the tool `ours` out of what the client sees, and
     `said` are the messages that it will then say of answers that follow each other. `recall_tool` defines that tool
     under a name, `tool_name` reads the name of a client's tool, `is_full` says whether so many tools are the most that
-    a server takes. `error_event` is an error in a stream that has begun.
+    a server takes. `begins` says whether a stream that began so is an answer; while it is False, it needs more bytes to
+    tell. It raises the `ModelError` that stands in the place of an answer. `error_event` is an error in a stream that
+    has begun.
     """
 
     protocol: WireProtocol
@@ -430,6 +432,8 @@ class ClientProtocol(Protocol):
     def is_full(self, tools: int) -> bool: ...
 
     def said(self, replies: Sequence[Reply], ours: str) -> list[SaidMessage]: ...
+
+    def begins(self, data: bytes) -> bool: ...
 
     def error_body(self, status: int, message: str) -> bytes: ...
 

@@ -57,6 +57,8 @@ TRIGGER: Final = b'"compaction_trigger"'
 _SEALED = SEALED.encode()
 _CONTINUES = "previous_response_id"
 _ENCRYPTED = "reasoning.encrypted_content"
+_EVENT_END = re.compile(rb"\r?\n\r?\n")
+_BEFORE = re.compile(rb'"type" ?: ?"response\.(?:created|queued|in_progress)"')
 _END = re.compile(rb'"type" ?: ?"response\.(?:completed|incomplete|failed)"')
 
 
@@ -74,10 +76,11 @@ class ResponsesProtocol:
                 raise Unmanageable(name)
         if whole.value("background") is True:
             raise Unmanageable("background")
-        said, continues = whole.value("input"), str(whole.value("previous_response_id") or "")
-        if isinstance(said, str):
-            history: Sequence[msgspec.Raw] = [msgspec.Raw(msgspec.json.encode({"role": "user", "content": said}))]
-            return replace(whole, history=history, continues=continues)
+        continues = str(whole.value("previous_response_id") or "")
+        said = taken.fields.get("input")
+        if said is not None and bytes(memoryview(said)[:1]) == b'"':
+            only = msgspec.Raw(msgspec.json.encode({"role": "user", "content": said}))
+            return replace(whole, history=[only], continues=continues)
         taken = _with_reasoning(taken)
         messages, end = taken.messages, len(taken.messages)
         wants_compaction = bool(end) and _last_kind(messages[-1])[0] == "compaction_trigger"
@@ -167,6 +170,14 @@ class ResponsesProtocol:
 
     def said(self, replies: Sequence[Reply], ours: str) -> list[SaidMessage]:
         return [message for reply in replies for message in self.answered(reply)]
+
+    def begins(self, data: bytes) -> bool:
+        events = (event.partition(b"data:")[2] for event in _EVENT_END.split(data)[:-1])
+        for said in events:
+            if said.strip() and not _BEFORE.search(said):
+                ResponseBuilder("").feed(msgspec.json.decode(said))
+                return True
+        return len(data) > MOST_BYTES
 
     def error_body(self, status: int, message: str) -> bytes:
         return openai_error_body(status, message)

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from perdure.transcript.blocks import Block, Document, Image, Text, Thinking, ToolResult
 
 Estimator = Callable[[str], int]
@@ -315,6 +317,10 @@ def text_size(text: str) -> Size:
     return Size(base, live_tokens(text), base)
 
 
+_ENCODED_BYTES: Final = 256  # a text without a space that is longer holds no words
+_BYTES_PER_HIDDEN_TOKEN: Final = 5  # four bytes of text, a third longer in base64
+
+
 def block_size(block: Block) -> Size:
     """A block by every rule. Images count 2,000 by the base rule, live by their dimensions; thinking, its text."""
     value = block.value
@@ -329,7 +335,17 @@ def block_size(block: Block) -> Size:
     if isinstance(value, Document):
         tokens = _document_tokens_of(value.source)
         return Size(tokens, tokens, tokens)
-    return json_size(block.raw)
+    return _kept_item_size(block.raw) if block.type == "response_item" else json_size(block.raw)
+
+
+def _kept_item_size(raw: bytes) -> Size:
+    """An item that is kept whole: what is encrypted or encoded in it costs about what it stands for."""
+    item = msgspec.json.decode(raw, type=dict[str, msgspec.Raw]).get("item", b"{}")
+    fields = [bytes(value) for value in msgspec.json.decode(item, type=dict[str, msgspec.Raw]).values()]
+    hidden = [value for value in fields if len(value) > _ENCODED_BYTES and b" " not in value and value[:1] == b'"']
+    told = json_size(b",".join(value for value in fields if value not in hidden))
+    tokens = sum(map(len, hidden)) // _BYTES_PER_HIDDEN_TOKEN
+    return told.plus(Size(tokens, tokens, tokens))
 
 
 def json_size(raw: bytes) -> Size:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from perdure.gateway.requests import BodyCache, MessageSlices, ParsedBody, Unmanageable, chain, taken_apart
+from perdure.gateway.requests import (
+    BodyCache,
+    DigestLimits,
+    MessageSlices,
+    ParsedBody,
+    Unmanageable,
+    chain,
+    taken_apart,
+)
+from perdure.gateway.responses import ResponsesProtocol
+from perdure.gateway.turns import TurnMaker
 
 pytestmark = pytest.mark.unit
 SEED = b"seed"
@@ -126,3 +140,49 @@ def test_others_histories_and_memory_stay_apart() -> None:
         other = again(bodies, SEED, body_of([told(number + 100)]))
         bodies.keep(SEED, other, 0, links_of(other))
     assert not again(bodies, SEED, body).links
+
+
+ITEM = st.sampled_from(
+    [
+        {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": 'e, "input": ['},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "custom_tool_call", "call_id": "d", "name": "g", "input": "[1]"},
+        {"type": "function_call_output", "call_id": "c", "output": "x"},
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "so"},
+        {"role": "developer", "content": "be brief"},
+        {"type": "compaction", "encrypted_content": "theirs"},
+    ]
+)
+
+
+@given(st.lists(st.lists(ITEM, min_size=1, max_size=4), min_size=1, max_size=6), st.sampled_from(["", " ", "\n"]))
+def test_items_are_taken_together_with_their_reasoning_however_the_history_grew(grown: Any, space: str) -> None:
+    """GW-6: a history that came piece by piece has the messages and links of one that came at once."""
+    side, maker = ResponsesProtocol(), TurnMaker(DigestLimits(), 1_000)
+    who: Any = SimpleNamespace(side=side, seed=SEED)
+    items: list[Any] = []
+    for piece in grown:
+        items += piece
+        comma = f"{space},{space}"
+        array = comma.join(msgspec.json.encode(item).decode() for item in items)
+        body = f'{{"tools":{space}[{{"input":[]}}],"input"{space}:[{space}{array}{space}],"model":"m"}}'.encode()
+        try:
+            whole = side.read(body, taken_apart(body, None, "input"))
+        except Unmanageable:
+            continue
+        fresh = TurnMaker(DigestLimits(), 1_000)
+        read = asyncio.run(maker.read(who, body))
+        assert [bytes(raw) for raw in read.history] == [bytes(raw) for raw in whole.history]
+        assert [bytes(raw) for raw in read.lead] == [bytes(raw) for raw in whole.lead]
+        said = [one for raw in read.history for one in msgspec.json.decode(b"[" + bytes(raw) + b"]")]
+        assert said == items[len(read.lead) :]
+        assert all(_follows(msgspec.json.decode(b"[" + bytes(raw) + b"]")) for raw in read.history)
+        assert asyncio.run(maker.links(who, read)) == asyncio.run(fresh.links(who, whole))
+
+
+def _follows(unit: list[Any]) -> bool:
+    """All but the last item of a message are reasoning, and the last is of the model then."""
+    *before, last = unit
+    is_reasoning = all(item.get("type") == "reasoning" for item in before)
+    return is_reasoning and (not before or last.get("role") != "user")
